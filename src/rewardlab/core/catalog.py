@@ -1,0 +1,39 @@
+"""Catalogs are plain dicts; this finds an entry by name, or code outside the package by `package.module:name`."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from rewardlab.core.errors import PlanError
+
+Entry = TypeVar("Entry")
+
+
+def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
+    """Return the entry called `name`, or say which names are close."""
+    if name in catalog:
+        return catalog[name]
+    close = get_close_matches(name, catalog, n=3)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(catalog))}"
+    raise PlanError(f"no {what} is called {name!r}; {hint}")
+
+
+def load_object(path: str) -> tuple[object, str]:
+    """Import `package.module:name`; return the object and the file that defines its module."""
+    module_name, _, attribute = path.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise PlanError(f"cannot import {module_name!r} for {path!r}: {error}; is it installed here?") from error
+    if not hasattr(module, attribute):
+        raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(_public(module))}")
+    return getattr(module, attribute), module.__file__ or ""
+
+
+def _public(module: object) -> list[str]:
+    return [name for name in vars(module) if not name.startswith("_")][:20]

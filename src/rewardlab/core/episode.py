@@ -1,0 +1,190 @@
+"""Episode: one rollout with lazily decoded frames, an instruction, and what is known of the truth."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.errors import DataError
+from rewardlab.core.seeding import digest
+
+Frames = NDArray[np.uint8]  # (T, H, W, 3), RGB
+Indices = NDArray[np.int64]
+
+LEVELS = (1, 2, 3, 4, 5)
+# Progress at which levels 2, 3, 4 and 5 of the end-of-episode rubric begin.
+LEVEL_STARTS = (0.1, 0.4, 0.7, 1.0)
+
+
+def level_of_progress(progress: float) -> int:
+    """Return the rubric level of a final state whose true progress is known."""
+    return 1 + sum(progress >= start for start in LEVEL_STARTS)
+
+
+class FrameSource(Protocol):
+    """Where the pixels of a clip come from: a file, or memory."""
+
+    @property
+    def digest(self) -> str:
+        """Identify the content, whatever the file is called."""
+
+    @property
+    def count(self) -> int:
+        """Return how many frames there are."""
+
+    def read(self, indices: Indices) -> Frames:
+        """Return these frames, in this order; an index may come twice."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldFrames:
+    """Frames in memory; `kept` names the source frame that each row of `pixels` holds, in rising order."""
+
+    pixels: Frames
+    kept: Indices
+    digest: str
+    count: int
+
+    def read(self, indices: Indices) -> Frames:
+        """Return these frames; the same array, not a copy, when they are all of them in order."""
+        rows = np.searchsorted(self.kept, indices)
+        if len(rows) == len(self.kept) and np.array_equal(rows, np.arange(len(rows))):
+            return self.pixels
+        return self.pixels[rows]
+
+
+def hold(pixels: Frames, name: str = "") -> HeldFrames:
+    """Wrap an array of frames as a source; it is identified by its bytes unless a name is given."""
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3 or pixels.size == 0:
+        raise DataError(
+            f"frames must be uint8 of shape (T, H, W, 3) with T > 0, got {pixels.dtype} {pixels.shape}; "
+            "stack RGB frames with np.stack and convert to uint8"
+        )
+    return HeldFrames(pixels, np.arange(len(pixels)), name or fingerprint_frames(pixels), len(pixels))
+
+
+def fingerprint_frames(pixels: Frames) -> str:
+    """Return 16 hex characters that identify these pixels and their shape."""
+    hasher = sha256(str(pixels.shape).encode())
+    hasher.update(np.ascontiguousarray(pixels).data)
+    return hasher.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """A sequence of frames taken from a source.
+
+    `order` is the source frame behind each shown frame; `positions` is when it is shown, counted in frames
+    of the stream the camera delivered, so a sampled clip still knows its true timing.
+    """
+
+    source: FrameSource
+    order: Indices
+    positions: Indices
+    fps: float
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def stream_length(self) -> int:
+        """Return the number of frames of the stream that this clip was sampled from."""
+        return int(self.positions[-1]) + 1
+
+    def read(self) -> Frames:
+        """Decode the frames of this clip."""
+        return self.source.read(self.order)
+
+
+def whole_clip(source: FrameSource, fps: float) -> Clip:
+    """Return the clip that shows every frame of a source once."""
+    every = np.arange(source.count)
+    return Clip(source, every, every, fps)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known about the rollout; None where nobody said. `progress` has one value per shown frame."""
+
+    level: int | None = None
+    success: bool | None = None
+    progress: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an episode comes from; `task` groups the episodes that must move together in a bootstrap."""
+
+    subset: str = ""
+    task: str = ""
+    embodiment: str = ""
+    camera: str = ""
+    license: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One rollout. Models read `instruction`, `frames`, `times` and nothing else."""
+
+    id: str
+    instruction: str
+    clip: Clip
+    truth: Truth = field(default_factory=Truth)
+    origin: Origin = field(default_factory=Origin)
+
+    @property
+    def frames(self) -> Frames:
+        """Decode and return the shown frames, uint8 (T, H, W, 3)."""
+        return self.clip.read()
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """Return the second at which each shown frame was recorded."""
+        return self.clip.positions / self.clip.fps
+
+    @cached_property
+    def hash(self) -> str:
+        """Identify the content: video, instruction, timing and truth, not the file name."""
+        shown = (self.clip.order.tobytes(), self.clip.positions.tobytes(), self.clip.fps)
+        return digest(self.clip.source.digest, self.instruction, *shown, repr(self.truth))
+
+
+def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, truth: Truth | None = None) -> Episode:
+    """Build an episode from an array of frames, for code that has no dataset on disk."""
+    source = hold(frames)
+    return Episode(source.digest, instruction, whole_clip(source, fps), truth or Truth())
+
+
+def rearrange(episode: Episode, picks: Indices) -> Episode:
+    """Return the episode whose stream consists of these frames; per-frame truth follows the frames."""
+    clip = replace(episode.clip, order=episode.clip.order[picks], positions=np.arange(len(picks)))
+    return replace(episode, clip=clip, truth=_pick_progress(episode.truth, picks))
+
+
+def show_only(episode: Episode, keep: Indices) -> Episode:
+    """Return the episode with only these frames shown, each still at its own time."""
+    clip = replace(episode.clip, order=episode.clip.order[keep], positions=episode.clip.positions[keep])
+    return replace(episode, clip=clip, truth=_pick_progress(episode.truth, keep))
+
+
+def with_frames(episode: Episode, pixels: Frames) -> Episode:
+    """Return the episode with other pixels in the same order and at the same times."""
+    if len(pixels) != len(episode.clip):
+        raise DataError(f"episode {episode.id!r} shows {len(episode.clip)} frames, got {len(pixels)} new ones")
+    clip = replace(episode.clip, source=hold(pixels), order=np.arange(len(pixels)))
+    return replace(episode, clip=clip)
+
+
+def blind(episode: Episode) -> Episode:
+    """Return what a model may see: no truth, no name, no provenance."""
+    return Episode("", episode.instruction, episode.clip)
+
+
+def _pick_progress(truth: Truth, picks: Indices) -> Truth:
+    if truth.progress is None:
+        return truth
+    return replace(truth, progress=tuple(truth.progress[i] for i in picks))

@@ -1,0 +1,25 @@
+"""Errors a person can act on: what was expected, what came, what to do next."""
+
+
+class RewardlabError(Exception):
+    """Base of every error that rewardlab raises on purpose; the CLI prints it as one sentence."""
+
+
+class DataError(RewardlabError):
+    """A dataset, a row or a video is not what its format promises."""
+
+
+class ModelError(RewardlabError):
+    """A reward model cannot be loaded, or cannot answer for an episode."""
+
+
+class PlanError(RewardlabError):
+    """The settings of a command do not make sense together."""
+
+
+class RunError(RewardlabError):
+    """A run folder cannot be read or written."""
+
+
+class NotApplicable(RewardlabError):
+    """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""

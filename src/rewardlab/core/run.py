@@ -1,0 +1,147 @@
+"""Run: a folder that holds a plan, its trials and its report, and can be resumed after any interruption."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewardlab.core.errors import RunError
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
+
+RECORD = "run.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder: `run.json` says what was planned, `trials/*.parquet` what came out."""
+
+    folder: Path
+
+    @property
+    def record(self) -> dict[str, object]:
+        """Return what run.json says: the plan, the command, the versions."""
+        path = self.folder / RECORD
+        try:
+            record = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise RunError(
+                f"{self.folder} is not a run folder: it has no {RECORD}; give the folder `stress` printed"
+            ) from None
+        except json.JSONDecodeError as error:
+            raise RunError(
+                f"{path} is not JSON ({error}); restore it or start the run anew in another folder"
+            ) from error
+        if not isinstance(record, dict):
+            raise RunError(f"{path} must hold a JSON object, got {type(record).__name__}")
+        return record
+
+    def parts(self) -> list[Path]:
+        """Return the Parquet parts written so far."""
+        return sorted((self.folder / "trials").glob("*.parquet"))
+
+    def trials(self) -> TrialTable:
+        """Return every trial once, ordered by id, so that no result depends on the order of work."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        tables = [_read_part(path) for path in self.parts()]
+        table = pa.concat_tables(tables) if tables else trial_schema().empty_table()
+        table = table.take(pc.sort_indices(table, [("id", "ascending"), ("status", "descending")]))
+        ids = table["id"].to_pylist()
+        first = [i for i, trial_id in enumerate(ids) if i == 0 or trial_id != ids[i - 1]]
+        return TrialTable(table.take(pa.array(first, type=pa.int64())))
+
+    def append(self, trials: Sequence[Trial]) -> None:
+        """Write trials as one part; afterwards they survive any crash of this process."""
+        if trials:
+            name = digest(*(trial.id for trial in trials))
+            write_parquet(to_arrow(trials), self.folder / "trials" / f"part-{name}.parquet")
+
+    def compact(self) -> None:
+        """Join all parts into one, so that a finished run is the same file however it got there."""
+        old = self.parts()
+        table = self.trials().arrow
+        target = self.folder / "trials" / "all.parquet"
+        write_parquet(table, target)
+        for path in old:
+            if path != target:
+                path.unlink()
+
+    def save(self, name: str, content: object) -> None:
+        """Write a JSON file of the run in one step."""
+        with writing(self.folder / name) as partial:
+            partial.write_text(json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def start_run(folder: Path, record: dict[str, object]) -> Run:
+    """Create the run folder, or reopen it if it was planned alike; refuse to mix two plans."""
+    run = Run(folder)
+    if (folder / RECORD).exists():
+        if run.record.get("plan") != json.loads(json.dumps(record["plan"])):
+            raise RunError(f"{folder} holds a run with other settings; choose another --out or remove that folder")
+        return run
+    with writable(folder):
+        (folder / "trials").mkdir(parents=True, exist_ok=True)
+    run.save(RECORD, record)
+    return run
+
+
+@contextmanager
+def locked(run: Run) -> Iterator[None]:
+    """Hold the run for this process; a second writer is told so at once. The lock dies with the process."""
+    with (run.folder / "lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"{run.folder} is being written by another process; wait for it or choose another --out"
+            ) from None
+        yield
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Turn a failed write into one sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}; free the space or fix the permission, "
+            "then run the same command again: finished cells are kept"
+        ) from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path` and rename it when done, so that readers never see half a file."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writable(path):
+        try:
+            yield partial
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def write_parquet(table: object, path: Path) -> None:
+    """Write an Arrow table in one step."""
+    import pyarrow.parquet as pq
+
+    with writing(path) as partial:
+        pq.write_table(table, partial, compression="zstd")
+
+
+def _read_part(path: Path) -> "object":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path, schema=trial_schema())
+    except (pa.ArrowInvalid, OSError) as error:
+        raise RunError(
+            f"cannot read {path}: {error}; remove that part and run again: its cells are scored anew"
+        ) from error

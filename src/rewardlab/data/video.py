@@ -1,0 +1,154 @@
+"""Videos: decode and encode with PyAV, choose frames, and say exactly which frames were shown."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import av
+import numpy as np
+from av.container import InputContainer
+
+from rewardlab.core.episode import Episode, Frames, HeldFrames, Indices, show_only
+from rewardlab.core.errors import DataError, PlanError
+
+FramePolicy = Callable[[int, float], Indices]  # (frames in the stream, fps) -> positions to show
+
+
+@dataclass(frozen=True)
+class VideoFacts:
+    """What the container says and holds, read without decoding."""
+
+    count: int
+    fps: float
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A video on disk as a source of frames; nothing is opened until asked."""
+
+    path: Path
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the file by its bytes."""
+        return sha256(self.path.read_bytes()).hexdigest()[:16]
+
+    @cached_property
+    def facts(self) -> VideoFacts:
+        """Count the frames and read the rate; an unreadable or truncated file is a DataError."""
+        return read_facts(self.path)
+
+    @property
+    def count(self) -> int:
+        """Return how many frames the video holds."""
+        return self.facts.count
+
+    def read(self, indices: Indices) -> Frames:
+        """Decode these frames, in this order."""
+        kept = np.unique(indices)
+        return self.keep(kept).read(indices)
+
+    def keep(self, kept: Indices) -> HeldFrames:
+        """Decode the named frames (rising, without repeats) in one pass and hold them in memory."""
+        pixels = decode(self.path, kept)
+        return HeldFrames(pixels, kept, self.digest, self.count)
+
+
+def read_facts(path: Path) -> VideoFacts:
+    """Read frame count and rate by walking the packets; raise DataError if the file is broken."""
+    with _opened(path) as container:
+        stream = container.streams.video[0]
+        count = sum(1 for packet in container.demux(stream) if packet.size)
+        declared = stream.frames
+        rate = stream.average_rate or stream.guessed_rate
+    if count == 0 or count < declared:
+        raise DataError(f"{path}: truncated video, {count} of {declared} frames are there; copy the file again")
+    return VideoFacts(count, float(rate) if rate else 10.0)
+
+
+def decode(path: Path, kept: Indices) -> Frames:
+    """Decode the named frames (rising, without repeats) in one sequential pass."""
+    wanted = set(kept.tolist())
+    frames = []
+    with _opened(path) as container:
+        container.streams.video[0].thread_type = "NONE"
+        for index, frame in enumerate(container.decode(video=0)):
+            if index in wanted:
+                frames.append(frame.to_ndarray(format="rgb24"))
+            if len(frames) == len(wanted):
+                break
+    if len(frames) < len(wanted):
+        raise DataError(
+            f"{path}: only {len(frames)} of {len(wanted)} frames decode; the file is damaged, copy it again"
+        )
+    return np.stack(frames).astype(np.uint8, copy=False)
+
+
+def encode(frames: Frames, target: Path | BinaryIO, fps: float, *, crf: int = 18) -> None:
+    """Write frames as H.264 in an mp4; odd sizes gain one repeated row or column, as the codec demands."""
+    frames = np.pad(frames, ((0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)), mode="edge")
+    file = str(target) if isinstance(target, Path) else target
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=round(fps) or 1)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.options = {"crf": str(crf), "preset": "veryfast"}
+        stream.thread_count = 1
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+
+
+def encode_bytes(frames: Frames, fps: float, *, crf: int = 28) -> bytes:
+    """Return frames as the bytes of an mp4 file."""
+    buffer = BytesIO()
+    encode(frames, buffer, fps, crf=crf)
+    return buffer.getvalue()
+
+
+def frame_policy(text: str) -> FramePolicy:
+    """Read `uniform:N`, `fps:X` or `all`; every policy shows the true first and last frame."""
+    name, _, argument = text.partition(":")
+    try:
+        if name == "uniform" and int(argument) >= 2:
+            return lambda count, fps: _uniform(count, int(argument))
+        if name == "fps" and float(argument) > 0:
+            return lambda count, fps: _every(count, fps / float(argument))
+        if text == "all":
+            return lambda count, fps: np.arange(count)
+    except ValueError:
+        pass
+    raise PlanError(f"frames must be uniform:N (N of at least 2), fps:X (X above 0) or all, got {text!r}")
+
+
+def sampled(episode: Episode, policy: FramePolicy) -> Episode:
+    """Return the episode with only the frames that the policy shows."""
+    return show_only(episode, policy(len(episode.clip), episode.clip.fps))
+
+
+def _uniform(count: int, shown: int) -> Indices:
+    return np.unique(np.round(np.linspace(0, count - 1, min(shown, count))).astype(np.int64))
+
+
+def _every(count: int, step: float) -> Indices:
+    regular = np.round(np.arange(0, count - 0.5, max(step, 1.0))).astype(np.int64)
+    return np.unique(np.append(regular, count - 1))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[InputContainer]:
+    """Open a video and turn every way it can be broken into one DataError."""
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                raise DataError(f"{path}: no video stream in the file; expected an mp4 or another video")
+            yield container
+    except FileNotFoundError:
+        raise DataError(f"{path}: the file does not exist; correct file_name or add the video") from None
+    except (av.FFmpegError, OSError) as error:
+        raise DataError(f"{path}: cannot be read as a video ({error.strerror}); copy or encode it again") from error

@@ -1,0 +1,66 @@
+"""Public contract checks: run them in your own tests on a perturbation, a model or a dataset of yours."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Change, Perturbation
+
+__all__ = ["check_perturbation"]
+
+
+def check_perturbation(perturbation: Perturbation, episodes: Sequence[Episode], seed: int = 7) -> None:
+    """Assert the contract of a perturbation over some episodes: identity at 0, determinism, one channel, sane output."""
+    for episode in episodes:
+        assert perturbation(episode, 0, seed, episodes).episode is episode, "severity 0 must return the episode itself"
+        before = episode.frames.copy()
+        for severity in (1, 2, 3, 4):
+            first = _try(perturbation, episode, severity, seed, episodes)
+            again = _try(perturbation, episode, severity, seed, episodes)
+            if first is None or again is None:
+                assert first is again, "whether a cell is defined must not depend on chance"
+                continue
+            _check_same(first, again)
+            _check_channel(perturbation, episode, first)
+        assert np.array_equal(episode.frames, before), "the input frames were written to"
+
+
+def _try(
+    perturbation: Perturbation, episode: Episode, severity: int, seed: int, peers: Sequence[Episode]
+) -> Change | None:
+    try:
+        return perturbation(episode, severity, seed, peers)
+    except NotApplicable:
+        return None
+
+
+def _check_same(first: Change, again: Change) -> None:
+    assert first.episode.instruction == again.episode.instruction, "the same seed gave another text"
+    assert first.expect == again.expect, "the same seed gave another expectation"
+    assert np.array_equal(first.episode.clip.order, again.episode.clip.order), "the same seed gave another order"
+    assert np.array_equal(first.episode.frames, again.episode.frames), "the same seed gave other pixels"
+
+
+def _check_channel(perturbation: Perturbation, before: Episode, change: Change) -> None:
+    after = change.episode
+    frames = after.frames
+    assert frames.dtype == np.uint8 and frames.ndim == 4 and frames.shape[-1] == 3, (
+        f"frames became {frames.dtype} {frames.shape}"
+    )
+    assert len(frames) == len(after.clip) > 0, "the clip lost all frames"
+    assert after.instruction.strip(), "the instruction became empty"
+    assert "\x00" not in after.instruction and after.instruction.isprintable(), (
+        "the instruction holds control characters"
+    )
+    same_text = after.instruction == before.instruction
+    same_source = after.clip.source is before.clip.source
+    same_order = np.array_equal(after.clip.positions, before.clip.positions) and len(after.clip) == len(before.clip)
+    if "instruction" not in perturbation.channel:
+        assert same_text, "only the named channel may change: the instruction did too"
+    if "frames" not in perturbation.channel:
+        assert same_source, "only the named channel may change: the pixels did too"
+    if perturbation.channel != "order":
+        assert same_order, "only the named channel may change: the timing did too"
+    assert before.clip.fps == after.clip.fps, "a perturbation does not change the frame rate of the camera"
