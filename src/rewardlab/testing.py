@@ -12,7 +12,7 @@ __all__ = ["check_perturbation"]
 
 
 def check_perturbation(perturbation: Perturbation, episodes: Sequence[Episode], seed: int = 7) -> None:
-    """Assert the contract of a perturbation over some episodes: identity at 0, determinism, one channel, sane output."""
+    """Assert the contract of a perturbation over some episodes: identity at 0, determinism, one channel."""
     for episode in episodes:
         assert perturbation(episode, 0, seed, episodes).episode is episode, "severity 0 must return the episode itself"
         before = episode.frames.copy()

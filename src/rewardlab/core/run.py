@@ -95,7 +95,7 @@ def locked(run: Run) -> Iterator[None]:
     """Hold the run for this process; a second writer is told so at once. The lock dies with the process."""
     with (run.folder / "lock").open("w") as handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
                 f"{run.folder} is being written by another process; wait for it or choose another --out"

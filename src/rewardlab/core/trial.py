@@ -154,4 +154,5 @@ class TrialTable:
 
 
 def _trial(row: dict[str, Any]) -> Trial:
-    return Trial(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    return Trial(**values)

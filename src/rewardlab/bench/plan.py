@@ -1,0 +1,46 @@
+"""The plan of a stress test: which models, data, perturbations and severities, and how to run them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import setting
+
+DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
+
+
+@dataclass(frozen=True)
+class StressPlan:
+    """Perturb a dataset, score it with models, measure what breaks, and write a report."""
+
+    models: tuple[str, ...] = setting("models to judge, e.g. clock or package.module:name", positional=True)
+    data: str = setting(
+        "dataset folder (metadata.jsonl beside videos) or a shipped name such as sample", positional=True
+    )
+    perturbations: tuple[str, ...] = setting("names, categories (visual, semantic, temporal, domain) or all", ("all",))
+    severities: tuple[int, ...] = setting("severities to apply; the clean episode is always scored", (1, 2, 3, 4))
+    seed: int = setting("seed of everything drawn by chance", 0)
+    frames: str = setting("frames shown to the model: uniform:N, fps:X or all", "uniform:16")
+    limit: int | None = setting("use only the first N episodes", None)
+    controls: bool = setting("score the controls constant, random, clock and oracle too", True)
+    reliable_at: float = setting("success accuracy below which a model counts as unreliable", 0.70)
+    skip_bad: bool = setting("leave out rows and videos with problems instead of stopping", False)
+    retry_failures: bool = setting("score cells again that failed in an earlier attempt", False)
+    workers: int = setting("processes; 0 takes one per core", 0)
+    batch: int = setting("episodes given to a model at once", 8)
+    timeout: float = setting("seconds a model may take for one batch before it is stopped", 120.0)
+    out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise PlanError("name at least one model, e.g. `rewardlab stress clock sample`")
+        if not self.severities or any(s not in (0, 1, 2, 3, 4) for s in self.severities):
+            raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {self.severities}")
+        if self.batch < 1 or self.timeout <= 0 or self.workers < 0:
+            raise PlanError("batch must be at least 1, timeout above 0 and workers not negative")
+        if self.limit is not None and self.limit < 1:
+            raise PlanError(f"limit must be at least 1, got {self.limit}")
+
+    def all_models(self) -> tuple[str, ...]:
+        """Return the models and the controls, each once."""
+        return tuple(dict.fromkeys((*self.models, *(DEFAULT_CONTROLS if self.controls else ()))))

@@ -1,0 +1,60 @@
+"""What a person sees while a run goes on: cells done, rate, time left and failures so far."""
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from rewardlab.core.trial import Trial
+
+_REFRESH_SECONDS = 0.2
+_LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
+
+
+class Progress:
+    """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self.total, self.done, self.failed = total, done, 0
+        self._before, self._started, self._shown = done, time.monotonic(), time.monotonic()
+        self._bar: Bar | None = None
+        if sys.stderr.isatty():
+            columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+            self._bar = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False)
+            self._task = self._bar.add_task("", total=total, completed=done, note="")
+
+    def __enter__(self) -> "Progress":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._show()
+        if self._bar:
+            self._bar.stop()
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """Count finished trials and show them now and then."""
+        self.done += len(trials)
+        self.failed += sum(trial.status == "failed" for trial in trials)
+        pause = _REFRESH_SECONDS if self._bar else _LINE_SECONDS
+        if time.monotonic() - self._shown > pause:
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        fresh = self.done - self._before
+        rate = fresh / max(self._shown - self._started, 1e-9)
+        note = f"{rate:,.0f} cells/s, {self.failed} failed"
+        if self._bar:
+            self._bar.update(self._task, completed=self.done, note=note)
+            self._bar.refresh()
+        elif fresh:
+            left = (self.total - self.done) / rate
+            print(f"scored {self.done:,} of {self.total:,} cells, {note}, {left:.0f} s left", file=sys.stderr)

@@ -1,0 +1,227 @@
+"""Scoring one episode in all its variants: decode once, perturb once, ask every model."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, HeldFrames, blind
+from rewardlab.core.errors import NotApplicable, RewardlabError
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, checked
+from rewardlab.data.video import FramePolicy, sampled
+from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.perturb.contract import Change, Perturbation
+
+Begin = Callable[[list[Trial]], None]  # told which cells a model is about to judge
+End = Callable[[list[Trial]], None]  # told what came out
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to score: a perturbation at a severity, judged by a model."""
+
+    id: str
+    perturbation: str
+    severity: int
+    model: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """All open cells of one episode; the cells named in `alone` are given to their model one at a time."""
+
+    episode: Episode
+    cells: tuple[Cell, ...]
+    alone: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every job needs: the models to ask, the perturbations, and the protocol."""
+
+    models: Mapping[str, NamedModel]
+    perturbations: Mapping[str, Perturbation]
+    peers: Sequence[Episode]
+    policy: FramePolicy
+    seed: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The episode as one perturbation at one severity shows it, or the reason why there is none."""
+
+    cells: tuple[Cell, ...]
+    category: str
+    outcome: Change | str
+    dropped: bool = False
+
+
+def score_job(job: Job, bench: Bench, models: Mapping[str, RewardModel], begin: Begin, end: End) -> None:
+    """Score every cell of a job and hand over the trials as they come."""
+    waiting: list[Variant] = []
+    for variant in variants(job, bench):
+        if isinstance(variant.outcome, str):
+            end([_draft(job, bench, variant, cell) for cell in variant.cells])
+            continue
+        waiting.append(variant)
+        if len(waiting) == bench.batch:
+            _ask_models(job, bench, waiting, models, begin, end)
+            waiting = []
+    if waiting:
+        _ask_models(job, bench, waiting, models, begin, end)
+
+
+def failed_trials(job: Job, bench: Bench, cells: Sequence[Cell], reason: str) -> list[Trial]:
+    """Return the trials of cells that could not even be prepared."""
+    return [_draft(job, bench, Variant((c,), _category(bench, c.perturbation), reason), c) for c in cells]
+
+
+def variants(job: Job, bench: Bench) -> Iterator[Variant]:
+    """Yield the episode under each perturbation and severity of the job; the video is decoded once."""
+    groups: dict[tuple[str, int], list[Cell]] = {}
+    for cell in job.cells:
+        groups.setdefault((cell.perturbation, cell.severity), []).append(cell)
+    try:
+        episode = _held(job.episode, groups, bench)
+    except RewardlabError as error:
+        for (name, _), cells in groups.items():
+            yield Variant(tuple(cells), _category(bench, name), str(error))
+        return
+    for (name, severity), cells in groups.items():
+        yield _variant(episode, bench, name, severity, tuple(cells))
+
+
+def _variant(episode: Episode, bench: Bench, name: str, severity: int, cells: tuple[Cell, ...]) -> Variant:
+    category = _category(bench, name)
+    try:
+        return Variant(cells, category, _changed(episode, bench, name, severity))
+    except NotApplicable as error:
+        return Variant(cells, category, str(error), dropped=True)
+    except Exception as error:  # a fault in a perturbation must cost its own cells only
+        return Variant(cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
+
+
+def _changed(episode: Episode, bench: Bench, name: str, severity: int) -> Change:
+    if name == CLEAN:
+        return Change(sampled(episode, bench.policy), "same")
+    perturbation = bench.perturbations[name]
+    if perturbation.stage == "shown":
+        return perturbation(sampled(episode, bench.policy), severity, bench.seed, bench.peers)
+    change = perturbation(episode, severity, bench.seed, bench.peers)
+    return replace(change, episode=sampled(change.episode, bench.policy))
+
+
+def _held(episode: Episode, groups: Mapping[tuple[str, int], object], bench: Bench) -> Episode:
+    """Decode, in one pass, the frames that some variant will show, and hold them."""
+    source = episode.clip.source
+    needed = np.unique(np.concatenate([_needed(episode, bench, name, severity) for name, severity in groups]))
+    held = HeldFrames(source.read(needed), needed, source.digest, source.count)
+    return replace(episode, clip=replace(episode.clip, source=held))
+
+
+def _needed(episode: Episode, bench: Bench, name: str, severity: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    perturbation = bench.perturbations.get(name)
+    if perturbation is None or perturbation.stage == "shown":
+        return sampled(episode, bench.policy).clip.order
+    if perturbation.channel != "order":
+        return np.unique(episode.clip.order)
+    try:
+        return _changed(episode, bench, name, severity).episode.clip.order
+    except NotApplicable:
+        return episode.clip.order[-1:]
+
+
+def _category(bench: Bench, name: str) -> str:
+    return CLEAN if name == CLEAN else bench.perturbations[name].category
+
+
+def _ask_models(
+    job: Job, bench: Bench, chunk: list[Variant], models: Mapping[str, RewardModel], begin: Begin, end: End
+) -> None:
+    for name, model in models.items():
+        asked = [(v, cell) for v in chunk for cell in v.cells if cell.model == name]
+        together = [pair for pair in asked if pair[1].id not in job.alone]
+        for group in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
+            if group:
+                _ask(job, bench, model, group, begin, end)
+
+
+def _ask(job: Job, bench: Bench, model: RewardModel, group: list[tuple[Variant, Cell]], begin: Begin, end: End) -> None:
+    """Ask one model about some variants; if the batch fails as a whole, ask again one by one."""
+    drafts = [_draft(job, bench, variant, cell) for variant, cell in group]
+    shown = [_shown(bench, variant, cell) for variant, cell in group]
+    begin(drafts)
+    started = time.perf_counter()
+    answers = _answers(model, shown)
+    seconds = (time.perf_counter() - started) / len(group)
+    if isinstance(answers, list):
+        end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
+    elif len(group) == 1:
+        end([_finished(drafts[0], answers, seconds)])
+    else:
+        for pair in group:
+            _ask(job, bench, model, [pair], begin, end)
+
+
+def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Failure:
+    """Return one checked answer per episode, or the one Failure of the whole batch."""
+    try:
+        answers = list(model.score(shown))
+    except Exception as error:  # whatever a user's model does becomes a counted Failure
+        return Failure(f"{type(error).__name__}: {error}")
+    if len(answers) != len(shown):
+        return Failure(f"expected {len(shown)} answers, got {len(answers)}")
+    return [checked(answer, len(episode.clip)) for answer, episode in zip(answers, shown)]
+
+
+def _shown(bench: Bench, variant: Variant, cell: Cell) -> Episode:
+    assert isinstance(variant.outcome, Change)
+    episode = variant.outcome.episode
+    return episode if bench.models[cell.model].sees_truth else blind(episode)
+
+
+def _draft(job: Job, bench: Bench, variant: Variant, cell: Cell) -> Trial:
+    """Return the trial as it stands before the model answers: failed, with the reason known so far."""
+    outcome = variant.outcome
+    episode = job.episode if isinstance(outcome, str) else outcome.episode
+    expect: Expectation = "undefined" if isinstance(outcome, str) else outcome.expect
+    broken = isinstance(outcome, str)
+    return Trial(
+        id=cell.id,
+        model=cell.model,
+        episode=job.episode.id,
+        video=job.episode.clip.source.digest,
+        subset=job.episode.origin.subset,
+        task=job.episode.origin.task,
+        perturbation=cell.perturbation,
+        category=variant.category,
+        severity=cell.severity,
+        seed=bench.seed,
+        expectation=expect,
+        truth_level=episode.truth.level,
+        truth_success=episode.truth.success,
+        truth_progress=None if broken else episode.truth.progress,
+        instruction=episode.instruction,
+        shown=() if broken else tuple(episode.clip.order.tolist()),
+        frames_hash="" if broken else digest(episode.clip.source.digest, episode.clip.order.tobytes()),
+        status="dropped" if variant.dropped else "failed",
+        reason=outcome if isinstance(outcome, str) else "the worker died while the model judged this cell",
+    )
+
+
+def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
+    if isinstance(answer, Failure):
+        return replace(draft, reason=answer.reason, seconds=seconds)
+    return replace(
+        draft,
+        status="scored",
+        level=float(answer.level),
+        probabilities=answer.probabilities,
+        progress=answer.progress,
+        raw=answer.raw,
+        reason=None,
+        seconds=seconds,
+    )

@@ -1,0 +1,151 @@
+"""The stress test: from a plan to a finished run folder."""
+
+import json
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from rewardlab import __version__
+from rewardlab.bench.dispatch import run_jobs
+from rewardlab.bench.plan import StressPlan
+from rewardlab.bench.progress import Progress
+from rewardlab.bench.score import Bench, Cell, Job
+from rewardlab.bench.summarise import summarise
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import DataError, RunError
+from rewardlab.core.run import Run, locked, start_run
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import CLEAN, Trial
+from rewardlab.data import open_dataset
+from rewardlab.data.folder import Contents, Problem
+from rewardlab.data.video import frame_policy
+from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel
+from rewardlab.perturb import choose_perturbations
+
+_IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
+_FLUSH_SECONDS = 2.0  # finished cells are on disk after this long at the latest
+
+
+class Interrupted(RunError):
+    """The run was stopped by the user; what is finished is kept."""
+
+
+def run_stress(plan: StressPlan, own: Sequence[NamedModel] = ()) -> Run:
+    """Score every open cell of the plan and return the run; `own` adds models that have no name in the catalog."""
+    contents = sound_episodes(plan)
+    bench = _bench(plan, contents.episodes, own)
+    jobs = _jobs(contents.episodes, bench, plan.severities, plan.frames)
+    run = _start(plan, bench, contents, jobs)
+    with locked(run):
+        _score(run, plan, bench, jobs)
+        run.compact()
+        run.save("summary.json", summarise(run))
+    return run
+
+
+def sound_episodes(plan: StressPlan) -> Contents:
+    """Open the dataset; stop at problems before any work unless the plan says to skip them."""
+    contents = open_dataset(plan.data)
+    if contents.problems and not plan.skip_bad:
+        raise DataError(_problem_list(plan.data, contents.problems))
+    if not contents.episodes:
+        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
+    return Contents(contents.episodes[: plan.limit], contents.problems)
+
+
+def _problem_list(data: str, problems: Sequence[Problem]) -> str:
+    first = "".join(f"\n  line {problem.line}: {problem.what}" for problem in problems[:5])
+    more = f"\n  and {len(problems) - 5} more: run `rewardlab check {data}`" if len(problems) > 5 else ""
+    return f"{data} has {len(problems)} bad rows; mend them, or leave them out with --skip-bad{first}{more}"
+
+
+def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel]) -> Bench:
+    named = {model.name: model for model in own}
+    models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
+    perturbations = {p.name: p for p in choose_perturbations(plan.perturbations)}
+    return Bench(models, perturbations, episodes, frame_policy(plan.frames), plan.seed, plan.batch)
+
+
+def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int], frames: str) -> list[Job]:
+    """Return one job per episode with all its cells; the id of a cell is made of everything its score depends on."""
+    peers = digest(*(peer.instruction for peer in bench.peers))
+    changes = [(CLEAN, 0, "")]
+    for p in bench.perturbations.values():
+        definition = p.fingerprint + (peers if p.uses_peers else "")
+        changes += [(p.name, severity, definition) for severity in sorted({*severities} - {0})]
+
+    def cell(episode: Episode, model: NamedModel, change: tuple[str, int, str]) -> Cell:
+        name, severity, definition = change
+        identity = digest(model.fingerprint, episode.hash, episode.id, name, severity, definition, bench.seed, frames)
+        return Cell(identity, name, severity, model.name)
+
+    return [
+        Job(episode, tuple(cell(episode, model, change) for change in changes for model in bench.models.values()))
+        for episode in episodes
+    ]
+
+
+def _start(plan: StressPlan, bench: Bench, contents: Contents, jobs: Sequence[Job]) -> Run:
+    settings = json.loads(json.dumps(asdict(plan), default=str))
+    data = digest(*(episode.hash for episode in contents.episodes))
+    fingerprints = {name: model.fingerprint for name, model in bench.models.items()}
+    identity = {key: settings[key] for key in _IDENTITY} | {"models": fingerprints, "data_digest": data}
+    record: dict[str, object] = {
+        "kind": "stress",
+        "plan": identity,
+        "settings": settings,
+        "judged": list(plan.models),
+        "command": " ".join(["rewardlab", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "rewardlab" else "",
+        "episodes": len(contents.episodes),
+        "cells": sum(len(job.cells) for job in jobs),
+        "skipped": [asdict(problem) for problem in contents.problems],
+        "versions": _versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{plan.models[0]}-{Path(plan.data).name}")
+    folder = plan.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
+    return start_run(folder, record)
+
+
+def _versions() -> dict[str, str]:
+    packages = ("numpy", "scipy", "opencv-python-headless", "av", "pyarrow")
+    return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def _score(run: Run, plan: StressPlan, bench: Bench, jobs: Sequence[Job]) -> None:
+    finished = _finished_ids(run, retry=plan.retry_failures)
+    todo = [Job(job.episode, tuple(cell for cell in job.cells if cell.id not in finished)) for job in jobs]
+    todo = [job for job in todo if job.cells]
+    total = sum(len(job.cells) for job in jobs)
+    open_cells = sum(len(job.cells) for job in todo)
+    waiting: list[Trial] = []
+    flushed = time.monotonic()
+    with Progress(total, total - open_cells) as progress:
+        try:
+            for trials in run_jobs(todo, bench, plan.workers or os.cpu_count() or 1, plan.timeout):
+                waiting += trials
+                progress.add(trials)
+                if time.monotonic() - flushed > _FLUSH_SECONDS:
+                    run.append(waiting)
+                    waiting, flushed = [], time.monotonic()
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"stopped with {progress.done:,} of {total:,} cells in {run.folder}; "
+                "the same command goes on where this one stopped"
+            ) from None
+        finally:
+            run.append(waiting)
+
+
+def _finished_ids(run: Run, *, retry: bool) -> set[str]:
+    trials = run.trials()
+    kept = trials.text("status") != "failed" if retry else [True] * len(trials)
+    return {trial_id for trial_id, keep in zip(trials.text("id"), kept) if keep}

@@ -1,0 +1,41 @@
+"""The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
+
+from hashlib import sha256
+from pathlib import Path
+
+from rewardlab import __version__
+from rewardlab.core.catalog import find, load_object
+from rewardlab.core.errors import ModelError
+from rewardlab.core.seeding import digest
+from rewardlab.models.contract import ModelEntry, NamedModel, RewardModel
+from rewardlab.models.controls import CONTROLS
+
+MODELS: dict[str, ModelEntry] = {**CONTROLS}
+
+
+def name_model(model: str | RewardModel) -> NamedModel:
+    """Return the model meant by a string or an object, not built yet."""
+    if not isinstance(model, str):
+        return NamedModel(type(model).__name__, digest(type(model).__qualname__, repr(model)), False, lambda: model)
+    head, _, argument = model.partition(":")
+    if head not in MODELS and "." in head and argument:
+        return _outside(model)
+    entry = find(MODELS, head, "model")
+    built = entry.build(argument)  # a wrong argument is said now, not in a worker
+    return NamedModel(model, digest(__version__, model), entry.sees_truth, lambda: built)
+
+
+def _outside(path: str) -> NamedModel:
+    """Load `package.module:name`: a model object, or a class or function that makes one without arguments."""
+    found, file = load_object(path)
+    code = sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
+    def build() -> RewardModel:
+        made = found() if callable(found) else found
+        if not isinstance(made, RewardModel):
+            raise ModelError(
+                f"{path} must be or make an object with a score(episodes) method, got {type(made).__name__}"
+            )
+        return made
+
+    return NamedModel(path, digest(path, code), False, build)
