@@ -1,3 +1,42 @@
-"""rewardlab: find out when a vision-language reward for robots may be trusted."""
+"""rewardlab: find out when a vision-language reward for robots may be trusted.
 
-__version__ = "0.1.0"
+The verbs of the command line are functions here: `rewardlab.stress("clock", "sample")` returns a Run.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from rewardlab.core.version import __version__
+
+if TYPE_CHECKING:
+    from rewardlab.api import check, perturb, report, stress
+    from rewardlab.core.episode import Episode, episode_from_frames
+    from rewardlab.core.run import Run
+    from rewardlab.core.trial import Failure, Score
+
+_HOME = {
+    **dict.fromkeys(("check", "perturb", "report", "stress"), "rewardlab.api"),
+    **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
+    **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
+    "Run": "rewardlab.core.run",
+}
+
+__all__ = [
+    "Episode",
+    "Failure",
+    "Run",
+    "Score",
+    "__version__",
+    "check",
+    "episode_from_frames",
+    "perturb",
+    "report",
+    "stress",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used, so that the import itself stays light."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'rewardlab' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

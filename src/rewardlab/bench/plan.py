@@ -1,4 +1,4 @@
-"""The plan of a stress test: which models, data, perturbations and severities, and how to run them."""
+"""The settings of the commands that perturb: which models, data, perturbations and severities, and how."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,3 +44,16 @@ class StressPlan:
     def all_models(self) -> tuple[str, ...]:
         """Return the models and the controls, each once."""
         return tuple(dict.fromkeys((*self.models, *(DEFAULT_CONTROLS if self.controls else ()))))
+
+
+@dataclass(frozen=True)
+class PerturbPlan:
+    """Write perturbed copies of a dataset, or contact sheets that show what a perturbation does."""
+
+    data: str = setting("dataset folder or a shipped name such as sample", positional=True)
+    perturbations: tuple[str, ...] = setting("names, categories (visual, semantic, temporal, domain) or all", ("all",))
+    severities: tuple[int, ...] = setting("severities to write", (1, 2, 3, 4))
+    seed: int = setting("seed of everything drawn by chance", 0)
+    limit: int | None = setting("use only the first N episodes; a sheet shows one episode unless this says more", None)
+    sheet: bool = setting("write one contact sheet (PNG) per perturbation instead of copies", False)
+    out: Path = setting("folder to write to", Path("perturbed"))

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from rewardlab import __version__
 from rewardlab.bench.dispatch import run_jobs
 from rewardlab.bench.plan import StressPlan
 from rewardlab.bench.progress import Progress
@@ -23,6 +22,7 @@ from rewardlab.core.errors import DataError, RunError
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Trial
+from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.folder import Contents, Problem
 from rewardlab.data.video import frame_policy

@@ -93,7 +93,8 @@ def usable_for(cells: TrialTable, metric: Metric) -> Mask:
     # A cell that failed before its expectation was known still had a truth: it counts as asked.
     labelled |= (cells.text("status") == "failed") & (cells.text("expectation") == "undefined")
     truth = cells.number("truth_level" if metric.needs == "level" else "truth_success")
-    return defined & labelled & ~np.isnan(truth)
+    known: Mask = defined & labelled & ~np.isnan(truth)
+    return known
 
 
 def _reliability(rows: list[Row], least: float) -> dict[str, dict[str, float | None]]:

@@ -3,10 +3,10 @@
 from hashlib import sha256
 from pathlib import Path
 
-from rewardlab import __version__
 from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import digest
+from rewardlab.core.version import __version__
 from rewardlab.models.contract import ModelEntry, NamedModel, RewardModel
 from rewardlab.models.controls import CONTROLS
 

@@ -1,0 +1,71 @@
+"""The verbs of the command line as functions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rewardlab.bench.export import write_copies
+from rewardlab.bench.plan import PerturbPlan, StressPlan
+from rewardlab.bench.replay import replay_of
+from rewardlab.bench.stress import run_stress
+from rewardlab.core.errors import DataError
+from rewardlab.core.run import Run
+from rewardlab.data import open_dataset
+from rewardlab.data.folder import Problem
+from rewardlab.models import name_model
+from rewardlab.models.contract import RewardModel
+from rewardlab.report.page import write_page
+from rewardlab.report.sheet import write_sheet
+
+
+def stress(
+    model: str | RewardModel,
+    data: str | Path,
+    *,
+    perturbations: Sequence[str] = ("all",),
+    severities: Sequence[int] = (1, 2, 3, 4),
+    seed: int = 0,
+    out: Path | None = None,
+) -> Run:
+    """Stress-test one model, by name or as an object, and write its report; StressPlan has every other setting."""
+    named = name_model(model)
+    plan = StressPlan(
+        models=(named.name,),
+        data=str(data),
+        perturbations=tuple(perturbations),
+        severities=tuple(severities),
+        seed=seed,
+        out=out,
+    )
+    run = run_stress(plan, own=[named])
+    write_page(run)
+    return run
+
+
+def report(run: Run | Path | str) -> Path:
+    """Write the report page of a run and return its path."""
+    return write_page(run if isinstance(run, Run) else Run(Path(run)))
+
+
+def check(data: str | Path) -> tuple[Problem, ...]:
+    """Return every problem of a dataset, with the line of its metadata."""
+    return open_dataset(str(data)).problems
+
+
+def perturb(plan: PerturbPlan) -> list[str]:
+    """Write perturbed copies or contact sheets; return what was written and what was left out, with the reason."""
+    contents = open_dataset(plan.data)
+    if not contents.episodes:
+        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
+    limit = plan.limit or (1 if plan.sheet else None)
+    frames = "uniform:16" if plan.sheet else "all"
+    shown = replay_of(contents.episodes[:limit], plan.perturbations, frames, plan.seed)
+    if not plan.sheet:
+        return list(write_copies(shown, plan.severities, plan.out))
+    written = []
+    for number, episode in enumerate(shown.episodes):
+        for perturbation in shown.bench.perturbations.values():
+            suffix = f"-{number + 1}" if len(shown.episodes) > 1 else ""
+            path = plan.out / f"{perturbation.name}{suffix}.png"
+            write_sheet(shown, episode, perturbation, path)
+            written.append(str(path))
+    return written

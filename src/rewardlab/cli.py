@@ -1,0 +1,183 @@
+"""The command line: one thin function per command; flags are made from each command's settings."""
+
+import argparse
+import sys
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from rewardlab.bench.plan import PerturbPlan, StressPlan
+from rewardlab.core.errors import RewardlabError
+from rewardlab.core.settings import setting
+from rewardlab.core.version import __version__
+
+
+@dataclass(frozen=True)
+class ReportPlan:
+    """Write the report page of each run folder."""
+
+    runs: tuple[Path, ...] = setting("run folders", positional=True)
+
+
+@dataclass(frozen=True)
+class CheckPlan:
+    """List every problem of a dataset with the line it stands on."""
+
+    data: str = setting("dataset folder or a shipped name such as sample", positional=True)
+
+
+@dataclass(frozen=True)
+class ListPlan:
+    """List a catalog: perturbations, models, metrics or datasets."""
+
+    catalog: str = setting("perturbations, models, metrics or datasets", positional=True)
+
+
+@dataclass(frozen=True)
+class ShowPlan:
+    """Show everything known about one entry of a catalog."""
+
+    name: str = setting("the name of a perturbation, model, metric or dataset", positional=True)
+
+
+def stress(plan: StressPlan) -> int:
+    """Run the stress test, print the summary and the path of the report."""
+    from rich.console import Console
+
+    from rewardlab.bench.stress import run_stress
+    from rewardlab.report.page import write_page
+    from rewardlab.report.summary import load_summary
+    from rewardlab.report.tables import print_summary
+
+    run = run_stress(plan)
+    page = write_page(run)
+    print_summary(load_summary(run), Console())
+    print(f"report: {page}")
+    return 0
+
+
+def report(plan: ReportPlan) -> int:
+    """Write the pages and print their paths."""
+    from rewardlab import api
+
+    for folder in plan.runs:
+        print(f"report: {api.report(folder)}")
+    return 0
+
+
+def perturb(plan: PerturbPlan) -> int:
+    """Write copies or sheets and print what was written."""
+    from rewardlab import api
+
+    for line in api.perturb(plan):
+        print(line)
+    return 0
+
+
+def check(plan: CheckPlan) -> int:
+    """Print the problems; exit with 1 if there are any."""
+    from rewardlab.data import open_dataset
+
+    contents = open_dataset(plan.data)
+    for problem in contents.problems:
+        print(f"line {problem.line}: {problem.what}")
+    print(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")
+    return 1 if contents.problems else 0
+
+
+def list_catalog(plan: ListPlan) -> int:
+    """Print one line per entry of a catalog."""
+    from rich.console import Console
+
+    from rewardlab.report.catalogs import catalog_table
+
+    Console().print(catalog_table(plan.catalog))
+    return 0
+
+
+def show(plan: ShowPlan) -> int:
+    """Print everything about an entry."""
+    from rewardlab.report.catalogs import describe
+
+    print(describe(plan.name))
+    return 0
+
+
+COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "stress": (StressPlan, stress),
+    "report": (ReportPlan, report),
+    "perturb": (PerturbPlan, perturb),
+    "check": (CheckPlan, check),
+    "list": (ListPlan, list_catalog),
+    "show": (ShowPlan, show),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; what the user can mend is said in one sentence, with exit code 2."""
+    names = vars(_parser().parse_args(arguments))
+    plan_type, command = COMMANDS[names.pop("command")]
+    try:
+        return command(plan_type(**names))
+    except RewardlabError as error:
+        print(f"rewardlab: {error}", file=sys.stderr)
+        return 130 if type(error).__name__ == "Interrupted" else 2
+    except KeyboardInterrupt:
+        print("rewardlab: stopped", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    summary = "Find out when a vision-language reward for robots may be trusted."
+    parser = argparse.ArgumentParser("rewardlab", description=summary)
+    parser.add_argument("--version", action="version", version=f"rewardlab {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (plan_type, _) in COMMANDS.items():
+        text = (plan_type.__doc__ or "").strip()
+        sub = commands.add_parser(name, help=text, description=text)
+        hints = typing.get_type_hints(plan_type)
+        for entry in fields(plan_type):
+            _add_argument(sub, entry, hints[entry.name])
+    return parser
+
+
+def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: Any) -> None:
+    help_text = entry.metadata["help"].replace("%", "%%")
+    many = typing.get_origin(hint) is tuple
+    kind = typing.get_args(hint)[0] if many else _plain(hint)
+    if entry.metadata["positional"]:
+        nargs = "+" if many else None
+        parser.add_argument(entry.name, type=kind, help=help_text, metavar=entry.name.upper(), nargs=nargs)
+        return
+    flag = "--" + entry.name.replace("_", "-")
+    default = None if entry.default is MISSING else entry.default
+    if kind is bool:
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=help_text)
+        return
+    shown = ",".join(map(str, default)) if many and default is not None else default
+    read = _comma_list(kind) if many else kind
+    parser.add_argument(
+        flag, type=read, default=default, help=f"{help_text} (default: {shown})", metavar=_metavar(kind, many)
+    )
+
+
+def _plain(hint: Any) -> Any:
+    """Return the type inside `X | None`, or the type itself."""
+    if isinstance(hint, types.UnionType):
+        return next(part for part in typing.get_args(hint) if part is not type(None))
+    return hint
+
+
+def _metavar(kind: Any, many: bool) -> str:
+    name = {int: "N", float: "X", str: "NAME", Path: "PATH"}[kind]
+    return f"{name},{name}" if many else name
+
+
+def _comma_list(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    def comma_list(text: str) -> tuple[Any, ...]:
+        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
+
+    return comma_list

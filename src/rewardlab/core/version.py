@@ -1,0 +1,3 @@
+"""The version of rewardlab, in the one place that everything reads."""
+
+__version__ = "0.1.0"

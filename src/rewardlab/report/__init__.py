@@ -1,0 +1,1 @@
+"""What people look at: the report page, contact sheets and terminal tables."""

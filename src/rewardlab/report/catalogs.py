@@ -1,0 +1,59 @@
+"""The catalogs as people read them: a table of each, and all facts of one entry."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.table import Table
+
+from rewardlab.core.catalog import find
+from rewardlab.data import DATASETS
+from rewardlab.metrics import METRICS
+from rewardlab.models import MODELS
+from rewardlab.perturb import PERTURBATIONS
+from rewardlab.perturb.contract import Perturbation
+
+CATALOGS: dict[str, Mapping[str, object]] = {
+    "perturbations": PERTURBATIONS,
+    "models": MODELS,
+    "metrics": METRICS,
+    "datasets": DATASETS,
+}
+
+
+def catalog_table(name: str) -> Table:
+    """Return a catalog as a table for the terminal."""
+    find(CATALOGS, name, "catalog")
+    if name == "perturbations":
+        return _perturbations()
+    table = Table("name", "what it is", box=None)
+    for key, entry in CATALOGS[name].items():
+        table.add_row(key, _summary(entry))
+    return table
+
+
+def describe(name: str) -> str:
+    """Return all facts of a catalog entry as lines of text."""
+    everything = {key: entry for catalog in CATALOGS.values() for key, entry in catalog.items()}
+    entry = find(everything, name, "entry of a catalog")
+    if not isinstance(entry, Perturbation):
+        return f"{name}: {_summary(entry)}"
+    facts = [f"{entry.name}: {entry.summary}"]
+    facts += [f"  category     {entry.category}", f"  changes      {entry.channel} ({entry.stage})"]
+    facts += [f"  expectation  {entry.expect}", f"  label        {entry.label}", f"  chance       {entry.mode}"]
+    facts += [f"  follows      {entry.follows}", f"  {entry.parameter}:"]
+    facts += [f"    severity {severity}  {value}" for severity, value in enumerate(entry.table, start=1)]
+    return "\n".join(facts)
+
+
+def _perturbations() -> Table:
+    table = Table("name", "category", "expect", "label", "what happens", "follows", box=None)
+    for entry in PERTURBATIONS.values():
+        table.add_row(entry.name, entry.category, entry.expect, entry.label, entry.summary, entry.follows)
+    return table
+
+
+def _summary(entry: object) -> str:
+    if isinstance(entry, Path):
+        rows = sum(1 for _ in (entry / "metadata.jsonl").open())
+        return f"{rows} episodes shipped with the package"
+    return str(vars(entry)["summary"])

@@ -1,0 +1,79 @@
+"""The tables of a summary, as text for cells: used by the terminal and by the page."""
+
+from rich.console import Console
+from rich.table import Table
+
+from rewardlab.bench.summarise import Row
+from rewardlab.report.summary import Summary
+
+HEADLINE = (  # metric, heading, decimals
+    ("macro_mae", "MAE macro", 2),
+    ("micro_mae", "MAE micro", 2),
+    ("exact_accuracy", "exact", 2),
+    ("within_one_accuracy", "within 1", 2),
+    ("success_accuracy", "success", 2),
+    ("kendall_tau_b", "tau-b", 2),
+)
+
+
+def number(value: float | None, decimals: int = 2) -> str:
+    """Return a number for people; a dash where there is none."""
+    return "-" if value is None or value != value else f"{value:.{decimals}f}"
+
+
+def coverage(row: Row) -> str:
+    """Return how many of the asked trials are behind a number."""
+    return f"{row.scored}/{row.asked}"
+
+
+def severity_reached(value: float | None) -> str:
+    """Return a reliability threshold in words that fit a cell."""
+    if value is None:
+        return "-"
+    return "none" if value < 0 else f"{value:.0f}"
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print how good the models are when clean, and how far they can be pushed."""
+    console.print(_clean_table(summary))
+    if summary.categories:
+        console.print(_stress_table(summary))
+
+
+def _clean_table(summary: Summary) -> Table:
+    table = Table(title="Clean episodes (value, then trials scored/asked)", title_justify="left")
+    table.add_column("model")
+    for _, heading, _ in HEADLINE:
+        table.add_column(heading, justify="right")
+    table.add_column("failed", justify="right")
+    for model in summary.models:
+        cells = [(summary.clean(model, metric), decimals) for metric, _, decimals in HEADLINE]
+        values = [f"{number(row.value, decimals)} [dim]{coverage(row)}[/dim]" for row, decimals in cells]
+        table.add_row(_name(summary, model), *values, str(summary.counts.get(model, {}).get("failed", 0)))
+    return table
+
+
+def _stress_table(summary: Summary) -> Table:
+    title = (
+        f"Under stress: success accuracy from severity 0 to 4, and the last severity it stays at "
+        f"{summary.reliable_at:.2f} or above"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("model")
+    for category in summary.categories:
+        table.add_column(category, justify="right")
+    for model in summary.models:
+        table.add_row(_name(summary, model), *(_drop(summary, model, category) for category in summary.categories))
+    return table
+
+
+def _drop(summary: Summary, model: str, category: str) -> str:
+    clean = summary.value(model, category, 0, "success_accuracy")
+    worst = summary.row(model, category, 4, "success_accuracy")
+    reached = severity_reached(summary.reliability.get(model, {}).get(category))
+    return f"{number(clean)} to {number(worst.value)} [dim]{coverage(worst)}[/dim], {reached}"
+
+
+def _name(summary: Summary, model: str) -> str:
+    safe = model.replace("[", r"\[")
+    return f"[bold]{safe}[/bold]" if model in summary.judged else safe
