@@ -1,4 +1,4 @@
-"""The verbs of the command line as functions."""
+"""The verbs of the command line as functions; `report` and `perturb` are packages, hence the longer names."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ def stress(
     return run
 
 
-def report(run: Run | Path | str) -> Path:
+def write_report(run: Run | Path | str) -> Path:
     """Write the report page of a run and return its path."""
     return write_page(run if isinstance(run, Run) else Run(Path(run)))
 
@@ -51,7 +51,7 @@ def check(data: str | Path) -> tuple[Problem, ...]:
     return open_dataset(str(data)).problems
 
 
-def perturb(plan: PerturbPlan) -> list[str]:
+def write_perturbed(plan: PerturbPlan) -> list[str]:
     """Write perturbed copies or contact sheets; return what was written and what was left out, with the reason."""
     contents = open_dataset(plan.data)
     if not contents.episodes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rewardlab.bench.plan import PerturbPlan, StressPlan
 from rewardlab.core.errors import RewardlabError
-from rewardlab.core.settings import setting
+from rewardlab.core.settings import flag_of, setting
 from rewardlab.core.version import __version__
 
 
@@ -64,7 +64,7 @@ def report(plan: ReportPlan) -> int:
     from rewardlab import api
 
     for folder in plan.runs:
-        print(f"report: {api.report(folder)}")
+        print(f"report: {api.write_report(folder)}")
     return 0
 
 
@@ -72,7 +72,7 @@ def perturb(plan: PerturbPlan) -> int:
     """Write copies or sheets and print what was written."""
     from rewardlab import api
 
-    for line in api.perturb(plan):
+    for line in api.write_perturbed(plan):
         print(line)
     return 0
 
@@ -152,7 +152,7 @@ def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: An
         nargs = "+" if many else None
         parser.add_argument(entry.name, type=kind, help=help_text, metavar=entry.name.upper(), nargs=nargs)
         return
-    flag = "--" + entry.name.replace("_", "-")
+    flag = flag_of(entry)
     default = None if entry.default is MISSING else entry.default
     if kind is bool:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=help_text)

@@ -6,9 +6,12 @@ import numpy as np
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import NotApplicable
+from rewardlab.core.trial import Score, checked
+from rewardlab.data import open_dataset
+from rewardlab.models.contract import RewardModel
 from rewardlab.perturb.contract import Change, Perturbation
 
-__all__ = ["check_perturbation"]
+__all__ = ["check_dataset", "check_model", "check_perturbation"]
 
 
 def check_perturbation(perturbation: Perturbation, episodes: Sequence[Episode], seed: int = 7) -> None:
@@ -64,3 +67,27 @@ def _check_channel(perturbation: Perturbation, before: Episode, change: Change) 
     if perturbation.channel != "order":
         assert same_order, "only the named channel may change: the timing did too"
     assert before.clip.fps == after.clip.fps, "a perturbation does not change the frame rate of the camera"
+
+
+def check_model(model: RewardModel, episodes: Sequence[Episode]) -> None:
+    """Assert the contract of a model: one sound answer per episode, in order, the same alone as in a batch."""
+    assert list(model.score([])) == [], "no episodes must give no answers"
+    before = [episode.frames.copy() for episode in episodes]
+    together = list(model.score(episodes))
+    assert len(together) == len(episodes), f"expected {len(episodes)} answers, got {len(together)}"
+    for episode, answer, frames in zip(episodes, together, before):
+        sound = checked(answer, len(episode.clip))
+        assert sound is answer, f"unsound answer: {sound}"
+        (alone,) = model.score([episode])
+        assert type(alone) is type(answer), "an episode got another kind of answer alone than in a batch"
+        if isinstance(alone, Score) and isinstance(answer, Score):
+            assert abs(alone.level - answer.level) < 1e-3, f"level {alone.level} alone, {answer.level} in a batch"
+        assert np.array_equal(episode.frames, frames), "the model wrote to the frames"
+
+
+def check_dataset(data: str) -> None:
+    """Assert that a dataset has no problem and that every frame of it decodes."""
+    contents = open_dataset(data)
+    assert not contents.problems, "\n".join(f"line {p.line}: {p.what}" for p in contents.problems)
+    for episode in contents.episodes:
+        assert len(episode.frames) == len(episode.clip), f"{episode.id}: some frames do not decode"

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -120,7 +121,8 @@ def _start(bench: Bench) -> _Worker:
 
 def _give(worker: _Worker, job: Job) -> None:
     worker.job, worker.done = job, set()
-    worker.pipe.send(job)
+    with suppress(BrokenPipeError):  # it died at once: its last words are still to be read
+        worker.pipe.send(job)
 
 
 def _stop(worker: _Worker) -> None:

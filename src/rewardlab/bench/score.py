@@ -130,7 +130,7 @@ def _needed(episode: Episode, bench: Bench, name: str, severity: int) -> "np.nda
         return np.unique(episode.clip.order)
     try:
         return _changed(episode, bench, name, severity).episode.clip.order
-    except NotApplicable:
+    except Exception:  # the reason is said when the variant is made
         return episode.clip.order[-1:]
 
 
@@ -143,10 +143,21 @@ def _ask_models(
 ) -> None:
     for name, model in models.items():
         asked = [(v, cell) for v in chunk for cell in v.cells if cell.model == name]
+        if bench.models[name].sees_truth:
+            end([_without_truth(_draft(job, bench, v, cell)) for v, cell in asked if not _has_level(v)])
+            asked = [(v, cell) for v, cell in asked if _has_level(v)]
         together = [pair for pair in asked if pair[1].id not in job.alone]
         for group in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
             if group:
                 _ask(job, bench, model, group, begin, end)
+
+
+def _has_level(variant: Variant) -> bool:
+    return isinstance(variant.outcome, Change) and variant.outcome.episode.truth.level is not None
+
+
+def _without_truth(draft: Trial) -> Trial:
+    return replace(draft, status="dropped", reason="the true level is unknown here, so an oracle is not asked")
 
 
 def _ask(job: Job, bench: Bench, model: RewardModel, group: list[tuple[Variant, Cell]], begin: Begin, end: End) -> None:

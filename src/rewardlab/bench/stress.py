@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import re
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import as_command
 from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
@@ -31,7 +31,8 @@ from rewardlab.models.contract import NamedModel
 from rewardlab.perturb import choose_perturbations
 
 _IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
-_FLUSH_SECONDS = 2.0  # finished cells are on disk after this long at the latest
+_FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
+_MANY_PARTS = 200  # then they are joined, so that a run of days is still quick to open
 
 
 class Interrupted(RunError):
@@ -103,7 +104,7 @@ def _start(plan: StressPlan, bench: Bench, contents: Contents, jobs: Sequence[Jo
         "plan": identity,
         "settings": settings,
         "judged": list(plan.models),
-        "command": " ".join(["rewardlab", *sys.argv[1:]]) if Path(sys.argv[0]).stem == "rewardlab" else "",
+        "command": as_command("stress", plan),
         "episodes": len(contents.episodes),
         "cells": sum(len(job.cells) for job in jobs),
         "skipped": [asdict(problem) for problem in contents.problems],
@@ -136,6 +137,8 @@ def _score(run: Run, plan: StressPlan, bench: Bench, jobs: Sequence[Job]) -> Non
                 if time.monotonic() - flushed > _FLUSH_SECONDS:
                     run.append(waiting)
                     waiting, flushed = [], time.monotonic()
+                    if len(run.parts()) > _MANY_PARTS:
+                        run.compact()
         except KeyboardInterrupt:
             raise Interrupted(
                 f"stopped with {progress.done:,} of {total:,} cells in {run.folder}; "

@@ -88,7 +88,8 @@ def usable_for(cells: TrialTable, metric: Metric) -> Mask:
     """Tell which trials a metric is about: defined cells whose truth, or clean score, is known."""
     defined: Mask = cells.text("status") != "dropped"
     if metric.needs == "clean score":
-        return defined & (cells.text("expectation") != "undefined") & ~np.isnan(cells.number("clean_level"))
+        defined &= (cells.text("expectation") != "undefined") & ~np.isnan(cells.number("clean_level"))
+        return defined
     labelled = np.isin(cells.text("expectation"), ["same", "relabel"])
     # A cell that failed before its expectation was known still had a truth: it counts as asked.
     labelled |= (cells.text("status") == "failed") & (cells.text("expectation") == "undefined")

@@ -36,7 +36,10 @@ class VideoFile:
     @cached_property
     def digest(self) -> str:
         """Identify the file by its bytes."""
-        return sha256(self.path.read_bytes()).hexdigest()[:16]
+        try:
+            return sha256(self.path.read_bytes()).hexdigest()[:16]
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read ({error.strerror}); is the dataset still there?") from error
 
     @cached_property
     def facts(self) -> VideoFacts:

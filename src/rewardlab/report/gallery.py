@@ -21,6 +21,14 @@ CLIP_FPS = 6.0
 
 
 @dataclass(frozen=True)
+class EmbeddedClip:
+    """A small video and its last frame as data addresses, so that the page needs no other file."""
+
+    video: str
+    poster: str
+
+
+@dataclass(frozen=True)
 class Shift:
     """How one model's score moved."""
 
@@ -36,8 +44,8 @@ class Card:
     trial: Trial
     summary: str
     instruction_before: str
-    clip_before: str
-    clip_after: str
+    clip_before: EmbeddedClip
+    clip_after: EmbeddedClip
     shifts: tuple[Shift, ...]
 
 
@@ -101,14 +109,20 @@ def _shifts(trials: TrialTable, trial: Trial) -> Iterator[Shift]:
     same = trials.where(trials.text("episode") == trial.episode)
     clean = {t.model: t.level for t in same.where(same.text("perturbation") == CLEAN).rows()}
     changed = (same.text("perturbation") == trial.perturbation) & (same.number("severity") == trial.severity)
-    for row in same.where(changed).rows():
-        yield Shift(row.model, clean.get(row.model), row.level)
+    after = {t.model: t.level for t in same.where(changed).rows()}
+    for model in sorted(after, key=lambda name: (name != trial.model, name)):
+        yield Shift(model, clean.get(model), after[model])
 
 
-def _clip(episode: Episode) -> str:
-    """Return a small mp4 as a data address, so that the page needs no other file."""
-    data = encode_bytes(small(episode.frames, CLIP_HEIGHT), CLIP_FPS, crf=30)
-    return "data:video/mp4;base64," + base64.b64encode(data).decode()
+def _clip(episode: Episode) -> EmbeddedClip:
+    frames = small(episode.frames, CLIP_HEIGHT)
+    _, poster = cv2.imencode(".jpg", frames[-1][..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 60])
+    video = encode_bytes(frames, CLIP_FPS, crf=30)
+    return EmbeddedClip(_address("video/mp4", video), _address("image/jpeg", poster.tobytes()))
+
+
+def _address(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def small(frames: Frames, height: int) -> Frames:

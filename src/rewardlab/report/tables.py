@@ -7,8 +7,8 @@ from rewardlab.bench.summarise import Row
 from rewardlab.report.summary import Summary
 
 HEADLINE = (  # metric, heading, decimals
-    ("macro_mae", "MAE macro", 2),
-    ("micro_mae", "MAE micro", 2),
+    ("macro_mae", "MAE", 2),
+    ("micro_mae", "micro", 2),
     ("exact_accuracy", "exact", 2),
     ("within_one_accuracy", "within 1", 2),
     ("success_accuracy", "success", 2),
@@ -41,22 +41,27 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 
 def _clean_table(summary: Summary) -> Table:
-    table = Table(title="Clean episodes (value, then trials scored/asked)", title_justify="left")
+    table = Table(title="Clean episodes; scored/asked beside a value that rests on other trials", title_justify="left")
     table.add_column("model")
     for _, heading, _ in HEADLINE:
         table.add_column(heading, justify="right")
+    table.add_column("scored/asked", justify="right")
     table.add_column("failed", justify="right")
     for model in summary.models:
         cells = [(summary.clean(model, metric), decimals) for metric, _, decimals in HEADLINE]
-        values = [f"{number(row.value, decimals)} [dim]{coverage(row)}[/dim]" for row, decimals in cells]
-        table.add_row(_name(summary, model), *values, str(summary.counts.get(model, {}).get("failed", 0)))
+        usual = coverage(cells[0][0])
+        values = [number(row.value, decimals) + _unusual(coverage(row), usual) for row, decimals in cells]
+        table.add_row(_name(summary, model), *values, usual, str(summary.counts.get(model, {}).get("failed", 0)))
     return table
+
+
+def _unusual(cover: str, usual: str) -> str:
+    return "" if cover == usual else f" [dim]{cover}[/dim]"
 
 
 def _stress_table(summary: Summary) -> Table:
     title = (
-        f"Under stress: success accuracy from severity 0 to 4, and the last severity it stays at "
-        f"{summary.reliable_at:.2f} or above"
+        f"Success accuracy at severity 4 (scored/asked), and the last severity with {summary.reliable_at:.2f} or more"
     )
     table = Table(title=title, title_justify="left")
     table.add_column("model")
@@ -68,10 +73,9 @@ def _stress_table(summary: Summary) -> Table:
 
 
 def _drop(summary: Summary, model: str, category: str) -> str:
-    clean = summary.value(model, category, 0, "success_accuracy")
     worst = summary.row(model, category, 4, "success_accuracy")
     reached = severity_reached(summary.reliability.get(model, {}).get(category))
-    return f"{number(clean)} to {number(worst.value)} [dim]{coverage(worst)}[/dim], {reached}"
+    return f"{number(worst.value)} [dim]{coverage(worst)}[/dim]  {reached}"
 
 
 def _name(summary: Summary, model: str) -> str:

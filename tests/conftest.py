@@ -1,0 +1,49 @@
+"""Small real datasets on disk, made once per test session."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewardlab.core.seeding import rng_for
+from rewardlab.data.video import encode
+
+ROWS = (
+    {"file_name": "arm/a.mp4", "task": "put the red cup on the plate", "reward": 5},
+    {"file_name": "arm/b.mp4", "task": "open the drawer", "reward": 1},
+    {"file_name": "arm/c.mp4", "task": "push the green block left", "reward": 3},
+    {"file_name": "hand/d.mp4", "task": "close the window", "reward": 5},
+    {"file_name": "hand/e.mp4", "task": "fold the towel", "success": False},
+    {"file_name": "hand/f.mp4", "task": "wipe the table", "reward": 4, "progress": [i / 25 for i in range(20)]},
+)
+
+
+def write_rows(folder: Path, rows: object) -> Path:
+    """Write metadata.jsonl; rows are dicts or raw lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def moving_square(name: str, count: int = 20, size: int = 48) -> np.ndarray:
+    """Frames of a bright square that crosses a textured background."""
+    rng = rng_for(0, name)
+    grey = rng.integers(40, 120, (1, size, size, 1), dtype=np.uint8)
+    frames = np.tile(grey, (count, 1, 1, 3))
+    for index in range(count):
+        left = 4 + index * (size - 16) // max(count - 1, 1)
+        frames[index, 20:30, left : left + 10] = (220, 60, 40)
+    return frames
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of six short clips with every kind of truth."""
+    folder = write_rows(tmp_path_factory.mktemp("tiny"), ROWS)
+    for number, row in enumerate(ROWS):
+        path = folder / str(row["file_name"])
+        path.parent.mkdir(exist_ok=True)
+        encode(moving_square(path.name, count=20 if "progress" in row else 14 + number), path, fps=10)
+    return folder

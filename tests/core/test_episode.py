@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import (
+    Truth,
+    blind,
+    episode_from_frames,
+    level_of_progress,
+    rearrange,
+    show_only,
+    with_frames,
+)
+from rewardlab.core.errors import DataError
+
+FRAMES = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 4, 4, 3), dtype=np.uint8)
+EPISODE = episode_from_frames(FRAMES, "do it", fps=2, truth=Truth(4, False, (0, 0.2, 0.4, 0.6, 0.8, 0.9)))
+
+
+def test_rearranging_moves_frames_and_their_truth_and_restarts_the_time() -> None:
+    moved = rearrange(EPISODE, np.array([5, 0, 0]))
+    assert moved.frames[:, 0, 0, 0].tolist() == [5, 0, 0]
+    assert moved.truth.progress == (0.9, 0, 0)
+    assert moved.times.tolist() == [0, 0.5, 1.0]
+
+
+def test_showing_fewer_frames_keeps_their_times() -> None:
+    shown = show_only(rearrange(EPISODE, np.array([5, 4, 3, 2])), np.array([0, 3]))
+    assert shown.frames[:, 0, 0, 0].tolist() == [5, 2]
+    assert shown.times.tolist() == [0, 1.5]
+    assert shown.clip.stream_length == 4
+
+
+def test_new_pixels_keep_order_and_times() -> None:
+    shown = with_frames(show_only(EPISODE, np.array([1, 5])), FRAMES[:2] + 100)
+    assert shown.frames[:, 0, 0, 0].tolist() == [100, 101]
+    assert shown.times.tolist() == [0.5, 2.5]
+
+
+def test_new_pixels_of_another_length_are_refused() -> None:
+    with pytest.raises(DataError, match="shows 6 frames, got 2"):
+        with_frames(EPISODE, FRAMES[:2])
+
+
+@pytest.mark.parametrize("bad", [FRAMES.astype(float), FRAMES[0], FRAMES[:0], FRAMES[..., :1]])
+def test_frames_of_another_kind_are_refused(bad: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"uint8 of shape \(T, H, W, 3\)"):
+        episode_from_frames(bad, "do it")
+
+
+def test_a_blind_episode_tells_nothing_but_frames_text_and_time() -> None:
+    seen = blind(EPISODE)
+    assert (seen.id, seen.truth, seen.origin.subset, seen.origin.source) == ("", Truth(), "", "")
+    assert seen.instruction == "do it"
+
+
+def test_the_hash_follows_content_text_and_truth_but_not_the_name() -> None:
+    from dataclasses import replace
+
+    assert replace(EPISODE, id="other").hash == EPISODE.hash
+    assert replace(EPISODE, instruction="other").hash != EPISODE.hash
+    assert replace(EPISODE, truth=Truth(5, True)).hash != EPISODE.hash
+    assert rearrange(EPISODE, np.array([0, 2, 1, 3, 4, 5])).hash != EPISODE.hash
+
+
+@pytest.mark.parametrize(("progress", "level"), [(0, 1), (0.09, 1), (0.1, 2), (0.4, 3), (0.7, 4), (0.99, 4), (1, 5)])
+def test_levels_begin_where_the_table_says(progress: float, level: int) -> None:
+    assert level_of_progress(progress) == level

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from rewardlab.core.errors import RunError
+from rewardlab.core.run import Run, locked, start_run
+from rewardlab.core.trial import Trial
+
+
+def trial(name: str, level: float | None = 3.0, status: str = "scored") -> Trial:
+    return Trial(
+        id=name, model="m", episode="e", video="v", subset="s", task="t", perturbation="clean", category="clean",
+        severity=0, seed=0, expectation="same", truth_level=4, truth_success=False, truth_progress=None,
+        instruction="do it", shown=(0, 5), frames_hash="f", status=status, level=level,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return start_run(tmp_path / "run", {"plan": {"seed": 0}})
+
+
+def test_what_is_appended_can_be_read_back(run: Run) -> None:
+    run.append([trial("b"), trial("a", None, "failed")])
+    rows = run.trials().rows()
+    assert [row.id for row in rows] == ["a", "b"]
+    assert rows[1] == trial("b")
+
+
+def test_a_retried_cell_counts_once_and_its_score_wins(run: Run) -> None:
+    run.append([trial("a", None, "failed")])
+    run.append([trial("a"), trial("b")])
+    assert [(row.id, row.status) for row in run.trials().rows()] == [("a", "scored"), ("b", "scored")]
+
+
+def test_compacting_changes_the_files_and_not_the_trials(run: Run) -> None:
+    run.append([trial("b")])
+    run.append([trial("a")])
+    before = run.trials().rows()
+    run.compact()
+    assert len(run.parts()) == 1
+    assert run.trials().rows() == before
+
+
+def test_a_folder_with_another_plan_is_refused(run: Run) -> None:
+    assert start_run(run.folder, {"plan": {"seed": 0}}) == run
+    with pytest.raises(RunError, match="other settings"):
+        start_run(run.folder, {"plan": {"seed": 1}})
+
+
+def test_a_folder_without_a_record_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"has no run\.json"):
+        _ = Run(tmp_path).record
+
+
+def test_a_damaged_part_is_named(run: Run) -> None:
+    run.append([trial("a")])
+    run.parts()[0].write_bytes(b"PAR1 not really")
+    with pytest.raises(RunError, match="remove that part and run again"):
+        run.trials()
+
+
+def test_a_full_disk_is_one_sentence(run: Run) -> None:
+    full = Run(Path("/dev/full/run"))
+    with pytest.raises(RunError, match="cannot write /dev/full"):
+        full.save("x.json", {})
+
+
+def test_a_second_writer_is_told(run: Run) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from pathlib import Path; from rewardlab.core.run import Run, locked\n"
+        "with locked(Run(Path(sys.argv[1]))): pass"
+    )
+    with locked(run):
+        other = subprocess.run([sys.executable, "-c", code, str(run.folder)], capture_output=True, text=True)
+    assert "is being written by another process" in other.stderr

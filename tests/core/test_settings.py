@@ -1,0 +1,22 @@
+import shlex
+from pathlib import Path
+
+from rewardlab.bench.plan import StressPlan
+from rewardlab.cli import _parser
+from rewardlab.core.settings import as_command
+
+
+def test_the_command_of_a_plan_makes_the_same_plan() -> None:
+    plan = StressPlan(
+        models=("clock", "my lab.x:y"),
+        data="some data",
+        severities=(2,),
+        controls=False,
+        skip_bad=True,
+        out=Path("a b"),
+    )
+    command = as_command("stress", plan)
+    assert "--seed" not in command  # a default needs no saying
+    names = vars(_parser().parse_args(shlex.split(command)[1:]))
+    assert names.pop("command") == "stress"
+    assert StressPlan(**names) == plan

@@ -1,0 +1,113 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewardlab.core.errors import DataError
+from rewardlab.data import open_dataset
+from rewardlab.data.folder import read_folder, write_episode
+from rewardlab.data.video import encode
+from tests.conftest import moving_square, write_rows
+
+
+def test_rows_become_episodes_with_their_truth(tiny_data: Path) -> None:
+    contents = read_folder(tiny_data)
+    assert not contents.problems
+    truths = [(e.truth.level, e.truth.success, e.truth.progress is not None) for e in contents.episodes]
+    assert truths == [
+        (5, True, False),
+        (1, False, False),
+        (3, False, False),
+        (5, True, False),
+        (None, False, False),
+        (4, False, True),
+    ]
+    assert [e.origin.subset for e in contents.episodes] == ["arm"] * 3 + ["hand"] * 3
+
+
+def test_nothing_is_decoded_until_frames_are_asked_for(tmp_path: Path) -> None:
+    encode(moving_square("x"), tmp_path / "x.mp4", fps=10)
+    write_rows(tmp_path, [{"file_name": "x.mp4", "task": "t", "reward": 2}])
+    (episode,) = read_folder(tmp_path).episodes
+    (tmp_path / "x.mp4").unlink()
+    with pytest.raises(DataError, match="does not exist"):
+        _ = episode.frames
+
+
+def test_every_problem_is_named_with_its_line(tmp_path: Path) -> None:
+    good = tmp_path / "good.mp4"
+    encode(moving_square("x"), good, fps=10)
+    (tmp_path / "short.mp4").write_bytes(good.read_bytes()[:800])
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    (tmp_path / "words.mp4").write_text("this is no video")
+    rows = [
+        {"file_name": "good.mp4", "task": "t", "reward": 5},
+        {"file_name": "short.mp4", "task": "t", "reward": 5},
+        {"file_name": "empty.mp4", "task": "t", "reward": 5},
+        {"file_name": "gone.mp4", "task": "t", "reward": 5},
+        {"file_name": "good.mp4", "task": "t", "reward": 7},
+        {"file_name": "good.mp4", "task": " ", "reward": 5},
+        '{"file_name": "good.mp4", ',
+        {"task": "t", "reward": 5},
+        {"file_name": "../good.mp4", "task": "t", "reward": 5},
+        {"file_name": "good.mp4", "task": "t", "reward": 3, "success": True},
+        {"file_name": "good.mp4", "task": "t", "progress": [0.5]},
+        '{"file_name": "good.mp4", "task": "t", "reward": NaN}',
+        "[1, 2]",
+        {"file_name": "words.mp4", "task": "t", "reward": 5},
+        {"file_name": "good.mp4", "task": "t", "reward": 5, "fps": 0},
+    ]
+    contents = read_folder(write_rows(tmp_path, rows))
+    assert len(contents.episodes) == 1
+    found = {problem.line: problem.what for problem in contents.problems}
+    assert sorted(found) == list(range(2, 16))
+    words = {
+        2: "short.mp4", 3: "empty.mp4", 4: "does not exist", 5: "got 7", 6: "non-empty text", 7: "not JSON",
+        8: "file_name must be", 9: "must stay below", 10: "only reward 5 is a success", 11: "one number per frame",
+        12: "got nan", 13: "got list", 14: "words.mp4", 15: "fps must be",
+    }  # fmt: skip
+    assert {line: word in found[line] for line, word in words.items()} == dict.fromkeys(words, True), found
+
+
+def test_a_missing_metadata_file_is_said_and_the_splits_are_offered(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"has no metadata\.jsonl; expected"):
+        read_folder(tmp_path)
+    write_rows(tmp_path / "test", [])
+    with pytest.raises(DataError, match="its folders test do"):
+        read_folder(tmp_path)
+
+
+def test_what_is_written_is_read_back(tiny_data: Path, tmp_path: Path) -> None:
+    for episode in read_folder(tiny_data).episodes:
+        write_episode(tmp_path, episode, episode.id, {"note": "kept"})
+    again = read_folder(tmp_path)
+    assert not again.problems
+    for before, after in zip(read_folder(tiny_data).episodes, again.episodes, strict=True):
+        assert (before.instruction, before.truth, before.origin.subset) == (
+            after.instruction,
+            after.truth,
+            after.origin.subset,
+        )
+        assert np.abs(before.frames.astype(int) - after.frames).mean() < 5
+    assert json.loads((tmp_path / "metadata.jsonl").read_text().splitlines()[0])["note"] == "kept"
+
+
+def test_one_video_with_two_instructions_is_two_episodes(tiny_data: Path, tmp_path: Path) -> None:
+    encode(moving_square("x"), tmp_path / "x.mp4", fps=10)
+    rows = [{"file_name": "x.mp4", "task": text, "reward": 2} for text in ("open it", "close it")]
+    one, two = read_folder(write_rows(tmp_path, rows)).episodes
+    assert (one.id, two.id) == ("x.mp4", "x.mp4#2")
+    assert one.clip.source.digest == two.clip.source.digest
+
+
+def test_the_shipped_sample_is_sound_small_and_attributed() -> None:
+    contents = open_dataset("sample")
+    assert not contents.problems
+    levels = [episode.truth.level for episode in contents.episodes]
+    assert set(levels) == {1, 2, 3, 4, 5}
+    assert all(e.origin.license in ("MIT", "Apache-2.0", "CC BY 4.0") and e.origin.source for e in contents.episodes)
+    folder = contents.episodes[0].clip.source.path.parents[1]
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 8_000_000
+    attribution = (folder / "ATTRIBUTION.md").read_text()
+    assert all(episode.origin.source in attribution for episode in contents.episodes)

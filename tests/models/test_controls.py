@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import Truth, episode_from_frames, rearrange
+from rewardlab.core.errors import PlanError
+from rewardlab.core.trial import Failure, Score
+from rewardlab.data import open_dataset
+from rewardlab.models import MODELS, name_model
+from rewardlab.testing import check_model
+from tests.conftest import moving_square
+
+
+def known(level: int, name: str = "x") -> object:
+    return episode_from_frames(moving_square(name), name, truth=Truth(level, level == 5))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_keeps_the_contract(name: str) -> None:
+    check_model(name_model(name).build(), open_dataset("sample").episodes[:4])
+
+
+def test_the_clock_cannot_tell_a_static_video_from_the_real_one() -> None:
+    clock = name_model("clock").build()
+    for episode in open_dataset("sample").episodes:
+        static = rearrange(episode, np.zeros(len(episode.clip), dtype=np.int64))
+        assert clock.score([static]) == clock.score([episode])
+
+
+def test_the_clock_rises_with_the_number_of_frames() -> None:
+    long = episode_from_frames(moving_square("x", count=60), "t")
+    levels = [s.level for s in name_model("clock").build().score([rearrange(long, np.arange(n)) for n in (1, 20, 60)])]
+    assert levels == sorted(levels)
+    assert levels[0] < levels[2]
+
+
+def test_the_oracle_says_the_truth_and_does_not_guess() -> None:
+    oracle = name_model("oracle").build()
+    answers = oracle.score([known(4), episode_from_frames(moving_square("y"), "t", truth=Truth(None, False))])
+    assert isinstance(answers[0], Score) and answers[0].level == 4
+    assert isinstance(answers[1], Failure)
+
+
+@pytest.mark.parametrize("error", [0.3, 1.0, 1.6])
+def test_the_noisy_oracle_is_off_by_the_stated_error(error: float) -> None:
+    model = name_model(f"noisy-oracle:{error}").build()
+    truths = [1 + i % 5 for i in range(2000)]
+    frames = moving_square("x", count=2, size=8)
+    episodes = [episode_from_frames(frames, f"task {i}", truth=Truth(level)) for i, level in enumerate(truths)]
+    errors = np.abs([s.level - t for s, t in zip(model.score(episodes), truths)])
+    assert abs(errors.mean() - error) < 4 * errors.std() / np.sqrt(2000) + 1e-9
+
+
+@pytest.mark.parametrize("name", ["constant:7", "constant:x", "noisy-oracle:-1", "clock:0"])
+def test_a_wrong_argument_is_said_at_once(name: str) -> None:
+    with pytest.raises(PlanError, match="must be a number from"):
+        name_model(name)
+
+
+def test_an_unknown_model_gets_a_suggestion() -> None:
+    with pytest.raises(PlanError, match="did you mean oracle"):
+        name_model("oracel")

@@ -1,0 +1,127 @@
+"""The command line as a user meets it: real processes, real output."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import pytest
+
+import rewardlab
+from rewardlab.cli import COMMANDS, main
+from rewardlab.data import open_dataset
+from rewardlab.perturb import PERTURBATIONS
+from tests.conftest import write_rows
+
+
+def rewardlab_command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rewardlab", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=os.environ | {"COLUMNS": "120"})
+
+
+def test_stress_prints_the_summary_and_the_report_and_names_the_run_itself(tiny_data: Path, tmp_path: Path) -> None:
+    done = rewardlab_command("stress", "clock", str(tiny_data), "--perturbations", "polite_filler", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "clock" in done.stdout and "oracle" in done.stdout and "semantic" in done.stdout
+    page = tmp_path / done.stdout.strip().splitlines()[-1].removeprefix("report: ")
+    assert page.exists() and page.parent.parent.name == "runs"
+    assert "rewardlab stress clock" in page.read_text()
+
+
+def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
+    run = rewardlab.stress("clock", tiny_data, perturbations=("typo_keyboard",), severities=(1,), out=tmp_path / "run")
+    (run.folder / "report.html").unlink()
+    assert rewardlab_command("report", str(run.folder)).returncode == 0
+    assert (run.folder / "report.html").exists()
+
+
+def test_check_lists_problems_with_their_lines_and_fails(tmp_path: Path) -> None:
+    write_rows(tmp_path, [{"file_name": "gone.mp4", "task": "t", "reward": 5}, "oops"])
+    done = rewardlab_command("check", str(tmp_path))
+    assert done.returncode == 1
+    assert "line 1: " in done.stdout and "line 2: not JSON" in done.stdout
+    assert rewardlab_command("check", "sample").returncode == 0
+
+
+def test_perturb_writes_copies_that_are_a_dataset_and_goes_on_where_it_stopped(tiny_data: Path, tmp_path: Path) -> None:
+    arguments = (
+        "perturb",
+        str(tiny_data),
+        "--perturbations",
+        "hold_last,polite_filler,truncate_end",
+        "--severities",
+        "2",
+        "--out",
+    )
+    first = rewardlab_command(*arguments, str(tmp_path / "copies"), "--limit", "2")
+    assert first.returncode == 0, first.stderr
+    second = rewardlab_command(*arguments, str(tmp_path / "copies"))
+    assert len(first.stdout.splitlines()) == 6
+    assert len(second.stdout.splitlines()) == 18 - 6
+    contents = open_dataset(str(tmp_path / "copies"))
+    assert not contents.problems
+    copies = {episode.id: episode for episode in contents.episodes}
+    assert len(copies["arm/a.hold_last.2.mp4"].clip) == 14 + 4
+    assert copies["arm/a.polite_filler.2.mp4"].instruction.endswith("put the red cup on the plate")
+    assert copies["arm/a.truncate_end.2.mp4"].truth.level is None
+
+
+def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:
+    done = rewardlab_command(
+        "perturb", str(tiny_data), "--perturbations", "gaussian_noise", "--sheet", "--out", str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+    sheet = cv2.imread(str(tmp_path / "gaussian_noise.png"))
+    assert sheet.shape[0] > 5 * 48  # five severities, one below the other
+    assert sheet.std() > 20
+
+
+@pytest.mark.parametrize("catalog", ["perturbations", "models", "metrics", "datasets"])
+def test_list_shows_every_entry(catalog: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from rewardlab.report.catalogs import CATALOGS
+
+    assert main(["list", catalog]) == 0
+    printed = capsys.readouterr().out
+    assert all(name[:12] in printed for name in CATALOGS[catalog])
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_show_tells_the_parameter_at_every_severity(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", name]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"severity {severity}" in printed for severity in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["stress", "clok", "sample"], "did you mean clock"),
+        (["stress", "clock", "no/such/folder"], "no dataset at 'no/such/folder'"),
+        (["stress", "clock", "sample", "--perturbations", "gaussian_nois"], "did you mean gaussian_noise"),
+        (["stress", "clock", "sample", "--severities", "9"], "severities must be among"),
+        (["stress", "clock", "sample", "--frames", "every"], "frames must be uniform:N"),
+        (["report", "no/such/run"], "is not a run folder"),
+        (["show", "nothing-like-this"], "no entry of a catalog"),
+        (["list", "things"], "no catalog is called 'things'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_version_and_help_name_every_command() -> None:
+    assert rewardlab_command("--version").stdout == f"rewardlab {rewardlab.__version__}\n"
+    text = rewardlab_command("--help").stdout
+    assert all(name in text for name in COMMANDS)
