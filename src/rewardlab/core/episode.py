@@ -1,5 +1,6 @@
 """Episode: one rollout with lazily decoded frames, an instruction, and what is known of the truth."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -128,13 +129,18 @@ class Origin:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One rollout. Models read `instruction`, `frames`, `times` and nothing else."""
+    """One rollout. Models read `instruction`, `frames`, `times` and nothing else.
+
+    `world` is the record from which a simulator can render the same rollout again, if there is one: its `kind` names
+    the simulator, the rest is the simulator's own.
+    """
 
     id: str
     instruction: str
     clip: Clip
     truth: Truth = field(default_factory=Truth)
     origin: Origin = field(default_factory=Origin)
+    world: Mapping[str, object] | None = None
 
     @property
     def frames(self) -> Frames:

@@ -92,11 +92,14 @@ def _episode(folder: Path, row: dict[str, object], seen: Counter[str]) -> Episod
     fps = _fps(name, row, facts.fps)
     seen[name] += 1
     identity = name if seen[name] == 1 else f"{name}#{seen[name]}"
-    return Episode(identity, instruction, whole_clip(video, fps), truth, _origin(name, row))
+    return Episode(identity, instruction, whole_clip(video, fps), truth, _origin(name, row), _world(folder, name, row))
 
 
 def _file_name(row: dict[str, object]) -> str:
-    name = row.get("file_name")
+    return _inside(row.get("file_name"))
+
+
+def _inside(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise DataError(f"file_name must be a path below the folder, got {name!r}")
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
@@ -143,6 +146,16 @@ def _origin(name: str, row: dict[str, object]) -> Origin:
     parts = PurePosixPath(name).parts
     words = {key: str(row.get(key) or "") for key in ("embodiment", "camera", "license", "source")}
     return Origin(subset=parts[0] if len(parts) > 1 else "", task=str(row.get("task_id") or row["task"]), **words)
+
+
+def _world(folder: Path, name: str, row: dict[str, object]) -> dict[str, object] | None:
+    """Return the simulator's record; a `file` in it is a path below the folder, made absolute here."""
+    world = row.get("world")
+    if world is None:
+        return None
+    if not isinstance(world, dict) or not isinstance(world.get("kind"), str):
+        raise DataError(f"{name}: world must be an object with a kind, got {world!r}")
+    return world | {"file": str(folder / _inside(world["file"]))} if "file" in world else world
 
 
 def _row_of(episode: Episode, file_name: str) -> dict[str, object]:
