@@ -119,15 +119,22 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what the user can mend is said in one sentence, with exit code 2."""
     names = vars(_parser().parse_args(arguments))
-    plan_type, command = COMMANDS[names.pop("command")]
     try:
-        return command(plan_type(**names))
+        command, plan = parsed(names)
+        return command(plan)
     except RewardlabError as error:
         print(f"rewardlab: {error}", file=sys.stderr)
         return 130 if type(error).__name__ == "Interrupted" else 2
     except KeyboardInterrupt:
         print("rewardlab: stopped", file=sys.stderr)
         return 130
+
+
+def parsed(names: dict[str, Any]) -> tuple[Callable[[Any], int], Any]:
+    """Return the command and its plan from what argparse read."""
+    plan_type, command = COMMANDS[names["command"]]
+    values = {entry.name: names[entry.name] for entry in fields(plan_type)}
+    return command, plan_type(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
 
 def _parser() -> argparse.ArgumentParser:

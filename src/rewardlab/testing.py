@@ -64,7 +64,7 @@ def _check_channel(perturbation: Perturbation, before: Episode, change: Change) 
         assert same_text, "only the named channel may change: the instruction did too"
     if "frames" not in perturbation.channel:
         assert same_source, "only the named channel may change: the pixels did too"
-    if perturbation.channel != "order":
+    if "order" not in perturbation.channel:
         assert same_order, "only the named channel may change: the timing did too"
     assert before.clip.fps == after.clip.fps, "a perturbation does not change the frame rate of the camera"
 

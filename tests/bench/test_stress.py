@@ -24,7 +24,7 @@ from rewardlab.data.video import encode
 from rewardlab.perturb import PERTURBATIONS
 from tests.conftest import ROWS, moving_square, write_rows
 
-SOME = ("gaussian_noise", "polite_filler", "truncate_end", "light_temperature")
+SOME = ("gaussian_noise", "polite_filler", "truncate_end", "resolution")
 
 
 def plan(data: Path, out: Path, **changes: object) -> StressPlan:

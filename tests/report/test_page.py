@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (folder / "s").mkdir()
     for row in rows:
         encode(moving_square(str(row["file_name"])), folder / str(row["file_name"]), fps=10)
-    some = ("gaussian_noise", "typo_keyboard", "truncate_end", "light_temperature")
+    some = ("gaussian_noise", "typo_keyboard", "truncate_end", "resolution")
     made = rewardlab.stress("clock", write_rows(folder, rows), perturbations=some, out=folder / "run")
     return made
 

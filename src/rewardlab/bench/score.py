@@ -107,7 +107,7 @@ def _variant(episode: Episode, bench: Bench, name: str, severity: int, cells: tu
 def _changed(episode: Episode, bench: Bench, name: str, severity: int) -> Change:
     if name == CLEAN:
         return Change(sampled(episode, bench.policy), "same")
-    perturbation = bench.perturbations[name]
+    perturbation = bench.perturbations[name].drawn(episode, bench.seed)
     if perturbation.stage == "shown":
         return perturbation(sampled(episode, bench.policy), severity, bench.seed, bench.peers)
     change = perturbation(episode, severity, bench.seed, bench.peers)
@@ -118,13 +118,15 @@ def _held(episode: Episode, groups: Mapping[tuple[str, int], object], bench: Ben
     """Decode, in one pass, the frames that some variant will show, and hold them."""
     source = episode.clip.source
     needed = np.unique(np.concatenate([_needed(episode, bench, name, severity) for name, severity in groups]))
-    held = HeldFrames(source.read(needed), needed, source.digest, source.count)
+    held = HeldFrames(source.read(needed), needed, source.count, source.digest)
     return replace(episode, clip=replace(episode.clip, source=held))
 
 
 def _needed(episode: Episode, bench: Bench, name: str, severity: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    perturbation = bench.perturbations.get(name)
-    if perturbation is None or perturbation.stage == "shown":
+    if name == CLEAN:
+        return sampled(episode, bench.policy).clip.order
+    perturbation = bench.perturbations[name].drawn(episode, bench.seed)
+    if perturbation.stage == "shown":
         return sampled(episode, bench.policy).clip.order
     if perturbation.channel != "order":
         return np.unique(episode.clip.order)

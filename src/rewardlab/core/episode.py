@@ -46,8 +46,13 @@ class HeldFrames:
 
     pixels: Frames
     kept: Indices
-    digest: str
     count: int
+    name: str = ""  # what identifies the content, where that is known without reading it
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the content, by its bytes unless it has a name."""
+        return self.name or fingerprint_frames(self.pixels)
 
     def read(self, indices: Indices) -> Frames:
         """Return these frames; the same array, not a copy, when they are all of them in order."""
@@ -57,14 +62,14 @@ class HeldFrames:
         return self.pixels[rows]
 
 
-def hold(pixels: Frames, name: str = "") -> HeldFrames:
-    """Wrap an array of frames as a source; it is identified by its bytes unless a name is given."""
+def hold(pixels: Frames) -> HeldFrames:
+    """Wrap an array of frames as a source, identified by its bytes."""
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3 or pixels.size == 0:
         raise DataError(
             f"frames must be uint8 of shape (T, H, W, 3) with T > 0, got {pixels.dtype} {pixels.shape}; "
             "stack RGB frames with np.stack and convert to uint8"
         )
-    return HeldFrames(pixels, np.arange(len(pixels)), name or fingerprint_frames(pixels), len(pixels))
+    return HeldFrames(pixels, np.arange(len(pixels)), len(pixels))
 
 
 def fingerprint_frames(pixels: Frames) -> str:

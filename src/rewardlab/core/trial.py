@@ -1,8 +1,8 @@
 """Score, Failure and Trial: one scored cell of a study, and the table of many."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -125,32 +125,87 @@ def to_arrow(trials: Sequence[Trial]) -> "pyarrow.Table":
 
 @dataclass(frozen=True, eq=False)
 class TrialTable:
-    """Many trials as columns; missing numbers are nan. Metrics read this."""
+    """Many trials as columns; missing numbers are nan. Metrics read this.
 
-    arrow: "pyarrow.Table"
+    `where` gives a view: it shares the source and the columns read so far, so that thousands of subsets cost little.
+    """
+
+    source: "pyarrow.Table"
+    kept: NDArray[np.int64] | None = None  # the rows of the source in this view; None for all
+    read: dict[str, Any] = field(default_factory=dict, repr=False)  # columns of the source read so far
+
+    @property
+    def arrow(self) -> "pyarrow.Table":
+        """Return the trials as an Arrow table of their own."""
+        return self.source if self.kept is None else self.source.take(self.kept)
 
     def __len__(self) -> int:
-        return int(self.arrow.num_rows)
+        return int(self.source.num_rows) if self.kept is None else len(self.kept)
 
     def text(self, column: str) -> NDArray[np.object_]:
         """Return a text column as an object array."""
-        return np.asarray(self.arrow[column].to_pylist(), dtype=object)
+        return self._column(column, lambda: _text(self.source[column]))
 
     def number(self, column: str) -> NDArray[np.float64]:
         """Return a numeric or boolean column as floats, nan where missing."""
-        import pyarrow as pa
+        return self._column(column, lambda: _number(self.source[column]))
 
-        return np.asarray(self.arrow[column].cast(pa.float64()).to_numpy(), dtype=np.float64)
+    def codes(self, column: str) -> tuple[NDArray[np.int64], list[str]]:
+        """Return a text column as whole numbers and the names they stand for, in order of first appearance."""
+        key = f"codes of {column}"
+        if key not in self.read:
+            encoded = self.source[column].combine_chunks().dictionary_encode()
+            self.read[key] = encoded.dictionary.to_pylist()
+            self.read[f"{key}: rows"] = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        rows = self.read[f"{key}: rows"]
+        return (rows if self.kept is None else rows[self.kept]), self.read[key]
+
+    def lists(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return a column of lists as one flat array and the length of each trial's list, 0 where missing."""
+        import pyarrow.compute as pc
+
+        data = self.source[column] if self.kept is None else self.source[column].take(self.kept)
+        lengths = pc.fill_null(pc.list_value_length(data), 0).to_numpy()
+        return np.asarray(pc.list_flatten(data).to_numpy(), dtype=np.float64), lengths.astype(np.int64)
+
+    def vectors(self, column: str, width: int) -> NDArray[np.float64]:
+        """Return a column of lists of one length as rows, nan where missing."""
+        flat, lengths = self.lists(column)
+        found = np.full((len(lengths), width), np.nan)
+        found[lengths == width] = flat[np.repeat(lengths == width, lengths)].reshape(-1, width)
+        return found
 
     def where(self, mask: NDArray[np.bool_]) -> "TrialTable":
         """Return the trials at which the mask is true."""
+        chosen = np.flatnonzero(mask)
+        return TrialTable(self.source, chosen if self.kept is None else self.kept[chosen], self.read)
+
+    def having(self, column: str, values: NDArray[np.float64] | NDArray[np.int64]) -> "TrialTable":
+        """Return the same trials with one more column of numbers."""
         import pyarrow as pa
 
-        return TrialTable(self.arrow.filter(pa.array(mask)))
+        return TrialTable(self.arrow.append_column(column, pa.array(values)))
 
     def rows(self) -> list[Trial]:
         """Return the trials as objects; for few trials, not for statistics."""
         return [_trial(row) for row in self.arrow.to_pylist()]
+
+    def _column(self, column: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        if column not in self.read:
+            self.read[column] = read()
+            self.read[column].flags.writeable = False  # it is shared by every view
+        whole: NDArray[Any] = self.read[column]
+        return whole if self.kept is None else whole[self.kept]
+
+
+def _text(data: "pyarrow.ChunkedArray") -> NDArray[np.object_]:
+    return np.array(data.to_pylist(), dtype=object)
+
+
+def _number(data: "pyarrow.ChunkedArray") -> NDArray[np.float64]:
+    import pyarrow as pa
+
+    return np.array(data.cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
 def _trial(row: dict[str, Any]) -> Trial:

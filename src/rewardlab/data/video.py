@@ -16,6 +16,9 @@ from av.container import InputContainer
 from rewardlab.core.episode import Episode, Frames, HeldFrames, Indices, show_only
 from rewardlab.core.errors import DataError, PlanError
 
+# With its look-ahead and B-frames x264 was seen to give other bytes for the same frames; without, it repeats itself.
+REPEATABLE = "threads=1:bframes=0:rc-lookahead=0:mbtree=0:weightp=0"
+
 FramePolicy = Callable[[int, float], Indices]  # (frames in the stream, fps) -> positions to show
 
 
@@ -59,7 +62,7 @@ class VideoFile:
     def keep(self, kept: Indices) -> HeldFrames:
         """Decode the named frames (rising, without repeats) in one pass and hold them in memory."""
         pixels = decode(self.path, kept)
-        return HeldFrames(pixels, kept, self.digest, self.count)
+        return HeldFrames(pixels, kept, self.count, self.digest)
 
 
 def read_facts(path: Path) -> VideoFacts:
@@ -100,7 +103,7 @@ def encode(frames: Frames, target: Path | BinaryIO, fps: float, *, crf: int = 18
         stream = container.add_stream("libx264", rate=round(fps) or 1)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": str(crf), "preset": "veryfast"}
+        stream.options = {"crf": str(crf), "preset": "veryfast", "x264-params": REPEATABLE}
         stream.thread_count = 1
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))

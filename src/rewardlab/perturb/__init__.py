@@ -1,7 +1,9 @@
 """The catalog of perturbations. Adding one is one function in a family file and its name in the family list."""
 
 from rewardlab.core.catalog import find
-from rewardlab.perturb.contract import CATEGORIES, Perturbation
+from rewardlab.core.errors import PlanError
+from rewardlab.perturb.compose import one_of, pair
+from rewardlab.perturb.contract import Perturbation
 from rewardlab.perturb.domain import DOMAIN
 from rewardlab.perturb.instruction import INSTRUCTION
 from rewardlab.perturb.temporal import TEMPORAL
@@ -10,14 +12,27 @@ from rewardlab.perturb.visual import VISUAL
 PERTURBATIONS: dict[str, Perturbation] = {p.name: p for p in (*VISUAL, *INSTRUCTION, *TEMPORAL, *DOMAIN)}
 
 
+FAMILIES = {"visual": VISUAL, "semantic": INSTRUCTION, "temporal": TEMPORAL, "domain": DOMAIN}
+
+
 def choose_perturbations(names: tuple[str, ...]) -> tuple[Perturbation, ...]:
-    """Return the perturbations meant by names, categories or `all`, each once, in catalog order."""
-    wanted: set[str] = set()
+    """Return the perturbations meant by names, categories, `all`, `a+b` or `random:CATEGORY`, each once."""
+    chosen: dict[str, Perturbation] = {}
     for name in names:
-        if name == "all":
-            wanted |= PERTURBATIONS.keys()
-        elif name in CATEGORIES:
-            wanted |= {p.name for p in PERTURBATIONS.values() if p.category == name}
-        else:
-            wanted.add(find(PERTURBATIONS, name, "perturbation or category").name)
-    return tuple(p for p in PERTURBATIONS.values() if p.name in wanted)
+        for perturbation in _meant(name):
+            chosen[perturbation.name] = perturbation
+    return tuple(chosen.values())
+
+
+def _meant(name: str) -> tuple[Perturbation, ...]:
+    if name == "all":
+        return tuple(PERTURBATIONS.values())
+    if name in FAMILIES:
+        return FAMILIES[name]
+    head, _, category = name.partition(":")
+    if head == "random":
+        return (one_of(category, find(FAMILIES, category, "category")),)
+    parts = [find(PERTURBATIONS, part, "perturbation or category") for part in name.split("+")]
+    if len(parts) > 2:
+        raise PlanError(f"a composition has two parts, a+b; got {len(parts)} in {name!r}")
+    return (pair(*parts),) if len(parts) == 2 else (parts[0],)

@@ -11,14 +11,16 @@ from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.trial import Expectation
 
-Category = Literal["visual", "semantic", "temporal", "domain"]
-Channel = Literal["frames", "order", "instruction", "frames+instruction"]
+Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
+Channel = str  # frames, order or instruction; several joined by + where a change needs them all
 Stage = Literal["stream", "shown"]  # before frames are chosen for the model, or after
 Mode = Literal["static", "iid", "ar1", "none"]  # one draw per clip, one per frame, drifting, or no chance at all
-Label = Literal["P", "P*", "C", "U"]  # keeps the label, keeps it under a guard, changes it, leaves it undefined
+# P keeps the label, P* keeps it under a guard, C changes it by a stated rule, U leaves it undefined.
+Label = str
 Peers = Sequence[Episode]  # the other episodes of the dataset
+Table = tuple[Any, Any, Any, Any]  # the parameter at severities 1, 2, 3 and 4
 
-CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain")
+CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")
 SEVERITIES = (0, 1, 2, 3, 4)
 
 
@@ -46,15 +48,16 @@ class Perturbation:
     label: Label
     mode: Mode
     parameter: str
-    table: tuple[Any, Any, Any, Any]
+    table: Table
     follows: str
     uses_peers: bool
     apply: Apply
+    choices: tuple["Perturbation", ...] = ()  # one of these is drawn for each episode
 
     @property
     def fingerprint(self) -> str:
         """Identify the definition, so that a changed table is a new trial."""
-        return digest(self.name, repr(self.table))
+        return digest(self.name, repr(self.table), *(choice.fingerprint for choice in self.choices))
 
     def __call__(self, episode: Episode, severity: int, seed: int, peers: Peers = ()) -> Change:
         """Return the changed episode; severity 0 returns the very same one. Raises NotApplicable where undefined."""
@@ -62,9 +65,17 @@ class Perturbation:
             raise PlanError(f"severity must be 0, 1, 2, 3 or 4, got {severity!r}")
         if severity == 0:
             return Change(episode, "same")
+        if self.choices:
+            return self.drawn(episode, seed)(episode, severity, seed, peers)
+        return self.apply(episode, self.table[severity - 1], self._rng(episode, seed), peers)
+
+    def drawn(self, episode: Episode, seed: int) -> "Perturbation":
+        """Return the perturbation that is meant for this episode: itself, or the one drawn from its choices."""
+        return self.choices[int(self._rng(episode, seed).integers(len(self.choices)))] if self.choices else self
+
+    def _rng(self, episode: Episode, seed: int) -> Generator:
         # Severity is no part of the key: stronger changes extend the weaker ones instead of redrawing them.
-        rng = rng_for(seed, self.name, episode.clip.source.digest, episode.instruction)
-        return self.apply(episode, self.table[severity - 1], rng, peers)
+        return rng_for(seed, self.name, episode.clip.source.digest, episode.instruction)
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,7 @@ class Definition:
 
     category: Category
     parameter: str
-    table: tuple[Any, Any, Any, Any]
+    table: Table
     follows: str = "rewardlab"
     expect: Expectation = "same"
     label: Label = "P"

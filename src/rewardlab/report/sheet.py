@@ -21,15 +21,15 @@ INK, PAPER, SOFT = (30, 30, 30), 255, (110, 110, 110)
 
 
 def write_sheet(shown: Replay, episode: str, perturbation: Perturbation, path: Path) -> None:
-    """Write the contact sheet of one perturbation of one episode as a PNG."""
+    """Write the contact sheet of one perturbation of one episode as a picture (.png, .webp, .jpg)."""
     strips = [_strip(shown, episode, perturbation, severity) for severity in SEVERITIES]
     width = max(strip.shape[1] for strip in strips)
     title = f"{perturbation.name} ({perturbation.category}, {perturbation.label}): {perturbation.summary}"
     parts = [_caption(title, width, INK), *(_widened(strip, width) for strip in strips)]
-    _, png = cv2.imencode(".png", np.concatenate(parts)[..., ::-1])
+    _, data = cv2.imencode(path.suffix, np.concatenate(parts)[..., ::-1], [cv2.IMWRITE_WEBP_QUALITY, 45])
     path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path) as partial:
-        partial.write_bytes(png.tobytes())
+        partial.write_bytes(data.tobytes())
 
 
 def _strip(shown: Replay, episode: str, perturbation: Perturbation, severity: int) -> Frames:

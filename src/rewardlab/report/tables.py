@@ -1,5 +1,6 @@
 """The tables of a summary, as text for cells: used by the terminal and by the page."""
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -10,7 +11,7 @@ HEADLINE = (  # metric, heading, decimals
     ("macro_mae", "MAE", 2),
     ("micro_mae", "micro", 2),
     ("exact_accuracy", "exact", 2),
-    ("within_one_accuracy", "within 1", 2),
+    ("within_one_accuracy", "±1", 2),
     ("success_accuracy", "success", 2),
     ("kendall_tau_b", "tau-b", 2),
 )
@@ -40,12 +41,18 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.print(_stress_table(summary))
 
 
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("model", no_wrap=True)
+    return table
+
+
 def _clean_table(summary: Summary) -> Table:
-    table = Table(title="Clean episodes; scored/asked beside a value that rests on other trials", title_justify="left")
-    table.add_column("model")
+    """Return the clean numbers; a value that rests on other trials than the first one says so itself."""
+    table = _table("Clean episodes")
     for _, heading, _ in HEADLINE:
         table.add_column(heading, justify="right")
-    table.add_column("scored/asked", justify="right")
+    table.add_column("trials", justify="right")
     table.add_column("failed", justify="right")
     for model in summary.models:
         cells = [(summary.clean(model, metric), decimals) for metric, _, decimals in HEADLINE]
@@ -60,22 +67,19 @@ def _unusual(cover: str, usual: str) -> str:
 
 
 def _stress_table(summary: Summary) -> Table:
-    title = (
-        f"Success accuracy at severity 4 (scored/asked), and the last severity with {summary.reliable_at:.2f} or more"
-    )
-    table = Table(title=title, title_justify="left")
-    table.add_column("model")
+    least = f"{summary.reliable_at:.2f}"
+    table = _table(f"Success accuracy at severity 4, trials, and the last severity with {least} or more")
     for category in summary.categories:
         table.add_column(category, justify="right")
     for model in summary.models:
-        table.add_row(_name(summary, model), *(_drop(summary, model, category) for category in summary.categories))
+        table.add_row(_name(summary, model), *(_worst(summary, model, category) for category in summary.categories))
     return table
 
 
-def _drop(summary: Summary, model: str, category: str) -> str:
-    worst = summary.row(model, category, 4, "success_accuracy")
+def _worst(summary: Summary, model: str, category: str) -> str:
+    row = summary.row(model, category, 4, "success_accuracy")
     reached = severity_reached(summary.reliability.get(model, {}).get(category))
-    return f"{number(worst.value)} [dim]{coverage(worst)}[/dim]  {reached}"
+    return f"{number(row.value)} [dim]{coverage(row)}[/dim] {reached:>4}"
 
 
 def _name(summary: Summary, model: str) -> str:

@@ -1,5 +1,44 @@
 """Visual perturbations: what a camera does to the pixels while the scene stays as it is."""
 
-from rewardlab.perturb.visual.noise import gaussian_blur, gaussian_noise, low_light
+from rewardlab.perturb.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from rewardlab.perturb.visual.digital import jpeg, pixelate, resample
+from rewardlab.perturb.visual.geometry import elastic, occlusion_patch, tilt
+from rewardlab.perturb.visual.light import brightness_up, contrast_down, desaturate, exposure_flicker, oversaturate
+from rewardlab.perturb.visual.noise import (
+    fixed_pattern_noise,
+    gaussian_noise,
+    impulse_noise,
+    low_light,
+    shot_noise,
+    speckle_noise,
+)
+from rewardlab.perturb.visual.weather import fog, frost, snow, spatter
 
-VISUAL = (gaussian_noise, gaussian_blur, low_light)
+VISUAL = (
+    gaussian_noise,
+    shot_noise,
+    impulse_noise,
+    speckle_noise,
+    fixed_pattern_noise,
+    gaussian_blur,
+    defocus_blur,
+    motion_blur,
+    zoom_blur,
+    glass_blur,
+    brightness_up,
+    low_light,
+    exposure_flicker,
+    contrast_down,
+    desaturate,
+    oversaturate,
+    jpeg,
+    pixelate,
+    resample,
+    elastic,
+    tilt,
+    spatter,
+    frost,
+    fog,
+    snow,
+    occlusion_patch,
+)

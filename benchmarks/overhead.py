@@ -1,0 +1,125 @@
+"""How much time the runner itself takes: a model that answers at once, and where the rest of the time goes.
+
+    python benchmarks/overhead.py [--episodes N]
+
+Prints cells per second and the share of time spent decoding, perturbing, scoring and writing, on one worker.
+The rival is a plain loop that opens the video again for every cell, as scripts without a runner do.
+The last line is `ratio: X`, the loop's time over ours.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+
+from rewardlab.bench import score as scoring
+from rewardlab.bench.plan import StressPlan
+from rewardlab.bench.stress import _bench, _jobs, run_stress, sound_episodes
+from rewardlab.core.run import start_run
+from rewardlab.core.trial import CLEAN, Score, Trial
+from rewardlab.data.video import sampled
+
+PERTURBATIONS = ("brightness_up", "contrast_down", "typo_keyboard", "polite_filler", "hold_last", "drop_uniform")
+
+
+class Instant:
+    """A model that answers at once."""
+
+    def score(self, episodes: object) -> list[Score]:
+        return [Score(3.0)] * len(episodes)
+
+
+class Stopwatch:
+    """Adds up the time spent inside functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def around(self, function: Callable[..., object]) -> Callable[..., object]:
+        def timed(*arguments: object, **named: object) -> object:
+            started = time.perf_counter()
+            try:
+                return function(*arguments, **named)
+            finally:
+                self.seconds += time.perf_counter() - started
+
+        return timed
+
+
+def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
+    """Run every job in this process with stopwatches around the stages."""
+    contents = sound_episodes(plan)
+    bench = _bench(plan, contents.episodes, ())
+    jobs = _jobs(contents.episodes, bench, plan.severities, plan.frames)
+    decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
+    originals = scoring._held, scoring._changed, scoring._answers
+    scoring._held, scoring._changed, scoring._answers = (
+        decode.around(originals[0]),
+        perturb.around(originals[1]),
+        ask.around(originals[2]),
+    )
+    trials: list[Trial] = []
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        run = start_run(Path(folder) / "run", {"plan": {}})
+        for job in jobs:
+            scoring.score_job(job, bench, {"constant": Instant()}, lambda drafts: None, trials.extend)
+            write.around(run.append)(trials[-len(job.cells) :])
+        total = time.perf_counter() - started
+    scoring._held, scoring._changed, scoring._answers = originals
+    watches = {"decoding": decode, "perturbing": perturb, "scoring": ask, "writing": write}
+    return len(trials), total, {name: watch.seconds for name, watch in watches.items()}
+
+
+def naive(plan: StressPlan) -> float:
+    """Decode, perturb and score each cell alone."""
+    contents = sound_episodes(plan)
+    bench = _bench(plan, contents.episodes, ())
+    started = time.perf_counter()
+    for job in _jobs(contents.episodes, bench, plan.severities, plan.frames):
+        for cell in job.cells:
+            episode = job.episode
+            if cell.perturbation == CLEAN:
+                shown = sampled(episode, bench.policy)
+            else:
+                perturbation = bench.perturbations[cell.perturbation]
+                before = sampled(episode, bench.policy) if perturbation.stage == "shown" else episode
+                change = perturbation(before, cell.severity, bench.seed, bench.peers).episode
+                shown = change if perturbation.stage == "shown" else sampled(change, bench.policy)
+            _ = shown.frames
+            Instant().score([shown])
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=24)
+    cv2.setNumThreads(1)
+    plan = StressPlan(
+        models=("constant",),
+        data="sample",
+        perturbations=PERTURBATIONS,
+        controls=False,
+        limit=parser.parse_args().episodes,
+    )
+    profile(plan)  # warm up: compiled kernels and the file cache
+    cells, total, shares = profile(plan)
+    print(f"one worker: {cells} cells in {total:.2f} s, {cells / total:,.0f} cells/s")
+    for name, seconds in shares.items():
+        print(f"  {name:<11}{seconds / total:6.1%}")
+    print(f"  {'the rest':<11}{1 - sum(shares.values()) / total:6.1%}")
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        run_stress(StressPlan(**(vars(plan) | {"out": Path(folder) / "run", "workers": 2})))
+        wall = time.perf_counter() - started
+    print(f"whole command, two workers: {cells / wall:,.0f} cells/s, checks and summary included")
+    loop = naive(plan)
+    print(f"plain loop, one process: {cells / loop:,.0f} cells/s")
+    print(f"ratio: {loop / total:.1f}")
+
+
+if __name__ == "__main__":
+    main()
