@@ -1,0 +1,44 @@
+# Everything a fresh machine needs: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: demo test lint format docs bench clean
+
+demo: $(VENV)/core.stamp  ## stress-test the controls on the shipped clips and write a report
+	$(BIN)/rewardlab stress clock noisy-oracle:0.8 sample --out runs/demo \
+	  --perturbations gaussian_noise,gaussian_blur,low_light,typo_keyboard,polite_filler,task_swap,drop_uniform,hold_last,truncate_end,camera_move,light_temperature,resolution
+
+test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	  (echo "browser tests need Chromium: trying apt-get install chromium" && \
+	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/dev.stamp  ## style, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp  ## put the code in order
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: $(VENV)/core.stamp  ## write the reference pages and catalogue pictures from the code
+	$(BIN)/python docs/make_reference.py
+
+bench: $(VENV)/core.stamp  ## measure the runner's own overhead
+	$(BIN)/python benchmarks/overhead.py
+
+clean:  ## forget the environment and the runs
+	rm -rf $(VENV) runs
+
+$(VENV)/core.stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/core.stamp
+	$(BIN)/pip install --quiet --editable ".[dev]"
+	touch $@

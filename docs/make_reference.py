@@ -1,0 +1,110 @@
+"""Write docs/reference from the code: commands, catalogs, and the catalogue of perturbations as pictures.
+
+    python docs/make_reference.py
+"""
+
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from rewardlab.bench.replay import Replay, replay_of
+from rewardlab.cli import COMMANDS
+from rewardlab.core.errors import DataError
+from rewardlab.core.settings import flag_of
+from rewardlab.data import open_dataset
+from rewardlab.metrics import METRICS
+from rewardlab.models import MODELS
+from rewardlab.perturb import FAMILIES
+from rewardlab.perturb.contract import Perturbation
+from rewardlab.report.sheet import write_sheet
+
+REFERENCE = Path(__file__).parent / "reference"
+EPISODES = ("bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4")
+MADE = "Written by `python docs/make_reference.py`; do not edit.\n"
+
+
+def commands_page() -> str:
+    parts = ["# Commands", MADE]
+    for name, (plan_type, _) in COMMANDS.items():
+        words = [f"{e.name.upper()}{'...' if e.name in ('models', 'runs') else ''}" for e in fields(plan_type) if e.metadata["positional"]]
+        parts += [f"## rewardlab {name} {' '.join(words)}", (plan_type.__doc__ or "").strip() + "\n"]
+        parts += ["| setting | default | meaning |", "|---|---|---|"]
+        for entry in fields(plan_type):
+            title = entry.name.upper() if entry.metadata["positional"] else f"`{flag_of(entry)}`"
+            default = "" if entry.default is MISSING else entry.default
+            shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+            parts.append(f"| {title} | {shown} | {entry.metadata['help']} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def catalog_page() -> str:
+    parts = ["# Models and metrics", MADE, "## Models", "| name | what it is |", "|---|---|"]
+    parts += [f"| `{name}` | {entry.summary} |" for name, entry in MODELS.items()]
+    parts += ["\n## Metrics", "| name | better | what it is |", "|---|---|---|"]
+    parts += [f"| `{name}` | {entry.better} | {entry.summary} |" for name, entry in METRICS.items()]
+    return "\n".join(parts) + "\n"
+
+
+def perturbations_page(shown: Replay) -> str:
+    total = sum(len(family) for family in FAMILIES.values())
+    parts = ["# The catalogue of perturbations", MADE, f"{total} perturbations. Rows of a picture are severities 0 to 4.\n"]
+    for category, family in FAMILIES.items():
+        parts += [f"## {category.capitalize()} ({len(family)})", ""]
+        for perturbation in family:
+            parts += entry(shown, perturbation)
+    return "\n".join(parts)
+
+
+def entry(shown: Replay, p: Perturbation) -> list[str]:
+    facts = f"label {p.label} · expect {p.expect} · changes {p.channel} · chance {p.mode} · follows {p.follows}"
+    head = [f"### {p.name}", p.summary, "", facts, ""]
+    table = [f"| severity | {p.parameter} |", "|---|---|", *(f"| {s} | {_cell(v)} |" for s, v in enumerate(p.table, 1)), ""]
+    return [*head, *table, *(examples(shown, p) if p.channel == "instruction" else [picture(shown, p)]), ""]
+
+
+def examples(shown: Replay, p: Perturbation) -> list[str]:
+    rows = ["| severity | instruction |", "|---|---|"]
+    for episode in shown.episodes.values():
+        found = [text(shown, episode.id, p, severity) for severity in (1, 2, 3, 4)]
+        if not all(line.startswith("(dropped") for line in found):
+            rows += [f"| 0 | {episode.instruction} |", *(f"| {s} | {_cell(line)} |" for s, line in enumerate(found, 1))]
+            break
+    return rows if len(rows) > 2 else ["No shipped clip has an instruction for which this is defined.", ""]
+
+
+def text(shown: Replay, episode: str, p: Perturbation, severity: int) -> str:
+    try:
+        change = shown.change(episode, p.name, severity)
+    except DataError as error:
+        return f"(dropped: {error})"
+    return f"{change.episode.instruction} *[{change.expect}]*"
+
+
+def picture(shown: Replay, p: Perturbation) -> str:
+    for episode in EPISODES:
+        try:
+            shown.change(episode, p.name, 4)
+        except DataError:
+            continue
+        write_sheet(shown, episode, p, REFERENCE / "catalogue" / f"{p.name}.webp")
+        return f"![{p.name} at severities 0 to 4](catalogue/{p.name}.webp)"
+    return "None of the clips used for pictures passes the guard of this perturbation."
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", r"\|").replace("\n", " ").replace("<", "&lt;")
+
+
+def main() -> None:
+    REFERENCE.mkdir(exist_ok=True)
+    (REFERENCE / "commands.md").write_text(commands_page())
+    (REFERENCE / "catalogs.md").write_text(catalog_page())
+    contents = open_dataset("sample")
+    first = {episode.id: episode for episode in contents.episodes}
+    ordered = (*(first[name] for name in EPISODES), *(e for e in contents.episodes if e.id not in EPISODES))
+    shown = replay_of(ordered, ("all",), "uniform:16", seed=0)
+    (REFERENCE / "perturbations.md").write_text(perturbations_page(shown))
+
+
+if __name__ == "__main__":
+    main()
