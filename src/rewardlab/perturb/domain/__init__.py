@@ -1,5 +1,30 @@
-"""Domain perturbations in image space: another camera, another lamp, another recorder."""
+"""Domain perturbations in image space: another camera, another lamp, another room, another recorder."""
 
-from rewardlab.perturb.domain.camera import camera_move, codec, light_temperature
+from rewardlab.perturb.domain.camera import camera_move, lens_barrel, lens_crop
+from rewardlab.perturb.domain.clutter import distractor_objects
+from rewardlab.perturb.domain.light import hard_shadow, light_cool, light_gradient, light_temperature
+from rewardlab.perturb.domain.mirror import mirror
+from rewardlab.perturb.domain.recorder import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
+from rewardlab.perturb.domain.scene import background_replace, robot_recolour, table_texture
+from rewardlab.perturb.domain.writing import success_overlay
 
-DOMAIN = (camera_move, light_temperature, codec)
+DOMAIN = (
+    camera_move,
+    lens_crop,
+    lens_barrel,
+    background_replace,
+    table_texture,
+    light_temperature,
+    light_cool,
+    light_gradient,
+    hard_shadow,
+    robot_recolour,
+    distractor_objects,
+    mirror,
+    sensor_swap,
+    resolution,
+    aspect_squeeze,
+    codec,
+    codec_h265,
+    success_overlay,
+)

@@ -1,89 +1,104 @@
-"""Domain perturbations in image space: another camera, another lamp, another recorder."""
+"""Another camera: it stands elsewhere, sees less, or bends the picture. The goal must stay in view."""
 
-from io import BytesIO
-
-import av
 import cv2
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
-from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import Definition, on_frames
+from rewardlab.core.episode import Episode, Frames, with_frames
+from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.perturb.domain.masks import goal_region
 
-_MIRED_GAIN = {
-    5000: (1.06, 0.98, 0.86),
-    4000: (1.14, 0.94, 0.70),
-    3000: (1.25, 0.86, 0.47),
-    2200: (1.36, 0.72, 0.22),
-}
+Grid = NDArray[np.float32]  # (H, W, 2): the x and y in the old picture that each pixel of the new one shows
+_GOAL_IN_VIEW = 0.8  # share of the guessed goal region that must be seen
 
 
-@on_frames(
+@on_episode(
+    "frames",
     Definition(
         "domain",
-        "yaw in degrees and zoom",
-        ((2, 1.05), (5, 1.1), (10, 1.15), (15, 1.2)),
-        "LIBERO-plus camera",
+        "turn in degrees and zoom",
+        ((2, 1.05), (5, 1.15), (10, 1.3), (15, 1.5)),
+        "LIBERO-plus and COLOSSEUM cameras",
         label="P*",
         mode="static",
-    )
+    ),
 )
-def camera_move(frames: Frames, pose: tuple[float, float], rng: Generator) -> Frames:
-    """Somebody moved the camera: it looks from the side and from a little closer, for the whole clip."""
+def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, peers: Peers) -> Change:
+    """Somebody moved the camera and aimed it at the work again: turned, tilted and from closer, for the whole clip."""
     degrees, zoom = pose
-    height, width = frames.shape[1:3]
-    side = 1 if rng.random() < 0.5 else -1
-    matrix = _yaw(np.radians(degrees) * side, zoom, width, height)
-    flags = cv2.INTER_LINEAR
-    moved = [
-        cv2.warpPerspective(f, matrix, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE) for f in frames
-    ]
-    return np.stack(moved)
+    turn = rng.uniform(-1, 1, 3)
+    angles = np.radians(degrees) * turn / np.abs(turn).max()
+    frames = episode.frames
+    goal = goal_region(frames)
+    return _seen(episode, frames, goal, _turned(goal, angles, zoom))
 
 
-def _yaw(angle: float, zoom: float, width: int, height: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Return the homography of a camera of focal length `width` turned by `angle` about the image centre."""
-    focal = float(width)
-    inner = np.array([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1]])
-    turn = np.array([[np.cos(angle), 0, np.sin(angle)], [0, 1, 0], [-np.sin(angle), 0, np.cos(angle)]])
-    centre = inner @ turn @ np.linalg.inv(inner)
-    shift = np.array([[1, 0, -np.tan(angle) * focal], [0, 1, 0], [0, 0, 1]])  # keep the centre in the centre
-    scale = np.array([[zoom, 0, (1 - zoom) * width / 2], [0, zoom, (1 - zoom) * height / 2], [0, 0, 1]])
-    return scale @ shift @ centre
-
-
-@on_frames(
-    Definition(
-        "domain",
-        "colour temperature in kelvin",
-        (5000, 4000, 3000, 2200),
-        "Planckian jitter",
-        label="P*",
-        mode="static",
-    )
+@on_episode(
+    "frames",
+    Definition("domain", "share of the field of view kept", (0.9, 0.8, 0.7, 0.6), "sensor swap", label="P*"),
 )
-def light_temperature(frames: Frames, kelvin: int, rng: Generator) -> Frames:
-    """The lamps are warmer than daylight."""
-    gain = np.array(_MIRED_GAIN[kelvin])
-    table = np.clip(np.arange(256)[:, None] * gain, 0, 255).astype(np.uint8)
-    return np.stack([table[frames[..., c], c] for c in range(3)], axis=-1)
+def lens_crop(episode: Episode, share: float, rng: Generator, peers: Peers) -> Change:
+    """The camera has a longer lens: it sees only the part of the scene around the work."""
+    frames = episode.frames
+    goal = goal_region(frames)
+    return _seen(episode, frames, goal, _turned(goal, np.zeros(3), 1 / share))
 
 
-@on_frames(Definition("domain", "H.264 rate factor", (30, 37, 44, 51), "mini-Kinetics-C", stage="stream"))
-def codec(frames: Frames, crf: int, rng: Generator) -> Frames:
-    """The recorder saves bytes: the stream goes through H.264 at a low rate."""
+@on_episode(
+    "frames",
+    Definition("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), "sensor swap", label="P*"),
+)
+def lens_barrel(episode: Episode, k1: float, rng: Generator, peers: Peers) -> Change:
+    """The camera has a cheap wide lens: straight lines bulge outwards."""
+    frames = episode.frames
     height, width = frames.shape[1:3]
-    even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-    buffer = BytesIO()
-    with av.open(buffer, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=10)
-        stream.height, stream.width = even.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": str(crf), "preset": "veryfast", "threads": "1"}
-        for frame in even:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())
-    buffer.seek(0)
-    with av.open(buffer) as container:
-        decoded = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    return np.stack(decoded)[:, :height, :width]
+    rays = _rays(height, width)
+    radius = np.hypot(rays[..., 0], rays[..., 1])
+    true = np.linspace(0, float(radius.max()), 1024)
+    seen = true * (1 + k1 * true**2)
+    seen *= true[-1] / max(seen[-1], 1e-9)  # enlarged, so that the corners stay filled
+    stretch = np.interp(radius, seen, true) / np.maximum(radius, 1e-9)
+    return _seen(episode, frames, goal_region(frames), _grid(rays[..., :2] * stretch[..., None], height, width))
+
+
+def _rays(height: int, width: int) -> NDArray[np.float64]:
+    """Return the direction (x, y, 1) of each pixel for a focal length of the longer side."""
+    focal = max(height, width)
+    y, x = np.mgrid[:height, :width]
+    return np.stack([(x - (width - 1) / 2) / focal, (y - (height - 1) / 2) / focal, np.ones((height, width))], axis=-1)
+
+
+def _grid(points: NDArray[np.float64], height: int, width: int) -> Grid:
+    return (points * max(height, width) + ((width - 1) / 2, (height - 1) / 2)).astype(np.float32)
+
+
+def _turned(goal: NDArray[np.bool_], angles: NDArray[np.float64], zoom: float) -> Grid:
+    """Return the view of a camera turned by pitch, yaw and roll that sees the goal where it was, from closer."""
+    height, width = goal.shape
+    turn, _ = cv2.Rodrigues(angles)
+    old = _rays(height, width)
+    rays = old @ turn.T
+    points = rays[..., :2] / rays[..., 2:]
+    y, x = np.round(np.argwhere(goal).mean(axis=0)).astype(np.int64)
+    return _grid(old[y, x, :2] + (points - points[y, x]) / zoom, height, width)
+
+
+def _seen(episode: Episode, frames: Frames, goal: NDArray[np.bool_], grid: Grid) -> Change:
+    """Return the episode as seen through the grid; the cell is dropped where the goal leaves the picture."""
+    kept = _visible(grid)[goal].mean()
+    if kept < _GOAL_IN_VIEW:
+        raise drop(f"only {kept:.0%} of the guessed goal region stays in view, {_GOAL_IN_VIEW:.0%} are needed")
+    maps = cv2.convertMaps(grid, None, cv2.CV_16SC2)
+    seen = [cv2.remap(f, *maps, interpolation=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE) for f in frames]
+    return Change(with_frames(episode, np.stack(seen)), "same")
+
+
+def _visible(grid: Grid) -> NDArray[np.bool_]:
+    """Tell which pixels of the old picture the new one shows."""
+    height, width = grid.shape[:2]
+    x, y = np.round(grid).astype(np.int64).transpose(2, 0, 1)
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    shown = np.zeros((height, width), np.uint8)
+    shown[y[inside], x[inside]] = 1
+    return np.asarray(cv2.dilate(shown, np.ones((3, 3), np.uint8))) > 0  # close the gaps where the view shrinks

@@ -1,5 +1,32 @@
 """Temporal perturbations: the stream loses, repeats or reorders frames before anyone looks at it."""
 
-from rewardlab.perturb.temporal.sampling import drop_uniform, hold_last, truncate_end
+from rewardlab.perturb.temporal.cut import crop_start, latency, truncate_end
+from rewardlab.perturb.temporal.damage import bit_error, packet_loss
+from rewardlab.perturb.temporal.loss import drop_random, drop_uniform, freeze_middle, hold_last, stutter
+from rewardlab.perturb.temporal.order import global_shuffle, jitter_index, local_shuffle, loop_twice, reverse
+from rewardlab.perturb.temporal.speed import slow_down, speed_up, time_warp
+from rewardlab.perturb.temporal.stream import black_frames, frame_blend, splice_foreign
 
-TEMPORAL = (drop_uniform, hold_last, truncate_end)
+TEMPORAL = (
+    drop_uniform,
+    drop_random,
+    freeze_middle,
+    stutter,
+    hold_last,
+    speed_up,
+    slow_down,
+    time_warp,
+    jitter_index,
+    local_shuffle,
+    global_shuffle,
+    reverse,
+    loop_twice,
+    truncate_end,
+    crop_start,
+    latency,
+    black_frames,
+    frame_blend,
+    splice_foreign,
+    packet_loss,
+    bit_error,
+)

@@ -1,0 +1,66 @@
+"""The whole world seen in a mirror: left becomes right in the picture and in the words."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+from numpy.random import Generator
+
+from rewardlab.core.episode import Episode, with_frames
+from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.perturb.domain.words import words_of
+
+_OTHER = {
+    "left": "right",
+    "lefts": "rights",
+    "leftmost": "rightmost",
+    "lefthand": "righthand",
+    "leftward": "rightward",
+    "leftwards": "rightwards",
+    "clockwise": "counterclockwise",
+}
+_SWAP = _OTHER | {right: left for left, right in _OTHER.items()}
+_SIDES = re.compile(rf"\b({'|'.join(_SWAP)})\b", re.IGNORECASE)
+# Not a side at all, or a thing that a mirror makes unreadable.
+_NO_SIDE = re.compile(
+    r"\b(right (away|now|after|before|amount|order)|all right|left (over|in|behind)|(is|are|be) left)\b", re.I
+)
+_WRITING = frozenset(
+    {
+        "letter",
+        "letters",
+        "word",
+        "words",
+        "text",
+        "label",
+        "labels",
+        "read",
+        "write",
+        "spell",
+        "number",
+        "numbers",
+        "digit",
+        "digits",
+    }
+)
+
+
+@on_episode(
+    "frames+instruction",
+    Definition("domain", "which way", ("sideways",) * 4, "label-consistency test", label="P*"),
+)
+def mirror(episode: Episode, way: str, rng: Generator, peers: Peers) -> Change:
+    """Picture and words are mirrored, so left is right in both; a mirror has no strength: all severities are alike."""
+    text = episode.instruction
+    if _NO_SIDE.search(text) or re.search(r"anti-?clockwise|counter-clockwise", text, re.IGNORECASE):
+        raise drop(f"left or right may mean something else than a side in {text!r}")
+    if written := _WRITING.intersection(words_of(text)):
+        raise drop(f"the instruction is about writing ({sorted(written)[0]!r}), which a mirror makes unreadable")
+    flipped = np.ascontiguousarray(episode.frames[:, :, ::-1])
+    return Change(replace(with_frames(episode, flipped), instruction=_SIDES.sub(_swapped, text)), "same")
+
+
+def _swapped(match: re.Match[str]) -> str:
+    word = match.group()
+    other = _SWAP[word.lower()]
+    return other.upper() if word.isupper() else other.capitalize() if word[0].isupper() else other

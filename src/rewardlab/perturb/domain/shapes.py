@@ -1,0 +1,149 @@
+"""Small things drawn from a few strokes, shaded so that they look like objects and not like stickers."""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+_SIDE = 128  # pixels of the canvas on which a shape is drawn before it is made small
+PAINTS = {
+    "red": (200, 45, 40),
+    "green": (60, 150, 70),
+    "blue": (50, 80, 190),
+    "yellow": (225, 190, 50),
+    "purple": (130, 70, 160),
+    "teal": (40, 150, 155),
+}
+# Each shape and the words of an instruction that could mean it.
+SHAPES = {
+    "ball": {
+        "ball",
+        "balls",
+        "sphere",
+        "apple",
+        "orange",
+        "tomato",
+        "lemon",
+        "peach",
+        "egg",
+        "onion",
+        "fruit",
+        "toy",
+        "object",
+        "objects",
+    },
+    "box": {
+        "box",
+        "boxes",
+        "block",
+        "blocks",
+        "cube",
+        "cubes",
+        "brick",
+        "book",
+        "sponge",
+        "package",
+        "toy",
+        "object",
+        "objects",
+    },
+    "can": {
+        "can",
+        "cans",
+        "cup",
+        "cups",
+        "mug",
+        "bottle",
+        "jar",
+        "beaker",
+        "tin",
+        "glass",
+        "cylinder",
+        "pot",
+        "toy",
+        "object",
+        "objects",
+    },
+    "ring": {"ring", "rings", "donut", "wheel", "tape", "bracelet"},
+    "cone": {"cone", "cones", "triangle", "pyramid"},
+    "star": {"star", "stars"},
+    "cross": {"cross", "plus"},
+}
+
+
+@dataclass(frozen=True)
+class Thing:
+    """What a distractor looks like; `radius` is a share of the height of the picture."""
+
+    shape: str
+    paint: str
+    radius: float
+    angle: float
+
+
+def draw_things(count: int, shapes: list[str], paints: list[str], rng: Generator) -> list[Thing]:
+    """Return things of these shapes and paints; the first few do not depend on how many are asked for."""
+    draws = rng.random((count, 4))
+    return [
+        Thing(shapes[int(a * len(shapes))], paints[int(b * len(paints))], 0.035 + 0.02 * c, 50 * d - 25)
+        for a, b, c, d in draws
+    ]
+
+
+def outline(shape: str) -> Floats:
+    """Return the silhouette of a shape on a square canvas, 0 to 1."""
+    canvas = np.zeros((_SIDE, _SIDE), np.uint8)
+    if shape == "ball":
+        cv2.circle(canvas, (64, 64), 52, 255, -1, cv2.LINE_AA)
+    elif shape == "ring":
+        cv2.circle(canvas, (64, 64), 42, 255, 20, cv2.LINE_AA)
+    elif shape == "can":
+        cv2.rectangle(canvas, (34, 24), (94, 106), 255, -1)
+        cv2.ellipse(canvas, (64, 24), (30, 10), 0, 0, 360, 255, -1, cv2.LINE_AA)
+        cv2.ellipse(canvas, (64, 106), (30, 10), 0, 0, 360, 255, -1, cv2.LINE_AA)
+    else:
+        cv2.fillPoly(canvas, [_corners(shape)], 255, cv2.LINE_AA)
+    return np.asarray(canvas / 255, np.float32)
+
+
+def shading(shape: str) -> Floats:
+    """Return how bright each pixel of the canvas is: lit from above left, and box and can have a lid."""
+    y, x = np.mgrid[:_SIDE, :_SIDE].astype(np.float32) / _SIDE - 0.5
+    light = 1.0 - 0.5 * x - 0.6 * y
+    if shape == "ball":
+        light += 0.9 * np.exp(-40 * ((x + 0.15) ** 2 + (y + 0.18) ** 2))
+    if shape == "can":
+        light[((x / 0.23) ** 2 + ((y + 0.31) / 0.078) ** 2) < 1] = 1.6
+    if shape == "box":
+        light[y < -0.22] = 1.5
+    return np.asarray(light, np.float32)
+
+
+def picture(thing: Thing, side: int) -> tuple[Floats, Floats]:
+    """Return the colours (S, S, 3) and the opacity (S, S) of a thing, `side` pixels wide."""
+    turn = cv2.getRotationMatrix2D((_SIDE / 2, _SIDE / 2), thing.angle, 1.0)
+    size = (max(1, side), max(1, side))
+    colour = shading(thing.shape)[..., None] * np.array(PAINTS[thing.paint], np.float32)
+    turned = [cv2.warpAffine(layer, turn, (_SIDE, _SIDE)) for layer in (colour, outline(thing.shape))]
+    colour, opacity = (np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA)) for layer in turned)
+    return np.clip(colour, 0, 255), opacity
+
+
+def _corners(shape: str) -> NDArray[np.int32]:
+    """Return the corners of the shapes with straight sides."""
+    if shape == "box":
+        points = [(20, 36), (108, 36), (108, 104), (20, 104)]
+    elif shape == "cone":
+        points = [(64, 12), (112, 112), (16, 112)]
+    elif shape == "cross":
+        points = [(50, 14), (78, 14), (78, 50), (114, 50), (114, 78), (78, 78), (78, 114), (50, 114), (50, 78)]
+        points += [(14, 78), (14, 50), (50, 50)]
+    else:
+        angles = np.arange(10) * np.pi / 5 - np.pi / 2
+        radii = np.where(np.arange(10) % 2, 22, 54)
+        return np.stack([64 + radii * np.cos(angles), 64 + radii * np.sin(angles)], axis=1).astype(np.int32)
+    return np.array(points, np.int32)
