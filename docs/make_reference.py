@@ -1,6 +1,6 @@
 """Write docs/reference from the code: commands, catalogs, and the catalogue of perturbations as pictures.
 
-    python docs/make_reference.py
+python docs/make_reference.py
 """
 
 from dataclasses import MISSING, fields
@@ -25,7 +25,11 @@ MADE = "Written by `python docs/make_reference.py`; do not edit.\n"
 def commands_page() -> str:
     parts = ["# Commands", MADE]
     for name, (plan_type, _) in COMMANDS.items():
-        words = [f"{e.name.upper()}{'...' if e.name in ('models', 'runs') else ''}" for e in fields(plan_type) if e.metadata["positional"]]
+        words = [
+            f"{e.name.upper()}{'...' if e.name in ('models', 'runs') else ''}"
+            for e in fields(plan_type)
+            if e.metadata["positional"]
+        ]
         parts += [f"## rewardlab {name} {' '.join(words)}", (plan_type.__doc__ or "").strip() + "\n"]
         parts += ["| setting | default | meaning |", "|---|---|---|"]
         for entry in fields(plan_type):
@@ -47,7 +51,11 @@ def catalog_page() -> str:
 
 def perturbations_page(shown: Replay) -> str:
     total = sum(len(family) for family in FAMILIES.values())
-    parts = ["# The catalogue of perturbations", MADE, f"{total} perturbations. Rows of a picture are severities 0 to 4.\n"]
+    parts = [
+        "# The catalogue of perturbations",
+        MADE,
+        f"{total} perturbations. Rows of a picture are severities 0 to 4.\n",
+    ]
     for category, family in FAMILIES.items():
         parts += [f"## {category.capitalize()} ({len(family)})", ""]
         for perturbation in family:
@@ -58,7 +66,12 @@ def perturbations_page(shown: Replay) -> str:
 def entry(shown: Replay, p: Perturbation) -> list[str]:
     facts = f"label {p.label} · expect {p.expect} · changes {p.channel} · chance {p.mode} · follows {p.follows}"
     head = [f"### {p.name}", p.summary, "", facts, ""]
-    table = [f"| severity | {p.parameter} |", "|---|---|", *(f"| {s} | {_cell(v)} |" for s, v in enumerate(p.table, 1)), ""]
+    table = [
+        f"| severity | {p.parameter} |",
+        "|---|---|",
+        *(f"| {s} | {_cell(v)} |" for s, v in enumerate(p.table, 1)),
+        "",
+    ]
     return [*head, *table, *(examples(shown, p) if p.channel == "instruction" else [picture(shown, p)]), ""]
 
 
