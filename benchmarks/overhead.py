@@ -53,7 +53,7 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     """Run every job in this process with stopwatches around the stages."""
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, ())
-    jobs = _jobs(contents.episodes, bench, plan.severities, plan.frames)
+    jobs = _jobs(contents.episodes, bench, plan.severities)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
     originals = scoring._held, scoring._changed, scoring._answers
     scoring._held, scoring._changed, scoring._answers = (
@@ -79,7 +79,7 @@ def naive(plan: StressPlan) -> float:
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, ())
     started = time.perf_counter()
-    for job in _jobs(contents.episodes, bench, plan.severities, plan.frames):
+    for job in _jobs(contents.episodes, bench, plan.severities):
         for cell in job.cells:
             episode = job.episode
             if cell.perturbation == CLEAN:

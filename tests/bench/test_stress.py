@@ -246,7 +246,7 @@ def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: 
     settings = plan(data, tmp_path / "run")
     contents = sound_episodes(settings)
     bench = _bench(settings, contents.episodes, ())
-    jobs = _jobs(contents.episodes, bench, (1,), "all")
+    jobs = _jobs(contents.episodes, bench, (1,))
     (tmp_path / "a.mp4").unlink()
     trials: list[Trial] = []
     for job in jobs:

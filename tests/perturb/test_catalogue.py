@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -232,3 +233,25 @@ def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
     table = TrialTable(to_arrow(rows))
     for name in ("macro_mae", "exact_accuracy", "success_accuracy", "kendall_tau_b"):
         assert usable_for(table, METRICS[name]).tolist() == [True, False, False, False]
+
+
+MINE = """
+from rewardlab.perturb.contract import Definition, on_instruction
+
+@on_instruction(Definition("semantic", "times", (1, 2, 3, 4)))
+def shout(text, times, rng):
+    \"\"\"Somebody shouts.\"\"\"
+    return text.upper() + "!" * times
+nothing = 3
+"""
+
+
+def test_a_perturbation_outside_the_package_is_named_by_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_changes.py").write_text(MINE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (mine,) = choose_perturbations(("my_changes:shout",))
+    assert mine(CLIPS[1], 2, 0).episode.instruction == "OPEN THE DRAWER!!"
+    with pytest.raises(PlanError, match="must be a Perturbation"):
+        choose_perturbations(("my_changes:nothing",))

@@ -1,31 +1,28 @@
 """Where work runs: a pool of processes that survives models that hang, crash or are killed."""
 
-import ctypes
-import multiprocessing as mp
 import os
-import signal
+import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 
-from rewardlab.bench.score import Bench, Cell, Job, failed_trials, score_job
+import cloudpickle
+
+from rewardlab.bench.score import Bench, Cell, Job, failed_trials
 from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Trial
-
-# Forked workers take models given as objects and need no guard in the user's script.
-_CONTEXT = mp.get_context("fork") if sys.platform == "linux" else mp.get_context("spawn")
 
 
 @dataclass
 class _Worker:
     """A process, the pipe to it, and what it is doing right now."""
 
-    process: BaseProcess
+    process: "subprocess.Popen[bytes]"
     pipe: Connection
     job: Job | None = None
     judging: list[Trial] = field(default_factory=list)
@@ -81,22 +78,22 @@ def _receive(worker: _Worker, timeout: float) -> Iterator[list[Trial]]:
             else:
                 raise ModelError(content)
     except (EOFError, ConnectionResetError):
-        worker.process.join(5)
+        worker.process.wait(5)
 
 
 def _is_lost(worker: _Worker) -> bool:
     if worker.job is None:
         return False
-    return not worker.process.is_alive() or time.monotonic() > worker.deadline
+    return worker.process.poll() is not None or time.monotonic() > worker.deadline
 
 
 def _aftermath(worker: _Worker, bench: Bench, timeout: float) -> tuple[list[Trial], list[Job]]:
     """Return the cells that are lost for good and the job that is left after a hang or a crash."""
     job = worker.job
     assert job is not None
-    hung = worker.process.is_alive()
+    hung = worker.process.poll() is None
     _stop(worker)
-    how = f"no answer within {timeout:g} s" if hung else f"the worker died with exit code {worker.process.exitcode}"
+    how = f"no answer within {timeout:g} s" if hung else f"the worker died with exit code {worker.process.returncode}"
     suspects = {trial.id for trial in worker.judging}
     left = tuple(cell for cell in job.cells if cell.id not in worker.done)
     if len(suspects) == 1:
@@ -112,10 +109,17 @@ def _rest(job: Job, left: tuple[Cell, ...], alone: frozenset[str]) -> list[Job]:
 
 
 def _start(bench: Bench) -> _Worker:
-    ours, theirs = _CONTEXT.Pipe()
-    process = _CONTEXT.Process(target=_serve, args=(theirs, bench), daemon=True)
-    process.start()
+    """Start a fresh interpreter: it inherits no threads, locks or devices, and never runs the user's script again."""
+    ours, theirs = Pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rewardlab.bench.worker", str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        process_group=0,  # Ctrl-C is the parent's business
+    )
     theirs.close()
+    with suppress(BrokenPipeError):
+        ours.send_bytes(cloudpickle.dumps(replace(bench)))
     return _Worker(process, ours)
 
 
@@ -127,38 +131,5 @@ def _give(worker: _Worker, job: Job) -> None:
 
 def _stop(worker: _Worker) -> None:
     worker.process.kill()
-    worker.process.join()
+    worker.process.wait()
     worker.pipe.close()
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to end this process when its parent is killed, so that no orphan goes on scoring."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
-
-
-def _serve(pipe: Connection, bench: Bench) -> None:
-    """Be a worker: build the models once, then score jobs until the parent goes away."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-    _die_with_parent()
-    import cv2
-
-    cv2.setNumThreads(1)
-    try:
-        models = {name: model.build() for name, model in bench.models.items()}
-    except Exception as error:
-        pipe.send(("broken", f"cannot load a model: {error}"))
-        return
-    while True:
-        try:
-            job = pipe.recv()
-        except (EOFError, OSError):
-            return
-        score_job(
-            job,
-            bench,
-            models,
-            begin=lambda drafts: pipe.send(("begin", drafts)),
-            end=lambda trials: pipe.send(("end", trials)),
-        )
-        pipe.send(("idle", None))

@@ -8,8 +8,6 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy
-from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import Change
 
 
@@ -40,6 +38,5 @@ def replay(run: Run) -> Replay:
 
 def replay_of(episodes: tuple[Episode, ...], perturbations: tuple[str, ...], frames: str, seed: int) -> Replay:
     """Return a Replay over episodes at hand, with no run behind it."""
-    chosen = {p.name: p for p in choose_perturbations(perturbations)}
-    bench = Bench({}, chosen, episodes, frame_policy(frames), seed, batch=1)
+    bench = Bench({}, perturbations, episodes, frames, seed, batch=1)
     return Replay({episode.id: episode for episode in episodes}, bench)

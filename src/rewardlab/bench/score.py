@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from rewardlab.core.episode import Episode, HeldFrames, blind
 from rewardlab.core.errors import NotApplicable, RewardlabError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, checked
-from rewardlab.data.video import FramePolicy, sampled
+from rewardlab.data.video import FramePolicy, frame_policy, sampled
 from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import Change, Perturbation
 
 Begin = Callable[[list[Trial]], None]  # told which cells a model is about to judge
@@ -39,14 +41,24 @@ class Job:
 
 @dataclass(frozen=True)
 class Bench:
-    """What every job needs: the models to ask, the perturbations, and the protocol."""
+    """What every job needs: the models to ask, the perturbations by name, and the protocol."""
 
     models: Mapping[str, NamedModel]
-    perturbations: Mapping[str, Perturbation]
+    names: tuple[str, ...]
     peers: Sequence[Episode]
-    policy: FramePolicy
+    frames: str
     seed: int
     batch: int
+
+    @cached_property
+    def perturbations(self) -> Mapping[str, Perturbation]:
+        """Return the perturbations that the names mean."""
+        return {p.name: p for p in choose_perturbations(self.names)}
+
+    @cached_property
+    def policy(self) -> FramePolicy:
+        """Return the choice of frames."""
+        return frame_policy(self.frames)
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,8 @@ from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.folder import Contents, Problem
-from rewardlab.data.video import frame_policy
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
-from rewardlab.perturb import choose_perturbations
 
 _IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
 _FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
@@ -43,7 +41,7 @@ def run_stress(plan: StressPlan, own: Sequence[NamedModel] = ()) -> Run:
     """Score every open cell of the plan and return the run; `own` adds models that have no name in the catalog."""
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, own)
-    jobs = _jobs(contents.episodes, bench, plan.severities, plan.frames)
+    jobs = _jobs(contents.episodes, bench, plan.severities)
     run = _start(plan, bench, contents, jobs)
     with locked(run):
         _score(run, plan, bench, jobs)
@@ -71,11 +69,10 @@ def _problem_list(data: str, problems: Sequence[Problem]) -> str:
 def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel]) -> Bench:
     named = {model.name: model for model in own}
     models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
-    perturbations = {p.name: p for p in choose_perturbations(plan.perturbations)}
-    return Bench(models, perturbations, episodes, frame_policy(plan.frames), plan.seed, plan.batch)
+    return Bench(models, plan.perturbations, episodes, plan.frames, plan.seed, plan.batch)
 
 
-def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int], frames: str) -> list[Job]:
+def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> list[Job]:
     """Return one job per episode with all its cells; the id of a cell is made of everything its score depends on."""
     peers = digest(*(peer.instruction for peer in bench.peers))
     changes = [(CLEAN, 0, "")]
@@ -85,7 +82,9 @@ def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int], 
 
     def cell(episode: Episode, model: NamedModel, change: tuple[str, int, str]) -> Cell:
         name, severity, definition = change
-        identity = digest(model.fingerprint, episode.hash, episode.id, name, severity, definition, bench.seed, frames)
+        identity = digest(
+            model.fingerprint, episode.hash, episode.id, name, severity, definition, bench.seed, bench.frames
+        )
         return Cell(identity, name, severity, model.name)
 
     return [

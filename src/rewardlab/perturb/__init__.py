@@ -1,6 +1,6 @@
 """The catalog of perturbations. Adding one is one function in a family file and its name in the family list."""
 
-from rewardlab.core.catalog import find
+from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.perturb.compose import one_of, pair
 from rewardlab.perturb.contract import Perturbation
@@ -32,7 +32,19 @@ def _meant(name: str) -> tuple[Perturbation, ...]:
     head, _, category = name.partition(":")
     if head == "random":
         return (one_of(category, find(FAMILIES, category, "category")),)
-    parts = [find(PERTURBATIONS, part, "perturbation or category") for part in name.split("+")]
+    parts = [_single(part) for part in name.split("+")]
     if len(parts) > 2:
         raise PlanError(f"a composition has two parts, a+b; got {len(parts)} in {name!r}")
     return (pair(*parts),) if len(parts) == 2 else (parts[0],)
+
+
+def _single(name: str) -> Perturbation:
+    """Return an entry of the catalogue, or the perturbation outside the package at `package.module:name`."""
+    if ":" not in name:
+        return find(PERTURBATIONS, name, "perturbation or category")
+    found, _ = load_object(name)
+    if not isinstance(found, Perturbation):
+        raise PlanError(
+            f"{name} must be a Perturbation, made with on_frames, on_order or on_instruction, got {found!r}"
+        )
+    return found
