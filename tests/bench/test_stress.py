@@ -279,12 +279,12 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, object], wor
 
 
 def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_severity(tmp_path: Path) -> None:
-    data = short_clips(tmp_path / "data", per_level=2)
+    data = short_clips(tmp_path / "data", per_level=1)
     run = run_stress(StressPlan(models=("oracle",), data=str(data), controls=False, out=tmp_path / "run"))
     summary = json.loads((run.folder / "summary.json").read_text())
     preserving = {p.name for p in PERTURBATIONS.values() if p.expect == "same"}
     rows = [r for r in summary["rows"] if r["group"] in preserving and r["scored"]]
-    undefined = preserving - {r["group"] for r in rows}  # no cell of these ten clips, e.g. no number in the text
+    undefined = preserving - {r["group"] for r in rows}  # no cell of these five clips, e.g. no number in the text
     assert len(undefined) <= len(preserving) // 10, undefined
     assert {r["severity"] for r in rows} == {0, 1, 2, 3, 4}
     assert {r["value"] for r in rows if r["metric"] in ("macro_mae", "micro_mae")} == {0.0}
