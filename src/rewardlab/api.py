@@ -7,13 +7,13 @@ from rewardlab.bench.export import write_copies
 from rewardlab.bench.plan import PerturbPlan, StressPlan
 from rewardlab.bench.replay import replay_of
 from rewardlab.bench.stress import run_stress
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
 from rewardlab.data import open_dataset
 from rewardlab.data.folder import Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
-from rewardlab.report.page import write_page
+from rewardlab.report.files import write_report as write_files
 from rewardlab.report.sheet import write_sheet
 
 
@@ -37,13 +37,16 @@ def stress(
         out=out,
     )
     run = run_stress(plan, own=[named])
-    write_page(run)
+    write_files([run], run.folder / "report.html")
     return run
 
 
-def write_report(run: Run | Path | str) -> Path:
-    """Write the report page of a run and return its path."""
-    return write_page(run if isinstance(run, Run) else Run(Path(run)))
+def write_report(*runs: Run | Path | str, out: Path | None = None) -> Path:
+    """Write the report of a run, or of several side by side, and return the path of its page."""
+    opened = [run if isinstance(run, Run) else Run(Path(run)) for run in runs]
+    if not opened:
+        raise PlanError("name at least one run folder")
+    return write_files(opened, out or (opened[0].folder if len(opened) == 1 else Path()) / "report.html")
 
 
 def check(data: str | Path) -> tuple[Problem, ...]:

@@ -13,13 +13,23 @@ from rewardlab.bench.plan import PerturbPlan, StressPlan
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.settings import flag_of, setting
 from rewardlab.core.version import __version__
+from rewardlab.montecarlo.plan import MonteCarloPlan
 
 
 @dataclass(frozen=True)
 class ReportPlan:
-    """Write the report page of each run folder."""
+    """Write the report of a run, or one report of several runs side by side."""
 
     runs: tuple[Path, ...] = setting("run folders", positional=True)
+    out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
+
+
+@dataclass(frozen=True)
+class LeaderboardPlan:
+    """Write a static site that ranks the judged models of runs beside the published RoboRewardBench table."""
+
+    runs: tuple[Path, ...] = setting("run folders", positional=True)
+    out: Path = setting("folder of the site", Path("leaderboard"))
 
 
 @dataclass(frozen=True)
@@ -48,23 +58,31 @@ def stress(plan: StressPlan) -> int:
     from rich.console import Console
 
     from rewardlab.bench.stress import run_stress
-    from rewardlab.report.page import write_page
+    from rewardlab.report.files import write_report
     from rewardlab.report.summary import load_summary
     from rewardlab.report.tables import print_summary
 
     run = run_stress(plan)
-    page = write_page(run)
+    page = write_report([run], run.folder / "report.html")
     print_summary(load_summary(run), Console())
     print(f"report: {page}")
     return 0
 
 
 def report(plan: ReportPlan) -> int:
-    """Write the pages and print their paths."""
+    """Write the report and print where it is."""
     from rewardlab import api
 
-    for folder in plan.runs:
-        print(f"report: {api.write_report(folder)}")
+    print(f"report: {api.write_report(*plan.runs, out=plan.out)}")
+    return 0
+
+
+def leaderboard(plan: LeaderboardPlan) -> int:
+    """Write the site and print where it is."""
+    from rewardlab.core.run import Run
+    from rewardlab.report.leaderboard import write_leaderboard
+
+    print(f"leaderboard: {write_leaderboard([Run(folder) for folder in plan.runs], plan.out)}")
     return 0
 
 
@@ -74,6 +92,22 @@ def perturb(plan: PerturbPlan) -> int:
 
     for line in api.write_perturbed(plan):
         print(line)
+    return 0
+
+
+def montecarlo(plan: MonteCarloPlan) -> int:
+    """Run the simulated study, print its tables and the paths of what was written."""
+    from rich.console import Console
+
+    from rewardlab.montecarlo.command import keep_trials, print_montecarlo, run_montecarlo
+    from rewardlab.report.files import write_report
+
+    made = run_montecarlo(plan)
+    print_montecarlo(made, Console())
+    print(f"tables and pictures: {made.folder}")
+    run = keep_trials(plan, made)
+    if run is not None:
+        print(f"report: {write_report([run], run.folder / 'report.html')}")
     return 0
 
 
@@ -109,7 +143,9 @@ def show(plan: ShowPlan) -> int:
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "stress": (StressPlan, stress),
     "report": (ReportPlan, report),
+    "leaderboard": (LeaderboardPlan, leaderboard),
     "perturb": (PerturbPlan, perturb),
+    "montecarlo": (MonteCarloPlan, montecarlo),
     "check": (CheckPlan, check),
     "list": (ListPlan, list_catalog),
     "show": (ShowPlan, show),

@@ -9,8 +9,9 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
 from rewardlab.models.contract import ModelEntry, NamedModel, RewardModel
 from rewardlab.models.controls import CONTROLS
+from rewardlab.models.simulated import SIMULATED
 
-MODELS: dict[str, ModelEntry] = {**CONTROLS}
+MODELS: dict[str, ModelEntry] = {**CONTROLS, **SIMULATED}
 
 
 def name_model(model: str | RewardModel) -> NamedModel:

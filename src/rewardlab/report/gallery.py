@@ -1,21 +1,20 @@
-"""The clips on the page: where a model broke the expectation most, before and after, with every score."""
+"""The clips on the page: where a model broke its expectations most, before and after, with every score."""
 
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import cv2
 import numpy as np
 
 from rewardlab.bench.replay import Replay, replay
 from rewardlab.core.episode import Episode, Frames
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import CLEAN, Trial, TrialTable
 from rewardlab.data.video import encode_bytes
-from rewardlab.perturb import PERTURBATIONS
 
-PER_CATEGORY = 3
 CLIP_HEIGHT = 144
 CLIP_FPS = 6.0
 
@@ -43,41 +42,52 @@ class Card:
 
     trial: Trial
     summary: str
+    kept: float | None  # share of expectations kept under this perturbation at this severity
     instruction_before: str
-    clip_before: EmbeddedClip
-    clip_after: EmbeddedClip
+    before: EmbeddedClip
+    after: EmbeddedClip
     shifts: tuple[Shift, ...]
 
 
-def gallery(run: Run, trials: TrialTable, judged: str) -> tuple[list[Card], str]:
-    """Return the cards of a run and, where the dataset is gone, the reason why there are none."""
-    chosen = _choose(trials, judged)
+def gallery(run: Run, trials: TrialTable, worst: dict[str, list[dict[str, Any]]]) -> tuple[list[Card], str]:
+    """Return a card for each of the worst perturbations of each judged model, or the reason why there is none."""
     try:
         shown = replay(run)
-        return [_card(shown, trials, trial) for trial in chosen], ""
-    except DataError as error:
+        found = [(model, entry) for model, entries in worst.items() for entry in entries if _is_broken(entry)]
+        cards = [_card(shown, trials, model, entry) for model, entry in found]
+        return [card for card in cards if card is not None], ""
+    except RewardlabError as error:
         return [], f"The clips cannot be shown: {error}"
 
 
-def _choose(trials: TrialTable, judged: str) -> list[Trial]:
-    """Return the cells at the highest severity that break their expectation most, a few per category."""
-    clean = _clean_levels(trials)
-    mine = trials.where((trials.text("model") == judged) & (trials.text("status") == "scored"))
-    severity = mine.number("severity")
-    worst = mine.where(severity == severity.max()).rows() if len(mine) else []
-    ranked = sorted(worst, key=lambda t: (-_violation(t, clean.get((t.model, t.episode))), t.id))
-    cards: list[Trial] = []
-    for trial in ranked:
-        category = [card for card in cards if card.category == trial.category]
-        fresh = trial.perturbation not in {card.perturbation for card in category}
-        if trial.perturbation != CLEAN and fresh and len(category) < PER_CATEGORY:
-            cards.append(trial)
-    return sorted(
-        cards, key=lambda t: list(PERTURBATIONS).index(t.perturbation) if t.perturbation in PERTURBATIONS else 0
+def _is_broken(entry: dict[str, Any]) -> bool:
+    return bool(entry["expectation_kept"] < 1)
+
+
+def _card(shown: Replay, trials: TrialTable, model: str, entry: dict[str, Any]) -> Card | None:
+    name, severity = str(entry["perturbation"]), int(entry["severity"])
+    under = (trials.text("perturbation") == name) & (trials.number("severity") == severity)
+    clean = trials.where((trials.text("perturbation") == CLEAN) & (trials.text("model") == model)).rows()
+    levels = {trial.episode: trial.level for trial in clean}
+    mine = trials.where(under & (trials.text("model") == model) & (trials.text("status") == "scored")).rows()
+    if not mine:
+        return None
+    trial = max(mine, key=lambda t: (_violation(t, levels.get(t.episode)), t.id))
+    before = shown.change(trial.episode, CLEAN, 0).episode
+    after = shown.change(trial.episode, name, severity).episode
+    return Card(
+        trial=trial,
+        summary=shown.bench.perturbations[name].summary,
+        kept=entry["expectation_kept"],
+        instruction_before=before.instruction,
+        before=_clip(before),
+        after=_clip(after),
+        shifts=tuple(_shifts(trials, trial)),
     )
 
 
 def _violation(trial: Trial, clean: float | None) -> float:
+    """Return by how many levels a score departs from what was expected."""
     if trial.level is None or clean is None:
         return 0.0
     if trial.expectation == "lower":
@@ -85,24 +95,6 @@ def _violation(trial: Trial, clean: float | None) -> float:
     if trial.expectation == "relabel" and trial.truth_level is not None:
         return abs(trial.level - trial.truth_level)
     return abs(trial.level - clean) if trial.expectation == "same" else 0.0
-
-
-def _clean_levels(trials: TrialTable) -> dict[tuple[str, str], float | None]:
-    clean = trials.where(trials.text("perturbation") == CLEAN)
-    return {(trial.model, trial.episode): trial.level for trial in clean.rows()}
-
-
-def _card(shown: Replay, trials: TrialTable, trial: Trial) -> Card:
-    before = shown.change(trial.episode, CLEAN, 0).episode
-    after = shown.change(trial.episode, trial.perturbation, trial.severity).episode
-    return Card(
-        trial=trial,
-        summary=PERTURBATIONS[trial.perturbation].summary if trial.perturbation in PERTURBATIONS else "",
-        instruction_before=before.instruction,
-        clip_before=_clip(before),
-        clip_after=_clip(after),
-        shifts=tuple(_shifts(trials, trial)),
-    )
 
 
 def _shifts(trials: TrialTable, trial: Trial) -> Iterator[Shift]:

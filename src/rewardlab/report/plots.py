@@ -1,20 +1,31 @@
 """Figures as small SVG drawings; colours come from the page's style sheet, so they follow light and dark."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 300, 190
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 30
+PALETTE = ("#0072b2", "#c75000", "#00795a", "#a8438a", "#7a6000", "#2d7fb8", "#5b6470", "#a33333")
+# The style sheet of a figure that stands alone as a file; on the page, the page's own one is used.
+_STYLE = """
+text { font-family: DejaVu Sans, sans-serif } .grid { stroke: #e3e7ec } .tick { fill: #59626d; font-size: 10px }
+.title { fill: #1b1f24; font-size: 12px } .name { font-size: 9px } .least { stroke: #c0392b; stroke-dasharray: 2 3 }
+.even { stroke: #59626d; stroke-dasharray: 2 3; fill: none } path.line { fill: none; stroke-width: 2.4 }
+path.band { fill-opacity: .15; stroke: none } .control path.line { stroke-width: 1.3; stroke-dasharray: 5 4 }
+"""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One curve over severities 0-4; controls are drawn thin and dashed."""
+    """One curve over severities from 0; controls are drawn thin, dashed and without their interval."""
 
     name: str
     values: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
     control: bool
     colour: int  # index of the page's palette
 
@@ -22,34 +33,70 @@ class Line:
 def curve_chart(lines: Sequence[Line], top: float, label: str, least: float | None = None) -> str:
     """Return the SVG of curves over severity, from 0 to `top`; `least` draws the reliability level."""
     span = max((len(line.values) for line in lines), default=5) - 1
-    parts = [_axes(span, top)]
+    parts = [_axes([f"{severity}" for severity in range(span + 1)], top, "severity")]
     if least is not None:
         y = _y(least, top)
         parts.append(f'<line class="least" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
     parts += [_curve(line, span, top) for line in sorted(lines, key=lambda line: not line.control)]
+    return _svg(parts, label)
+
+
+def reliability_chart(points: Sequence[tuple[float, float, int]], label: str) -> str:
+    """Return the SVG of a reliability diagram from (confidence, share true, trials); on the diagonal it is honest."""
+    most = max((trials for *_, trials in points), default=1)
+    parts = [_axes([f"{x / 4:g}" for x in range(5)], 1.0, "said probability")]
+    parts.append(f'<path class="even" d="M{_x(0, 1):.1f} {_y(0, 1):.1f}L{_x(1, 1):.1f} {_y(1, 1):.1f}"/>')
+    dots = "".join(
+        f'<circle cx="{_x(said, 1):.1f}" cy="{_y(true, 1):.1f}" r="{2 + 5 * math.sqrt(trials / most):.1f}">'
+        f"<title>said {said:.2f}, true in {true:.2f} of {trials} trials</title></circle>"
+        for said, true, trials in points
+    )
+    parts.append(f'<g class="curve" style="--c:var(--p0)">{dots}</g>')
+    return _svg(parts, label)
+
+
+def standalone(drawing: str, title: str, names: Sequence[str] = ()) -> str:
+    """Return a drawing as the content of an SVG file, with its own colours, a title and the names of its curves."""
+    body = re.sub(r'style="--c:var\(--p(\d)\)"', _coloured, drawing[drawing.index(">") + 1 :])
+    body = re.sub(r"<title>.*?</title>", "", body)
+    words = f'<text class="title" x="8" y="-4">{escape(title)}</text>'
+    for place, name in enumerate(names):
+        x, y = 12 + 98 * (place % 3), HEIGHT + 12 + 12 * (place // 3)
+        words += f'<text class="name" x="{x}" y="{y}" fill="{PALETTE[place % 8]}">{escape(name[:18])}</text>'
+    height = HEIGHT + 26 + 12 * ((len(names) + 2) // 3)
+    size = f'viewBox="0 -20 {WIDTH} {height}" width="{WIDTH * 2}" height="{height * 2}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
+    paper = f'<rect y="-20" width="{WIDTH}" height="{height}" fill="#fff"/>'
+    return f"{head}<style>{_STYLE}</style>{paper}{words}{body}\n"
+
+
+def _coloured(match: "re.Match[str]") -> str:
+    colour = PALETTE[int(match[1])]
+    return f'stroke="{colour}" fill="{colour}"'
+
+
+def _svg(parts: Sequence[str], label: str) -> str:
     body = "".join(parts)
     return f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{body}</svg>'
 
 
-def _axes(span: int, top: float) -> str:
+def _axes(names: Sequence[str], top: float, title: str) -> str:
     ticks = []
     for step in range(5):
         value = top * step / 4
         y = _y(value, top)
         ticks.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         ticks.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 3:.1f}" text-anchor="end">{value:.2g}</text>')
-    for severity in range(span + 1):
-        x = _x(severity, span)
-        ticks.append(
-            f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{severity}</text>'
-        )
+    for place, name in enumerate(names):
+        x = _x(place, len(names) - 1)
+        ticks.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{name}</text>')
     middle = (LEFT + WIDTH - RIGHT) / 2
-    ticks.append(f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - 3}" text-anchor="middle">severity</text>')
+    ticks.append(f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - 3}" text-anchor="middle">{title}</text>')
     return "".join(ticks)
 
 
 def _curve(line: Line, span: int, top: float) -> str:
-    """Return a curve that breaks where a value is missing."""
+    """Return a curve that breaks where a value is missing, over its interval."""
     style = f'class="curve{" control" if line.control else ""}" style="--c:var(--p{line.colour})"'
     points = [(_x(s, span), _y(v, top), s, v) for s, v in enumerate(line.values) if not math.isnan(v)]
     path, previous = "", None
@@ -57,14 +104,25 @@ def _curve(line: Line, span: int, top: float) -> str:
         path += f"{'L' if previous is not None and severity == previous + 1 else 'M'}{x:.1f} {y:.1f}"
         previous = severity
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(line.name)}, severity {s}: {v:.3f}</title></circle>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{2 if line.control else 3}">'
+        f"<title>{escape(line.name)}, severity {s}: {v:.3f}</title></circle>"
         for x, y, s, v in points
     )
-    return f'<g {style} data-model="{escape(line.name)}"><path d="{path or "M0 0"}"/>{dots}</g>'
+    band = "" if line.control else _band(line, span, top)
+    return f'<g {style} data-model="{escape(line.name)}">{band}<path class="line" d="{path or "M0 0"}"/>{dots}</g>'
 
 
-def _x(severity: int, span: int) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * (severity / max(span, 1))
+def _band(line: Line, span: int, top: float) -> str:
+    ends = [(s, low, high) for s, (low, high) in enumerate(zip(line.lows, line.highs)) if not math.isnan(low + high)]
+    if len(ends) < 2:
+        return ""
+    there = [f"{_x(s, span):.1f} {_y(high, top):.1f}" for s, _, high in ends]
+    back = [f"{_x(s, span):.1f} {_y(low, top):.1f}" for s, low, _ in reversed(ends)]
+    return f'<path class="band" d="M{"L".join(there + back)}Z"/>'
+
+
+def _x(place: float, span: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * (place / max(span, 1))
 
 
 def _y(value: float, top: float) -> float:

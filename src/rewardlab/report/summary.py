@@ -1,29 +1,41 @@
-"""The summary of a run as the page and the terminal need it: look-ups instead of rows."""
+"""The summary of one run, or of several side by side, as look-ups for the page and the terminal."""
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rewardlab.bench.summarise import Row, summarise
+from rewardlab.bench.rows import Row
+from rewardlab.bench.summarise import summarise
 from rewardlab.core.run import Run
 from rewardlab.perturb.contract import CATEGORIES
+
+Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything measured in a run, found by model, group, severity and metric."""
+    """Everything measured, found by model, group, severity and metric; verdicts are plain data of `summarise`."""
 
     rows: dict[tuple[str, str, int, str], Row]
     judged: tuple[str, ...]
     models: tuple[str, ...]
     categories: tuple[str, ...]
-    reliability: dict[str, dict[str, float | None]]
+    perturbations: tuple[str, ...]
+    top: int  # the highest severity that was measured
     reliable_at: float
+    reliability: dict[str, Plain]
+    certified: dict[str, Plain]
+    worst: dict[str, list[Plain]]
+    calibration: dict[str, Plain]
+    controls: list[Plain]
+    drops: list[Plain]
     counts: dict[str, dict[str, int]]
+    bootstrap: Plain
 
     def row(self, model: str, group: str, severity: int, metric: str) -> Row:
-        """Return one number with its coverage; an empty one where nothing was asked."""
+        """Return one number with its interval and coverage; an empty one where nothing was asked."""
         empty = Row(model, group, severity, metric, None, 0, 0)
         return self.rows.get((model, group, severity, metric), empty)
 
@@ -34,23 +46,75 @@ class Summary:
 
     def clean(self, model: str, metric: str) -> Row:
         """Return a metric on the untouched episodes."""
-        return self.row(model, self.categories[0] if self.categories else "", 0, metric)
+        return self.row(model, "clean", 0, metric)
 
 
 def load_summary(run: Run) -> Summary:
-    """Read the summary of a run, computing it where the run was stopped before it wrote one."""
+    """Read the summary of a run, computing it where the run was stopped or is of an older version."""
     path = run.folder / "summary.json"
-    content: Any = json.loads(path.read_text()) if path.exists() else summarise(run)
+    content: Any = json.loads(path.read_text()) if path.exists() else {}
+    if "bootstrap" not in content:
+        content = summarise(run)
     rows = [Row(**row) for row in content["rows"]]
     judged: Any = run.record["judged"]
-    models = dict.fromkeys([*judged, *(row.model for row in rows)])
-    present = {row.group for row in rows}
+    groups = dict.fromkeys(row.group for row in rows)
     return Summary(
         rows={(row.model, row.group, row.severity, row.metric): row for row in rows},
         judged=tuple(judged),
-        models=tuple(models),
-        categories=tuple(name for name in CATEGORIES if name in present),
-        reliability=content["reliability"],
-        reliable_at=content["reliable_at"],
-        counts=content["counts"],
+        models=tuple(dict.fromkeys([*judged, *(row.model for row in rows)])),
+        categories=tuple(name for name in CATEGORIES if name in groups),
+        perturbations=tuple(name for name in groups if name not in CATEGORIES and name != "clean"),
+        top=max((row.severity for row in rows), default=0),
+        **{name: content[name] for name in ("reliable_at", "reliability", "certified", "worst", "calibration")},
+        **{name: content[name] for name in ("controls", "drops", "counts", "bootstrap")},
+    )
+
+
+def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
+    """Put summaries side by side; a model that is in several runs carries the name of its run."""
+    if len(named) == 1:
+        return named[0][1]
+    seen = [model for _, summary in named for model in summary.models]
+    parts = [
+        _renamed(summary, {m: f"{m} ({name})" for m in summary.models if seen.count(m) > 1}) for name, summary in named
+    ]
+    return Summary(
+        rows={key: row for part in parts for key, row in part.rows.items()},
+        judged=tuple(model for part in parts for model in part.judged),
+        models=tuple(
+            [model for part in parts for model in part.judged]
+            + [model for part in parts for model in part.models if model not in part.judged]
+        ),
+        categories=tuple(name for name in CATEGORIES if any(name in part.categories for part in parts)),
+        perturbations=tuple(dict.fromkeys(name for part in parts for name in part.perturbations)),
+        top=max(part.top for part in parts),
+        reliable_at=parts[0].reliable_at,
+        reliability={m: v for part in parts for m, v in part.reliability.items()},
+        certified={m: v for part in parts for m, v in part.certified.items()},
+        worst={m: v for part in parts for m, v in part.worst.items()},
+        calibration={m: v for part in parts for m, v in part.calibration.items()},
+        counts={m: v for part in parts for m, v in part.counts.items()},
+        controls=[check for part in parts for check in part.controls],
+        drops=[drop for part in parts for drop in part.drops],
+        bootstrap=parts[0].bootstrap,
+    )
+
+
+def _renamed(summary: Summary, names: dict[str, str]) -> Summary:
+    def new(model: str) -> str:
+        return names.get(model, model)
+
+    rows = [replace(row, model=new(row.model)) for row in summary.rows.values()]
+    return replace(
+        summary,
+        rows={(row.model, row.group, row.severity, row.metric): row for row in rows},
+        judged=tuple(map(new, summary.judged)),
+        models=tuple(map(new, summary.models)),
+        reliability={new(m): v for m, v in summary.reliability.items()},
+        certified={new(m): v for m, v in summary.certified.items()},
+        worst={new(m): v for m, v in summary.worst.items()},
+        calibration={new(m): v for m, v in summary.calibration.items()},
+        counts={new(m): v for m, v in summary.counts.items()},
+        controls=[c | {"model": new(c["model"]), "control": new(c["control"])} for c in summary.controls],
+        drops=[d | {"model": new(d["model"])} for d in summary.drops],
     )

@@ -1,87 +1,83 @@
-"""The tables of a summary, as text for cells: used by the terminal and by the page."""
+"""The summary in a terminal of eighty columns."""
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rewardlab.bench.summarise import Row
+from rewardlab.bench.rows import Row
 from rewardlab.report.summary import Summary
+from rewardlab.report.words import coverage, number, severity_reached, verdict
 
-HEADLINE = (  # metric, heading, decimals
-    ("macro_mae", "MAE", 2),
-    ("micro_mae", "micro", 2),
-    ("exact_accuracy", "exact", 2),
-    ("within_one_accuracy", "±1", 2),
-    ("success_accuracy", "success", 2),
-    ("kendall_tau_b", "tau-b", 2),
+HEADLINE = (  # metric, heading
+    ("macro_mae", "MAE"),
+    ("micro_mae", "micro MAE"),
+    ("exact_accuracy", "exact"),
+    ("within_one_accuracy", "within 1"),
+    ("success_accuracy", "success"),
+    ("kendall_tau_b", "tau-b"),
 )
-
-
-def number(value: float | None, decimals: int = 2) -> str:
-    """Return a number for people; a dash where there is none."""
-    return "-" if value is None or value != value else f"{value:.{decimals}f}"
-
-
-def coverage(row: Row) -> str:
-    """Return how many of the asked trials are behind a number."""
-    return f"{row.scored}/{row.asked}"
-
-
-def severity_reached(value: float | None) -> str:
-    """Return a reliability threshold in words that fit a cell."""
-    if value is None:
-        return "-"
-    return "none" if value < 0 else f"{value:.0f}"
+_SHORT = ("macro_mae", "success_accuracy", "kendall_tau_b")  # with intervals, more does not fit
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print how good the models are when clean, and how far they can be pushed."""
+    """Print how good the models are when clean, how far they can be pushed, and what may be claimed."""
     console.print(_clean_table(summary))
     if summary.categories:
         console.print(_stress_table(summary))
+    for model in summary.judged:
+        console.print(f"[bold]{_safe(model)}[/bold]: {_safe(' '.join(verdict(summary, model)))}", highlight=False)
 
 
 def _table(title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", no_wrap=True)
     return table
 
 
 def _clean_table(summary: Summary) -> Table:
-    """Return the clean numbers; a value that rests on other trials than the first one says so itself."""
-    table = _table("Clean episodes")
-    for _, heading, _ in HEADLINE:
+    table = _table("Clean episodes, with 95 % intervals")
+    for metric in _SHORT:
+        table.add_column(dict(HEADLINE)[metric], justify="right")
+    some_failed = any(counts["failed"] for counts in summary.counts.values())
+    for heading in ("trials", "failed")[: 2 if some_failed else 1]:
         table.add_column(heading, justify="right")
-    table.add_column("trials", justify="right")
-    table.add_column("failed", justify="right")
     for model in summary.models:
-        cells = [(summary.clean(model, metric), decimals) for metric, _, decimals in HEADLINE]
-        usual = coverage(cells[0][0])
-        values = [number(row.value, decimals) + _unusual(coverage(row), usual) for row, decimals in cells]
-        table.add_row(_name(summary, model), *values, usual, str(summary.counts.get(model, {}).get("failed", 0)))
+        rows = [summary.clean(model, metric) for metric in _SHORT]
+        usual = coverage(rows[1])
+        values = [f"{number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
+        failed = [str(summary.counts[model]["failed"])] if some_failed else []
+        table.add_row(_name(summary, model), *values, usual, *failed)
     return table
 
 
-def _unusual(cover: str, usual: str) -> str:
-    return "" if cover == usual else f" [dim]{cover}[/dim]"
+def _ends(row: Row) -> str:
+    return "" if row.low is None or row.high is None else f"{row.low:.2f}..{row.high:.2f}"
+
+
+def _unusual(row: Row, usual: str) -> str:
+    return "" if coverage(row) == usual else f" {coverage(row)}"
 
 
 def _stress_table(summary: Summary) -> Table:
-    least = f"{summary.reliable_at:.2f}"
-    table = _table(f"Success accuracy at severity 4, trials, and the last severity with {least} or more")
-    for category in summary.categories:
+    """Return accuracies at the highest severity; a cell names its trials where they are not those of the last line."""
+    table = _table(f"Success accuracy at severity {summary.top}, certified at {summary.reliable_at:.2f} up to severity")
+    for category in (*summary.categories, "certified"):
         table.add_column(category, justify="right")
+    first = summary.models[0]
+    usual = {c: coverage(summary.row(first, c, summary.top, "success_accuracy")) for c in summary.categories}
     for model in summary.models:
-        table.add_row(_name(summary, model), *(_worst(summary, model, category) for category in summary.categories))
+        found = [(c, summary.row(model, c, summary.top, "success_accuracy")) for c in summary.categories]
+        cells = [f"{number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
+        certified = summary.certified.get(model, {})
+        reached = " ".join(severity_reached(certified.get(c)).replace("none", "-") for c in summary.categories)
+        table.add_row(_name(summary, model), *cells, reached)
+    table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories), "")
     return table
 
 
-def _worst(summary: Summary, model: str, category: str) -> str:
-    row = summary.row(model, category, 4, "success_accuracy")
-    reached = severity_reached(summary.reliability.get(model, {}).get(category))
-    return f"{number(row.value)} [dim]{coverage(row)}[/dim] {reached:>4}"
+def _safe(text: str) -> str:
+    return text.replace("[", r"\[")
 
 
 def _name(summary: Summary, model: str) -> str:
-    safe = model.replace("[", r"\[")
-    return f"[bold]{safe}[/bold]" if model in summary.judged else safe
+    return f"[bold]{_safe(model)}[/bold]" if model in summary.judged else _safe(model)

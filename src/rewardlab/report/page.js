@@ -1,0 +1,68 @@
+"use strict";
+const all = (query, root = document) => [...root.querySelectorAll(query)];
+
+// Theme: the reader's choice, else the system's.
+const root = document.documentElement;
+const remembered = (() => { try { return localStorage.getItem("rewardlab-theme"); } catch { return null; } })();
+root.dataset.theme = remembered || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+document.getElementById("theme").onclick = () => {
+  root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+  try { localStorage.setItem("rewardlab-theme", root.dataset.theme); } catch { /* a page from disk may not remember */ }
+};
+
+// Tabs: click, or arrow keys; panels of the same group are shown and hidden together.
+const choose = (tab) => {
+  const group = tab.closest(".tabs");
+  for (const other of all("[role=tab]", group)) {
+    other.setAttribute("aria-selected", other === tab);
+    other.tabIndex = other === tab ? 0 : -1;
+  }
+  for (const panel of all(`[data-group="${group.dataset.tabs}"]`)) panel.hidden = panel.dataset.panel !== tab.dataset.show;
+};
+for (const tab of all("[role=tab]")) {
+  tab.onclick = () => choose(tab);
+  tab.onkeydown = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const tabs = all("[role=tab]", tab.closest(".tabs"));
+    const next = tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length];
+    choose(next);
+    next.focus();
+  };
+}
+
+// Tables sort by the value of a column; numbers by size, words by alphabet, missing values last.
+for (const button of all("th button")) button.onclick = () => {
+  const head = button.closest("th"), body = head.closest("table").tBodies[0], place = head.cellIndex;
+  const up = head.getAttribute("aria-sort") === "descending";
+  for (const other of all("th", head.parentElement)) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const key = (row) => row.cells[place].dataset.value ?? row.cells[place].textContent.trim();
+  const rows = all("tr", body).map((row) => [key(row), row]);
+  const order = ([a], [b]) => {
+    if (a === "" || b === "") return (a === "") - (b === "");
+    const difference = isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b;
+    return up ? difference : -difference;
+  };
+  body.append(...rows.sort(order).map(([, row]) => row));
+};
+
+// The filter of the perturbations; `/` goes there.
+const filter = document.getElementById("filter"), category = document.getElementById("category");
+const apply = () => {
+  for (const row of all("#perturbations tbody tr")) {
+    const words = row.textContent.toLowerCase().includes(filter.value.toLowerCase());
+    row.hidden = !words || (category.value && row.dataset.category !== category.value);
+  }
+};
+if (filter) {
+  filter.oninput = apply;
+  category.onchange = apply;
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "/" && !/INPUT|SELECT/.test(document.activeElement.tagName)) { event.preventDefault(); filter.focus(); }
+  });
+}
+
+for (const button of all(".play")) button.onclick = () => {
+  for (const clip of all("video", button.closest("article"))) { clip.currentTime = 0; clip.play(); }
+};

@@ -1,0 +1,77 @@
+"""Numbers in words: cells of tables, and the sentences of a verdict."""
+
+from rewardlab.bench.rows import Row
+from rewardlab.report.summary import Summary
+
+
+def number(value: float | None, decimals: int = 2) -> str:
+    """Return a number for people; a dash where there is none."""
+    return "-" if value is None or value != value else f"{value:.{decimals}f}"
+
+
+def interval(row: Row, decimals: int = 2) -> str:
+    """Return the 95 % interval of a number, nothing where it has none."""
+    return "" if row.low is None or row.high is None else f"[{row.low:.{decimals}f}, {row.high:.{decimals}f}]"
+
+
+def coverage(row: Row) -> str:
+    """Return how many of the asked trials are behind a number."""
+    return f"{row.scored}/{row.asked}"
+
+
+def severity_reached(value: float | None) -> str:
+    """Return a reliability threshold in words that fit a cell."""
+    if value is None:
+        return "-"
+    return "none" if value < 0 else f"{value:.0f}"
+
+
+def chance(p: float | None) -> str:
+    """Return a p-value as people write it."""
+    return "p unknown" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def verdict(summary: Summary, model: str) -> list[str]:
+    """Return what may be said of a model, one sentence each."""
+    sentences = [_clean_sentence(summary, model), _reliable_sentence(summary, model)]
+    return [s for s in (*sentences, _controls_sentence(summary, model), _worst_sentence(summary, model)) if s]
+
+
+def _clean_sentence(summary: Summary, model: str) -> str:
+    error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
+    said = f"On clean episodes it is off by {number(error.value)} levels {interval(error)} on average over subsets"
+    said += f" and judges success rightly in {number(success.value)} of them {interval(success)}"
+    return f"{said} ({coverage(success)} scored)."
+
+
+def _reliable_sentence(summary: Summary, model: str) -> str:
+    found = summary.certified.get(model, {})
+    if not found:
+        return ""
+    least = f"{summary.reliable_at:.2f}"
+    reached = [f"{category} {severity_reached(value)}" for category, value in found.items()]
+    if all(value is not None and value < 0 for value in found.values()):
+        return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
+    return f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
+
+
+def _controls_sentence(summary: Summary, model: str) -> str:
+    clean = [check for check in summary.controls if check["model"] == model and check["where"] == "clean"]
+    parts = []
+    for kind in ("beats", "does not beat", "cannot tell"):
+        names = [str(check["control"]) for check in clean if check["verdict"] == kind]
+        if names:
+            words = {"cannot tell": "cannot be told from"}.get(kind, kind)
+            parts.append(f"{words} {_listed(names)}")
+    return f"On clean episodes it {'; it '.join(parts)} (paired MAE, Holm)." if parts else ""
+
+
+def _worst_sentence(summary: Summary, model: str) -> str:
+    found = summary.worst.get(model, [])
+    broken = [entry for entry in found if entry["expectation_kept"] < 1]
+    names = [f"{entry['perturbation']} ({number(entry['expectation_kept'])})" for entry in broken[:3]]
+    return f"It keeps the fewest expectations under {_listed(names)}." if names else ""
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
