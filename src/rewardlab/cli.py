@@ -25,6 +25,16 @@ class ReportPlan:
 
 
 @dataclass(frozen=True)
+class ComparePlan:
+    """Compare two models on the cells both scored: paired tests, corrected, in words."""
+
+    a: str = setting("a run folder, or FOLDER::MODEL for one of its models", positional=True)
+    b: str = setting("another run folder, or FOLDER::MODEL", positional=True)
+    draws: int = setting("draws of the clustered bootstrap", 10_000)
+    seed: int = setting("seed of the bootstrap", 0)
+
+
+@dataclass(frozen=True)
 class LeaderboardPlan:
     """Write a static site that ranks the judged models of runs beside the published RoboRewardBench table."""
 
@@ -74,6 +84,18 @@ def report(plan: ReportPlan) -> int:
     from rewardlab import api
 
     print(f"report: {api.write_report(*plan.runs, out=plan.out)}")
+    return 0
+
+
+def compare(plan: ComparePlan) -> int:
+    """Print one sentence per test."""
+    from rewardlab.bench.compare import compare_runs, in_words
+    from rewardlab.report.summary import run_and_model
+
+    (run_a, model_a), (run_b, model_b) = run_and_model(plan.a), run_and_model(plan.b)
+    comparison = compare_runs(run_a, run_b, model_a, model_b, plan.draws, plan.seed)
+    for sentence in (*(in_words(comparison, contrast) for contrast in comparison.contrasts), *comparison.notes):
+        print(sentence)
     return 0
 
 
@@ -143,6 +165,7 @@ def show(plan: ShowPlan) -> int:
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "stress": (StressPlan, stress),
     "report": (ReportPlan, report),
+    "compare": (ComparePlan, compare),
     "leaderboard": (LeaderboardPlan, leaderboard),
     "perturb": (PerturbPlan, perturb),
     "montecarlo": (MonteCarloPlan, montecarlo),

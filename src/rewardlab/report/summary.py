@@ -4,10 +4,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rewardlab.bench.rows import Row
 from rewardlab.bench.summarise import summarise
+from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.perturb.contract import CATEGORIES
 
@@ -68,6 +70,16 @@ def load_summary(run: Run) -> Summary:
         **{name: content[name] for name in ("reliable_at", "reliability", "certified", "worst", "calibration")},
         **{name: content[name] for name in ("controls", "drops", "counts", "bootstrap")},
     )
+
+
+def run_and_model(text: str) -> tuple[Run, str]:
+    """Read `FOLDER` or `FOLDER::MODEL`; a run that judged one model needs no name."""
+    folder, _, model = text.partition("::")
+    run = Run(Path(folder))
+    judged: Any = run.record["judged"]
+    if not model and len(judged) != 1:
+        raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{judged[0]}")
+    return run, model or str(judged[0])
 
 
 def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:

@@ -1,0 +1,87 @@
+"""The leaderboard: a static site with an index of all models and a page per run, published rows marked as such."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewardlab.core.errors import PlanError
+from rewardlab.core.run import Run, writable, writing
+from rewardlab.metrics.published import published_rows
+from rewardlab.report.page import environment, write_page
+from rewardlab.report.summary import Summary, load_summary
+from rewardlab.report.words import coverage, interval, number, severity_reached
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the leaderboard; what a published row does not state is empty."""
+
+    model: str
+    source: str
+    published: bool
+    mae: float | None
+    mae_interval: str
+    success: str
+    tau: str
+    certified: tuple[str, ...]
+    coverage: str
+    controls: str
+    link: str
+
+
+def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
+    """Write the site and return the path of its index."""
+    if not runs:
+        raise PlanError("name at least one run folder")
+    with writable(out):
+        out.mkdir(parents=True, exist_ok=True)
+    entries: list[Entry] = []
+    categories: dict[str, None] = {}
+    for number_of_run, run in enumerate(runs, start=1):
+        summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
+        write_page([run], out / page)
+        categories |= dict.fromkeys(summary.categories)
+        entries += _measured(run, summary, page)
+    entries += _published()
+    ranked = sorted(entries, key=lambda entry: (entry.mae is None, entry.mae or 0.0))
+    html = environment().get_template("leaderboard.html").render(entries=ranked, categories=list(categories))
+    with writing(out / "index.html") as partial:
+        partial.write_text(html, encoding="utf-8")
+    return out / "index.html"
+
+
+def _measured(run: Run, summary: Summary, page: str) -> list[Entry]:
+    settings = run.record["settings"]
+    data = settings["data"] if isinstance(settings, dict) else ""
+    return [_entry(summary, model, str(data), f"{page}#model-{place}") for place, model in enumerate(summary.judged, 1)]
+
+
+def _entry(summary: Summary, model: str, data: str, link: str) -> Entry:
+    error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
+    tau = summary.clean(model, "kendall_tau_b")
+    certified = summary.certified.get(model, {})
+    checks = [c for c in summary.controls if c["model"] == model and c["where"] == "clean"]
+    beaten = [str(c["control"]) for c in checks if c["verdict"] == "beats"]
+    return Entry(
+        model=model,
+        source=f"{Path(data).name}, measured",
+        published=False,
+        mae=error.value,
+        mae_interval=interval(error),
+        success=f"{number(success.value)} {interval(success)}",
+        tau=f"{number(tau.value)} {interval(tau)}",
+        certified=tuple(severity_reached(certified.get(category)) for category in summary.categories),
+        coverage=coverage(error),
+        controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
+        link=link,
+    )
+
+
+def _published() -> list[Entry]:
+    source = "RoboRewardBench, published"
+    return [Entry(row.model, source, True, row.overall, "", "", "", (), "", "", "") for row in published_rows()]
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)
