@@ -2,13 +2,13 @@
 
 import math
 
-import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial, TrialTable, to_arrow
 from rewardlab.metrics import METRICS
+from rewardlab.metrics.columns import with_clean_answers
 from rewardlab.metrics.robustness import reliability_threshold
 
 
@@ -50,9 +50,7 @@ def test_tau_b_of_a_constant_is_undefined(scores: list[float], truths: list[int]
 
 @pytest.mark.parametrize("name", METRICS)
 def test_nothing_to_measure_is_nan(name: str) -> None:
-    trials = table([], [])
-    column = np.array([], dtype=np.float64)
-    assert math.isnan(METRICS[name](TrialTable(trials.arrow.append_column("clean_level", [column]))))
+    assert math.isnan(METRICS[name](with_clean_answers(table([], []))))
 
 
 @pytest.mark.parametrize(

@@ -1,114 +1,64 @@
-"""From trials to a summary: every metric per model, category and severity, each beside its coverage."""
+"""From trials to a summary: rows with intervals, how far a model may be trusted, and what may be claimed."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.bench.rows import Row as Row
+from rewardlab.bench.rows import measured_rows
+from rewardlab.bench.verdicts import calibration, control_checks, drops, rank_kept, robustness, thresholds, worst
 from rewardlab.core.run import Run
-from rewardlab.core.trial import CLEAN, TrialTable
-from rewardlab.metrics import METRICS
+from rewardlab.core.trial import TrialTable
+from rewardlab.metrics.columns import with_clean_answers, with_clusters
 from rewardlab.metrics.contract import Metric
-from rewardlab.metrics.robustness import reliability_threshold
-from rewardlab.perturb.contract import CATEGORIES, SEVERITIES
+from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.needs import asked_for
+from rewardlab.metrics.statistics import FEW_CLUSTERS, Draws, draw_clusters
 
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number: a metric of a model under a category or a single perturbation at a severity."""
-
-    model: str
-    group: str
-    severity: int
-    metric: str
-    value: float | None  # None where nothing could be measured
-    scored: int  # trials behind the value
-    asked: int  # trials that should have been behind it
+DRAWS = 2_000
 
 
-def summarise(run: Run) -> dict[str, object]:
-    """Return the summary of a run as plain data: rows, reliability thresholds and counts."""
-    trials = _with_clean_level(run.trials())
-    rows = list(_rows(trials))
-    plan = run.record["plan"]
-    least = float(plan["reliable_at"]) if isinstance(plan, dict) else math.nan
+def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> dict[str, object]:
+    """Return the summary of a run as plain data: rows with intervals, reliability, verdicts, calibration and counts."""
+    trials = with_clusters(with_clean_answers(run.trials()))
+    clusters = int(clusters_of(trials).max(initial=-1)) + 1
+    drawn = draw_clusters(clusters, draws, seed)
+    record: Any = run.record
+    least = float(record["plan"]["reliable_at"]) if isinstance(record.get("plan"), dict) else math.nan
+    judged = [str(name) for name in record.get("judged", [])]
+    rows = list(measured_rows(trials, drawn))
     return {
-        "rows": [asdict(row) for row in rows],
-        "reliability": _reliability(rows, least),
+        "rows": [vars(row) for row in rows],
         "reliable_at": least,
+        **thresholds(trials, drawn, least),
+        "controls": control_checks(trials, drawn, judged),
+        "drops": drops(trials, drawn, judged),
+        "worst": worst(trials, rows, judged),
+        "calibration": calibration(trials, seed),
+        "robustness": robustness(rows),
+        "rank_kept": rank_kept(rows),
+        "bootstrap": _bootstrap(trials, drawn),
         "counts": _counts(trials),
     }
 
 
-def _with_clean_level(trials: TrialTable) -> TrialTable:
-    """Add the level that the same model gave the untouched episode."""
-    keys = list(zip(trials.text("model"), trials.text("episode")))
-    clean = trials.text("perturbation") == CLEAN
-    levels = trials.number("level")
-    known = {key: level for key, level, is_clean in zip(keys, levels, clean) if is_clean}
-    column = np.array([known.get(key, math.nan) for key in keys], dtype=np.float64)
-    return TrialTable(trials.arrow.append_column("clean_level", [column]))
-
-
-def _rows(trials: TrialTable) -> Iterator[Row]:
-    models, severity = trials.text("model"), trials.number("severity")
-    groups = {"category": trials.text("category"), "perturbation": trials.text("perturbation")}
-    for model in dict.fromkeys(models):
-        mine = models == model
-        clean = trials.where(mine & (groups["category"] == CLEAN))
-        for name, members in _members(groups):
-            for level in SEVERITIES:
-                cells = clean if level == 0 else trials.where(mine & members & (severity == level))
-                if len(cells):
-                    yield from (_row(cells, metric, model, name, level) for metric in METRICS.values())
-
-
-def _members(groups: dict[str, NDArray[np.object_]]) -> Iterator[tuple[str, Mask]]:
-    for category in CATEGORIES:
-        if (groups["category"] == category).any():
-            yield category, groups["category"] == category
-    for name in dict.fromkeys(groups["perturbation"]):
-        if name != CLEAN:
-            yield str(name), groups["perturbation"] == name
-
-
-def _row(cells: TrialTable, metric: Metric, model: str, group: str, severity: int) -> Row:
-    usable = usable_for(cells, metric)
-    scored = usable & (cells.text("status") == "scored")
-    value = metric(cells.where(scored))
-    number = None if math.isnan(value) else value
-    return Row(model, group, severity, metric.name, number, int(scored.sum()), int(usable.sum()))
-
-
-def usable_for(cells: TrialTable, metric: Metric) -> Mask:
+def usable_for(cells: TrialTable, metric: Metric) -> NDArray[np.bool_]:
     """Tell which trials a metric is about: defined cells whose truth, or clean score, is known."""
-    defined: Mask = cells.text("status") != "dropped"
-    if metric.needs == "clean score":
-        defined &= (cells.text("expectation") != "undefined") & ~np.isnan(cells.number("clean_level"))
-        return defined
-    labelled = np.isin(cells.text("expectation"), ["same", "relabel"])
-    # A cell that failed before its expectation was known still had a truth: it counts as asked.
-    labelled |= (cells.text("status") == "failed") & (cells.text("expectation") == "undefined")
-    truth = cells.number("truth_level" if metric.needs == "level" else "truth_success")
-    known: Mask = defined & labelled & ~np.isnan(truth)
-    return known
+    return asked_for(cells, metric.needs)
 
 
-def _reliability(rows: list[Row], least: float) -> dict[str, dict[str, float | None]]:
-    curves: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        if row.metric == "success_accuracy" and row.group in CATEGORIES:
-            value = math.nan if row.value is None else row.value
-            curves.setdefault((row.model, row.group), []).append(value)
-    found: dict[str, dict[str, float | None]] = {}
-    for (model, group), curve in curves.items():
-        threshold = reliability_threshold(curve, least)
-        found.setdefault(model, {})[group] = None if math.isnan(threshold) else threshold
-    return found
+def _bootstrap(trials: TrialTable, draws: Draws) -> dict[str, object]:
+    return {
+        "draws": draws.number,
+        "seed": draws.seed,
+        "clusters": draws.clusters,
+        "episodes": len(trials.codes("episode")[1]),
+        "few_clusters": draws.clusters < FEW_CLUSTERS,
+        "method": "clusters are all trials that share a task or a video; expanded percentiles (Hesterberg 2015), "
+        "Wilson with the effective number of trials for rates",
+    }
 
 
 def _counts(trials: TrialTable) -> dict[str, dict[str, int]]:

@@ -160,6 +160,12 @@ class TrialTable:
         rows = self.read[f"{key}: rows"]
         return (rows if self.kept is None else rows[self.kept]), self.read[key]
 
+    def matches(self, column: str, value: str) -> NDArray[np.bool_]:
+        """Tell at which trials a text column holds this value."""
+        rows, names = self.codes(column)
+        found: NDArray[np.bool_] = rows == (names.index(value) if value in names else -1)
+        return found
+
     def lists(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return a column of lists as one flat array and the length of each trial's list, 0 where missing."""
         import pyarrow.compute as pc
@@ -177,14 +183,22 @@ class TrialTable:
 
     def where(self, mask: NDArray[np.bool_]) -> "TrialTable":
         """Return the trials at which the mask is true."""
-        chosen = np.flatnonzero(mask)
-        return TrialTable(self.source, chosen if self.kept is None else self.kept[chosen], self.read)
+        return self.at(np.flatnonzero(mask))
+
+    def at(self, places: NDArray[np.int64]) -> "TrialTable":
+        """Return the trials at these places, in this order."""
+        return TrialTable(self.source, places if self.kept is None else self.kept[places], self.read)
 
     def having(self, column: str, values: NDArray[np.float64] | NDArray[np.int64]) -> "TrialTable":
         """Return the same trials with one more column of numbers."""
         import pyarrow as pa
 
-        return TrialTable(self.arrow.append_column(column, pa.array(values)))
+        read = dict(self.read) if self.kept is None else {}
+        return TrialTable(self.arrow.append_column(column, pa.array(values)), read=read)
+
+    def derived(self, name: str, compute: Callable[["TrialTable"], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Return one number per trial, computed once for the source and all its views."""
+        return self._column(name, lambda: compute(TrialTable(self.source, read=self.read)))
 
     def rows(self) -> list[Trial]:
         """Return the trials as objects; for few trials, not for statistics."""

@@ -1,14 +1,29 @@
 """The catalog of metrics: trials in, one number out; nan where there is nothing to measure."""
 
+from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_probability_score, top_label_ece
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.error import exact_accuracy, macro_mae, micro_mae, success_accuracy, within_one_accuracy
 from rewardlab.metrics.expectation import expectation_kept
-from rewardlab.metrics.rank import kendall_tau_b
+from rewardlab.metrics.progress import (
+    early_fire_rate,
+    order_sensitivity,
+    progress_correlation,
+    static_video_order_correlation,
+    value_order_correlation,
+    value_order_correlation_on_failures,
+)
+from rewardlab.metrics.rank import kendall_tau_a, kendall_tau_b, kendall_tau_b_within_task, preference_accuracy
+from rewardlab.metrics.shift import false_success_rate, flip_rate, level_shift, over_reward_on_failure, signed_shift
 
 METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
         *(macro_mae, micro_mae, exact_accuracy, within_one_accuracy, success_accuracy),
-        *(kendall_tau_b, expectation_kept),
+        *(kendall_tau_b, kendall_tau_a, kendall_tau_b_within_task, preference_accuracy),
+        *(expectation_kept, flip_rate, level_shift, signed_shift),
+        *(false_success_rate, over_reward_on_failure, early_fire_rate),
+        *(value_order_correlation, value_order_correlation_on_failures, order_sensitivity),
+        *(static_video_order_correlation, progress_correlation),
+        *(ranked_probability_score, brier_score, ordinal_ece, top_label_ece),
     )
 }

@@ -4,52 +4,81 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.contract import metric
+from rewardlab.metrics.contract import Numbers, mean_metric, mean_or_nan, metric, where_known
+from rewardlab.metrics.statistics import Draws, Means, condition_sums, percentile_interval, sum_by
+
+_HELD = 2_000_000  # drawn numbers held at a time
 
 
-def mean_or_nan(values: NDArray[np.float64]) -> float:
-    """Return the mean, nan of nothing."""
-    return float(values.mean()) if len(values) else float("nan")
-
-
-def rounded(levels: NDArray[np.float64]) -> NDArray[np.float64]:
+def rounded(levels: Numbers) -> Numbers:
     """Round half up to whole levels, so that 4.5 is a 5 everywhere."""
     return np.floor(levels + 0.5)
 
 
-def _errors(trials: TrialTable) -> NDArray[np.float64]:
+def _errors(trials: TrialTable) -> Numbers:
     return np.abs(trials.number("level") - trials.number("truth_level"))
 
 
-@metric(better="lower")
+def _macro_many(trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws) -> Means:
+    """Return the mean over subsets in each condition; in a draw, over the subsets that are in it."""
+    subset, names = trials.codes("subset")
+    place = condition * len(names) + subset
+    cluster, errors = trials.number("cluster").astype(np.int64), _errors(trials)
+    step = max(1, _HELD // (draws.number * max(len(names), 1)))
+    parts = []
+    for start in range(0, conditions, step):
+        width = min(step, conditions - start)
+        shape = (width, len(names), -1)
+        sums = condition_sums(errors, cluster, place - start * len(names), width * len(names), draws.clusters)
+        above, below = (part.reshape(shape) for part in sums)
+        drawn = _mean_of_known(draws.ratios(*sums).reshape(shape))
+        with np.errstate(invalid="ignore"):
+            value = _mean_of_known(above.sum(axis=2, keepdims=True) / below.sum(axis=2, keepdims=True))[:, 0]
+        behind = (below.sum(axis=1) > 0).sum(axis=1).astype(np.float64)
+        parts.append((value, *percentile_interval(drawn, behind), below.sum(axis=(1, 2)), behind))
+    return Means(*(np.concatenate(column) for column in zip(*parts)))
+
+
+def _mean_of_known(values: Numbers) -> Numbers:
+    """Return the mean over the middle axis of the numbers that are there."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        found: Numbers = np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)
+    return found
+
+
+@metric(better="lower", many=_macro_many)
 def macro_mae(trials: TrialTable) -> float:
     """Mean over subsets of the mean absolute error in levels, the headline of RoboRewardBench."""
-    errors, subsets = _errors(trials), trials.text("subset")
-    means = [mean_or_nan(errors[subsets == name]) for name in np.unique(subsets)]
-    return mean_or_nan(np.asarray(means))
+    subset, names = trials.codes("subset")
+    errors = _errors(trials)
+    known = ~np.isnan(errors)
+    counts, sums = sum_by(subset[known], len(names)), sum_by(subset[known], len(names), errors[known])
+    return mean_or_nan(sums[counts > 0] / counts[counts > 0])
 
 
-@metric(better="lower")
-def micro_mae(trials: TrialTable) -> float:
+@mean_metric(better="lower")
+def micro_mae(trials: TrialTable) -> Numbers:
     """Mean absolute error in levels over all episodes."""
-    return mean_or_nan(_errors(trials))
+    return _errors(trials)
 
 
-@metric(better="higher")
-def exact_accuracy(trials: TrialTable) -> float:
+@mean_metric(better="higher", rate=True)
+def exact_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes whose rounded level is the true one."""
-    return mean_or_nan((rounded(trials.number("level")) == trials.number("truth_level")).astype(np.float64))
+    level, truth = rounded(trials.number("level")), trials.number("truth_level")
+    return where_known(level == truth, level, truth)
 
 
-@metric(better="higher")
-def within_one_accuracy(trials: TrialTable) -> float:
+@mean_metric(better="higher", rate=True)
+def within_one_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes whose rounded level is at most one off."""
-    distance = np.abs(rounded(trials.number("level")) - trials.number("truth_level"))
-    return mean_or_nan((distance <= 1).astype(np.float64))
+    level, truth = rounded(trials.number("level")), trials.number("truth_level")
+    return where_known(np.abs(level - truth) <= 1, level, truth)
 
 
-@metric(better="higher", needs="success")
-def success_accuracy(trials: TrialTable) -> float:
+@mean_metric(better="higher", needs="success", rate=True)
+def success_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes judged rightly as success (level 5 after rounding) or not."""
-    said = rounded(trials.number("level")) == 5
-    return mean_or_nan((said == (trials.number("truth_success") == 1)).astype(np.float64))
+    level, truth = rounded(trials.number("level")), trials.number("truth_success")
+    return where_known((level == 5) == (truth == 1), level, truth)

@@ -3,19 +3,30 @@
 import numpy as np
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.contract import metric
-from rewardlab.metrics.error import mean_or_nan, rounded
+from rewardlab.metrics.contract import Numbers, mean_metric, where_known
+from rewardlab.metrics.error import rounded
+from rewardlab.metrics.order import order_correlations
 
 
-@metric(better="higher", needs="clean score")
-def expectation_kept(trials: TrialTable) -> float:
-    """Share of cells that kept the expectation: same level as clean, not above clean, or the changed true level."""
+@mean_metric(better="higher", needs="clean score", rate=True)
+def expectation_kept(trials: TrialTable) -> Numbers:
+    """Share of cells that kept the expectation: same level as clean, not above clean, the changed true level, or
+    progress that runs the other way."""
     expected = trials.text("expectation")
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
-    kept = np.select(
-        [expected == "same", expected == "lower", expected == "relabel"],
-        [level == clean, level <= clean, level == trials.number("truth_level")],
-        default=False,
-    )
-    known = np.isin(expected, ["same", "lower", "relabel"])
-    return mean_or_nan(kept[known].astype(np.float64))
+    truth = trials.number("truth_level")
+    kept = np.full(len(trials), np.nan)
+    for name, result in (
+        ("same", where_known(level == clean, level, clean)),
+        ("lower", where_known(level <= clean, level, clean)),
+        ("relabel", where_known(level == truth, level, truth)),
+        ("reversed", _turned(trials) if (expected == "reversed").any() else kept),
+    ):
+        kept = np.where(expected == name, result, kept)
+    return kept
+
+
+def _turned(trials: TrialTable) -> Numbers:
+    """Tell whether progress as shown runs against its order on the clean clip; nan where either has no order."""
+    now, before = order_correlations(trials), trials.number("clean_order")
+    return where_known(now * before < 0, now, before)

@@ -1,0 +1,39 @@
+"""Models side by side: the same cell of every model in the same place, so that differences are paired."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.metrics.contract import Numbers
+from rewardlab.metrics.intervals import clusters_of
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """One number per model and cell (episode x perturbation x severity), nan where the model has none."""
+
+    values: dict[str, Numbers]
+    cluster: NDArray[np.int64]
+    clean: NDArray[np.bool_]
+
+
+def align(trials: TrialTable, values: Numbers) -> Cells:
+    """Put one number per trial in the place of its cell, for each model."""
+    model_of, models = trials.codes("model")
+    place, first = cell_places(trials)
+    table = np.full((len(models), len(first)), np.nan)
+    table[model_of, place] = values
+    names = {str(name): table[number] for number, name in enumerate(models)}
+    return Cells(names, clusters_of(trials)[first], (trials.text("perturbation") == CLEAN)[first])
+
+
+def cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of each trial's cell, whatever the model, and one trial of each cell."""
+    episode, _ = trials.codes("episode")
+    perturbation, names = trials.codes("perturbation")
+    severity = trials.number("severity").astype(np.int64)
+    code = (episode * max(len(names), 1) + perturbation) * 8 + severity
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    return place, first

@@ -1,0 +1,144 @@
+"""Do the probabilities over the five levels mean what they say? Proper scores, and errors with their null."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import TrialTable
+from rewardlab.metrics.contract import Numbers, mean_metric, metric
+
+BINS = 15
+_SIMULATED = 500_000  # labels drawn for the null, about
+
+
+def _forecasts(trials: TrialTable) -> tuple[Numbers, NDArray[np.int64]]:
+    """Return probabilities and true levels (0 to 4) of the trials that have both."""
+    chances, truth = trials.vectors("probabilities", 5), trials.number("truth_level")
+    known = ~np.isnan(chances).any(axis=1) & ~np.isnan(truth)
+    return chances[known], truth[known].astype(np.int64) - 1
+
+
+def _one_hot(trials: TrialTable) -> Numbers:
+    found: Numbers = (trials.number("truth_level")[:, None] == np.arange(1, 6)).astype(np.float64)
+    return found
+
+
+@mean_metric(better="lower", needs="probabilities")
+def ranked_probability_score(trials: TrialTable) -> Numbers:
+    """Mean squared distance of the cumulative probabilities from the truth, over four thresholds; proper, 0 is best."""
+    gap = np.cumsum(trials.vectors("probabilities", 5) - _one_hot(trials), axis=1)[:, :4]
+    return np.where(np.isnan(trials.number("truth_level")), np.nan, (gap**2).sum(axis=1) / 4)
+
+
+@mean_metric(better="lower", needs="probabilities")
+def brier_score(trials: TrialTable) -> Numbers:
+    """Mean over episodes of the sum of squared errors of the five probabilities; proper, from 0 (best) to 2."""
+    gap = trials.vectors("probabilities", 5) - _one_hot(trials)
+    return np.where(np.isnan(trials.number("truth_level")), np.nan, (gap**2).sum(axis=1))
+
+
+@metric(better="lower", needs="probabilities")
+def ordinal_ece(trials: TrialTable) -> float:
+    """Calibration error of "the level is above k", mean over k = 1 to 4, with bins of equal mass."""
+    chances, truth = _forecasts(trials)
+    return ordinal_error(chances, truth)
+
+
+@metric(better="lower", needs="probabilities")
+def top_label_ece(trials: TrialTable) -> float:
+    """Calibration error of the most probable level, in 15 bins of equal width; read it against its null."""
+    chances, truth = _forecasts(trials)
+    return top_label_error(chances, truth)
+
+
+def ordinal_error(chances: Numbers, truth: NDArray[np.int64]) -> float:
+    """Return the ordinal calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
+    if not len(truth):
+        return float("nan")
+    return float(_ordinal_errors(chances, truth[:, None])[0])
+
+
+def top_label_error(chances: Numbers, truth: NDArray[np.int64]) -> float:
+    """Return the top-label calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
+    if not len(truth):
+        return float("nan")
+    return float(_top_label_errors(chances, truth[:, None])[0])
+
+
+@dataclass(frozen=True)
+class DiagramBin:
+    """One point of a reliability diagram: how sure the model was, how often it was right, on how many trials."""
+
+    confidence: float
+    accuracy: float
+    trials: int
+
+
+def reliability_diagram(trials: TrialTable) -> list[DiagramBin]:
+    """Return the bins of the top-label calibration error that hold a trial, from unsure to sure."""
+    chances, truth = _forecasts(trials)
+    confidence, place = _confidence(chances)
+    right = chances.argmax(axis=1) == truth
+    return [
+        DiagramBin(float(confidence[place == b].mean()), float(right[place == b].mean()), int((place == b).sum()))
+        for b in np.unique(place)
+    ]
+
+
+def null_quantiles(trials: TrialTable, seed: int, share: float = 0.95) -> dict[str, float]:
+    """Return what a perfectly calibrated model with these probabilities stays below in this share of studies.
+
+    The labels are drawn from the model's own probabilities, less often for more trials; an error below its null is no
+    sign of miscalibration.
+    """
+    chances, _ = _forecasts(trials)
+    if not len(chances):
+        return {"ordinal_ece": float("nan"), "top_label_ece": float("nan")}
+    rng = rng_for(seed, "calibration null", len(chances))
+    draws = int(np.clip(_SIMULATED // len(chances), 50, 500))
+    edges = np.cumsum(chances, axis=1)[:, :4].astype(np.float32)
+    luck = rng.random((len(chances), draws), dtype=np.float32)
+    labels = np.zeros(luck.shape, dtype=np.int8)
+    for k in range(4):
+        labels += luck >= edges[:, k, None]
+    ordinal, top = _ordinal_errors(chances, labels), _top_label_errors(chances, labels)
+    return {"ordinal_ece": float(np.quantile(ordinal, share)), "top_label_ece": float(np.quantile(top, share))}
+
+
+def _confidence(chances: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
+    """Return the top probability and its bin; the last bin is closed, so that 1 belongs to it."""
+    confidence = chances.max(axis=1, initial=0)
+    return confidence, np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+
+
+def _top_label_errors(chances: Numbers, labels: NDArray[Any]) -> Numbers:
+    """Return the error for each column of labels."""
+    confidence, place = _confidence(chances)
+    best = chances.argmax(axis=1).astype(labels.dtype)
+    return _binned_gap(labels == best[:, None], confidence, place)
+
+
+def _ordinal_errors(chances: Numbers, labels: NDArray[Any]) -> Numbers:
+    above = 1 - np.cumsum(chances, axis=1)[:, :4]
+    gaps = [_binned_gap(labels > k, above[:, k], _equal_mass(above[:, k])) for k in range(4)]
+    mean: Numbers = np.mean(gaps, axis=0)
+    return mean
+
+
+def _equal_mass(forecast: Numbers) -> NDArray[np.int64]:
+    """Return a bin per forecast, with as many trials in each as ties allow: equal forecasts share a bin."""
+    first_rank = np.searchsorted(np.sort(forecast), forecast, side="left")
+    return first_rank * BINS // max(len(forecast), 1)
+
+
+def _binned_gap(hits: NDArray[np.bool_], forecast: Numbers, place: NDArray[np.int64]) -> Numbers:
+    """Return, for each column of hits, the sum over bins of the gap between hits and forecasts, per trial."""
+    order = np.argsort(place, kind="stable")
+    starts = np.flatnonzero(np.diff(place[order], prepend=-1))
+    happened = np.add.reduceat(hits[order], starts, axis=0, dtype=np.float32)
+    foretold = np.add.reduceat(forecast[order], starts)
+    found: Numbers = np.abs(happened - foretold[:, None]).sum(axis=0) / len(hits)
+    return found

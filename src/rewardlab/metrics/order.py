@@ -1,0 +1,55 @@
+"""Rank correlation of per-frame progress with time or with the true progress, for many trials at once."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.trial import TrialTable
+
+Numbers = NDArray[np.float64]
+
+
+def order_correlations(trials: TrialTable) -> Numbers:
+    """Return Spearman's correlation of each trial's progress with time as shown; nan if constant or missing."""
+    return trials.derived("order of progress", _order_correlations)
+
+
+def _order_correlations(trials: TrialTable) -> Numbers:
+    flat, lengths = trials.lists("progress")
+    found = np.full(len(lengths), np.nan)
+    for rows, progress in by_length(flat, lengths):
+        time = np.arange(progress.shape[1], dtype=np.float64)
+        found[rows] = row_correlations(row_ranks(progress), np.broadcast_to(time, progress.shape))
+    return found
+
+
+def row_ranks(values: Numbers) -> Numbers:
+    """Return the rank of each number within its row, from 0; tied numbers share their mean rank."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    place = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    new = np.diff(ordered, axis=1, prepend=np.nan) != 0
+    first = np.maximum.accumulate(np.where(new, place, 0), axis=1)
+    last_of_run = np.append(new[:, 1:], np.ones((len(values), 1), dtype=bool), axis=1)
+    last = np.minimum.accumulate(np.where(last_of_run, place, values.shape[1])[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2, axis=1)
+    return ranks
+
+
+def by_length(flat: Numbers, lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Numbers]]:
+    """Return the lists in groups of one length: their places, and the lists as rows; empty lists are left out."""
+    starts = np.cumsum(lengths) - lengths
+    groups = []
+    for length in np.unique(lengths[lengths > 0]):
+        rows = np.flatnonzero(lengths == length)
+        groups.append((rows, flat[starts[rows][:, None] + np.arange(length)]))
+    return groups
+
+
+def row_correlations(a: Numbers, b: Numbers) -> Numbers:
+    """Return Pearson's correlation of each row of one table with the same row of the other; nan if one is constant."""
+    a, b = a - a.mean(axis=1, keepdims=True), b - b.mean(axis=1, keepdims=True)
+    scale = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    varied = (np.ptp(a, axis=1) > 0) & (np.ptp(b, axis=1) > 0) & (scale > 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(varied, (a * b).sum(axis=1) / scale, np.nan)

@@ -1,0 +1,208 @@
+"""The clustered bootstrap: draw whole clusters again, for every number, model and condition at once.
+
+A cluster is all trials that share a task or a video (`columns.with_clusters`). One table of counts says how often
+each cluster is in each draw; every number is made of sums per cluster, so a draw costs one column of a product of
+matrices. Because all numbers use the same table, all models and all perturbed copies of an episode move together.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.seeding import rng_for
+
+Numbers = NDArray[np.float64]
+Codes = NDArray[np.int64]
+FEW_CLUSTERS = 10  # below this an interval is printed with a warning
+_BLOCK = 250_000  # clusters times draws drawn at a time
+# The linear algebra library starts threads for a product of more than this, and on a shared machine waiting for them
+# costs fifty times the product itself: small products are made in pieces below it.
+_ONE_THREAD = 250_000
+_MANY_THREADS = 100_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """How often each cluster (row) is in each draw (column)."""
+
+    counts: NDArray[np.uint8]
+    seed: int
+
+    @cached_property
+    def weights(self) -> Numbers:
+        """Return the counts as floats."""
+        return self.counts.astype(np.float64)
+
+    @cached_property
+    def repeats(self) -> Numbers:
+        """Return how often each cluster meets another copy of itself."""
+        return self.weights * (self.weights - 1)
+
+    @cached_property
+    def light_weights(self) -> NDArray[np.float32]:
+        """Return the counts as floats of half the size, for sums of whole numbers below 2**24."""
+        return self.counts.astype(np.float32)
+
+    @property
+    def clusters(self) -> int:
+        """Return the number of clusters."""
+        return int(self.counts.shape[0])
+
+    @property
+    def number(self) -> int:
+        """Return the number of draws."""
+        return int(self.counts.shape[1])
+
+    def sums(self, per_cluster: Numbers) -> Numbers:
+        """Return, for every row of sums per cluster, its sum in each draw: (rows, clusters) to (rows, draws)."""
+        return product(per_cluster, self.weights)
+
+    def ratios(self, above: Numbers, below: Numbers) -> Numbers:
+        """Return sums over sums in each draw; nan where the sum below is 0."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.sums(above) / _nonzero(self.sums(below))
+
+
+def product(rows: Numbers, columns: Numbers) -> Numbers:
+    """Return the product of two matrices, in pieces where the whole would not be worth its threads."""
+    size, width = max(rows.size, 1), columns.shape[1]
+    step = max(1, _ONE_THREAD // size) if size * width < _MANY_THREADS else max(width, 1)
+    found = np.empty((len(rows), width))
+    for start in range(0, width, step):
+        np.matmul(rows, columns[:, start : start + step], out=found[:, start : start + step])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """One mean per condition with its interval, and how many trials and clusters are behind it."""
+
+    value: Numbers
+    low: Numbers
+    high: Numbers
+    trials: Numbers
+    clusters: Numbers
+
+
+def draw_clusters(clusters: int, draws: int, seed: int) -> Draws:
+    """Draw as many clusters as there are, with replacement, so many times."""
+    rng = rng_for(seed, "clustered bootstrap", clusters, draws)
+    counts = np.zeros((clusters, draws), dtype=np.uint8)
+    step = max(1, _BLOCK // max(clusters, 1))
+    for start in range(0, draws if clusters else 0, step):
+        width = min(step, draws - start)
+        places = rng.integers(0, clusters, (width, clusters)) * width + np.arange(width)[:, None]
+        counts[:, start : start + width] = np.bincount(places.ravel(), minlength=clusters * width).reshape(-1, width)
+    return Draws(counts, seed)
+
+
+def sum_by(group: Codes, groups: int, values: Numbers | None = None) -> Numbers:
+    """Return the sum of the values in each group, or how many members it has."""
+    return np.bincount(group, values, groups).astype(np.float64)
+
+
+def cluster_sums(values: Numbers, cluster: Codes, clusters: int) -> tuple[Numbers, Numbers]:
+    """Return per cluster the sum of the numbers that are there, and how many there are."""
+    known = ~np.isnan(values)
+    return sum_by(cluster[known], clusters, values[known]), sum_by(cluster[known], clusters)
+
+
+def condition_sums(
+    values: Numbers, cluster: Codes, condition: Codes, conditions: int, clusters: int
+) -> tuple[Numbers, Numbers]:
+    """Return the sum of values, and their number, per condition (row) and cluster (column)."""
+    used = ~np.isnan(values) & (condition >= 0) & (condition < conditions)
+    place = condition[used] * clusters + cluster[used]
+    shape = (conditions, clusters)
+    size = conditions * clusters
+    return sum_by(place, size, values[used]).reshape(shape), sum_by(place, size).reshape(shape)
+
+
+def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0.95) -> tuple[Numbers, Numbers]:
+    """Return the ends of the expanded percentile interval of each row of draws; nan with fewer than two clusters.
+
+    With few clusters the plain percentiles are too narrow; their tails are widened so that the interval is as long as
+    the one with Student's t (Hesterberg 2015). A number that is undefined in most draws has no interval.
+    """
+    ordered = np.sort(drawn, axis=1)  # nan comes last
+    known = (~np.isnan(ordered)).sum(axis=1)
+    tail = expanded_tail(clusters, (1 - confidence) / 2)
+    low, high = _ordered_quantile(ordered, known, tail), _ordered_quantile(ordered, known, 1 - tail)
+    undefined = (clusters < 2) | (known < drawn.shape[1] / 2)
+    return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
+
+
+def rate_interval(
+    rate: Numbers, drawn: Numbers, trials: Numbers, clusters: Numbers, confidence: float = 0.95
+) -> tuple[Numbers, Numbers]:
+    """Return Wilson's interval of each rate, with as many trials as the spread of the draws is worth.
+
+    Unlike percentiles it does not shrink to a point when all trials agree: then every cluster counts as one trial.
+    """
+    from scipy.special import stdtrit
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = row_variance(drawn) * clusters / (clusters - 1)  # draws of few clusters spread too little
+        effective = rate * (1 - rate) / spread
+        effective = np.where((rate <= 0) | (rate >= 1), clusters, np.clip(effective, 1, trials))
+        quantile = stdtrit(np.maximum(clusters - 1, 1), (1 + confidence) / 2)
+        middle = (rate + quantile**2 / (2 * effective)) / (1 + quantile**2 / effective)
+        half = np.sqrt(rate * (1 - rate) / effective + (quantile / (2 * effective)) ** 2) * quantile
+        half = half / (1 + quantile**2 / effective)
+    undefined = clusters < 2
+    return np.where(undefined, np.nan, middle - half), np.where(undefined, np.nan, middle + half)
+
+
+def row_variance(drawn: Numbers) -> Numbers:
+    """Return the variance of each row of draws, leaving out draws in which the number is undefined."""
+    known = ~np.isnan(drawn)
+    if known.all():
+        return np.asarray(drawn.var(axis=1))
+    count = np.maximum(known.sum(axis=1), 1)
+    filled = np.where(known, drawn, 0)
+    mean = filled.sum(axis=1) / count
+    spread = np.where(known, drawn - mean[:, None], 0)
+    variance: Numbers = (spread**2).sum(axis=1) / count
+    return variance
+
+
+def expanded_tail(clusters: Numbers, tail: float) -> Numbers:
+    """Return the share of draws to leave out on one side, so that the interval is as long as Student's."""
+    from scipy.special import ndtr, stdtrit
+
+    many = np.maximum(np.asarray(clusters, dtype=np.float64), 2)
+    widened: Numbers = ndtr(np.sqrt(many / (many - 1)) * stdtrit(many - 1, tail))
+    return widened
+
+
+def paired_p_value(drawn: Numbers, clusters: int) -> float:
+    """Return the two-sided p-value of a difference from its draws: below 0.05 exactly where its interval leaves out 0.
+
+    It cannot be smaller than the number of draws can show.
+    """
+    from scipy.special import ndtri, stdtr
+
+    known = drawn[~np.isnan(drawn)]
+    if clusters < 2 or len(known) < len(drawn) / 2:
+        return float("nan")
+    rarer = min(int((known <= 0).sum()), int((known >= 0).sum()))
+    share = min(1.0, 2 * (rarer + 1) / (len(known) + 1))
+    distance = ndtri(share / 2) / np.sqrt(clusters / (clusters - 1))
+    return float(min(1.0, 2 * stdtr(clusters - 1, distance)))
+
+
+def _ordered_quantile(ordered: Numbers, known: Codes, share: Numbers) -> Numbers:
+    """Return the quantile of each row, of which only the first `known` numbers are there."""
+    place = share * np.maximum(known - 1, 0)
+    below = np.floor(place).astype(np.int64)
+    above = np.minimum(below + 1, np.maximum(known - 1, 0))
+    rows = np.arange(len(ordered))
+    low, high = ordered[rows, below], ordered[rows, above]
+    between: Numbers = low + (high - low) * (place - below)
+    return between
+
+
+def _nonzero(below: Numbers) -> Numbers:
+    return np.where(below == 0, np.nan, below)

@@ -1,0 +1,38 @@
+"""Errors and accuracies against scikit-learn and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rewardlab.core.seeding import rng_for
+from rewardlab.metrics import METRICS
+from tests.metrics.made import scored, table, trial
+
+
+def test_errors_and_accuracies_are_those_of_scikit_learn() -> None:
+    measures = pytest.importorskip("sklearn.metrics")
+    rng = rng_for(0, "errors")
+    truths, said = rng.integers(1, 6, 200), rng.integers(1, 6, 200)
+    trials = scored(said, truths)
+    assert METRICS["micro_mae"](trials) == pytest.approx(measures.mean_absolute_error(truths, said))
+    assert METRICS["exact_accuracy"](trials) == pytest.approx(measures.accuracy_score(truths, said))
+    assert METRICS["success_accuracy"](trials) == pytest.approx(measures.accuracy_score(truths == 5, said == 5))
+    near = np.abs(truths - said) <= 1
+    assert METRICS["within_one_accuracy"](trials) == pytest.approx(near.mean())
+
+
+def test_one_trial_and_one_class_have_numbers_where_they_are_defined() -> None:
+    one = scored([4.0], [5])
+    assert METRICS["macro_mae"](one) == METRICS["micro_mae"](one) == 1.0
+    assert METRICS["success_accuracy"](one) == 0.0
+    assert math.isnan(METRICS["kendall_tau_b"](one))
+    same = scored([3, 3, 3], [3, 3, 3])
+    assert METRICS["exact_accuracy"](same) == 1.0
+    assert math.isnan(METRICS["preference_accuracy"](same))
+
+
+def test_a_missing_score_never_counts_as_a_number() -> None:
+    trials = table([trial(5.0, 5), trial(None, 5, status="failed")])
+    assert METRICS["micro_mae"](trials) == 0.0
+    assert METRICS["exact_accuracy"](trials) == 1.0
