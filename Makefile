@@ -5,7 +5,9 @@ BIN = $(VENV)/bin
 
 .PHONY: demo test lint format docs bench clean
 
-demo: $(VENV)/core.stamp  ## stress-test the controls on the shipped clips and write a report
+demo: $(VENV)/core.stamp  ## stress-test the controls on the shipped clips, real and simulated, and write a report
+	$(BIN)/rewardlab stress clock noisy-oracle:0.8 sample-sim --out runs/demo-sim \
+	  --perturbations gaussian_noise,task_swap,reverse,truncate_end,camera_move
 	$(BIN)/rewardlab stress clock noisy-oracle:0.8 sample --out runs/demo \
 	  --perturbations gaussian_noise,gaussian_blur,low_light,typo_keyboard,polite_filler,task_swap,drop_uniform,hold_last,truncate_end,camera_move,light_temperature,resolution
 
@@ -13,6 +15,8 @@ test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  (echo "browser tests need Chromium: trying apt-get install chromium" && \
 	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
+	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
+	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
 	$(BIN)/pytest -n 2
 
 lint: $(VENV)/dev.stamp  ## style, types and layers
@@ -40,5 +44,5 @@ $(VENV)/core.stamp: pyproject.toml
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(BIN)/pip install --quiet --editable ".[dev]"
+	$(BIN)/pip install --quiet --editable ".[dev,sim]"
 	touch $@

@@ -18,7 +18,7 @@ from rewardlab.perturb.contract import Perturbation
 from rewardlab.report.sheet import write_sheet
 
 REFERENCE = Path(__file__).parent / "reference"
-EPISODES = ("bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4")
+EPISODES = ["bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4"]
 MADE = "Written by `python docs/make_reference.py`; do not edit.\n"
 
 
@@ -112,9 +112,10 @@ def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
     (REFERENCE / "commands.md").write_text(commands_page())
     (REFERENCE / "catalogs.md").write_text(catalog_page())
-    contents = open_dataset("sample")
-    first = {episode.id: episode for episode in contents.episodes}
-    ordered = (*(first[name] for name in EPISODES), *(e for e in contents.episodes if e.id not in EPISODES))
+    simulated = open_dataset("sample-sim").episodes
+    EPISODES.extend(episode.id for episode in simulated if episode.truth.level == 5)
+    every = {episode.id: episode for episode in (*open_dataset("sample").episodes, *simulated)}
+    ordered = (*(every[name] for name in EPISODES), *(e for e in every.values() if e.id not in EPISODES))
     shown = replay_of(ordered, ("all",), "uniform:16", seed=0)
     (REFERENCE / "perturbations.md").write_text(perturbations_page(shown))
 

@@ -9,7 +9,7 @@ from rewardlab.bench.replay import replay_of
 from rewardlab.bench.stress import run_stress
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
-from rewardlab.data import open_dataset
+from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.data.folder import Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
@@ -59,6 +59,8 @@ def write_perturbed(plan: PerturbPlan) -> list[str]:
     contents = open_dataset(plan.data)
     if not contents.episodes:
         raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
+    if plan.out.resolve() == dataset_folder(plan.data).resolve():
+        raise PlanError(f"--out {plan.out} is the dataset itself; choose another folder")
     limit = plan.limit or (1 if plan.sheet else None)
     frames = "uniform:16" if plan.sheet else "all"
     shown = replay_of(contents.episodes[:limit], plan.perturbations, frames, plan.seed)

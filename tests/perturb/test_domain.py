@@ -13,10 +13,11 @@ from rewardlab.perturb.domain import DOMAIN
 from rewardlab.perturb.domain.light import black_body
 from rewardlab.perturb.domain.masks import background, goal_region, motion, moved
 from rewardlab.perturb.domain.words import colours_in
+from rewardlab.perturb.domain.world import WORLD
 from rewardlab.perturb.recode import psnr
 from rewardlab.testing import check_perturbation
 
-BY_NAME = {p.name: p for p in DOMAIN}
+BY_NAME = {p.name: p for p in DOMAIN if p not in WORLD}
 ONE_DRAW = sorted(BY_NAME.keys() - {"codec", "codec_h265"})
 NEEDS_MOTION = ["background_replace", "table_texture", "robot_recolour", "distractor_objects"]
 NEEDS_GOAL = ["camera_move", "lens_crop", "lens_barrel"]

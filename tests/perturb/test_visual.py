@@ -1,5 +1,6 @@
 """Visual perturbations: physics in time, growth with severity, exact noise, and inputs of any size."""
 
+from dataclasses import replace
 from functools import cache
 
 import cv2
@@ -233,7 +234,7 @@ def test_a_frame_of_twice_the_size_changes_alike(name: str) -> None:
 
 def _change_with_one_seed(name: str, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the changed picture; its source has one name for every size, hence the same draws."""
-    episode = Episode("", "open the drawer", whole_clip(hold(picture[None], "one name"), 10.0))
+    episode = Episode("", "open the drawer", whole_clip(replace(hold(picture[None]), name="one name"), 10.0))
     return perturbed(BY_NAME[name], episode, 3)[0]
 
 

@@ -1,6 +1,7 @@
 """Where work runs: a pool of processes that survives models that hang, crash or are killed."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,16 +25,21 @@ class _Worker:
 
     process: "subprocess.Popen[bytes]"
     pipe: Connection
+    ready: bool = False  # the models are loaded
     job: Job | None = None
     judging: list[Trial] = field(default_factory=list)
     deadline: float = float("inf")
     done: set[str] = field(default_factory=set)
 
 
-def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, timeout: float) -> Iterator[list[Trial]]:
-    """Yield trials as they are finished; a cell whose model hangs or kills its process becomes a Failure."""
+def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[float, float]) -> Iterator[list[Trial]]:
+    """Yield trials as they are finished; a cell whose model hangs or kills its process becomes a Failure.
+
+    `patience` is the seconds that models may take to load, and for one batch.
+    """
+    load_timeout, timeout = patience
     queue = deque(jobs)
-    pool = [_start(bench) for _ in range(min(workers or os.cpu_count() or 1, len(queue)))]
+    pool = [_start(bench, load_timeout) for _ in range(min(workers or os.cpu_count() or 1, len(queue)))]
     try:
         while True:
             for worker in pool:
@@ -45,8 +51,9 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, timeout: float) ->
             yield from _listen(busy, timeout)
             for index, worker in enumerate(pool):
                 if _is_lost(worker):
+                    yield from _receive(worker, timeout)  # its last words may still be in the pipe
                     trials, rest = _aftermath(worker, bench, timeout)
-                    pool[index] = _start(bench)
+                    pool[index] = _start(bench, load_timeout)
                     queue.extendleft(rest)
                     yield trials
     finally:
@@ -73,6 +80,8 @@ def _receive(worker: _Worker, timeout: float) -> Iterator[list[Trial]]:
                 worker.judging, worker.deadline = [], float("inf")
                 worker.done |= {trial.id for trial in content}
                 yield content
+            elif kind == "ready":
+                worker.ready, worker.deadline = True, float("inf")
             elif kind == "idle":
                 worker.job = None
             else:
@@ -93,7 +102,11 @@ def _aftermath(worker: _Worker, bench: Bench, timeout: float) -> tuple[list[Tria
     assert job is not None
     hung = worker.process.poll() is None
     _stop(worker)
-    how = f"no answer within {timeout:g} s" if hung else f"the worker died with exit code {worker.process.returncode}"
+    died = f"the worker died with exit code {worker.process.returncode}"
+    if not worker.ready:
+        slow = "the models did not load in time; give them more with --load-timeout"
+        raise ModelError(slow if hung else f"{died} while it loaded the models")
+    how = f"no answer within {timeout:g} s" if hung else died
     suspects = {trial.id for trial in worker.judging}
     left = tuple(cell for cell in job.cells if cell.id not in worker.done)
     if len(suspects) == 1:
@@ -108,7 +121,7 @@ def _rest(job: Job, left: tuple[Cell, ...], alone: frozenset[str]) -> list[Job]:
     return [replace(job, cells=left, alone=job.alone | alone)] if left else []
 
 
-def _start(bench: Bench) -> _Worker:
+def _start(bench: Bench, load_timeout: float) -> _Worker:
     """Start a fresh interpreter: it inherits no threads, locks or devices, and never runs the user's script again."""
     ours, theirs = Pipe()
     process = subprocess.Popen(
@@ -120,7 +133,7 @@ def _start(bench: Bench) -> _Worker:
     theirs.close()
     with suppress(BrokenPipeError):
         ours.send_bytes(cloudpickle.dumps(replace(bench)))
-    return _Worker(process, ours)
+    return _Worker(process, ours, deadline=time.monotonic() + load_timeout)
 
 
 def _give(worker: _Worker, job: Job) -> None:
@@ -130,6 +143,8 @@ def _give(worker: _Worker, job: Job) -> None:
 
 
 def _stop(worker: _Worker) -> None:
-    worker.process.kill()
-    worker.process.wait()
+    """End a worker and every process it started; each worker is a group of its own."""
     worker.pipe.close()
+    with suppress(ProcessLookupError):
+        os.killpg(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()

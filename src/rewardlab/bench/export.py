@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+import numpy as np
 
 from rewardlab.bench.replay import Replay
+from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import writable
 from rewardlab.data.folder import METADATA, write_episode
@@ -36,15 +39,21 @@ def _write(shown: Replay, episode: str, name: str, severity: int, path: Path) ->
         "expectation": change.expect,
     }
     with writable(path):
-        write_episode(out, change.episode, target, extra)
+        write_episode(out, _as_played(change.episode), target, extra)
     return target
 
 
+def _as_played(episode: Episode) -> Episode:
+    """Return the episode as a player shows it: where frames are missing, the one before stands still."""
+    positions = episode.clip.positions
+    return rearrange(episode, np.searchsorted(positions, np.arange(positions[-1] + 1), side="right") - 1)
+
+
 def _target(episode: str, name: str, severity: int) -> str:
-    path = PurePosixPath(episode.replace("#", "-"))
-    subset = path.parts[0] if len(path.parts) > 1 else "episodes"
-    stem = "-".join((*path.parts[1:-1], path.stem)) if len(path.parts) > 1 else path.stem
-    return f"{subset}/{stem}.{name}.{severity}.mp4"
+    """Return the file name of a copy; the whole name of the original is in it, so that no two are alike."""
+    subset, _, rest = episode.partition("/") if "/" in episode else ("episodes", "", episode)
+    stem = rest.removesuffix(".mp4").replace("/", "--").replace(".mp4#", "#").replace("#", "-row")
+    return f"{subset}/{stem}.{name.replace(':', '-')}.{severity}.mp4"
 
 
 def _present(out: Path) -> set[str]:

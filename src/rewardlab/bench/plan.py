@@ -29,17 +29,21 @@ class StressPlan:
     workers: int = setting("processes; 0 takes one per core", 0)
     batch: int = setting("episodes given to a model at once", 8)
     timeout: float = setting("seconds a model may take for one batch before it is stopped", 120.0)
+    load_timeout: float = setting("seconds the models may take to load", 900.0)
     out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
+
+    def patience(self) -> tuple[float, float]:
+        """Return the seconds that models may take to load, and for one batch."""
+        return self.load_timeout, self.timeout
 
     def __post_init__(self) -> None:
         if not self.models:
             raise PlanError("name at least one model, e.g. `rewardlab stress clock sample`")
-        if not self.severities or any(s not in (0, 1, 2, 3, 4) for s in self.severities):
-            raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {self.severities}")
-        if self.batch < 1 or self.timeout <= 0 or self.workers < 0:
+        _check_selection(self.perturbations, self.severities, self.limit)
+        if not 0 <= self.reliable_at <= 1:
+            raise PlanError(f"reliable-at must be from 0 to 1, got {self.reliable_at}")
+        if self.batch < 1 or self.timeout <= 0 or self.load_timeout <= 0 or self.workers < 0:
             raise PlanError("batch must be at least 1, timeout above 0 and workers not negative")
-        if self.limit is not None and self.limit < 1:
-            raise PlanError(f"limit must be at least 1, got {self.limit}")
 
     def all_models(self) -> tuple[str, ...]:
         """Return the models and the controls, each once."""
@@ -57,3 +61,15 @@ class PerturbPlan:
     limit: int | None = setting("use only the first N episodes; a sheet shows one episode unless this says more", None)
     sheet: bool = setting("write one contact sheet (PNG) per perturbation instead of copies", False)
     out: Path = setting("folder to write to", Path("perturbed"))
+
+    def __post_init__(self) -> None:
+        _check_selection(self.perturbations, self.severities, self.limit)
+
+
+def _check_selection(perturbations: tuple[str, ...], severities: tuple[int, ...], limit: int | None) -> None:
+    if not perturbations:
+        raise PlanError("name at least one perturbation, a category, or all")
+    if not severities or any(severity not in (0, 1, 2, 3, 4) for severity in severities):
+        raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {severities}")
+    if limit is not None and limit < 1:
+        raise PlanError(f"limit must be at least 1, got {limit}")

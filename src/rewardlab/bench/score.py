@@ -20,7 +20,7 @@ Begin = Callable[[list[Trial]], None]  # told which cells a model is about to ju
 End = Callable[[list[Trial]], None]  # told what came out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One thing to score: a perturbation at a severity, judged by a model."""
 
@@ -53,7 +53,8 @@ class Bench:
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
         """Return the perturbations that the names mean."""
-        return {p.name: p for p in choose_perturbations(self.names)}
+        worlds = any(peer.world is not None for peer in self.peers)
+        return {p.name: p for p in choose_perturbations(self.names, worlds=worlds)}
 
     @cached_property
     def policy(self) -> FramePolicy:

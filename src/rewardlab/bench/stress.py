@@ -69,7 +69,9 @@ def _problem_list(data: str, problems: Sequence[Problem]) -> str:
 def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel]) -> Bench:
     named = {model.name: model for model in own}
     models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
-    return Bench(models, plan.perturbations, episodes, plan.frames, plan.seed, plan.batch)
+    bench = Bench(models, plan.perturbations, episodes, plan.frames, plan.seed, plan.batch)
+    _ = bench.policy, bench.perturbations  # a wrong name is said now, not by every worker
+    return bench
 
 
 def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> list[Job]:
@@ -95,9 +97,11 @@ def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) 
 
 def _start(plan: StressPlan, bench: Bench, contents: Contents, jobs: Sequence[Job]) -> Run:
     settings = json.loads(json.dumps(asdict(plan), default=str))
-    data = digest(*(episode.hash for episode in contents.episodes))
+    data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
+    definitions = {p.name: p.fingerprint for p in bench.perturbations.values()}
     fingerprints = {name: model.fingerprint for name, model in bench.models.items()}
-    identity = {key: settings[key] for key in _IDENTITY} | {"models": fingerprints, "data_digest": data}
+    identity = {key: settings[key] for key in _IDENTITY}
+    identity |= {"models": fingerprints, "data_digest": data, "definitions": definitions}
     record: dict[str, object] = {
         "kind": "stress",
         "plan": identity,
@@ -130,7 +134,7 @@ def _score(run: Run, plan: StressPlan, bench: Bench, jobs: Sequence[Job]) -> Non
     flushed = time.monotonic()
     with Progress(total, total - open_cells) as progress:
         try:
-            for trials in run_jobs(todo, bench, plan.workers or os.cpu_count() or 1, plan.timeout):
+            for trials in run_jobs(todo, bench, plan.workers or os.cpu_count() or 1, plan.patience()):
                 waiting += trials
                 progress.add(trials)
                 if time.monotonic() - flushed > _FLUSH_SECONDS:

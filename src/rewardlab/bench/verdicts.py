@@ -126,8 +126,8 @@ def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> list[Plain
 
 
 def _drop(model: str, category: str, episodes: int, paired: Paired, p: float, severity: int) -> Plain:
-    # A model that never flipped could still flip on the next task: the error is at least that of one task in all.
-    error = max(paired.error, 1 / paired.clusters) if paired.clusters > 1 else math.nan
+    # A model that never flipped could still flip on the next task: then the error is that of one task in all.
+    error = paired.error if paired.error > 0 or paired.clusters < 2 else 1 / paired.clusters
     visible = smallest_visible_change(error, paired.clusters)
     note = f"with these {episodes} episodes in {paired.clusters} clusters "
     note += "no drop can be seen" if math.isnan(visible) else f"a drop under {visible:.2f} cannot be seen"

@@ -24,6 +24,7 @@ def main() -> None:
     except Exception as error:
         pipe.send(("broken", f"cannot load a model: {error}"))
         return
+    pipe.send(("ready", None))
     while True:
         try:
             job = pipe.recv()

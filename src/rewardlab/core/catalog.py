@@ -17,7 +17,8 @@ def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
     if name in catalog:
         return catalog[name]
     close = get_close_matches(name, catalog, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(catalog))}"
+    few = ", ".join(sorted(catalog)[:8]) + (", ..." if len(catalog) > 8 else "")
+    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {few}"
     raise PlanError(f"no {what} is called {name!r}; {hint}")
 
 
@@ -28,7 +29,7 @@ def load_object(path: str) -> tuple[object, str]:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except Exception as error:  # whatever the user's module does while it is imported
         raise PlanError(f"cannot import {module_name!r} for {path!r}: {error}; is it installed here?") from error
     if not hasattr(module, attribute):
         raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(_public(module))}")

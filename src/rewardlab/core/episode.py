@@ -105,6 +105,27 @@ class Clip:
         return self.source.read(self.order)
 
 
+@dataclass(frozen=True, eq=False)
+class ShownFrames:
+    """The frames a model is shown and no others; every read is a copy, so that no model can spoil another's."""
+
+    clip: Clip
+
+    @property
+    def digest(self) -> str:
+        """Identify what is shown."""
+        return digest(self.clip.source.digest, self.clip.order.tobytes())
+
+    @property
+    def count(self) -> int:
+        """Return how many frames are shown."""
+        return len(self.clip)
+
+    def read(self, indices: Indices) -> Frames:
+        """Return a copy of these frames."""
+        return self.clip.read()[indices]
+
+
 def whole_clip(source: FrameSource, fps: float) -> Clip:
     """Return the clip that shows every frame of a source once."""
     every = np.arange(source.count)
@@ -191,8 +212,10 @@ def with_frames(episode: Episode, pixels: Frames) -> Episode:
 
 
 def blind(episode: Episode) -> Episode:
-    """Return what a model may see: no truth, no name, no provenance."""
-    return Episode("", episode.instruction, episode.clip)
+    """Return what a model may see: the shown frames, their times and the instruction, and nothing else."""
+    clip = episode.clip
+    shown = Clip(ShownFrames(clip), np.arange(len(clip)), clip.positions, clip.fps)
+    return Episode("", episode.instruction, shown)
 
 
 def _pick_progress(truth: Truth, picks: Indices) -> Truth:

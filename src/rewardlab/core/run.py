@@ -93,7 +93,9 @@ def start_run(folder: Path, record: dict[str, object]) -> Run:
 @contextmanager
 def locked(run: Run) -> Iterator[None]:
     """Hold the run for this process; a second writer is told so at once. The lock dies with the process."""
-    with (run.folder / "lock").open("w") as handle:
+    with writable(run.folder):
+        handle = (run.folder / "lock").open("w")
+    with handle:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -42,14 +42,28 @@ Answer = Score | Failure
 def checked(answer: object, shown_frames: int) -> Answer:
     """Return the answer if it keeps the contract, else the Failure that says how it broke it."""
     if isinstance(answer, Failure):
-        return answer
+        return Failure(_printable(answer.reason))
     if not isinstance(answer, Score):
         return Failure(f"expected a Score or a Failure, got {type(answer).__name__}")
     try:
-        _check_score(answer, shown_frames)
-    except ModelError as error:
-        return Failure(str(error))
-    return answer
+        score = _plain_score(answer)
+        _check_score(score, shown_frames)
+    except (ModelError, TypeError, ValueError) as error:
+        return Failure(_printable(error))
+    return score
+
+
+def _plain_score(score: Score) -> Score:
+    """Return the score in plain numbers and printable text, whatever kinds of numbers the model used."""
+    if isinstance(score.level, str):
+        raise ModelError(f"level must be a number from 1 to 5, got the text {score.level!r}")
+    chances = None if score.probabilities is None else tuple(float(p) for p in score.probabilities)
+    progress = None if score.progress is None else tuple(float(p) for p in score.progress)
+    return Score(float(score.level), chances, progress, None if score.raw is None else _printable(score.raw))
+
+
+def _printable(text: object) -> str:
+    return str(text).encode("utf-8", "replace").decode()
 
 
 def _check_score(score: Score, shown_frames: int) -> None:

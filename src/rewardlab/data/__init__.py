@@ -9,6 +9,7 @@ _SAMPLES = Path(__file__).parent / "samples"
 
 DATASETS = {  # shipped in the package, usable by name
     "sample": _SAMPLES / "sample",
+    "sample-sim": _SAMPLES / "sample-sim",
 }
 
 

@@ -55,7 +55,7 @@ def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[st
 def _lines(folder: Path) -> Iterator[tuple[int, str]]:
     path = folder / METADATA
     try:
-        handle = path.open(encoding="utf-8")
+        handle = path.open(encoding="utf-8-sig", errors="surrogateescape")
     except OSError:
         raise DataError(_missing_metadata(folder)) from None
     with handle:
@@ -72,6 +72,8 @@ def _missing_metadata(folder: Path) -> str:
 
 
 def _row(text: str) -> dict[str, object]:
+    if not _is_encodable(text):
+        raise DataError("not UTF-8 text; save the file in UTF-8")
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:
@@ -84,7 +86,7 @@ def _row(text: str) -> dict[str, object]:
 def _episode(folder: Path, row: dict[str, object], seen: Counter[str]) -> Episode:
     name = _file_name(row)
     instruction = row.get("task")
-    if not isinstance(instruction, str) or not instruction.strip():
+    if not isinstance(instruction, str) or not instruction.strip() or not _is_encodable(instruction):
         raise DataError(f"{name}: task must be a non-empty text, got {instruction!r}")
     video = VideoFile(folder / name)
     facts = video.facts
@@ -93,6 +95,14 @@ def _episode(folder: Path, row: dict[str, object], seen: Counter[str]) -> Episod
     seen[name] += 1
     identity = name if seen[name] == 1 else f"{name}#{seen[name]}"
     return Episode(identity, instruction, whole_clip(video, fps), truth, _origin(name, row), _world(folder, name, row))
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _file_name(row: dict[str, object]) -> str:
@@ -136,7 +146,7 @@ def _size(value: object) -> str:
 
 
 def _fps(name: str, row: dict[str, object], stated: float) -> float:
-    fps = row.get("fps", stated)
+    fps = stated if row.get("fps") is None else row["fps"]
     if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 10_000:
         raise DataError(f"{name}: fps must be a number above 0, got {fps!r}")
     return float(fps)

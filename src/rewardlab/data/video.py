@@ -19,7 +19,7 @@ from rewardlab.core.errors import DataError, PlanError
 # With its look-ahead and B-frames x264 was seen to give other bytes for the same frames; without, it repeats itself.
 REPEATABLE = "threads=1:bframes=0:rc-lookahead=0:mbtree=0:weightp=0"
 
-FramePolicy = Callable[[int, float], Indices]  # (frames in the stream, fps) -> positions to show
+FramePolicy = Callable[[Indices, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,12 @@ def read_facts(path: Path) -> VideoFacts:
     """Read frame count and rate by walking the packets; raise DataError if the file is broken."""
     with _opened(path) as container:
         stream = container.streams.video[0]
-        count = sum(1 for packet in container.demux(stream) if packet.size)
+        packets = [packet.is_discard for packet in container.demux(stream) if packet.size]
+        hidden = sum(packets)  # cut off by an edit list: there, but never shown
+        count = len(packets) - hidden
         declared = stream.frames
         rate = stream.average_rate or stream.guessed_rate
-    if count == 0 or count < declared:
+    if count == 0 or count + hidden < declared:
         raise DataError(f"{path}: truncated video, {count} of {declared} frames are there; copy the file again")
     return VideoFacts(count, float(rate) if rate else 10.0)
 
@@ -122,11 +124,11 @@ def frame_policy(text: str) -> FramePolicy:
     name, _, argument = text.partition(":")
     try:
         if name == "uniform" and int(argument) >= 2:
-            return lambda count, fps: _uniform(count, int(argument))
+            return lambda positions, fps: _uniform(len(positions), int(argument))
         if name == "fps" and float(argument) > 0:
-            return lambda count, fps: _every(count, fps / float(argument))
+            return lambda positions, fps: _every(positions, fps / float(argument))
         if text == "all":
-            return lambda count, fps: np.arange(count)
+            return lambda positions, fps: np.arange(len(positions))
     except ValueError:
         pass
     raise PlanError(f"frames must be uniform:N (N of at least 2), fps:X (X above 0) or all, got {text!r}")
@@ -134,16 +136,18 @@ def frame_policy(text: str) -> FramePolicy:
 
 def sampled(episode: Episode, policy: FramePolicy) -> Episode:
     """Return the episode with only the frames that the policy shows."""
-    return show_only(episode, policy(len(episode.clip), episode.clip.fps))
+    return show_only(episode, policy(episode.clip.positions, episode.clip.fps))
 
 
 def _uniform(count: int, shown: int) -> Indices:
     return np.unique(np.round(np.linspace(0, count - 1, min(shown, count))).astype(np.int64))
 
 
-def _every(count: int, step: float) -> Indices:
-    regular = np.round(np.arange(0, count - 0.5, max(step, 1.0))).astype(np.int64)
-    return np.unique(np.append(regular, count - 1))
+def _every(positions: Indices, step: float) -> Indices:
+    """Return, for each tick of a clock, the latest frame there is by then; and the last one."""
+    ticks = np.round(np.arange(0, positions[-1] + 0.5, max(step, 1.0)))
+    latest = np.searchsorted(positions, ticks, side="right") - 1
+    return np.unique(np.append(np.maximum(latest, 0), len(positions) - 1))
 
 
 @contextmanager

@@ -1,7 +1,11 @@
 """The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
 
 from hashlib import sha256
+from importlib.util import find_spec
+from inspect import getsource
 from pathlib import Path
+
+import cloudpickle
 
 from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import ModelError
@@ -17,13 +21,31 @@ MODELS: dict[str, ModelEntry] = {**CONTROLS, **SIMULATED}
 def name_model(model: str | RewardModel) -> NamedModel:
     """Return the model meant by a string or an object, not built yet."""
     if not isinstance(model, str):
-        return NamedModel(type(model).__name__, digest(type(model).__qualname__, repr(model)), False, lambda: model)
+        return _given(model)
     head, _, argument = model.partition(":")
-    if head not in MODELS and "." in head and argument:
+    if head not in MODELS and argument and ("." in head or find_spec(head)):
         return _outside(model)
     entry = find(MODELS, head, "model")
     built = entry.build(argument)  # a wrong argument is said now, not in a worker
     return NamedModel(model, digest(__version__, model), entry.sees_truth, lambda: built)
+
+
+def _given(model: RewardModel) -> NamedModel:
+    """Name a model given as an object; its code and its state identify it."""
+    if isinstance(model, type) or not isinstance(model, RewardModel):
+        raise ModelError(f"expected an object with a score(episodes) method, got {model!r}; make one: MyModel()")
+    try:
+        code = getsource(type(model))
+    except (OSError, TypeError):
+        code = ""
+    state = sha256(cloudpickle.dumps(vars(model) if hasattr(model, "__dict__") else None)).hexdigest()
+    return NamedModel(type(model).__name__, digest(type(model).__qualname__, code, state), False, lambda: model)
+
+
+def _called(path: str, found: object) -> object:
+    if not callable(found):
+        raise ModelError(f"{path} must be or make an object with a score(episodes) method, got {type(found).__name__}")
+    return found()
 
 
 def _outside(path: str) -> NamedModel:
@@ -32,7 +54,7 @@ def _outside(path: str) -> NamedModel:
     code = sha256(Path(file).read_bytes()).hexdigest() if file else ""
 
     def build() -> RewardModel:
-        made = found() if callable(found) else found
+        made = found if isinstance(found, RewardModel) and not isinstance(found, type) else _called(path, found)
         if not isinstance(made, RewardModel):
             raise ModelError(
                 f"{path} must be or make an object with a score(episodes) method, got {type(made).__name__}"

@@ -18,7 +18,10 @@ WIDTH = GAPS + BINS
 
 
 def _compiled(function: F) -> F:
-    return cast(F, njit(cache=True, nogil=True)(function))
+    try:
+        return cast(F, njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # nowhere to keep it, as in a container without a home: compile anew in every process
+        return cast(F, njit(nogil=True)(function))
 
 
 @_compiled

@@ -1,10 +1,16 @@
 """The catalog of perturbations. Adding one is one function in a family file and its name in the family list."""
 
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
 from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import PlanError
+from rewardlab.core.trial import CLEAN
 from rewardlab.perturb.compose import one_of, pair
 from rewardlab.perturb.contract import Perturbation
 from rewardlab.perturb.domain import DOMAIN
+from rewardlab.perturb.domain.world import WORLD
 from rewardlab.perturb.instruction import INSTRUCTION
 from rewardlab.perturb.temporal import TEMPORAL
 from rewardlab.perturb.visual import VISUAL
@@ -15,36 +21,45 @@ PERTURBATIONS: dict[str, Perturbation] = {p.name: p for p in (*VISUAL, *INSTRUCT
 FAMILIES = {"visual": VISUAL, "semantic": INSTRUCTION, "temporal": TEMPORAL, "domain": DOMAIN}
 
 
-def choose_perturbations(names: tuple[str, ...]) -> tuple[Perturbation, ...]:
-    """Return the perturbations meant by names, categories, `all`, `a+b` or `random:CATEGORY`, each once."""
+def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tuple[Perturbation, ...]:
+    """Return the perturbations meant by names, categories, `all`, `a+b` or `random:CATEGORY`, each once.
+
+    Without `worlds`, for data that no simulator can render again, `all` and categories leave out changed worlds.
+    """
     chosen: dict[str, Perturbation] = {}
-    for name in names:
-        for perturbation in _meant(name):
+    for name in dict.fromkeys(names):
+        for perturbation in _meant(name, worlds):
+            if perturbation.name == CLEAN or chosen.get(perturbation.name, perturbation) != perturbation:
+                raise PlanError(f"two perturbations are called {perturbation.name!r}; rename yours")
             chosen[perturbation.name] = perturbation
     return tuple(chosen.values())
 
 
-def _meant(name: str) -> tuple[Perturbation, ...]:
+def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
     if name == "all":
-        return tuple(PERTURBATIONS.values())
+        return tuple(p for family in FAMILIES for p in _family(family, worlds))
     if name in FAMILIES:
-        return FAMILIES[name]
+        return _family(name, worlds)
     head, _, category = name.partition(":")
     if head == "random":
-        return (one_of(category, find(FAMILIES, category, "category")),)
+        return (one_of(category, _family(category, worlds)),)
     parts = [_single(part) for part in name.split("+")]
     if len(parts) > 2:
         raise PlanError(f"a composition has two parts, a+b; got {len(parts)} in {name!r}")
     return (pair(*parts),) if len(parts) == 2 else (parts[0],)
 
 
+def _family(category: str, worlds: bool) -> tuple[Perturbation, ...]:
+    return tuple(p for p in find(FAMILIES, category, "category") if worlds or p not in WORLD)
+
+
 def _single(name: str) -> Perturbation:
     """Return an entry of the catalogue, or the perturbation outside the package at `package.module:name`."""
     if ":" not in name:
         return find(PERTURBATIONS, name, "perturbation or category")
-    found, _ = load_object(name)
+    found, file = load_object(name)
     if not isinstance(found, Perturbation):
         raise PlanError(
             f"{name} must be a Perturbation, made with on_frames, on_order or on_instruction, got {found!r}"
         )
-    return found
+    return replace(found, code=sha256(Path(file).read_bytes()).hexdigest() if file else "")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode
@@ -16,7 +17,7 @@ def pair(first: Perturbation, second: Perturbation) -> Perturbation:
         one, two = rng.spawn(2)
         before = first.apply(episode, parameters[0], one, peers)
         after = second.apply(before.episode, parameters[1], two, peers)
-        return Change(after.episode, _joint(before.expect, after))
+        return Change(after.episode, _joint(episode, before, after))
 
     one, two, three, four = zip(first.table, second.table)
     return Perturbation(
@@ -61,16 +62,19 @@ def one_of(category: str, members: tuple[Perturbation, ...]) -> Perturbation:
     )
 
 
-def _joint(before: Expectation, after: Change) -> Expectation:
-    """Return what is expected of both changes together; a known new level outweighs a mere direction."""
-    kinds = {before, after.expect} - {"same"}
+def _joint(clean: Episode, before: Change, after: Change) -> Expectation:
+    """Return what is expected of both changes together, `undefined` where their directions do not compose."""
+    kinds = {before.expect, after.expect} - {"same"}
+    moved = not np.array_equal(after.episode.clip.order, before.episode.clip.order)
     if not kinds:
         return "same"
-    if len(kinds) == 1:
-        return kinds.pop()
-    if kinds <= {"lower", "relabel"}:
-        return "relabel" if after.episode.truth.level is not None else "lower"
-    return "undefined"
+    if "reversed" in kinds:
+        only_order = before.expect == "reversed" and after.expect == "same" and not moved
+        return "reversed" if only_order or before.episode.clip is clean.clip else "undefined"
+    if kinds == {"relabel"} or (kinds <= {"lower", "relabel"} and after.episode.truth.level is not None):
+        return "relabel"
+    raised = (before.episode.truth.level or 0) > (clean.truth.level or 5)
+    return "lower" if kinds <= {"lower", "relabel"} and not raised else "undefined"
 
 
 def _joint_promise(first: Expectation, second: Expectation) -> Expectation:

@@ -10,6 +10,7 @@ from rewardlab.core.episode import Episode, Frames, Indices, Truth, level_of_pro
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.trial import Expectation
+from rewardlab.core.version import __version__
 
 Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
 Channel = str  # frames, order or instruction; several joined by + where a change needs them all
@@ -53,11 +54,12 @@ class Perturbation:
     uses_peers: bool
     apply: Apply
     choices: tuple["Perturbation", ...] = ()  # one of these is drawn for each episode
+    code: str = __version__  # what identifies the code behind it
 
     @property
     def fingerprint(self) -> str:
         """Identify the definition, so that a changed table is a new trial."""
-        return digest(self.name, repr(self.table), *(choice.fingerprint for choice in self.choices))
+        return digest(self.name, repr(self.table), self.code, *(choice.fingerprint for choice in self.choices))
 
     def __call__(self, episode: Episode, severity: int, seed: int, peers: Peers = ()) -> Change:
         """Return the changed episode; severity 0 returns the very same one. Raises NotApplicable where undefined."""
@@ -141,13 +143,20 @@ def on_episode(channel: Channel, definition: Definition) -> Callable[[Apply], Pe
 
 
 def relabelled(before: Episode, after: Episode) -> Change:
-    """Label a reordered episode by the frame now last; without known progress the reward must only not rise."""
+    """Label a reordered episode by the frame now last.
+
+    Without known progress, only a success must not be rewarded more; a failure may have undone what it had done.
+    """
     if before.truth.progress is None or after.truth.progress is None:
-        return Change(replace(after, truth=Truth()), "lower")
+        return Change(replace(after, truth=Truth()), "lower" if _is_success(before.truth) else "undefined")
     if after.clip.order[-1] == before.clip.order[-1]:
         return Change(after, "same")
     level = level_of_progress(after.truth.progress[-1])
     return Change(replace(after, truth=replace(after.truth, level=level, success=level == 5)), "relabel")
+
+
+def _is_success(truth: Truth) -> bool:
+    return truth.success is True or truth.level == 5
 
 
 def without_level(episode: Episode, expect: Expectation) -> Change:

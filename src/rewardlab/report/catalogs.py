@@ -9,7 +9,7 @@ from rewardlab.core.catalog import find
 from rewardlab.data import DATASETS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
-from rewardlab.perturb import PERTURBATIONS
+from rewardlab.perturb import PERTURBATIONS, choose_perturbations
 from rewardlab.perturb.contract import Perturbation
 
 CATALOGS: dict[str, Mapping[str, object]] = {
@@ -34,7 +34,8 @@ def catalog_table(name: str) -> Table:
 def describe(name: str) -> str:
     """Return all facts of a catalog entry as lines of text."""
     everything = {key: entry for catalog in CATALOGS.values() for key, entry in catalog.items()}
-    entry = find(everything, name, "entry of a catalog")
+    made = name not in everything and ("+" in name or ":" in name)
+    entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
     if not isinstance(entry, Perturbation):
         return f"{name}: {_summary(entry)}"
     facts = [f"{entry.name}: {entry.summary}"]

@@ -13,7 +13,7 @@ from rewardlab.bench.rows import Row
 from rewardlab.core.run import Run, writable, write_parquet, writing
 from rewardlab.report.page import write_page
 from rewardlab.report.plots import standalone
-from rewardlab.report.summary import Summary, join_summaries, load_summary
+from rewardlab.report.summary import Summary, join_summaries, load_summary, run_names
 from rewardlab.report.tables import HEADLINE
 from rewardlab.report.view import curve_figures
 from rewardlab.report.words import coverage, interval, number, severity_reached, verdict
@@ -23,10 +23,10 @@ ZOOM = 2  # pixels of a PNG per unit of its SVG, times the SVG's own scale of tw
 
 def write_report(runs: Sequence[Run], page: Path) -> Path:
     """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card."""
+    summary = join_summaries([(name, load_summary(run)) for name, run in zip(run_names(runs), runs)])
     with writable(page.parent):
         page.parent.mkdir(parents=True, exist_ok=True)
     write_page(runs, page)
-    summary = join_summaries([(run.folder.resolve().name, load_summary(run)) for run in runs])
     folder = page.with_suffix("")
     with writable(folder):
         folder.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writing
 from rewardlab.report.gallery import Card, gallery
-from rewardlab.report.summary import join_summaries, load_summary
+from rewardlab.report.summary import join_summaries, load_summary, run_names
 from rewardlab.report.view import curve_figures, model_views, outcomes, perturbation_views
 from rewardlab.report.words import chance, number
 
@@ -26,7 +26,7 @@ def render_page(runs: Sequence[Run]) -> str:
     """Return the page as text; every string from outside is escaped."""
     if not runs:
         raise PlanError("name at least one run folder")
-    summaries = [(run.folder.resolve().name, load_summary(run)) for run in runs]
+    summaries = [(name, load_summary(run)) for name, run in zip(run_names(runs), runs)]
     summary = join_summaries(summaries)
     records: list[Any] = [run.record for run in runs]
     tables = [run.trials() for run in runs]
@@ -48,6 +48,7 @@ def render_page(runs: Sequence[Run]) -> str:
             perturbations=perturbation_views(summary, tables),
             cards=cards,
             missing=missing,
+            unfinished=sum(int(record["cells"]) - len(table) for record, table in zip(records, tables)),
             outcomes=outcomes(tables),
         )
     )

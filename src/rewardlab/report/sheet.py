@@ -9,7 +9,7 @@ import numpy as np
 from rewardlab.bench.replay import Replay
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
-from rewardlab.core.run import writing
+from rewardlab.core.run import writable, writing
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturb.contract import SEVERITIES, Perturbation
 from rewardlab.report.gallery import small
@@ -17,6 +17,7 @@ from rewardlab.report.gallery import small
 COLUMNS = 6
 FRAME_HEIGHT = 120
 CAPTION_HEIGHT = 22
+_QUALITY = {".webp": [cv2.IMWRITE_WEBP_QUALITY, 45]}
 INK, PAPER, SOFT = (30, 30, 30), 255, (110, 110, 110)
 
 
@@ -26,8 +27,9 @@ def write_sheet(shown: Replay, episode: str, perturbation: Perturbation, path: P
     width = max(strip.shape[1] for strip in strips)
     title = f"{perturbation.name} ({perturbation.category}, {perturbation.label}): {perturbation.summary}"
     parts = [_caption(title, width, INK), *(_widened(strip, width) for strip in strips)]
-    _, data = cv2.imencode(path.suffix, np.concatenate(parts)[..., ::-1], [cv2.IMWRITE_WEBP_QUALITY, 45])
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _, data = cv2.imencode(path.suffix, np.concatenate(parts)[..., ::-1], _QUALITY.get(path.suffix, []))
+    with writable(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with writing(path) as partial:
         partial.write_bytes(data.tobytes())
 

@@ -6,6 +6,7 @@ from rewardlab.perturb.domain.light import hard_shadow, light_cool, light_gradie
 from rewardlab.perturb.domain.mirror import mirror
 from rewardlab.perturb.domain.recorder import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
 from rewardlab.perturb.domain.scene import background_replace, robot_recolour, table_texture
+from rewardlab.perturb.domain.world import WORLD
 from rewardlab.perturb.domain.writing import success_overlay
 
 DOMAIN = (
@@ -27,4 +28,5 @@ DOMAIN = (
     codec,
     codec_h265,
     success_overlay,
+    *WORLD,
 )

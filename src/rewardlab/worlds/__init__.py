@@ -1,0 +1,1 @@
+"""Worlds: simulators whose episodes carry the exact truth and can be rendered again with the scene changed."""

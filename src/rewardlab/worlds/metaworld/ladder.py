@@ -1,0 +1,284 @@
+"""The quality ladder: ways of doing a task, from a scripted expert through typical failures to chance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.random import Generator
+
+from rewardlab.core.catalog import find
+from rewardlab.core.seeding import rng_for
+from rewardlab.worlds.metaworld.physics import Controller, Floats, Now, expert_of
+from rewardlab.worlds.metaworld.progress import YARDSTICKS
+
+Act = Callable[[Floats], Floats]
+
+_STILL = np.zeros(3)
+# Experts that do not look at the goal; another goal for them is a thing that is not where they take it to be.
+# fmt: off
+_GOAL_BLIND = frozenset((
+    "bin-picking", "button-press", "button-press-topdown", "button-press-topdown-wall", "button-press-wall",
+    "coffee-button", "dial-turn", "door-lock", "door-open", "door-unlock", "drawer-close", "drawer-open",
+    "faucet-close", "faucet-open", "handle-press", "handle-press-side", "handle-pull", "handle-pull-side",
+    "lever-pull", "peg-unplug-side", "plate-slide-back", "plate-slide-back-side", "plate-slide-side",
+    "window-close", "window-open",
+))
+# fmt: on
+# Whose expert does something else with the same things; a task that is not named gets the expert that only reaches.
+SIBLINGS = {
+    "assembly": "disassemble",
+    "button-press": "button-press-topdown",
+    "button-press-topdown": "button-press",
+    "coffee-button": "coffee-pull",
+    "coffee-pull": "coffee-button",
+    "coffee-push": "coffee-button",
+    "disassemble": "assembly",
+    "door-close": "door-open",
+    "door-lock": "door-unlock",
+    "door-open": "door-close",
+    "door-unlock": "door-lock",
+    "drawer-close": "drawer-open",
+    "drawer-open": "drawer-close",
+    "faucet-close": "faucet-open",
+    "faucet-open": "faucet-close",
+    "hand-insert": "sweep-into",
+    "handle-press": "handle-pull",
+    "handle-press-side": "handle-pull-side",
+    "handle-pull": "handle-press",
+    "handle-pull-side": "handle-press-side",
+    "pick-place": "push",
+    "pick-place-wall": "push-wall",
+    "plate-slide": "plate-slide-back",
+    "plate-slide-back": "plate-slide",
+    "plate-slide-back-side": "plate-slide-side",
+    "plate-slide-side": "plate-slide-back-side",
+    "push": "push-back",
+    "push-back": "push",
+    "push-wall": "reach-wall",
+    "stick-pull": "stick-push",
+    "stick-push": "stick-pull",
+    "sweep-into": "hand-insert",
+    "window-close": "window-open",
+    "window-open": "window-close",
+}
+
+
+def controller_of(quality: str, task: str, seed: int, limit: float | None = None) -> Controller:
+    """Return a controller that does the task with this quality; its chance comes from the seed and the names.
+
+    `limit` is the progress at which one that stops or lets go does so; it is drawn where it is not given.
+    """
+    rng = rng_for(seed, "ladder", task, quality)
+    pace = float(rng.uniform(0.8, 1.0))
+    drawn = float(rng.uniform(0.02, 0.95))
+    return find(LADDER, quality, "quality")(Script(task, rng, pace, drawn if limit is None else limit))
+
+
+def controller_with_noise(task: str, seed: int, sigma: float) -> Controller:
+    """Return the expert at full pace with Gaussian noise of this size on the motion of the hand."""
+    return _noise(Script(task, rng_for(seed, "noise", task), 1.0, 1.0), sigma)
+
+
+@dataclass
+class Script:
+    """What a way of doing a task is made from; the expert settles down when the task is done."""
+
+    task: str
+    rng: Generator
+    pace: float
+    limit: float
+    _done: int = 0
+    _lost: int = 0
+    _brake: int = 0
+    _recent: list[Floats] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # What is pressed goes on moving for longer than success lasts, so a press must be stopped at once.
+        self._patience, self._braking = (0, 6) if YARDSTICKS[self.task].family == "press" else (3, 4)
+
+    def expert(self, act: Act | None = None) -> Controller:
+        """Return the expert at this script's pace; it stops and holds still once success has lasted a moment."""
+        act = act or expert_of(self.task)
+
+        def control(now: Now) -> Floats:
+            self._watch(now)
+            if self._done > self._patience:
+                return self.settle()
+            action = act(now.observation)
+            action[:3] *= self.pace
+            self._recent.append(action)
+            return action
+
+        return control
+
+    def _watch(self, now: Now) -> None:
+        """Count how long success lasts; where it is lost again, go on and settle later the next time."""
+        if now.success:
+            self._done, self._lost = self._done + 1, 0
+            if self._done == self._patience + 1:
+                self._brake = self._braking
+            return
+        self._lost += 1
+        if self._done <= self._patience:
+            self._done = 0
+        elif self._lost > 12 and now.progress < 0.9:
+            self._done, self._patience = 0, 4 * self._patience + 4
+
+    def stop(self) -> None:
+        """Forget the task: from now on only `settle`."""
+        self._brake = 6
+
+    def settle(self) -> Floats:
+        """Take the way out of the hand, which lags behind its commands, then hold still."""
+        if not self._recent:
+            return np.zeros(4)
+        self._brake -= 1
+        drift = -np.mean(self._recent[-3:], axis=0)[:3] if self._brake >= 0 else _STILL
+        return np.append(drift, self._recent[-1][3])
+
+
+def _expert(script: Script) -> Controller:
+    return script.expert()
+
+
+def _noise(script: Script, sigma: float) -> Controller:
+    expert = script.expert()
+
+    def control(now: Now) -> Floats:
+        action = expert(now)
+        action[:3] += script.pace * sigma * script.rng.normal(size=3)
+        return action
+
+    return control
+
+
+def _stops_early(script: Script) -> Controller:
+    """Do the task up to some point, then stand still for good."""
+    expert = script.expert()
+    stopped: list[int] = []
+
+    def control(now: Now) -> Floats:
+        if not stopped and now.progress < script.limit:
+            return expert(now)
+        if not stopped:
+            script.stop()
+        stopped.append(now.step)
+        return script.settle()
+
+    return control
+
+
+def _drops(script: Script) -> Controller:
+    """Do the task up to some point, then let go and draw back."""
+    expert = script.expert()
+    away = np.append(script.rng.uniform((-0.3, -0.6, 0.5), (0.3, 0.0, 1.0)), -1.0)
+    left: list[int] = []
+
+    def control(now: Now) -> Floats:
+        if not left and now.progress < script.limit:
+            return expert(now)
+        left.append(now.step)
+        return away if len(left) <= 30 else np.append(_STILL, -1.0)
+
+    return control
+
+
+def _overshoots(script: Script) -> Controller:
+    """Do the task, but do not stop where it is done: go on in the same direction."""
+    act, steps = expert_of(script.task), int(script.rng.integers(12, 50))
+    recent: list[Floats] = []
+    past: list[int] = []
+
+    def control(now: Now) -> Floats:
+        if not past and now.progress < 0.9:
+            action = act(now.observation)
+            action[:3] *= script.pace
+            recent.append(action)
+            return action
+        past.append(now.step)
+        onward = np.mean(recent[-6:], axis=0) if recent else np.zeros(4)
+        return onward if len(past) <= steps else np.append(_STILL, onward[3])
+
+    return control
+
+
+def _hesitates(script: Script) -> Controller:
+    """Do the task with long pauses, which may leave too little time."""
+    expert = script.expert()
+    pauses = script.rng.integers(10, 60, 40)
+    until = np.cumsum(pauses)
+    last = [0.0]
+
+    def control(now: Now) -> Floats:
+        if int(np.searchsorted(until, now.step, side="right")) % 2:
+            return np.append(_STILL, last[0])
+        action = expert(now)
+        last[0] = float(action[3])
+        return action
+
+    return control
+
+
+def _retries(script: Script) -> Controller:
+    """Do the task up to some point, let go, back off, and begin again, once or twice."""
+    expert = script.expert()
+    limits = sorted(script.rng.uniform(0.05, 0.8, int(script.rng.integers(1, 3))))
+    backing = [0]
+
+    def control(now: Now) -> Floats:
+        if limits and now.progress >= limits[0]:
+            limits.pop(0)
+            backing[0] = 35
+        if backing[0] > 0:
+            backing[0] -= 1
+            return np.array([0.0, -0.3, 0.8, -1.0])
+        return expert(now)
+
+    return control
+
+
+def _other_goal(script: Script) -> Controller:
+    """Do the task as if its goal, or the thing itself, were somewhere else."""
+    act = expert_of(script.task)
+    angle, far = script.rng.uniform(0, 2 * np.pi), script.rng.uniform(0.08, 0.22)
+    shift = far * np.array([np.cos(angle), np.sin(angle), 0.0])
+    place = slice(4, 7) if script.task in _GOAL_BLIND else slice(36, 39)
+
+    def misled(observation: Floats) -> Floats:
+        observation = observation.copy()
+        observation[place] += shift
+        return act(observation)
+
+    return script.expert(misled)
+
+
+def _other_task(script: Script) -> Controller:
+    """Do another task with the same things."""
+    return script.expert(expert_of(SIBLINGS.get(script.task, "reach")))
+
+
+def _random(script: Script) -> Controller:
+    """Move by chance, smoothly, and open and close the fingers now and then."""
+    drift = [np.zeros(4)]
+
+    def control(now: Now) -> Floats:
+        drift[0] = 0.9 * drift[0] + 0.44 * script.rng.normal(size=4)
+        return np.asarray(drift[0] * (script.pace, script.pace, script.pace, 1.0))
+
+    return control
+
+
+LADDER: dict[str, Callable[[Script], Controller]] = {
+    "expert": _expert,
+    "noise_low": lambda script: _noise(script, 0.5),
+    "noise_mid": lambda script: _noise(script, 1.2),
+    "noise_high": lambda script: _noise(script, 2.5),
+    "stops_early": _stops_early,
+    "drops": _drops,
+    "overshoots": _overshoots,
+    "hesitates": _hesitates,
+    "retries": _retries,
+    "other_goal": _other_goal,
+    "other_task": _other_task,
+    "random": _random,
+}

@@ -1,0 +1,62 @@
+"""The things of each task by name, and what else can be asked about them."""
+
+# fmt: off
+THINGS = {
+    "assembly": "the ring", "basketball": "the ball", "bin-picking": "the green cube", "box-close": "the lid",
+    "button-press": "the red button", "button-press-topdown": "the red button",
+    "button-press-topdown-wall": "the red button", "button-press-wall": "the red button",
+    "coffee-button": "the button of the coffee machine", "coffee-pull": "the mug", "coffee-push": "the mug",
+    "dial-turn": "the dial", "disassemble": "the ring", "door-close": "the door", "door-lock": "the lock",
+    "door-open": "the door", "door-unlock": "the lock", "drawer-close": "the drawer", "drawer-open": "the drawer",
+    "faucet-close": "the tap", "faucet-open": "the tap", "hammer": "the nail", "hand-insert": "the block",
+    "handle-press": "the handle", "handle-press-side": "the handle", "handle-pull": "the handle",
+    "handle-pull-side": "the handle", "lever-pull": "the lever", "peg-insert-side": "the green peg",
+    "peg-unplug-side": "the plug", "pick-out-of-hole": "the puck", "pick-place": "the puck",
+    "pick-place-wall": "the puck", "plate-slide": "the puck", "plate-slide-back": "the puck",
+    "plate-slide-back-side": "the puck", "plate-slide-side": "the puck", "push": "the puck", "push-back": "the block",
+    "push-wall": "the puck", "reach": "the gripper", "reach-wall": "the gripper", "shelf-place": "the blue block",
+    "soccer": "the ball", "stick-pull": "the thermos", "stick-push": "the thermos", "sweep": "the block",
+    "sweep-into": "the block", "window-close": "the window", "window-open": "the window",
+}
+
+# Colour words that mean something which the task moves; other colours in an instruction belong to what stays.
+COLOURS = {
+    "assembly": ("grey", "green"), "basketball": ("orange",), "bin-picking": ("green",), "box-close": ("black",),
+    "button-press": ("red",), "button-press-topdown": ("red",), "button-press-topdown-wall": ("red",),
+    "button-press-wall": ("red",), "coffee-button": ("grey",), "coffee-pull": ("white",), "coffee-push": ("white",),
+    "dial-turn": ("black",), "disassemble": ("grey", "green"), "drawer-close": ("green", "white"),
+    "drawer-open": ("green", "white"), "faucet-close": ("red",), "faucet-open": ("red",), "hammer": ("red",),
+    "hand-insert": ("brown",), "handle-press": ("red",), "handle-press-side": ("red",), "handle-pull": ("red",),
+    "handle-pull-side": ("red",), "lever-pull": ("blue",), "peg-insert-side": ("green",),
+    "peg-unplug-side": ("grey",), "pick-out-of-hole": ("red",), "pick-place": ("red",), "pick-place-wall": ("red",),
+    "plate-slide": ("black",), "plate-slide-back": ("black",), "plate-slide-back-side": ("black",),
+    "plate-slide-side": ("black",), "push": ("red",), "push-back": ("brown",), "push-wall": ("red",),
+    "reach": ("red",), "reach-wall": ("red",), "shelf-place": ("blue",), "soccer": ("white",),
+    "stick-pull": ("blue", "green"), "stick-push": ("blue", "green"), "sweep": ("brown",), "sweep-into": ("brown",),
+    "window-close": ("white",), "window-open": ("white",),
+}
+
+_PAIRS = (
+    ("assembly", "disassemble"), ("door-close", "door-open"), ("door-lock", "door-unlock"),
+    ("drawer-close", "drawer-open"), ("faucet-close", "faucet-open"), ("handle-press", "handle-pull"),
+    ("handle-press-side", "handle-pull-side"), ("plate-slide", "plate-slide-back"),
+    ("plate-slide-side", "plate-slide-back-side"), ("window-close", "window-open"),
+)
+OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+
+PARTLY = {
+    "door-close": "Close the door only halfway.", "door-open": "Open the door only halfway.",
+    "drawer-close": "Close the drawer only halfway.", "drawer-open": "Open the drawer only halfway.",
+    "lever-pull": "Raise the lever only halfway.", "window-close": "Close the window only halfway.",
+    "window-open": "Open the window only halfway.",
+}
+
+# Another thing in the scene, and the joints that tell whether it was moved.
+UNTOUCHED = {
+    "coffee-button": ("Pull the white mug away from the coffee machine.", slice(0, 3)),
+    "coffee-pull": ("Press the button on the coffee machine.", slice(16, 17)),
+    "coffee-push": ("Press the button on the coffee machine.", slice(16, 17)),
+    "reach": ("Pick up the red puck and lift it.", slice(9, 12)),
+    "reach-wall": ("Pick up the red puck and lift it.", slice(9, 12)),
+}
+# fmt: on

@@ -1,0 +1,50 @@
+"""Offscreen OpenGL without a display: EGL where there is a GPU, OSMesa on a CPU, chosen once per process."""
+
+import ctypes.util
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rewardlab.core.errors import PlanError
+
+HOW_TO_INSTALL = (
+    "rendering without a display needs OSMesa on a CPU (Debian: apt-get install libosmesa6) "
+    "or EGL on a GPU (Debian: apt-get install libegl1)"
+)
+_LARGEST = 1024  # pixels; the side of the largest picture
+
+
+@cache
+def backend() -> str:
+    """Return egl or osmesa: what MUJOCO_GL says, else EGL beside a GPU, else OSMesa; PlanError if neither is here."""
+    asked = os.environ.get("MUJOCO_GL", "").lower()
+    if asked in ("egl", "osmesa"):
+        return asked
+    if _has_gpu() and ctypes.util.find_library("EGL"):
+        return "egl"
+    if ctypes.util.find_library("OSMesa"):
+        return "osmesa"
+    raise PlanError(f"no way to render was found: {HOW_TO_INSTALL}")
+
+
+def make_current() -> None:
+    """Make this process's one GL context the current one; a forked process makes its own."""
+    _context(os.getpid()).make_current()
+
+
+@cache
+def _context(process: int) -> Any:
+    """Return the context of this process; the number is the key of the cache, so that no fork shares a context."""
+    name = backend()
+    try:
+        make: Callable[[int, int], Any] = import_module(f"mujoco.{name}").GLContext
+        return make(_LARGEST, _LARGEST)
+    except (ImportError, AttributeError, RuntimeError) as error:
+        raise PlanError(f"{name} cannot be used here ({error}); {HOW_TO_INSTALL}") from error
+
+
+def _has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*")) or any(Path("/dev/dri").glob("renderD*"))

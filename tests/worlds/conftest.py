@@ -1,0 +1,75 @@
+"""Rollouts made once for all tests of the worlds; what cannot run here is skipped with the reason."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.data import open_dataset
+from rewardlab.worlds.metaworld.ladder import controller_of
+from rewardlab.worlds.metaworld.physics import Trace, load_module, simulate
+
+
+@pytest.fixture(scope="session")
+def physics() -> None:
+    try:
+        load_module("metaworld")
+    except PlanError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def picture(physics: None) -> None:
+    """Skip where nothing can be rendered, after really trying."""
+    from rewardlab.worlds.metaworld.changes import film
+    from rewardlab.worlds.metaworld.film import Look
+
+    try:
+        film(simulate("reach", 0, 1, controller_of("random", "reach", 0)), [0], Look(size=16))
+    except PlanError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def drawer(physics: None) -> Trace:
+    return simulate("drawer-open", 3, 160, controller_of("expert", "drawer-open", 3))
+
+
+@pytest.fixture(scope="session")
+def dataset(picture: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four short episodes of two tasks, as `rewardlab collect` writes them."""
+    from rewardlab.bench.collect import CollectPlan, collect
+
+    folder = tmp_path_factory.mktemp("sim")
+    collect(
+        CollectPlan(
+            "metaworld",
+            tasks=("button-press", "drawer-open"),
+            episodes=2,
+            quality=("expert", "random"),
+            frames=(14, 20),
+            size=64,
+            workers=1,
+            counterfactuals=2,
+            out=folder,
+        )
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def episodes(dataset: Path) -> tuple[Episode, ...]:
+    contents = open_dataset(str(dataset))
+    assert not contents.problems
+    return contents.episodes
+
+
+def rows_of(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
+
+
+def same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and bool((one == other).all())

@@ -1,0 +1,139 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import Episode, episode_from_frames
+from rewardlab.core.errors import DataError, NotApplicable, PlanError
+from rewardlab.core.world import open_world
+from rewardlab.data.video import frame_policy, sampled
+from rewardlab.perturb.contract import Change, Perturbation
+from rewardlab.perturb.domain.world import WORLD
+from rewardlab.testing import check_perturbation
+from rewardlab.worlds import offscreen
+from rewardlab.worlds.metaworld.changes import film
+from rewardlab.worlds.metaworld.film import CAMERAS, Look
+from rewardlab.worlds.metaworld.physics import Trace
+from tests.worlds.conftest import same
+
+NAMES = {entry.name: entry for entry in WORLD}
+SHOWN = "uniform:3"
+
+
+def original(episodes: tuple[Episode, ...], number: int = 0) -> Episode:
+    return sampled(episodes[number], frame_policy(SHOWN))
+
+
+def applied(entry: Perturbation, episode: Episode, severity: int) -> Change | None:
+    try:
+        return entry(episode, severity, 1)
+    except NotApplicable:
+        return None
+
+
+def test_an_episode_rendered_again_is_bit_identical_and_near_its_video(episodes: tuple[Episode, ...]) -> None:
+    episode = original(episodes)
+    assert episode.world is not None
+    world = open_world(episode.world)
+    first, again = (world.render(episode.clip.order) for _ in range(2))
+    assert same(first, again)
+    error = np.mean((first.astype(float) - episode.frames) ** 2)
+    assert 10 * np.log10(255**2 / error) > 28  # only the codec lies between them
+
+
+def test_a_record_of_another_outcome_is_refused(episodes: tuple[Episode, ...]) -> None:
+    assert episodes[0].world is not None
+    with pytest.raises(DataError, match=r"0\.123"):
+        open_world({**episodes[0].world, "end": 0.123})
+    with pytest.raises(DataError, match="copy the file again"):
+        open_world({**episodes[0].world, "file": "/nowhere.npy"})
+    with pytest.raises(DataError, match="stride"):
+        open_world({key: value for key, value in episodes[0].world.items() if key != "stride"})
+    with pytest.raises(PlanError, match="no world is called 'mars'"):
+        open_world({"kind": "mars"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_changed_world_keeps_the_contract_and_the_truth(name: str, episodes: tuple[Episode, ...]) -> None:
+    episode = original(episodes)
+    check_perturbation(NAMES[name], [episode])
+    changed = [change for severity in (1, 2, 3, 4) if (change := applied(NAMES[name], episode, severity))]
+    assert changed or name == "world_goal_hidden"
+    for change in changed:
+        assert change.expect == "same" and change.episode.truth == episode.truth
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"world_goal_hidden", "world_object_colour"}))
+def test_a_higher_severity_changes_the_picture_more(name: str, episodes: tuple[Episode, ...]) -> None:
+    episode = original(episodes)
+    assert episode.world is not None
+    clean = open_world(episode.world).render(episode.clip.order).astype(float)
+    weak, strong = (NAMES[name](episode, severity, 1).episode.frames for severity in (1, 4))
+    assert 0 < np.abs(weak - clean).mean() < np.abs(strong - clean).mean()
+
+
+def test_changes_leave_nothing_behind(episodes: tuple[Episode, ...]) -> None:
+    episode = original(episodes)
+    assert episode.world is not None
+    world = open_world(episode.world)
+    before = world.render(episode.clip.order)
+    for entry in WORLD:
+        applied(entry, episode, 4)
+    assert same(world.render(episode.clip.order), before)
+
+
+def test_an_instruction_follows_the_colour_of_its_object(episodes: tuple[Episode, ...]) -> None:
+    entry = NAMES["world_object_colour"]
+    episode = replace(original(episodes), instruction="Press the Red button.")
+    change = entry(episode, 4, 1)
+    assert "red" not in change.episode.instruction.lower() and "button" in change.episode.instruction
+    with pytest.raises(NotApplicable, match="'red'"):
+        entry(episode, 1, 1)
+    other = entry(replace(episode, instruction="Push the button on the yellow box."), 4, 1)
+    assert "yellow box" in other.episode.instruction
+    assert episode.world is not None
+    two = replace(
+        episode, world={**episode.world, "colours": ["red", "black"]}, instruction="Push the red black button."
+    )
+    with pytest.raises(NotApplicable, match="red, black"):
+        entry(two, 4, 1)
+
+
+def test_an_episode_without_a_world_or_with_other_pixels_is_dropped(episodes: tuple[Episode, ...]) -> None:
+    plain = episode_from_frames(episodes[0].frames, "press the button")
+    with pytest.raises(NotApplicable, match="not recorded in a simulator"):
+        NAMES["world_fov"](plain, 2, 0)
+    changed = NAMES["world_fov"](episodes[0], 2, 0).episode
+    with pytest.raises(NotApplicable, match="change the world first"):
+        NAMES["world_camera"](changed, 2, 0)
+
+
+def test_the_goal_marker_is_hidden_unless_asked_for(picture: None, drawer: Trace) -> None:
+    plain, marked = (film(drawer, [0], Look(size=64, marker=marker)) for marker in (False, True))
+    assert not same(plain, marked)
+    assert same(film(drawer, [0], Look(size=64, marker=True), [("goal_hidden", (0.0,))]), plain)
+    with pytest.raises(NotApplicable, match="none to hide"):
+        film(drawer, [0], Look(size=64), [("goal_hidden", (0.0,))])
+
+
+@pytest.mark.parametrize("camera", CAMERAS)
+def test_pictures_are_the_right_way_up(picture: None, drawer: Trace, camera: str) -> None:
+    """The brown table lies below the grey floor and background behind it, except from straight above."""
+    (frame,) = film(drawer, [0], Look(camera, 64)).astype(int)
+    brown = (frame[..., 0] - frame[..., 2]) > 20
+    table = brown & (frame[..., 0] < 160) & (abs(frame[..., 0] - 2 * frame[..., 1]) > 40)
+    assert table.any()
+    if camera not in ("top", "front"):
+        assert table[40:].mean() > table[:24].mean()
+
+
+def test_missing_renderers_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(offscreen.ctypes.util, "find_library", lambda name: None)
+    offscreen.backend.cache_clear()
+    with pytest.raises(PlanError, match="apt-get install libosmesa6"):
+        offscreen.backend()
+    monkeypatch.setattr(offscreen, "_has_gpu", lambda: True)
+    monkeypatch.setattr(offscreen.ctypes.util, "find_library", lambda name: name)
+    assert offscreen.backend() == "egl"
+    offscreen.backend.cache_clear()
