@@ -10,6 +10,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -21,6 +22,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
 from rewardlab.data import DATASETS
 from rewardlab.data.video import encode
+from rewardlab.models import name_model
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.domain.world import WORLD
 from tests.conftest import ROWS, moving_square, write_rows
@@ -323,3 +325,126 @@ def test_known_progress_relabels_a_truncated_clip_and_unknown_progress_only_boun
     cut = {t.episode: t for t in scored(run) if t.severity == 3 and t.model == "clock"}
     assert (cut["hand/f.mp4"].expectation, cut["hand/f.mp4"].truth_level) == ("relabel", 2)  # progress 9/25
     assert (cut["arm/a.mp4"].expectation, cut["arm/a.mp4"].truth_level) == ("lower", None)
+
+
+def test_a_model_that_writes_to_its_frames_spoils_nobody_elses(tiny_data: Path, tmp_path: Path) -> None:
+    class Vandal:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            for episode in episodes:
+                episode.frames[...] = 0
+            return [rewardlab.Score(1)] * len(episodes)
+
+    class Eye:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            return [rewardlab.Score(1 + 4 * float(e.frames.mean()) / 255) for e in episodes]
+
+    both = [name_model(Vandal()), name_model(Eye())]
+    settings = plan(tiny_data, tmp_path / "both", models=("Vandal", "Eye"), controls=False)
+    together = run_stress(settings, own=both)
+    alone = run_stress(replace(settings, models=("Eye",), out=tmp_path / "alone"), own=both[1:])
+    levels = [{(t.id, t.level) for t in scored(run) if t.model == "Eye"} for run in (together, alone)]
+    assert levels[0] == levels[1]
+
+
+def test_a_model_sees_only_the_frames_that_are_shown(tiny_data: Path, tmp_path: Path) -> None:
+    class Peeper:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            return [rewardlab.Score(3, raw=f"{e.clip.source.count} {e.clip.order.tolist()}") for e in episodes]
+
+    settings = {"perturbations": ("truncate_end", "reverse"), "severities": (4,), "out": tmp_path / "run"}
+    run = rewardlab.stress(Peeper(), tiny_data, **settings)
+    for trial in (t for t in scored(run) if t.model == "Peeper"):
+        assert trial.raw == f"{len(trial.shown)} {list(range(len(trial.shown)))}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("Score(None)", "float"),
+        ("Score('4')", "level must be a number"),
+        ("Score(3, probabilities=0.5)", "iterable"),
+        ("Failure(ValueError('no camera'))", "no camera"),
+        ("5", "expected a Score or a Failure, got int"),
+    ],
+)
+def test_an_odd_answer_is_a_failure_with_its_reason(answer: str, reason: str) -> None:
+    from rewardlab.core.trial import Failure, Score, checked
+
+    made = checked(eval(answer, {"Score": Score, "Failure": Failure}), 4)
+    assert isinstance(made, Failure) and reason in made.reason
+
+
+def test_odd_text_and_odd_numbers_in_an_answer_are_kept_as_plain_ones(tiny_data: Path, tmp_path: Path) -> None:
+    class Odd:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            return [rewardlab.Score(np.float32(2), tuple(np.eye(5)[1]), raw="cut \ud83d") for _ in episodes]
+
+    run = rewardlab.stress(Odd(), tiny_data, perturbations=("jpeg",), severities=(1,), out=tmp_path / "run")
+    assert {(t.level, t.raw) for t in scored(run) if t.model == "Odd"} == {(2.0, "cut ?")}
+
+
+def test_the_same_object_goes_on_with_its_run_and_an_edited_one_does_not(tiny_data: Path, tmp_path: Path) -> None:
+    class Fixed:
+        def __init__(self, level: float) -> None:
+            self.level = level
+
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            return [rewardlab.Score(self.level)] * len(episodes)
+
+    settings = {"perturbations": ("jpeg",), "severities": (1,), "out": tmp_path / "run"}
+    first = rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow
+    assert rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow.equals(first)
+    with pytest.raises(RunError, match="other settings"):
+        rewardlab.stress(Fixed(3), tiny_data, **settings)
+    with pytest.raises(ModelError, match="make one"):
+        rewardlab.stress(Fixed, tiny_data, **settings)
+
+
+def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "from rewardlab.perturb.contract import Definition, on_instruction\n"
+        "@on_instruction(Definition('semantic', 'n', (1, 2, 3, 4)))\n"
+        "def shout(text, n, rng):\n    '''Shout.'''\n    return text + '!' * n\n"
+    )
+    (tmp_path / "shouting.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = tmp_path / "data"
+    shutil.copytree(tiny_data, data)
+    settings = plan(data, tmp_path / "run", perturbations=("shouting:shout",))
+    run_stress(settings)
+    (tmp_path / "shouting.py").write_text(code + "# edited\n")
+    with pytest.raises(RunError, match="other settings"):
+        run_stress(settings)
+    (tmp_path / "shouting.py").write_text(code)
+    rows = (data / "metadata.jsonl").read_text().replace("arm/a.mp4", "arm/z.mp4")
+    (data / "metadata.jsonl").write_text(rows)
+    (data / "arm" / "a.mp4").rename(data / "arm" / "z.mp4")
+    with pytest.raises(RunError, match="other settings"):
+        run_stress(settings)
+
+
+def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: Path, tmp_path: Path) -> None:
+    import threading
+
+    from rewardlab.models.contract import NamedModel
+
+    slow = NamedModel("slow", "0", False, lambda: threading.Event().wait())
+    with pytest.raises(ModelError, match="did not load in time"):
+        run_stress(plan(tiny_data, tmp_path / "a", models=("slow",), load_timeout=3.0), own=[slow])
+    dying = NamedModel("dying", "0", False, lambda: os._exit(3))
+    with pytest.raises(ModelError, match="exit code 3 while it loaded"):
+        run_stress(plan(tiny_data, tmp_path / "b", models=("dying",)), own=[dying])
+
+
+def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) -> None:
+    run = run_stress(plan(tiny_data, tmp_path / "run"))
+    half = run.trials()
+    (part,) = run.parts()
+    part.unlink()
+    (run.folder / "summary.json").unlink()
+    run.append(half.rows()[:20])
+    html = rewardlab.write_report(run).read_text()
+    assert f"{len(half) - 20} cells of the plan are not scored yet" in html
+    assert "Every cell was scored" not in html

@@ -111,3 +111,17 @@ def test_the_shipped_sample_is_sound_small_and_attributed() -> None:
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 8_000_000
     attribution = (folder / "ATTRIBUTION.md").read_text()
     assert all(episode.origin.source in attribution for episode in contents.episodes)
+
+
+def test_other_encodings_and_marks_are_read_or_named(tiny_data: Path, tmp_path: Path) -> None:
+    encode(moving_square("x"), tmp_path / "x.mp4", fps=10)
+    row = '{"file_name": "x.mp4", "task": "öffne die Tür", "reward": 5, "fps": null}'
+    lone = '{"file_name": "x.mp4", "task": "cut \\ud83d", "reward": 5}'
+    data = b"\xef\xbb\xbf" + row.encode() + b"\r\n" + row.encode("latin-1") + b"\n" + lone.encode() + b"\n"
+    (tmp_path / "metadata.jsonl").write_bytes(data)
+    contents = read_folder(tmp_path)
+    assert [episode.instruction for episode in contents.episodes] == ["öffne die Tür"]
+    assert [(p.line, "UTF-8" in p.what or "non-empty text" in p.what) for p in contents.problems] == [
+        (2, True),
+        (3, True),
+    ]

@@ -50,3 +50,8 @@ def test_a_truncated_file_is_found_without_decoding(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=r"x\.mp4.*(truncated|cannot be read)"):
         _ = VideoFile(path).facts
+
+
+def test_a_rate_is_kept_where_frames_are_missing() -> None:
+    positions = np.array([0, 8, 16, 24, 32, 40, 48, 57])  # one frame in eight of a stream at 10 fps came through
+    assert frame_policy("fps:1")(positions, 10.0).tolist() == [0, 1, 2, 3, 5, 6, 7]

@@ -145,6 +145,25 @@ def test_a_pair_with_a_change_of_label_takes_its_label() -> None:
     assert both(unknown, 3, 3).expect == "lower"
 
 
+@pytest.mark.parametrize(
+    ("names", "truth", "expect"),
+    [
+        ("reverse+reverse", Truth(5, True), "undefined"),
+        ("global_shuffle+reverse", Truth(5, True), "undefined"),
+        ("reverse+local_shuffle", Truth(5, True), "undefined"),
+        ("reverse+polite_filler", Truth(5, True), "reversed"),
+        ("polite_filler+reverse", Truth(5, True), "reversed"),
+        ("negation+truncate_end", Truth(1, False), "undefined"),
+        ("truncate_end+polite_filler", Truth(5, True), "lower"),
+        ("truncate_end+polite_filler", Truth(2, False), "undefined"),
+    ],
+)
+def test_directions_compose_or_are_undefined(names: str, truth: Truth, expect: str) -> None:
+    (both,) = choose_perturbations((names,))
+    clip = episode_from_frames(np.repeat(CLIPS[0].frames, 4, axis=0), "open the drawer", truth=truth)
+    assert both(clip, 4 if "reverse" in names else 2, 3, CLIPS).expect == expect
+
+
 def test_a_random_draw_is_one_member_and_differs_between_episodes() -> None:
     (drawn,) = choose_perturbations(("random:visual",))
     frames = CLIPS[0].frames
