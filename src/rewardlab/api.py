@@ -1,11 +1,11 @@
 """The verbs of the command line as functions; `report` and `perturb` are packages, hence the longer names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rewardlab.bench.export import write_copies
 from rewardlab.bench.plan import PerturbPlan, StressPlan
-from rewardlab.bench.replay import replay_of
+from rewardlab.bench.replay import Replay, replay_of
 from rewardlab.bench.stress import run_stress
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
@@ -56,6 +56,11 @@ def check(data: str | Path) -> tuple[Problem, ...]:
 
 def write_perturbed(plan: PerturbPlan) -> list[str]:
     """Write perturbed copies or contact sheets; return what was written and what was left out, with the reason."""
+    return list(perturbed_files(plan))
+
+
+def perturbed_files(plan: PerturbPlan) -> Iterator[str]:
+    """Write one file at a time and yield its name, or why it was left out."""
     contents = open_dataset(plan.data)
     if not contents.episodes:
         raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
@@ -64,13 +69,13 @@ def write_perturbed(plan: PerturbPlan) -> list[str]:
     limit = plan.limit or (1 if plan.sheet else None)
     frames = "uniform:16" if plan.sheet else "all"
     shown = replay_of(contents.episodes[:limit], plan.perturbations, frames, plan.seed)
-    if not plan.sheet:
-        return list(write_copies(shown, plan.severities, plan.out))
-    written = []
+    yield from _sheets(shown, plan.out) if plan.sheet else write_copies(shown, plan.severities, plan.out)
+
+
+def _sheets(shown: Replay, out: Path) -> Iterator[str]:
     for number, episode in enumerate(shown.episodes):
         for perturbation in shown.bench.perturbations.values():
             suffix = f"-{number + 1}" if len(shown.episodes) > 1 else ""
-            path = plan.out / f"{perturbation.name}{suffix}.png"
+            path = out / f"{perturbation.name.replace(':', '-')}{suffix}.png"
             write_sheet(shown, episode, perturbation, path)
-            written.append(str(path))
-    return written
+            yield str(path)

@@ -114,8 +114,8 @@ def perturb(plan: PerturbPlan) -> int:
     """Write copies or sheets and print what was written."""
     from rewardlab import api
 
-    for line in api.write_perturbed(plan):
-        print(line)
+    for line in api.perturbed_files(plan):
+        print(line, flush=True)
     return 0
 
 
