@@ -14,8 +14,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import rewardlab
+from rewardlab.bench.plan import StressPlan
+from rewardlab.bench.stress import run_stress
 from rewardlab.core.run import Run
 from rewardlab.data.video import encode
+from rewardlab.models.contract import NamedModel
 from rewardlab.report.leaderboard import write_leaderboard
 from tests.conftest import moving_square, write_rows
 
@@ -190,3 +193,28 @@ def test_the_leaderboard_ranks_measured_and_published_models(run: Run, tmp_path:
     assert html.count("RoboRewardBench, published") == 22
     link = re.search(r'href="(run-1\.html)#model-1"', html)
     assert link and (tmp_path / "site" / link[1]).exists()
+
+
+@needs_browser
+def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
+    browser: Browser, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spiteful:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            return [rewardlab.Failure(EVIL) if "drawer" in e.instruction else rewardlab.Score(3) for e in episodes]
+
+    monkeypatch.chdir(tmp_path)
+    name = f"../../{EVIL}"
+    plan = StressPlan(models=(name,), data=str(tiny_data), perturbations=("jpeg",), severities=(4,))
+    run = run_stress(plan, own=[NamedModel(name, "0", False, Spiteful)])
+    assert run.folder.resolve().parent == tmp_path / "runs"
+    rewardlab.write_report(run)
+    page, complaints = opened(browser, run, 1280)
+    assert page.title() != "owned"
+    assert page.locator("main img, main script").count() == 0
+    assert "<script>" in page.locator("#outcomes td.words").nth(2).inner_text()
+    assert "<script>" in page.locator("h1").inner_text()
+    assert complaints == []
+    index = write_leaderboard([run], tmp_path / "site")
+    assert "<script>document" not in index.read_text()
+    assert {path.parent for path in (tmp_path / "site").rglob("*")} == {tmp_path / "site"}
