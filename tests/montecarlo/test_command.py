@@ -14,6 +14,7 @@ from rewardlab.montecarlo.command import MonteCarlo, keep_trials, print_montecar
 from rewardlab.montecarlo.plan import MonteCarloPlan
 from rewardlab.montecarlo.trials import write_run
 from rewardlab.report.page import render_page
+from rewardlab.report.summary import load_summary
 
 
 def made_in(folder: Path, **settings: object) -> tuple[MonteCarloPlan, MonteCarlo]:
@@ -60,7 +61,7 @@ def test_a_run_holds_every_episode_and_has_a_report(small: tuple[MonteCarloPlan,
     _, _, run = small
     trials = run.trials()
     assert len(trials) == 12 * 4 * 2 * 4  # episodes, categories, severities, three models and the vote
-    page = render_page([run])
+    page = render_page([run], [load_summary(run)])
     assert "ensemble vote" in page and "the simulated study" in page
 
 

@@ -42,8 +42,11 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
     pool = [_start(bench, load_timeout) for _ in range(min(workers or os.cpu_count() or 1, len(queue)))]
     try:
         while True:
-            for worker in pool:
+            for index, worker in enumerate(pool):
                 if worker.job is None and queue:
+                    if worker.ready and worker.process.poll() is not None:  # it died between two jobs
+                        _stop(worker)
+                        pool[index] = worker = _start(bench, load_timeout)
                     _give(worker, queue.popleft())
             busy = [worker for worker in pool if worker.job is not None]
             if not busy:
@@ -52,6 +55,7 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
             for index, worker in enumerate(pool):
                 if _is_lost(worker):
                     yield from _receive(worker, timeout)  # its last words may still be in the pipe
+                if _is_lost(worker):
                     trials, rest = _aftermath(worker, bench, timeout)
                     pool[index] = _start(bench, load_timeout)
                     queue.extendleft(rest)

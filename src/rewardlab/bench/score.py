@@ -192,12 +192,12 @@ def _ask(job: Job, bench: Bench, model: RewardModel, group: list[tuple[Variant, 
             _ask(job, bench, model, [pair], begin, end)
 
 
-def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Failure:
+def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Answer:
     """Return one checked answer per episode, or the one Failure of the whole batch."""
     try:
         answers = list(model.score(shown))
     except Exception as error:  # whatever a user's model does becomes a counted Failure
-        return Failure(f"{type(error).__name__}: {error}")
+        return checked(Failure(f"{type(error).__name__}: {error}"), 0)
     if len(answers) != len(shown):
         return Failure(f"expected {len(shown)} answers, got {len(answers)}")
     return [checked(answer, len(episode.clip)) for answer, episode in zip(answers, shown)]

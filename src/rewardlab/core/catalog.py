@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
 
 
 def load_object(path: str) -> tuple[object, str]:
-    """Import `package.module:name`; return the object and the file that defines its module."""
+    """Import `package.module:name`; return the object and a hash of the file that defines its module."""
     module_name, _, attribute = path.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -33,7 +34,8 @@ def load_object(path: str) -> tuple[object, str]:
         raise PlanError(f"cannot import {module_name!r} for {path!r}: {error}; is it installed here?") from error
     if not hasattr(module, attribute):
         raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(_public(module))}")
-    return getattr(module, attribute), module.__file__ or ""
+    code = sha256(Path(module.__file__).read_bytes()).hexdigest() if module.__file__ else ""
+    return getattr(module, attribute), code
 
 
 def _public(module: object) -> list[str]:

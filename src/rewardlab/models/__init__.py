@@ -3,7 +3,6 @@
 from hashlib import sha256
 from importlib.util import find_spec
 from inspect import getsource
-from pathlib import Path
 
 import cloudpickle
 
@@ -50,8 +49,7 @@ def _called(path: str, found: object) -> object:
 
 def _outside(path: str) -> NamedModel:
     """Load `package.module:name`: a model object, or a class or function that makes one without arguments."""
-    found, file = load_object(path)
-    code = sha256(Path(file).read_bytes()).hexdigest() if file else ""
+    found, code = load_object(path)
 
     def build() -> RewardModel:
         made = found if isinstance(found, RewardModel) and not isinstance(found, type) else _called(path, found)

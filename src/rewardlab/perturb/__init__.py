@@ -1,8 +1,6 @@
 """The catalog of perturbations. Adding one is one function in a family file and its name in the family list."""
 
 from dataclasses import replace
-from hashlib import sha256
-from pathlib import Path
 
 from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import PlanError
@@ -57,9 +55,9 @@ def _single(name: str) -> Perturbation:
     """Return an entry of the catalogue, or the perturbation outside the package at `package.module:name`."""
     if ":" not in name:
         return find(PERTURBATIONS, name, "perturbation or category")
-    found, file = load_object(name)
+    found, code = load_object(name)
     if not isinstance(found, Perturbation):
         raise PlanError(
             f"{name} must be a Perturbation, made with on_frames, on_order or on_instruction, got {found!r}"
         )
-    return replace(found, code=sha256(Path(file).read_bytes()).hexdigest() if file else "")
+    return replace(found, code=code)

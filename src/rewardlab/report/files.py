@@ -23,10 +23,11 @@ ZOOM = 2  # pixels of a PNG per unit of its SVG, times the SVG's own scale of tw
 
 def write_report(runs: Sequence[Run], page: Path) -> Path:
     """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card."""
-    summary = join_summaries([(name, load_summary(run)) for name, run in zip(run_names(runs), runs)])
+    summaries = [load_summary(run) for run in runs]
+    summary = join_summaries(list(zip(run_names(runs), summaries)))
     with writable(page.parent):
         page.parent.mkdir(parents=True, exist_ok=True)
-    write_page(runs, page)
+    write_page(runs, page, summaries)
     folder = page.with_suffix("")
     with writable(folder):
         folder.mkdir(exist_ok=True)

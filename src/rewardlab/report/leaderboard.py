@@ -40,7 +40,7 @@ def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
     categories: dict[str, None] = {}
     for number_of_run, run in enumerate(runs, start=1):
         summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
-        write_page([run], out / page)
+        write_page([run], out / page, [summary])
         categories |= dict.fromkeys(summary.categories)
         entries += _measured(run, summary, page)
     entries += _published()

@@ -6,33 +6,29 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writing
 from rewardlab.report.gallery import Card, gallery
-from rewardlab.report.summary import join_summaries, load_summary, run_names
+from rewardlab.report.summary import Summary, join_summaries, run_names
 from rewardlab.report.view import curve_figures, model_views, outcomes, perturbation_views
 from rewardlab.report.words import chance, number
 
 
-def write_page(runs: Sequence[Run], path: Path) -> Path:
-    """Write the page of these runs and return its path."""
-    html = render_page(runs)
+def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary]) -> Path:
+    """Write the page of these runs, of which the summaries are given, and return its path."""
+    html = render_page(runs, summaries)
     with writing(path) as partial:
         partial.write_text(html, encoding="utf-8")
     return path
 
 
-def render_page(runs: Sequence[Run]) -> str:
+def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
     """Return the page as text; every string from outside is escaped."""
-    if not runs:
-        raise PlanError("name at least one run folder")
-    summaries = [(name, load_summary(run)) for name, run in zip(run_names(runs), runs)]
-    summary = join_summaries(summaries)
+    summary = join_summaries(list(zip(run_names(runs), summaries)))
     records: list[Any] = [run.record for run in runs]
     tables = [run.trials() for run in runs]
     cards: list[Card] = []
     missing: list[str] = []
-    for run, trials, (_, own) in zip(runs, tables, summaries):
+    for run, trials, own in zip(runs, tables, summaries):
         found, reason = gallery(run, trials, own.worst)
         cards += found
         missing += [reason] if reason else []
