@@ -17,7 +17,7 @@ import cv2
 
 from rewardlab.bench import score as scoring
 from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import _bench, _jobs, run_stress, sound_episodes
+from rewardlab.bench.stress import _bench, _bundled, _parts, run_stress, sound_episodes
 from rewardlab.core.run import start_run
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.data.video import sampled
@@ -53,7 +53,7 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     """Run every job in this process with stopwatches around the stages."""
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, ())
-    jobs = _jobs(contents.episodes, bench, plan.severities)
+    jobs = _bundled(_parts(contents.episodes, bench, plan.severities), 1)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
     originals = scoring._held, scoring._changed, scoring._answers
     scoring._held, scoring._changed, scoring._answers = (
@@ -79,9 +79,9 @@ def naive(plan: StressPlan) -> float:
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, ())
     started = time.perf_counter()
-    for job in _jobs(contents.episodes, bench, plan.severities):
-        for cell in job.cells:
-            episode = job.episode
+    for part in _parts(contents.episodes, bench, plan.severities):
+        for cell in part.cells:
+            episode = part.episode
             if cell.perturbation == CLEAN:
                 shown = sampled(episode, bench.policy)
             else:

@@ -207,7 +207,7 @@ def test_a_model_that_cannot_be_built_stops_the_run_with_its_reason(tiny_data: P
         def score(self, episodes: object) -> list[object]:
             return []
 
-    def build() -> Broken:
+    def build(purse: object) -> Broken:
         raise ModelError("no weights at /nowhere")
 
     from rewardlab.models.contract import NamedModel
@@ -241,7 +241,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
 
 def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: Path) -> None:
     from rewardlab.bench.score import score_job
-    from rewardlab.bench.stress import _bench, _jobs, sound_episodes
+    from rewardlab.bench.stress import _bench, _bundled, _parts, sound_episodes
 
     for name in ("a", "b"):
         encode(moving_square(name), tmp_path / f"{name}.mp4", fps=10)
@@ -249,7 +249,7 @@ def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: 
     settings = plan(data, tmp_path / "run")
     contents = sound_episodes(settings)
     bench = _bench(settings, contents.episodes, ())
-    jobs = _jobs(contents.episodes, bench, (1,))
+    jobs = _bundled(_parts(contents.episodes, bench, (1,)), 1)
     (tmp_path / "a.mp4").unlink()
     trials: list[Trial] = []
     for job in jobs:
@@ -430,10 +430,10 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
 
     from rewardlab.models.contract import NamedModel
 
-    slow = NamedModel("slow", "0", False, lambda: threading.Event().wait())
+    slow = NamedModel("slow", "0", False, lambda purse: threading.Event().wait())
     with pytest.raises(ModelError, match="did not load in time"):
         run_stress(plan(tiny_data, tmp_path / "a", models=("slow",), load_timeout=3.0), own=[slow])
-    dying = NamedModel("dying", "0", False, lambda: os._exit(3))
+    dying = NamedModel("dying", "0", False, lambda purse: os._exit(3))
     with pytest.raises(ModelError, match="exit code 3 while it loaded"):
         run_stress(plan(tiny_data, tmp_path / "b", models=("dying",)), own=[dying])
 

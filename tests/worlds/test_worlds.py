@@ -129,11 +129,11 @@ def test_pictures_are_the_right_way_up(picture: None, drawer: Trace, camera: str
 
 def test_missing_renderers_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(offscreen.ctypes.util, "find_library", lambda name: None)
+    monkeypatch.setattr(offscreen, "_loads", lambda *names: False)
     offscreen.backend.cache_clear()
     with pytest.raises(PlanError, match="apt-get install libosmesa6"):
         offscreen.backend()
     monkeypatch.setattr(offscreen, "_has_gpu", lambda: True)
-    monkeypatch.setattr(offscreen.ctypes.util, "find_library", lambda name: name)
+    monkeypatch.setattr(offscreen, "_loads", lambda *names: True)
     assert offscreen.backend() == "egl"
     offscreen.backend.cache_clear()

@@ -32,7 +32,7 @@ from rewardlab.worlds.metaworld.replay import Record, kept_steps, record_of
 
 RECORD = "collect.json"
 METADATA = "metadata.jsonl"
-SPLITS = {"train": 0.7, "val": 0.15, "test": 0.15}  # shares of the tasks
+SPLITS = {"train": 0.7, "val": 0.1, "test": 0.2}  # shares of the tasks
 SUBSET = "metaworld"
 _CRF = 21
 _ATTEMPTS = 12  # rollouts tried for a wanted level; rollouts are cheap beside pictures

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 import cloudpickle
 
 from rewardlab.bench.score import Bench, Cell, Job, failed_trials
-from rewardlab.core.errors import ModelError
+from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.trial import Trial
 
 
@@ -88,6 +88,8 @@ def _receive(worker: _Worker, timeout: float) -> Iterator[list[Trial]]:
                 worker.ready, worker.deadline = True, float("inf")
             elif kind == "idle":
                 worker.job = None
+            elif kind == "stopped":
+                raise StopRun(content)
             else:
                 raise ModelError(content)
     except (EOFError, ConnectionResetError):
@@ -122,7 +124,7 @@ def _aftermath(worker: _Worker, bench: Bench, timeout: float) -> tuple[list[Tria
 
 
 def _rest(job: Job, left: tuple[Cell, ...], alone: frozenset[str]) -> list[Job]:
-    return [replace(job, cells=left, alone=job.alone | alone)] if left else []
+    return [job.keep(left, alone)] if left else []
 
 
 def _start(bench: Bench, load_timeout: float) -> _Worker:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import setting
+from rewardlab.models.contract import Purse
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
 
@@ -30,7 +31,13 @@ class StressPlan:
     batch: int = setting("episodes given to a model at once", 8)
     timeout: float = setting("seconds a model may take for one batch before it is stopped", 120.0)
     load_timeout: float = setting("seconds the models may take to load", 900.0)
+    max_requests: int | None = setting("stop before more than N requests to paid models", None)
+    max_cost: float | None = setting("stop before paid models have cost more than this", None)
     out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
+
+    def purse(self, folder: Path) -> Purse:
+        """Return what models may spend; what they paid for is written down in the run folder."""
+        return Purse(self.max_requests, self.max_cost, folder)
 
     def patience(self) -> tuple[float, float]:
         """Return the seconds that models may take to load, and for one batch."""
@@ -44,6 +51,8 @@ class StressPlan:
             raise PlanError(f"reliable-at must be from 0 to 1, got {self.reliable_at}")
         if self.batch < 1 or self.timeout <= 0 or self.load_timeout <= 0 or self.workers < 0:
             raise PlanError("batch must be at least 1, timeout above 0 and workers not negative")
+        if (self.max_requests or 0) < 0 or (self.max_cost or 0) < 0:
+            raise PlanError("max-requests and max-cost must not be negative")
 
     def all_models(self) -> tuple[str, ...]:
         """Return the models and the controls, each once."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rewardlab.bench.score import Bench, Cell, Job, variants
+from rewardlab.bench.score import Bench, Cell, Part, variants
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
@@ -23,7 +23,7 @@ class Replay:
         if episode not in self.episodes:
             raise DataError(f"the dataset no longer holds episode {episode!r}")
         cell = Cell("", perturbation, severity, "")
-        (variant,) = variants(Job(self.episodes[episode], (cell,)), self.bench)
+        (variant,) = variants(Part(self.episodes[episode], (cell,)), self.bench)
         if isinstance(variant.outcome, str):
             raise DataError(variant.outcome)
         return variant.outcome

@@ -1,4 +1,4 @@
-"""Scoring one episode in all its variants: decode once, perturb once, ask every model."""
+"""Scoring episodes in all their variants: decode once, perturb once, ask every model."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from rewardlab.core.episode import Episode, HeldFrames, blind
-from rewardlab.core.errors import NotApplicable, RewardlabError
+from rewardlab.core.errors import NotApplicable, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, checked
 from rewardlab.data.video import FramePolicy, frame_policy, sampled
-from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.models.contract import NamedModel, Purse, RewardModel
 from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import Change, Perturbation
 
@@ -31,12 +31,33 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Job:
-    """All open cells of one episode; the cells named in `alone` are given to their model one at a time."""
+class Part:
+    """The open cells of one episode."""
 
     episode: Episode
     cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is given at once: one episode, or several where each has but a few cells, so that batches fill.
+
+    The cells named in `alone` are given to their model one at a time.
+    """
+
+    parts: tuple[Part, ...]
     alone: frozenset[str] = frozenset()
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the cells of every part."""
+        return tuple(cell for part in self.parts for cell in part.cells)
+
+    def keep(self, open_cells: Sequence[Cell], alone: frozenset[str]) -> "Job":
+        """Return the job with only these cells left; those in `alone` are asked one at a time from now on."""
+        ids = {cell.id for cell in open_cells}
+        parts = [replace(p, cells=tuple(cell for cell in p.cells if cell.id in ids)) for p in self.parts]
+        return Job(tuple(part for part in parts if part.cells), self.alone | alone)
 
 
 @dataclass(frozen=True)
@@ -49,6 +70,7 @@ class Bench:
     frames: str
     seed: int
     batch: int
+    purse: Purse = Purse()
 
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
@@ -66,6 +88,7 @@ class Bench:
 class Variant:
     """The episode as one perturbation at one severity shows it, or the reason why there is none."""
 
+    origin: Episode
     cells: tuple[Cell, ...]
     category: str
     outcome: Change | str
@@ -75,9 +98,9 @@ class Variant:
 def score_job(job: Job, bench: Bench, models: Mapping[str, RewardModel], begin: Begin, end: End) -> None:
     """Score every cell of a job and hand over the trials as they come."""
     waiting: list[Variant] = []
-    for variant in variants(job, bench):
+    for variant in (variant for part in job.parts for variant in variants(part, bench)):
         if isinstance(variant.outcome, str):
-            end([_draft(job, bench, variant, cell) for cell in variant.cells])
+            end([_draft(bench, variant, cell) for cell in variant.cells])
             continue
         waiting.append(variant)
         if len(waiting) == bench.batch:
@@ -89,19 +112,21 @@ def score_job(job: Job, bench: Bench, models: Mapping[str, RewardModel], begin: 
 
 def failed_trials(job: Job, bench: Bench, cells: Sequence[Cell], reason: str) -> list[Trial]:
     """Return the trials of cells that could not even be prepared."""
-    return [_draft(job, bench, Variant((c,), _category(bench, c.perturbation), reason), c) for c in cells]
+    ids = {cell.id for cell in cells}
+    lost = [(part.episode, cell) for part in job.parts for cell in part.cells if cell.id in ids]
+    return [_draft(bench, Variant(e, (c,), _category(bench, c.perturbation), reason), c) for e, c in lost]
 
 
-def variants(job: Job, bench: Bench) -> Iterator[Variant]:
-    """Yield the episode under each perturbation and severity of the job; the video is decoded once."""
+def variants(part: Part, bench: Bench) -> Iterator[Variant]:
+    """Yield the episode under each perturbation and severity that is open; the video is decoded once."""
     groups: dict[tuple[str, int], list[Cell]] = {}
-    for cell in job.cells:
+    for cell in part.cells:
         groups.setdefault((cell.perturbation, cell.severity), []).append(cell)
     try:
-        episode = _held(job.episode, groups, bench)
+        episode = _held(part.episode, groups, bench)
     except RewardlabError as error:
         for (name, _), cells in groups.items():
-            yield Variant(tuple(cells), _category(bench, name), str(error))
+            yield Variant(part.episode, tuple(cells), _category(bench, name), str(error))
         return
     for (name, severity), cells in groups.items():
         yield _variant(episode, bench, name, severity, tuple(cells))
@@ -110,11 +135,11 @@ def variants(job: Job, bench: Bench) -> Iterator[Variant]:
 def _variant(episode: Episode, bench: Bench, name: str, severity: int, cells: tuple[Cell, ...]) -> Variant:
     category = _category(bench, name)
     try:
-        return Variant(cells, category, _changed(episode, bench, name, severity))
+        return Variant(episode, cells, category, _changed(episode, bench, name, severity))
     except NotApplicable as error:
-        return Variant(cells, category, str(error), dropped=True)
+        return Variant(episode, cells, category, str(error), dropped=True)
     except Exception as error:  # a fault in a perturbation must cost its own cells only
-        return Variant(cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
+        return Variant(episode, cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
 
 
 def _changed(episode: Episode, bench: Bench, name: str, severity: int) -> Change:
@@ -159,12 +184,12 @@ def _ask_models(
     for name, model in models.items():
         asked = [(v, cell) for v in chunk for cell in v.cells if cell.model == name]
         if bench.models[name].sees_truth:
-            end([_without_truth(_draft(job, bench, v, cell)) for v, cell in asked if not _has_level(v)])
+            end([_without_truth(_draft(bench, v, cell)) for v, cell in asked if not _has_level(v)])
             asked = [(v, cell) for v, cell in asked if _has_level(v)]
         together = [pair for pair in asked if pair[1].id not in job.alone]
         for group in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
             if group:
-                _ask(job, bench, model, group, begin, end)
+                _ask(bench, model, group, begin, end)
 
 
 def _has_level(variant: Variant) -> bool:
@@ -175,9 +200,9 @@ def _without_truth(draft: Trial) -> Trial:
     return replace(draft, status="dropped", reason="the true level is unknown here, so an oracle is not asked")
 
 
-def _ask(job: Job, bench: Bench, model: RewardModel, group: list[tuple[Variant, Cell]], begin: Begin, end: End) -> None:
+def _ask(bench: Bench, model: RewardModel, group: list[tuple[Variant, Cell]], begin: Begin, end: End) -> None:
     """Ask one model about some variants; if the batch fails as a whole, ask again one by one."""
-    drafts = [_draft(job, bench, variant, cell) for variant, cell in group]
+    drafts = [_draft(bench, variant, cell) for variant, cell in group]
     shown = [_shown(bench, variant, cell) for variant, cell in group]
     begin(drafts)
     started = time.perf_counter()
@@ -189,13 +214,15 @@ def _ask(job: Job, bench: Bench, model: RewardModel, group: list[tuple[Variant, 
         end([_finished(drafts[0], answers, seconds)])
     else:
         for pair in group:
-            _ask(job, bench, model, [pair], begin, end)
+            _ask(bench, model, [pair], begin, end)
 
 
 def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Answer:
     """Return one checked answer per episode, or the one Failure of the whole batch."""
     try:
         answers = list(model.score(shown))
+    except StopRun:
+        raise
     except Exception as error:  # whatever a user's model does becomes a counted Failure
         return checked(Failure(f"{type(error).__name__}: {error}"), 0)
     if len(answers) != len(shown):
@@ -209,19 +236,19 @@ def _shown(bench: Bench, variant: Variant, cell: Cell) -> Episode:
     return episode if bench.models[cell.model].sees_truth else blind(episode)
 
 
-def _draft(job: Job, bench: Bench, variant: Variant, cell: Cell) -> Trial:
+def _draft(bench: Bench, variant: Variant, cell: Cell) -> Trial:
     """Return the trial as it stands before the model answers: failed, with the reason known so far."""
-    outcome = variant.outcome
-    episode = job.episode if isinstance(outcome, str) else outcome.episode
+    outcome, origin = variant.outcome, variant.origin
+    episode = origin if isinstance(outcome, str) else outcome.episode
     expect: Expectation = "undefined" if isinstance(outcome, str) else outcome.expect
     broken = isinstance(outcome, str)
     return Trial(
         id=cell.id,
         model=cell.model,
-        episode=job.episode.id,
-        video=job.episode.clip.source.digest,
-        subset=job.episode.origin.subset,
-        task=job.episode.origin.task,
+        episode=origin.id,
+        video=origin.clip.source.digest,
+        subset=origin.origin.subset,
+        task=origin.origin.task,
         perturbation=cell.perturbation,
         category=variant.category,
         severity=cell.severity,
@@ -240,7 +267,7 @@ def _draft(job: Job, bench: Bench, variant: Variant, cell: Cell) -> Trial:
 
 def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
     if isinstance(answer, Failure):
-        return replace(draft, reason=answer.reason, seconds=seconds)
+        return replace(draft, reason=answer.reason, raw=answer.raw, seconds=seconds)
     return replace(
         draft,
         status="scored",

@@ -6,7 +6,7 @@ import platform
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -14,10 +14,10 @@ from pathlib import Path
 from rewardlab.bench.dispatch import run_jobs
 from rewardlab.bench.plan import StressPlan
 from rewardlab.bench.progress import Progress
-from rewardlab.bench.score import Bench, Cell, Job
+from rewardlab.bench.score import Bench, Cell, Job, Part
 from rewardlab.bench.summarise import summarise
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError, RunError
+from rewardlab.core.errors import DataError, RunError, StopRun
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
@@ -41,10 +41,10 @@ def run_stress(plan: StressPlan, own: Sequence[NamedModel] = ()) -> Run:
     """Score every open cell of the plan and return the run; `own` adds models that have no name in the catalog."""
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, own)
-    jobs = _jobs(contents.episodes, bench, plan.severities)
-    run = _start(plan, bench, contents, jobs)
+    parts = _parts(contents.episodes, bench, plan.severities)
+    run = _start(plan, bench, contents, parts)
     with locked(run):
-        _score(run, plan, bench, jobs)
+        _score(run, plan, replace(bench, purse=plan.purse(run.folder)), parts)
         run.compact()
         run.save("summary.json", summarise(run))
     return run
@@ -74,8 +74,8 @@ def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedMod
     return bench
 
 
-def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> list[Job]:
-    """Return one job per episode with all its cells; the id of a cell is made of everything its score depends on."""
+def _parts(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> list[Part]:
+    """Return each episode with all its cells; the id of a cell is made of everything its score depends on."""
     peers = digest(*(peer.instruction for peer in bench.peers))
     changes = [(CLEAN, 0, "")]
     for p in bench.perturbations.values():
@@ -90,12 +90,12 @@ def _jobs(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) 
         return Cell(identity, name, severity, model.name)
 
     return [
-        Job(episode, tuple(cell(episode, model, change) for change in changes for model in bench.models.values()))
+        Part(episode, tuple(cell(episode, model, change) for change in changes for model in bench.models.values()))
         for episode in episodes
     ]
 
 
-def _start(plan: StressPlan, bench: Bench, contents: Contents, jobs: Sequence[Job]) -> Run:
+def _start(plan: StressPlan, bench: Bench, contents: Contents, parts: Sequence[Part]) -> Run:
     settings = json.loads(json.dumps(asdict(plan), default=str))
     data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
     definitions = {p.name: p.fingerprint for p in bench.perturbations.values()}
@@ -109,7 +109,7 @@ def _start(plan: StressPlan, bench: Bench, contents: Contents, jobs: Sequence[Jo
         "judged": list(plan.models),
         "command": as_command("stress", plan),
         "episodes": len(contents.episodes),
-        "cells": sum(len(job.cells) for job in jobs),
+        "cells": sum(len(part.cells) for part in parts),
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -124,17 +124,16 @@ def _versions() -> dict[str, str]:
     return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
 
 
-def _score(run: Run, plan: StressPlan, bench: Bench, jobs: Sequence[Job]) -> None:
+def _score(run: Run, plan: StressPlan, bench: Bench, parts: Sequence[Part]) -> None:
     finished = _finished_ids(run, retry=plan.retry_failures)
-    todo = [Job(job.episode, tuple(cell for cell in job.cells if cell.id not in finished)) for job in jobs]
-    todo = [job for job in todo if job.cells]
-    total = sum(len(job.cells) for job in jobs)
-    open_cells = sum(len(job.cells) for job in todo)
+    todo = [Part(part.episode, tuple(cell for cell in part.cells if cell.id not in finished)) for part in parts]
+    jobs = _bundled([part for part in todo if part.cells], bench.batch * len(bench.models))
+    total = sum(len(part.cells) for part in parts)
     waiting: list[Trial] = []
     flushed = time.monotonic()
-    with Progress(total, total - open_cells) as progress:
+    with Progress(total, total - sum(len(part.cells) for part in todo)) as progress:
         try:
-            for trials in run_jobs(todo, bench, plan.workers or os.cpu_count() or 1, plan.patience()):
+            for trials in run_jobs(jobs, bench, _workers(plan, bench), plan.patience()):
                 waiting += trials
                 progress.add(trials)
                 if time.monotonic() - flushed > _FLUSH_SECONDS:
@@ -142,13 +141,33 @@ def _score(run: Run, plan: StressPlan, bench: Bench, jobs: Sequence[Job]) -> Non
                     waiting, flushed = [], time.monotonic()
                     if len(run.parts()) > _MANY_PARTS:
                         run.compact()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, StopRun) as stop:
+            why = f": {stop}" if isinstance(stop, StopRun) else ""
             raise Interrupted(
-                f"stopped with {progress.done:,} of {total:,} cells in {run.folder}; "
+                f"stopped with {progress.done:,} of {total:,} cells in {run.folder}{why}; "
                 "the same command goes on where this one stopped"
             ) from None
         finally:
             run.append(waiting)
+
+
+def _bundled(parts: Sequence[Part], cells: int) -> list[Job]:
+    """Return jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
+    jobs: list[Job] = []
+    waiting: list[Part] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(len(each.cells) for each in waiting) >= cells:
+            jobs.append(Job(tuple(waiting)))
+            waiting = []
+    return [*jobs, Job(tuple(waiting))] if waiting else jobs
+
+
+def _workers(plan: StressPlan, bench: Bench) -> int:
+    """Return how many processes score: one where a model must not be there twice."""
+    if any(model.one_copy for model in bench.models.values()):
+        return 1
+    return plan.workers or os.cpu_count() or 1
 
 
 def _finished_ids(run: Run, *, retry: bool) -> set[str]:

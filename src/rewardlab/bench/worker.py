@@ -9,6 +9,7 @@ import cloudpickle
 import cv2
 
 from rewardlab.bench.score import Bench, score_job
+from rewardlab.core.errors import StopRun
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     try:
         bench: Bench = cloudpickle.loads(pipe.recv_bytes())
-        models = {name: model.build() for name, model in bench.models.items()}
+        models = {name: model.build(bench.purse) for name, model in bench.models.items()}
     except EOFError:
         return
     except Exception as error:
@@ -30,13 +31,17 @@ def main() -> None:
             job = pipe.recv()
         except (EOFError, OSError):
             return
-        score_job(
-            job,
-            bench,
-            models,
-            begin=lambda drafts: pipe.send(("begin", drafts)),
-            end=lambda trials: pipe.send(("end", trials)),
-        )
+        try:
+            score_job(
+                job,
+                bench,
+                models,
+                begin=lambda drafts: pipe.send(("begin", drafts)),
+                end=lambda trials: pipe.send(("end", trials)),
+            )
+        except StopRun as stop:
+            pipe.send(("stopped", str(stop)))
+            return
         pipe.send(("idle", None))
 
 

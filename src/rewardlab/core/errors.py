@@ -23,3 +23,7 @@ class RunError(RewardlabError):
 
 class NotApplicable(RewardlabError):
     """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""
+
+
+class StopRun(RewardlabError):
+    """A model asks that the whole run end here, such as when its budget is spent; what is finished is kept."""

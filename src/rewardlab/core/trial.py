@@ -31,9 +31,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Failure:
-    """A model gave no usable answer; nothing stands in for it."""
+    """A model gave no usable answer; nothing stands in for it. `raw` is what it said, if it said anything."""
 
     reason: str
+    raw: str | None = None
 
 
 Answer = Score | Failure
@@ -42,7 +43,7 @@ Answer = Score | Failure
 def checked(answer: object, shown_frames: int) -> Answer:
     """Return the answer if it keeps the contract, else the Failure that says how it broke it."""
     if isinstance(answer, Failure):
-        return Failure(_printable(answer.reason))
+        return Failure(_printable(answer.reason), None if answer.raw is None else _printable(answer.raw))
     if not isinstance(answer, Score):
         return Failure(f"expected a Score or a Failure, got {type(answer).__name__}")
     try:

@@ -10,7 +10,7 @@ from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
-from rewardlab.models.contract import ModelEntry, NamedModel, RewardModel
+from rewardlab.models.contract import ModelEntry, NamedModel, Purse, RewardModel
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.simulated import SIMULATED
 
@@ -25,8 +25,16 @@ def name_model(model: str | RewardModel) -> NamedModel:
     if head not in MODELS and argument and ("." in head or find_spec(head)):
         return _outside(model)
     entry = find(MODELS, head, "model")
-    built = entry.build(argument)  # a wrong argument is said now, not in a worker
-    return NamedModel(model, digest(__version__, model), entry.sees_truth, lambda: built)
+    if entry.identify is None:
+        entry.build(argument, Purse())  # a wrong argument is said now, not in a worker
+        identity = ""
+    else:
+        identity = entry.identify(argument)
+
+    def build(purse: Purse) -> RewardModel:
+        return entry.build(argument, purse)
+
+    return NamedModel(model, digest(__version__, model, identity), entry.sees_truth, build, entry.one_copy)
 
 
 def _given(model: RewardModel) -> NamedModel:
@@ -38,7 +46,7 @@ def _given(model: RewardModel) -> NamedModel:
     except (OSError, TypeError):
         code = ""
     state = sha256(cloudpickle.dumps(vars(model) if hasattr(model, "__dict__") else None)).hexdigest()
-    return NamedModel(type(model).__name__, digest(type(model).__qualname__, code, state), False, lambda: model)
+    return NamedModel(type(model).__name__, digest(type(model).__qualname__, code, state), False, lambda purse: model)
 
 
 def _called(path: str, found: object) -> object:
@@ -51,7 +59,7 @@ def _outside(path: str) -> NamedModel:
     """Load `package.module:name`: a model object, or a class or function that makes one without arguments."""
     found, code = load_object(path)
 
-    def build() -> RewardModel:
+    def build(purse: Purse) -> RewardModel:
         made = found if isinstance(found, RewardModel) and not isinstance(found, type) else _called(path, found)
         if not isinstance(made, RewardModel):
             raise ModelError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rewardlab.core.episode import Episode
@@ -17,12 +18,27 @@ class RewardModel(Protocol):
 
 
 @dataclass(frozen=True)
+class Purse:
+    """What a run may spend on models that cost money, and the folder where they write down what was paid for."""
+
+    max_requests: int | None = None
+    max_cost: float | None = None  # in the currency of the model's prices
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
 class ModelEntry:
-    """A line of the catalog: how to build the model from the text after its colon."""
+    """A line of the catalog: how to build the model from the text after its colon.
+
+    A model that loads weights or opens connections says with `identify` how to check that text without loading, and
+    what identifies the weights; any other model is built at once to see whether its text is right.
+    """
 
     summary: str
-    build: Callable[[str], RewardModel]
+    build: Callable[[str, Purse], RewardModel]
     sees_truth: bool = False  # controls only: every other model gets the episode without truth and provenance
+    identify: Callable[[str], str] | None = None
+    one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
 
 
 @dataclass(frozen=True)
@@ -32,4 +48,9 @@ class NamedModel:
     name: str
     fingerprint: str
     sees_truth: bool
-    build: Callable[[], RewardModel]
+    make: Callable[[Purse], RewardModel]
+    one_copy: bool = False
+
+    def build(self, purse: Purse | None = None) -> RewardModel:
+        """Return the model, ready to score; this may load weights."""
+        return self.make(purse or Purse())

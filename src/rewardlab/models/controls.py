@@ -99,20 +99,20 @@ def _number(text: str, default: float, low: float, high: float, what: str) -> fl
 CONTROLS = {
     "constant": ModelEntry(
         "always the same level; constant:5 says 5",
-        lambda text: Constant(int(_number(text, 3, 1, 5, "the level of constant"))),
+        lambda text, _: Constant(int(_number(text, 3, 1, 5, "the level of constant"))),
     ),
     "random": ModelEntry(
         "a level drawn from 1 to 5; random:7 draws with seed 7",
-        lambda text: Random(int(_number(text, 0, 0, 2**31, "the seed of random"))),
+        lambda text, _: Random(int(_number(text, 0, 0, 2**31, "the seed of random"))),
     ),
     "clock": ModelEntry(
         "sees only the number of frames; clock:200 takes 200 frames for done",
-        lambda text: Clock(int(_number(text, 100, 1, 1e6, "the frames of clock"))),
+        lambda text, _: Clock(int(_number(text, 100, 1, 1e6, "the frames of clock"))),
     ),
-    "oracle": ModelEntry("knows the truth; the ceiling of every metric", lambda text: Oracle(), sees_truth=True),
+    "oracle": ModelEntry("knows the truth; the ceiling of every metric", lambda text, _: Oracle(), sees_truth=True),
     "noisy-oracle": ModelEntry(
         "the truth, off by E levels on average; noisy-oracle:0.8",
-        lambda text: Oracle(_number(text, 0.5, 0, 2, "the error of noisy-oracle")),
+        lambda text, _: Oracle(_number(text, 0.5, 0, 2, "the error of noisy-oracle")),
         sees_truth=True,
     ),
 }

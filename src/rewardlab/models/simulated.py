@@ -102,7 +102,7 @@ SIMULATED = {
     "simulated": ModelEntry(
         "Eq. 1 of the first paper: the truth plus noise; simulated:general, tuned or ensemble; "
         "simulated:general@visual=4 for the noise of visual severity 4, whatever it is shown",
-        _build,
+        lambda text, _: _build(text),
         sees_truth=True,
     ),
 }

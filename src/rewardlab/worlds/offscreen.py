@@ -1,8 +1,9 @@
 """Offscreen OpenGL without a display: EGL where there is a GPU, OSMesa on a CPU, chosen once per process."""
 
-import ctypes.util
+import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,9 +24,9 @@ def backend() -> str:
     asked = os.environ.get("MUJOCO_GL", "").lower()
     if asked in ("egl", "osmesa"):
         return asked
-    if _has_gpu() and ctypes.util.find_library("EGL"):
+    if _has_gpu() and _loads("libEGL.so.1"):
         return "egl"
-    if ctypes.util.find_library("OSMesa"):
+    if _loads("libOSMesa.so.8", "libOSMesa.so.6"):
         return "osmesa"
     raise PlanError(f"no way to render was found: {HOW_TO_INSTALL}")
 
@@ -44,6 +45,15 @@ def _context(process: int) -> Any:
         return make(_LARGEST, _LARGEST)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise PlanError(f"{name} cannot be used here ({error}); {HOW_TO_INSTALL}") from error
+
+
+def _loads(*names: str) -> bool:
+    """Tell whether one of these libraries is here; asking the loader also finds those on LD_LIBRARY_PATH."""
+    for name in names:
+        with suppress(OSError):
+            ctypes.CDLL(name)
+            return True
+    return False
 
 
 def _has_gpu() -> bool:
