@@ -72,7 +72,7 @@ def test_a_wrong_name_is_refused(name: str, says: str) -> None:
 
 
 def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path) -> None:
-    named = NamedModel("simulated:general", "print", ENTRY.sees_truth, lambda: ENTRY.build("general", Purse()))
+    named = NamedModel("simulated:general", "print", ENTRY.sees_truth, lambda purse: ENTRY.build("general", Purse()))
     plan = StressPlan(
         models=("simulated:general",),
         data=str(tiny_data),
