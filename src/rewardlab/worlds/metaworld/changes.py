@@ -26,7 +26,14 @@ _CLEAR = 0.09  # metres that stay free around the work
 _SHAPES = (2, 5, 6)  # MuJoCo's sphere, cylinder and box
 
 
-def film(trace: Trace, steps: Sequence[int], look: Look, changes: Sequence[tuple[str, Amounts]] = ()) -> Frames:
+def film(
+    trace: Trace,
+    steps: Sequence[int],
+    look: Look,
+    changes: Sequence[tuple[str, Amounts]] = (),
+    *,
+    sheets: bool = False,
+) -> Frames:
     """Film these steps with the named things in the scene changed; no change films what was recorded."""
     room = studio(trace.task)
     with ExitStack() as surfaces:
@@ -36,7 +43,7 @@ def film(trace: Trace, steps: Sequence[int], look: Look, changes: Sequence[tuple
                 surfaces.enter_context(_resurfaced(room, _SURFACES[name], *amounts))
             else:
                 edits.append(find(CHANGES, name, "change of a world")(trace, amounts))
-        return room.shoot(trace, steps, look, edits)
+        return room.shoot(trace, steps, look, edits, sheets=sheets)
 
 
 def _camera(trace: Trace, amounts: Amounts) -> Edit:

@@ -78,17 +78,31 @@ class Studio:
         self.context = mujoco.MjrContext(self.model, mujoco.mjtFontScale.mjFONTSCALE_100)
         self.scene = mujoco.MjvScene(self.model, _MOST_GEOMS)
 
-    def shoot(self, trace: Trace, steps: Sequence[int], look: Look, edits: Sequence[Edit] = ()) -> Frames:
-        """Return the pictures of these steps, uint8 (T, H, W, 3); edits change the scene of every frame."""
+    def shoot(
+        self, trace: Trace, steps: Sequence[int], look: Look, edits: Sequence[Edit] = (), *, sheets: bool = False
+    ) -> Frames:
+        """Return the pictures of these steps, uint8 (T, H, W, 3); edits change the scene of every frame.
+
+        With `sheets` many pictures are drawn side by side and read at once, for waiting for a graphics card costs more
+        than drawing; then single pixels depend on the place in the sheet, so that a replay is not bit-exact.
+        """
         mujoco = load_module("mujoco")
 
         make_current()
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
         self.model.body_pos[:] = trace.layout
-        option, view = _option(), _view(self.model, look)
-        pixels = np.empty((look.size, look.size, 3), np.uint8)
-        frame = mujoco.MjrRect(0, 0, look.size, look.size)
+        per_side = max(1, _LARGEST_SIDE // look.size) if sheets else 1
         film = np.empty((len(steps), look.size, look.size, 3), np.uint8)
+        for start in range(0, len(steps), per_side**2):
+            some = steps[start : start + per_side**2]
+            film[start : start + len(some)] = self._sheet(trace, some, look, edits, per_side)
+        return film
+
+    def _sheet(self, trace: Trace, steps: Sequence[int], look: Look, edits: Sequence[Edit], per_side: int) -> Frames:
+        """Draw pictures side by side, so many to a row, and read them."""
+        mujoco = load_module("mujoco")
+
+        option, view, side = _option(), _view(self.model, look), look.size
         for place, step in enumerate(steps):
             self._pose(trace.qpos[step])
             mujoco.mjv_updateScene(
@@ -98,10 +112,13 @@ class Studio:
                 add_ball(self.scene, trace.goal, (0.9, 0.1, 0.1, 1.0))
             for edit in edits:
                 edit(Set(self.scene, self.model, trace, look))
-            mujoco.mjr_render(frame, self.scene, self.context)
-            mujoco.mjr_readPixels(pixels, None, frame, self.context)
-            film[place] = pixels[:, ::-1] if CAMERAS[look.camera].fixed else pixels[::-1]
-        return film
+            corner = mujoco.MjrRect(side * (place % per_side), side * (place // per_side), side, side)
+            mujoco.mjr_render(corner, self.scene, self.context)
+        rows = -(-len(steps) // per_side)
+        sheet = np.empty((side * rows, side * per_side, 3), np.uint8)
+        mujoco.mjr_readPixels(sheet, None, mujoco.MjrRect(0, 0, side * per_side, side * rows), self.context)
+        tiles = sheet.reshape(rows, side, per_side, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)[: len(steps)]
+        return tiles[:, :, ::-1] if CAMERAS[look.camera].fixed else tiles[:, ::-1]
 
     def outline(self, trace: Trace) -> tuple[Floats, Floats]:
         """Return the places (x, y) of everything on the table at the start and the end, and how far each reaches."""

@@ -1,0 +1,1 @@
+"""Training: from collected episodes to a checkpoint folder; needs torch (extra `train`)."""

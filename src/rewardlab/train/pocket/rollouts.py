@@ -1,0 +1,168 @@
+"""Rollouts for training: simulated once, kept as states, progress and everything that may be asked about them."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rewardlab.core.run import writing
+from rewardlab.core.seeding import rng_for
+from rewardlab.train.pocket.plan import PocketPlan
+from rewardlab.worlds.metaworld.instructions import counterfactuals, phrasings, where
+from rewardlab.worlds.metaworld.ladder import LADDER, controller_of
+from rewardlab.worlds.metaworld.physics import Trace, simulate
+
+Whole = NDArray[np.int64]
+
+SHARD = 31  # rollouts in a file
+_STEPS = (80, 300)  # least and most steps of a rollout, drawn without looking
+# How often each way of doing a task is taken; the failures together are more than the successes.
+_SHARES = {"expert": 4.0, "stops_early": 3.0, "drops": 2.0, "other_goal": 2.0}
+_CUTS = 3  # ends of a rollout at which other instructions are judged
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """A trace cut down to the frames that are kept, and the instructions with their levels.
+
+    `others` are instructions for something else: the frame they are judged at, the text, and the level there.
+    """
+
+    trace: Trace
+    quality: str
+    texts: tuple[str, ...]
+    others: tuple[tuple[int, str, int], ...]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some rollouts of one task; `part` is train or check, and says which seeds they have."""
+
+    part: str
+    task: str
+    number: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file."""
+        return f"{self.part}-{self.task}-{self.number:03d}.npz"
+
+
+def shards_of(plan: PocketPlan) -> list[Shard]:
+    """Return the files of a plan, in the order in which rollouts are numbered."""
+    wanted = [("train", task, plan.rollouts) for task in plan.split("train")]
+    wanted += [("check", task, plan.checks) for task in plan.split("train")]
+    wanted += [("check", task, 2 * plan.checks) for task in plan.split("val")]
+    return [
+        Shard(part, task, first // SHARD, min(SHARD, count - first))
+        for part, task, count in wanted
+        for first in range(0, count, SHARD)
+    ]
+
+
+def simulate_all(plan: PocketPlan) -> None:
+    """Simulate every shard that is not there yet."""
+    folder = plan.out / "rollouts"
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [shard for shard in shards_of(plan) if not (folder / shard.name).exists()]
+    with ProcessPoolExecutor(plan.workers, mp_context=get_context("spawn")) as pool:
+        for number, _ in enumerate(pool.map(partial(_simulate_shard, plan), missing), start=1):
+            if number % 50 == 0 or number == len(missing):
+                print(f"simulated {number} of {len(missing)} shards", flush=True)
+
+
+def _simulate_shard(plan: PocketPlan, shard: Shard) -> None:
+    first = shard.number * SHARD
+    made = [_rollout(plan, shard, index) for index in range(first, first + shard.count)]
+    save_rollouts(plan.out / "rollouts" / shard.name, made)
+
+
+def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
+    rng = rng_for(plan.seed, "pocket", shard.part, shard.task, index)
+    weights = np.array([_SHARES.get(name, 1.0) for name in LADDER])
+    quality = str(rng.choice(np.array(list(LADDER)), p=weights / weights.sum()))
+    seed, steps = int(rng.integers(2**31)), int(rng.integers(_STEPS[0], _STEPS[1] + 1))
+    limit = float(rng.uniform(0.05, 1.0)) if quality in ("stops_early", "drops") else None
+    trace = simulate(shard.task, seed, steps, controller_of(quality, shard.task, seed, limit))
+    kept = np.linspace(0, steps, plan.kept).round().astype(np.int64)
+    way = where(trace.goal - trace.thing[0])
+    texts = tuple(text.replace("{where}", way) for text in phrasings()[shard.task]["train"])
+    return Rollout(_thinned(trace, kept), quality, texts, tuple(_others(trace, kept, rng)))
+
+
+def _others(trace: Trace, kept: Whole, rng: Generator) -> Iterator[tuple[int, str, int]]:
+    """Yield other instructions judged at the end of the rollout and at some frames before it."""
+    ends = {len(kept) - 1, *(int(end) for end in rng.integers(len(kept) // 4, len(kept), _CUTS - 1))}
+    for end in sorted(ends):
+        cut = slice(0, int(kept[end]) + 1)
+        prefix = replace(
+            trace, qpos=trace.qpos[cut], hand=trace.hand[cut], thing=trace.thing[cut], measures=trace.measures[cut]
+        )
+        yield from ((end, other.text, other.level) for other in counterfactuals(prefix, rng))
+
+
+def _thinned(trace: Trace, kept: Whole) -> Trace:
+    return replace(
+        trace,
+        qpos=trace.qpos[kept],
+        hand=trace.hand[kept],
+        thing=trace.thing[kept],
+        measures=tuple(trace.measures[step] for step in kept),
+    )
+
+
+def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
+    """Write rollouts of one task; the actions are left out, for the states are enough to film."""
+    facts = [
+        {"seed": r.trace.seed, "task": r.trace.task, "quality": r.quality, "texts": r.texts, "others": r.others}
+        for r in rollouts
+    ]
+    traces = [r.trace for r in rollouts]
+    with writing(path) as partial_path, partial_path.open("wb") as handle:
+        np.savez_compressed(
+            handle,
+            facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
+            qpos=np.stack([t.qpos for t in traces]).astype(np.float32),
+            layout=np.stack([t.layout for t in traces]).astype(np.float32),
+            hand=np.stack([t.hand for t in traces]).astype(np.float32),
+            thing=np.stack([t.thing for t in traces]).astype(np.float32),
+            goal=np.stack([t.goal for t in traces]).astype(np.float32),
+            measures=np.array([[(m.progress, m.success, m.left) for m in t.measures] for t in traces], np.float32),
+        )
+
+
+def load_rollouts(path: Path) -> list[Rollout]:
+    """Read the rollouts of one file."""
+    from rewardlab.worlds.metaworld.progress import Measure
+
+    with np.load(path) as table:
+        facts = json.loads(bytes(table["facts"]).decode())
+        rows = {name: table[name] for name in ("qpos", "layout", "hand", "thing", "goal", "measures")}
+    none = np.zeros((0, 4), np.float32)
+    return [
+        Rollout(
+            Trace(
+                task=fact["task"],
+                seed=fact["seed"],
+                actions=none,
+                qpos=rows["qpos"][i].astype(np.float64),
+                layout=rows["layout"][i].astype(np.float64),
+                hand=rows["hand"][i].astype(np.float64),
+                thing=rows["thing"][i].astype(np.float64),
+                measures=tuple(Measure(float(p), bool(s), float(left)) for p, s, left in rows["measures"][i]),
+                goal=rows["goal"][i].astype(np.float64),
+            ),
+            fact["quality"],
+            tuple(fact["texts"]),
+            tuple((int(end), str(text), int(level)) for end, text, level in fact["others"]),
+        )
+        for i, fact in enumerate(facts)
+    ]
