@@ -44,5 +44,5 @@ $(VENV)/core.stamp: pyproject.toml
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(BIN)/pip install --quiet --editable ".[dev,sim]"
+	$(BIN)/pip install --quiet --editable ".[api,dev,hf,sim,train]"
 	touch $@

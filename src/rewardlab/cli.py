@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rewardlab.bench.collect import CollectPlan
-from rewardlab.bench.plan import PerturbPlan, StressPlan
+from rewardlab.bench.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.settings import flag_of, setting
 from rewardlab.core.version import __version__
@@ -73,11 +73,46 @@ def stress(plan: StressPlan) -> int:
     from rewardlab.report.files import write_report
     from rewardlab.report.summary import load_summary
     from rewardlab.report.tables import print_summary
+    from rewardlab.report.words import spending
 
     run = run_stress(plan)
     page = write_report([run], run.folder / "report.html")
     print_summary(load_summary(run), Console())
+    for sentence in spending(run.folder):
+        print(f"spent: {sentence}")
     print(f"report: {page}")
+    return 0
+
+
+def bench(plan: BenchPlan) -> int:
+    """Run the benchmark, print the errors and the path of the report."""
+    from rich.console import Console
+
+    from rewardlab.bench.benchmark import run_benchmark
+    from rewardlab.report.benchmark import load_benchmark, print_benchmark
+    from rewardlab.report.files import write_report
+    from rewardlab.report.words import spending
+
+    run = run_benchmark(plan)
+    page = write_report([run], run.folder / "report.html")
+    found = load_benchmark(run)
+    assert found is not None
+    print_benchmark(found, Console())
+    for sentence in spending(run.folder):
+        print(f"spent: {sentence}")
+    print(f"report: {page}")
+    return 0
+
+
+def calibrate(plan: CalibratePlan) -> int:
+    """Fit the calibration, say what it changes, and print how to use it."""
+    from rewardlab.bench.calibrate import in_words, run_calibration
+    from rewardlab.report.words import spending
+
+    made = run_calibration(plan)
+    for sentence in (*in_words(made.record), *spending(made.run.folder)):
+        print(sentence)
+    print(f"calibrated model: {plan.model}+{made.run.folder}")
     return 0
 
 
@@ -175,6 +210,8 @@ def show(plan: ShowPlan) -> int:
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "stress": (StressPlan, stress),
+    "bench": (BenchPlan, bench),
+    "calibrate": (CalibratePlan, calibrate),
     "report": (ReportPlan, report),
     "compare": (ComparePlan, compare),
     "leaderboard": (LeaderboardPlan, leaderboard),

@@ -1,4 +1,4 @@
-"""Where work runs: a pool of processes that survives models that hang, crash or are killed."""
+"""Where work runs: a pool of processes that survives models that hang, crash or are killed; threads for decoding."""
 
 import os
 import signal
@@ -6,17 +6,22 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from typing import TypeVar
 
 import cloudpickle
 
 from rewardlab.bench.score import Bench, Cell, Job, failed_trials
 from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.trial import Trial
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -63,6 +68,15 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
     finally:
         for worker in pool:
             _stop(worker)
+
+
+def spread(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
+    """Yield what a function makes of each item, in order, on threads: for work that leaves Python, such as decoding."""
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        try:
+            yield from pool.map(work, items)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _listen(busy: list[_Worker], timeout: float) -> Iterator[list[Trial]]:

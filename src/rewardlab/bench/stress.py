@@ -37,12 +37,17 @@ class Interrupted(RunError):
     """The run was stopped by the user; what is finished is kept."""
 
 
-def run_stress(plan: StressPlan, own: Sequence[NamedModel] = ()) -> Run:
-    """Score every open cell of the plan and return the run; `own` adds models that have no name in the catalog."""
+def run_stress(
+    plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: str = "stress", command: str | None = None
+) -> Run:
+    """Score every open cell of the plan and return the run; `own` adds models that have no name in the catalog.
+
+    Another command that scores says what `kind` of run it makes and by which `command`.
+    """
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, own)
     parts = _parts(contents.episodes, bench, plan.severities)
-    run = _start(plan, bench, contents, parts)
+    run = _start(plan, bench, contents, parts, (kind, command or as_command(kind, plan)))
     with locked(run):
         _score(run, plan, replace(bench, purse=plan.purse(run.folder)), parts)
         run.compact()
@@ -95,19 +100,21 @@ def _parts(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int])
     ]
 
 
-def _start(plan: StressPlan, bench: Bench, contents: Contents, parts: Sequence[Part]) -> Run:
+def _start(plan: StressPlan, bench: Bench, contents: Contents, parts: Sequence[Part], made_by: tuple[str, str]) -> Run:
+    kind, command = made_by
     settings = json.loads(json.dumps(asdict(plan), default=str))
     data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
     definitions = {p.name: p.fingerprint for p in bench.perturbations.values()}
     fingerprints = {name: model.fingerprint for name, model in bench.models.items()}
     identity = {key: settings[key] for key in _IDENTITY}
     identity |= {"models": fingerprints, "data_digest": data, "definitions": definitions}
+    identity |= {"kind": kind} if kind != "stress" else {}
     record: dict[str, object] = {
-        "kind": "stress",
+        "kind": kind,
         "plan": identity,
         "settings": settings,
         "judged": list(plan.models),
-        "command": as_command("stress", plan),
+        "command": command,
         "episodes": len(contents.episodes),
         "cells": sum(len(part.cells) for part in parts),
         "skipped": [asdict(problem) for problem in contents.problems],

@@ -16,6 +16,7 @@ from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.metrics.needs import asked_for
 from rewardlab.metrics.statistics import FEW_CLUSTERS, Draws, draw_clusters
+from rewardlab.models.parsers import UNREADABLE
 
 DRAWS = 2_000
 
@@ -62,10 +63,11 @@ def _bootstrap(trials: TrialTable, draws: Draws) -> dict[str, object]:
 
 
 def _counts(trials: TrialTable) -> dict[str, dict[str, int]]:
+    """Return the cells of each model by outcome; an unreadable answer is one of the failed."""
     models, status = trials.text("model"), trials.text("status")
+    unreadable = np.array([str(reason).startswith(UNREADABLE) for reason in trials.text("reason")], dtype=bool)
+    outcomes = {name: status == name for name in ("scored", "failed", "dropped")} | {"unreadable": unreadable}
     return {
-        str(model): {
-            name: int(((models == model) & (status == name)).sum()) for name in ("scored", "failed", "dropped")
-        }
+        str(model): {name: int(((models == model) & found).sum()) for name, found in outcomes.items()}
         for model in dict.fromkeys(models)
     }

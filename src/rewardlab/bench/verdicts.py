@@ -27,6 +27,7 @@ from rewardlab.metrics.robustness import (
 from rewardlab.metrics.significance import holm, smallest_visible_change
 from rewardlab.metrics.statistics import Draws, condition_sums
 from rewardlab.models import MODELS
+from rewardlab.models.contract import ModelEntry
 from rewardlab.perturb.contract import CATEGORIES, SEVERITIES
 
 Plain = dict[str, object]
@@ -100,7 +101,7 @@ def _verdict(gain: float, p: float) -> str:
 
 def _sees_truth(model: str) -> bool:
     entry = MODELS.get(model.partition(":")[0])
-    return entry is not None and entry.sees_truth
+    return isinstance(entry, ModelEntry) and entry.sees_truth
 
 
 def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> list[Plain]:

@@ -10,6 +10,7 @@ import cv2
 
 from rewardlab.bench.score import Bench, score_job
 from rewardlab.core.errors import StopRun
+from rewardlab.models.together import build_all
 
 
 def main() -> None:
@@ -19,7 +20,7 @@ def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     try:
         bench: Bench = cloudpickle.loads(pipe.recv_bytes())
-        models = {name: model.build(bench.purse) for name, model in bench.models.items()}
+        models = build_all(bench.models, bench.purse)
     except EOFError:
         return
     except Exception as error:

@@ -1,13 +1,11 @@
-"""Videos: decode and encode with PyAV, choose frames, and say exactly which frames were shown."""
+"""Videos: decode with PyAV, choose frames, and say exactly which frames were shown."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
 
 import av
 import numpy as np
@@ -15,9 +13,8 @@ from av.container import InputContainer
 
 from rewardlab.core.episode import Episode, Frames, HeldFrames, Indices, show_only
 from rewardlab.core.errors import DataError, PlanError
-
-# With its look-ahead and B-frames x264 was seen to give other bytes for the same frames; without, it repeats itself.
-REPEATABLE = "threads=1:bframes=0:rc-lookahead=0:mbtree=0:weightp=0"
+from rewardlab.core.mp4 import encode as encode
+from rewardlab.core.mp4 import encode_bytes as encode_bytes
 
 FramePolicy = Callable[[Indices, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
@@ -95,28 +92,6 @@ def decode(path: Path, kept: Indices) -> Frames:
             f"{path}: only {len(frames)} of {len(wanted)} frames decode; the file is damaged, copy it again"
         )
     return np.stack(frames).astype(np.uint8, copy=False)
-
-
-def encode(frames: Frames, target: Path | BinaryIO, fps: float, *, crf: int = 18) -> None:
-    """Write frames as H.264 in an mp4; odd sizes gain one repeated row or column, as the codec demands."""
-    frames = np.pad(frames, ((0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)), mode="edge")
-    file = str(target) if isinstance(target, Path) else target
-    with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=round(fps) or 1)
-        stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": str(crf), "preset": "veryfast", "x264-params": REPEATABLE}
-        stream.thread_count = 1
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())
-
-
-def encode_bytes(frames: Frames, fps: float, *, crf: int = 28) -> bytes:
-    """Return frames as the bytes of an mp4 file."""
-    buffer = BytesIO()
-    encode(frames, buffer, fps, crf=crf)
-    return buffer.getvalue()
 
 
 def frame_policy(text: str) -> FramePolicy:

@@ -10,6 +10,32 @@ from importlib.resources import files
 
 TABLE = "roborewardbench_table10.csv"
 
+SUBSETS = {  # the 23 subsets as the dataset names them, and as the published table does; RoboArena counts as one
+    "austin_sirius_dataset_converted_externally_to_rlds": "austin_sirius",
+    "berkeley_autolab_ur5": "berkeley_autolab_ur5",
+    "berkeley_fanuc_manipulation": "berkeley_fanuc",
+    "berkeley_mvp_converted_externally_to_rlds": "berkeley_mvp",
+    "berkeley_rpt_converted_externally_to_rlds": "berkeley_rpt",
+    "bridge": "berkeley_bridge",
+    "cmu_play_fusion": "cmu_play_fusion",
+    "dlr_edan_shared_control_converted_externally_to_rlds": "dlr_wheelchair",
+    "droid": "droid",
+    "fractal20220817_data": "rt1_robot_action",
+    "iamlab_cmu_pickup_insert_converted_externally_to_rlds": "cmu_franka_pick_insert",
+    "jaco_play": "usc_jaco_play",
+    "kaist_nonprehensile_converted_externally_to_rlds": "kaist_nonprehensile",
+    "roboturk": "roboturk",
+    "stanford_hydra_dataset_converted_externally_to_rlds": "stanford_hydra",
+    "taco_play": "freiburg_franka_play",
+    "tokyo_u_lsmo_converted_externally_to_rlds": "lsmo",
+    "ucsd_kitchen_dataset_converted_externally_to_rlds": "ucsd_kitchen",
+    "ucsd_pick_and_place_dataset_converted_externally_to_rlds": "ucsd_pick_place",
+    "utokyo_pr2_tabletop_manipulation_converted_externally_to_rlds": "tokyo_pr2_tabletop",
+    "utokyo_xarm_bimanual_converted_externally_to_rlds": "utokyo_xarm_bimanual",
+    "viola": "austin_viola",
+    "robo_arena": "robo_arena",
+}
+
 
 @dataclass(frozen=True)
 class PublishedRow:

@@ -4,27 +4,50 @@ from hashlib import sha256
 from importlib.util import find_spec
 from inspect import getsource
 
-import cloudpickle
-
 from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
-from rewardlab.models.contract import ModelEntry, NamedModel, Purse, RewardModel
+from rewardlab.models.calibrated import name_calibrated, split_calibration
+from rewardlab.models.contract import CompoundEntry, ModelEntry, NamedModel, Purse, RewardModel
+from rewardlab.models.contrastive import CONTRASTIVE
 from rewardlab.models.controls import CONTROLS
+from rewardlab.models.ensemble import ENSEMBLE
+from rewardlab.models.gvl import GVL
+from rewardlab.models.openai_api import OPENAI
+from rewardlab.models.pocket import POCKET
+from rewardlab.models.qwen_vl import QWEN
+from rewardlab.models.remote import REMOTE
 from rewardlab.models.simulated import SIMULATED
+from rewardlab.models.together import name_compound
+from rewardlab.models.topreward import TOPREWARD
 
-MODELS: dict[str, ModelEntry] = {**CONTROLS, **SIMULATED}
+LOCAL = {**QWEN, **CONTRASTIVE, **GVL, **TOPREWARD}
+MODELS: dict[str, ModelEntry | CompoundEntry] = {
+    **CONTROLS,
+    **SIMULATED,
+    **POCKET,
+    **OPENAI,
+    **REMOTE,
+    **ENSEMBLE,
+    **LOCAL,
+}
 
 
 def name_model(model: str | RewardModel) -> NamedModel:
     """Return the model meant by a string or an object, not built yet."""
     if not isinstance(model, str):
         return _given(model)
+    calibrated = split_calibration(model)
+    if calibrated is not None:
+        return name_calibrated(model, name_model(calibrated[0]), calibrated[1])
     head, _, argument = model.partition(":")
     if head not in MODELS and argument and ("." in head or find_spec(head)):
         return _outside(model)
     entry = find(MODELS, head, "model")
+    if isinstance(entry, CompoundEntry):
+        recipe = entry.read(argument)
+        return name_compound(model, recipe, [name_model(member) for member in recipe.members])
     if entry.identify is None:
         entry.build(argument, Purse())  # a wrong argument is said now, not in a worker
         identity = ""
@@ -39,6 +62,8 @@ def name_model(model: str | RewardModel) -> NamedModel:
 
 def _given(model: RewardModel) -> NamedModel:
     """Name a model given as an object; its code and its state identify it."""
+    import cloudpickle
+
     if isinstance(model, type) or not isinstance(model, RewardModel):
         raise ModelError(f"expected an object with a score(episodes) method, got {model!r}; make one: MyModel()")
     try:

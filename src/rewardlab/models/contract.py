@@ -42,14 +42,36 @@ class ModelEntry:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What the text after the colon says of a model that asks others: who they are, and how they become one."""
+
+    members: tuple[str, ...]
+    identity: str  # what else, beside the members, its answers depend on
+    join: Callable[[Sequence[RewardModel]], RewardModel]
+
+
+@dataclass(frozen=True)
+class CompoundEntry:
+    """A line of the catalog for a model that asks others."""
+
+    summary: str
+    read: Callable[[str], Recipe]
+
+
+@dataclass(frozen=True)
 class NamedModel:
-    """A model that can be built anywhere: its name, what identifies it, and how to make it."""
+    """A model that can be built anywhere: its name, what identifies it, and how to make it.
+
+    One that asks others has them as `members`, and `join` makes it from them, so that a process builds each once.
+    """
 
     name: str
     fingerprint: str
     sees_truth: bool
     make: Callable[[Purse], RewardModel]
     one_copy: bool = False
+    members: tuple["NamedModel", ...] = ()
+    join: Callable[[Sequence[RewardModel]], RewardModel] | None = None
 
     def build(self, purse: Purse | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""

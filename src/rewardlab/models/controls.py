@@ -96,6 +96,11 @@ def _number(text: str, default: float, low: float, high: float, what: str) -> fl
     return value
 
 
+def _noisy_oracle(error: str, _: str, seed: str) -> Oracle:
+    seeded = int(_number(seed, 0, 0, 2**31, "the seed of noisy-oracle"))
+    return Oracle(_number(error, 0.5, 0, 2, "the error of noisy-oracle"), seeded)
+
+
 CONTROLS = {
     "constant": ModelEntry(
         "always the same level; constant:5 says 5",
@@ -111,8 +116,8 @@ CONTROLS = {
     ),
     "oracle": ModelEntry("knows the truth; the ceiling of every metric", lambda text, _: Oracle(), sees_truth=True),
     "noisy-oracle": ModelEntry(
-        "the truth, off by E levels on average; noisy-oracle:0.8",
-        lambda text, _: Oracle(_number(text, 0.5, 0, 2, "the error of noisy-oracle")),
+        "the truth, off by E levels on average; noisy-oracle:0.8, or noisy-oracle:0.8@7 to err with seed 7",
+        lambda text, _: _noisy_oracle(*text.partition("@")),
         sees_truth=True,
     ),
 }

@@ -20,7 +20,7 @@ FAMILIES = {"visual": VISUAL, "semantic": INSTRUCTION, "temporal": TEMPORAL, "do
 
 
 def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tuple[Perturbation, ...]:
-    """Return the perturbations meant by names, categories, `all`, `a+b` or `random:CATEGORY`, each once.
+    """Return the perturbations meant by names, categories, `all`, `none`, `a+b` or `random:CATEGORY`, each once.
 
     Without `worlds`, for data that no simulator can render again, `all` and categories leave out changed worlds.
     """
@@ -34,6 +34,8 @@ def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tupl
 
 
 def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
+    if name == "none":
+        return ()
     if name == "all":
         return tuple(p for family in FAMILIES for p in _family(family, worlds))
     if name in FAMILIES:

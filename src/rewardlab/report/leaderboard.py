@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rewardlab.bench.rows import Row
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writable, writing
+from rewardlab.core.trial import CLEAN
 from rewardlab.metrics.published import published_rows
+from rewardlab.report.benchmark import Benchmark, load_benchmark
 from rewardlab.report.page import environment, write_page
 from rewardlab.report.summary import Summary, load_summary
 from rewardlab.report.words import coverage, interval, number, severity_reached
@@ -53,8 +56,20 @@ def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
 
 def _measured(run: Run, summary: Summary, page: str) -> list[Entry]:
     settings = run.record["settings"]
-    data = settings["data"] if isinstance(settings, dict) else ""
-    return [_entry(summary, model, str(data), f"{page}#model-{place}") for place, model in enumerate(summary.judged, 1)]
+    data = str(settings["data"]) if isinstance(settings, dict) else ""
+    entries = [_entry(summary, model, data, f"{page}#model-{place}") for place, model in enumerate(summary.judged, 1)]
+    benchmark = load_benchmark(run)
+    return entries if benchmark is None else [_as_published(entry, benchmark) for entry in entries]
+
+
+def _as_published(entry: Entry, benchmark: Benchmark) -> Entry:
+    """Return the entry with the error as HELM scores it, where there is one: so are the published rows."""
+    helm = benchmark.models[entry.model]["helm"]
+    if helm is None:
+        return entry
+    error = Row(entry.model, CLEAN, 0, "macro_mae", **helm["macro"])
+    source = f"{entry.source}, HELM scoring"
+    return replace(entry, mae=error.value, mae_interval=interval(error), coverage=coverage(error), source=source)
 
 
 def _entry(summary: Summary, model: str, data: str, link: str) -> Entry:
@@ -65,7 +80,7 @@ def _entry(summary: Summary, model: str, data: str, link: str) -> Entry:
     beaten = [str(c["control"]) for c in checks if c["verdict"] == "beats"]
     return Entry(
         model=model,
-        source=f"{Path(data).name}, measured",
+        source=f"{_data_name(data)}, measured",
         published=False,
         mae=error.value,
         mae_interval=interval(error),
@@ -76,6 +91,12 @@ def _entry(summary: Summary, model: str, data: str, link: str) -> Entry:
         controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
         link=link,
     )
+
+
+def _data_name(data: str) -> str:
+    """Return the name of a dataset, with that of the whole where it is one split."""
+    parts = Path(data).parts
+    return "/".join(parts[-2:] if parts[-1] in ("train", "val", "test") else parts[-1:])
 
 
 def _published() -> list[Entry]:

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from rewardlab.core.run import Run, writing
+from rewardlab.report.benchmark import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.report.gallery import Card, gallery
 from rewardlab.report.summary import Summary, join_summaries, run_names
 from rewardlab.report.view import curve_figures, model_views, outcomes, perturbation_views
@@ -39,6 +40,8 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
             title=f"{', '.join(summary.judged)} on {', '.join(dict.fromkeys(r['settings']['data'] for r in records))}",
             records=records,
             summary=summary,
+            benchmarks=[benchmark for run in runs if (benchmark := load_benchmark(run)) is not None],
+            protocol=PROTOCOL,
             models=model_views(summary),
             curves=curve_figures(summary),
             perturbations=perturbation_views(summary, tables),
@@ -54,4 +57,5 @@ def environment() -> Environment:
     """Return the templates of this package, with escaping on."""
     made = Environment(loader=PackageLoader("rewardlab.report", "."), autoescape=True, trim_blocks=True)
     made.globals |= {"number": number, "chance": chance}
+    made.globals |= {"error_text": error_text, "short_name": short_name, "unread_text": unread_text}
     return made

@@ -1,6 +1,9 @@
 """Numbers in words: cells of tables, and the sentences of a verdict."""
 
+from pathlib import Path
+
 from rewardlab.bench.rows import Row
+from rewardlab.models.ledger import Spent, spent_by_model
 from rewardlab.report.summary import Summary
 
 
@@ -33,8 +36,9 @@ def chance(p: float | None) -> str:
 
 def verdict(summary: Summary, model: str) -> list[str]:
     """Return what may be said of a model, one sentence each."""
-    sentences = [_clean_sentence(summary, model), _reliable_sentence(summary, model)]
-    return [s for s in (*sentences, _controls_sentence(summary, model), _worst_sentence(summary, model)) if s]
+    sentences = [_clean_sentence(summary, model), _unreadable_sentence(summary, model)]
+    sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]
+    return [s for s in (*sentences, _worst_sentence(summary, model)) if s]
 
 
 def _clean_sentence(summary: Summary, model: str) -> str:
@@ -42,6 +46,12 @@ def _clean_sentence(summary: Summary, model: str) -> str:
     said = f"On clean episodes it is off by {number(error.value)} levels {interval(error)} on average over subsets"
     said += f" and judges success rightly in {number(success.value)} of them {interval(success)}"
     return f"{said} ({coverage(success)} scored)."
+
+
+def _unreadable_sentence(summary: Summary, model: str) -> str:
+    counts = summary.counts.get(model, {})
+    unreadable, asked = counts.get("unreadable", 0), counts.get("scored", 0) + counts.get("failed", 0)
+    return f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be read." if unreadable else ""
 
 
 def _reliable_sentence(summary: Summary, model: str) -> str:
@@ -71,6 +81,17 @@ def _worst_sentence(summary: Summary, model: str) -> str:
     broken = [entry for entry in found if entry["expectation_kept"] < 1]
     names = [f"{entry['perturbation']} ({number(entry['expectation_kept'])})" for entry in broken[:3]]
     return f"It keeps the fewest expectations under {_listed(names)}." if names else ""
+
+
+def spending(folder: Path) -> list[str]:
+    """Return what each paid model of a run has cost so far, one sentence each."""
+    return [f"{model}: {_spent(spent)}" for model, spent in spent_by_model(folder).items()]
+
+
+def _spent(spent: Spent) -> str:
+    cost = f"cost {spent.cost:.4g}" if spent.priced == spent.replies else "cost unknown"
+    tokens = f"{spent.input_tokens:,} tokens read, {spent.output_tokens:,} written"
+    return f"{spent.requests:,} requests, {tokens}, {cost}"
 
 
 def _listed(names: list[str]) -> str:

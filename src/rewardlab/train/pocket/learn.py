@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
-from rewardlab.models.wordpiece import load_words
+from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.lessons import Facts, Lesson, lessons, whole_clips
 from rewardlab.train.pocket.network import SHAPES, Pocket
 from rewardlab.train.pocket.pictures import film_all
@@ -20,7 +20,7 @@ from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import load_rollouts, shards_of, simulate_all
 from rewardlab.worlds.metaworld.instructions import phrasings
 
-_CHECK_EVERY, _TELL_EVERY = 500, 100
+_TELL_EVERY = 100  # steps
 _EMA = 0.998  # share of the slow weights that a step keeps
 _WARM_UP, _DECAY = 0.05, 0.05
 _SHIFT = 4  # pixels by which a batch is moved at most
@@ -113,7 +113,7 @@ def learn(plan: PocketPlan, variant: str, store: Store) -> None:
         _follow(slow, model, min(_EMA, (1 + step) / (10 + step)))
         if (step + 1) % _TELL_EVERY == 0:
             print(f"{variant} step {step + 1} loss {float(loss):.4f}", flush=True)
-        if (step + 1) % _CHECK_EVERY == 0 or step + 1 == plan.steps:
+        if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps:
             _note(plan, variant, store, {"step": step + 1, "loss": float(loss)}, check(plan, store, slow))
             _save(plan, variant, step + 1, model, slow, optimizer)
     with writing(plan.out / f"{variant}.pt") as partial:
@@ -122,8 +122,11 @@ def learn(plan: PocketPlan, variant: str, store: Store) -> None:
 
 def _fresh(plan: PocketPlan, variant: str) -> Pocket:
     torch.manual_seed(plan.seed + 1)
-    model = Pocket(replace(SHAPES[variant], size=plan.size)).to(plan.device)
-    return model.to(memory_format=torch.channels_last) if plan.device != "cpu" else model
+    model = Pocket(replace(SHAPES[variant], size=plan.size))
+    model.to(plan.device)
+    if plan.device != "cpu":
+        model.to(memory_format=torch.channels_last)
+    return model
 
 
 def _groups(model: nn.Module) -> list[dict[str, Any]]:
@@ -147,7 +150,7 @@ def _step(
     true_progress, true_level = torch.from_numpy(lesson.progress), torch.from_numpy(lesson.level)
     loss = loss_of(progress.float(), levels.float(), true_progress.to(device), true_level.to(device))
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return loss.detach()

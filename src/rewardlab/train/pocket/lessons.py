@@ -184,15 +184,12 @@ def _row_and_end(facts: Facts, task: str, rng: Generator, *, success: bool) -> t
 
 
 def _forward(end: int, rng: Generator) -> tuple[Whole, int]:
-    shown = min(SHOWN, end + 1)
-    if rng.random() < 0.15:
-        shown = int(rng.integers(_FEWEST, shown + 1))
+    shown = SHOWN if rng.random() < 0.8 else int(rng.integers(_FEWEST, SHOWN))  # whatever the level at the end
     return _filled(_walk(0, end, shown, rng)), shown
 
 
 def _reverse(end: int, rng: Generator) -> tuple[Whole, int]:
-    shown = min(SHOWN, end + 1)
-    return _filled(_walk(0, end, shown, rng)[::-1]), shown
+    return _walk(0, end, SHOWN, rng)[::-1], SHOWN
 
 
 def _rewind(end: int, rng: Generator) -> tuple[Whole, int]:
@@ -232,10 +229,9 @@ def _other(facts: Facts, task: str, rng: Generator) -> _Clip | None:
     if not facts.others[row]:
         return None
     end, text, level = facts.others[row][int(rng.integers(len(facts.others[row])))]
-    shown = min(SHOWN, end + 1)
     levels = np.zeros(SHOWN, np.int64)
-    levels[shown - 1] = level
-    return _Clip(row, _filled(_walk(0, end, shown, rng)), text, np.full(SHOWN, np.nan, np.float32), levels)
+    levels[-1] = level
+    return _Clip(row, _walk(0, end, SHOWN, rng), text, np.full(SHOWN, np.nan, np.float32), levels)
 
 
 def _view(facts: Facts, rng: Generator) -> _Clip:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rewardlab.models.wordpiece import MOST_PIECES
+from rewardlab.models.pocket.wordpiece import MOST_PIECES
 from rewardlab.train.pocket.words import WIDTH
 
 SHOWN = 16
@@ -177,7 +177,7 @@ class Memory(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.recurrent = shape.memory == "gru"
+        self.recurrent, self.layers = shape.memory == "gru", shape.layers
         if self.recurrent:
             self.body: Any = nn.GRU(shape.width, shape.width, shape.layers, batch_first=True, dropout=shape.dropout)
         else:
@@ -187,7 +187,8 @@ class Memory(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the sequence with everything that came before in mind."""
         if self.recurrent:
-            return x + self.body(x)[0]
+            nothing = 0 * x[:, 0].expand(self.layers, -1, -1)  # said here, for an exporter would fix its batch
+            return x + self.body(x, nothing)[0]
         for layer in self.body:
             x = layer(x, self.ahead)
         return x

@@ -1,10 +1,8 @@
 """Pictures for training: every rollout filmed plainly from two cameras, in a changed world, and perturbed."""
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,12 @@ from numpy.typing import NDArray
 
 from rewardlab.bench.replay import Replay, replay_of
 from rewardlab.core.episode import Episode, Frames, HeldFrames, Origin, Truth, level_of_progress, whole_clip
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import rng_for
 from rewardlab.perturb.domain.world import WORLD_CHANGES
 from rewardlab.train.pocket.plan import CAMERAS, PocketPlan, trained_with, worlds_trained_with
 from rewardlab.train.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
+from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.changes import film
 from rewardlab.worlds.metaworld.film import Look
 
@@ -50,10 +49,8 @@ def film_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint
     shape = (int(starts[-1]), frames, plan.size, plan.size, 3)
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     views: list[View | None] = []
-    with ProcessPoolExecutor(plan.workers, mp_context=get_context("spawn")) as pool:
-        work = partial(_film_shard, plan, kind, path)
-        for found in pool.map(work, shards, starts[:-1].tolist()):
-            views += found
+    for found in spread(plan.workers, partial(_film_shard, plan, kind, path), shards, starts[:-1].tolist()):
+        views += found
     return np.load(path, mmap_mode="r"), views
 
 
@@ -72,7 +69,10 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
         rng = rng_for(plan.seed, kind, shard.name, index)
         look = Look(camera_of(plan, shard, index, kind), plan.size)
         changes = _world(rng) if kind == "world" else ()
-        frames = film(rollout.trace, range(plan.kept), look, changes, sheets=True)
+        try:
+            frames = film(rollout.trace, range(plan.kept), look, changes, sheets=True)
+        except NotApplicable:  # such as no room on the table for one thing more
+            frames = film(rollout.trace, range(plan.kept), look, sheets=True)
         if replay is not None:
             frames, view = _perturbed(replay, _episode(rollout, frames, f"{shard.name}#{index}", rng), rng)
             views.append(view)

@@ -34,6 +34,7 @@ class PocketPlan:
     size: int = setting("side of the picture in pixels", 112)
     steps: int = setting("training steps of each variant", 4000)
     batch: int = setting("clips in a step", 256)
+    check_every: int = setting("steps after which the checks are judged and a checkpoint is written", 500)
     rate: float = setting("highest learning rate", 1e-3)
     seed: int = setting("seed of everything drawn by chance", 0)
     device: str = setting("cpu or cuda", "cuda")
@@ -45,7 +46,11 @@ class PocketPlan:
         for name in self.variants:
             if name not in VARIANTS:
                 raise PlanError(f"a variant is one of {', '.join(VARIANTS)}, got {name!r}")
-        if self.size % 16 or self.kept < 4 or min(self.rollouts, self.checks, self.steps, self.batch) < 1:
+        if (
+            self.size % 16
+            or self.kept < 4
+            or min(self.rollouts, self.checks, self.steps, self.batch, self.check_every) < 1
+        ):
             raise PlanError("size must be a multiple of 16, kept at least 4, and every count at least 1")
 
     def split(self, name: str) -> tuple[str, ...]:

@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
 from rewardlab.train.pocket.plan import PocketPlan
+from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.instructions import counterfactuals, phrasings, where
 from rewardlab.worlds.metaworld.ladder import LADDER, controller_of
 from rewardlab.worlds.metaworld.physics import Trace, simulate
@@ -73,10 +72,9 @@ def simulate_all(plan: PocketPlan) -> None:
     folder = plan.out / "rollouts"
     folder.mkdir(parents=True, exist_ok=True)
     missing = [shard for shard in shards_of(plan) if not (folder / shard.name).exists()]
-    with ProcessPoolExecutor(plan.workers, mp_context=get_context("spawn")) as pool:
-        for number, _ in enumerate(pool.map(partial(_simulate_shard, plan), missing), start=1):
-            if number % 50 == 0 or number == len(missing):
-                print(f"simulated {number} of {len(missing)} shards", flush=True)
+    for number, _ in enumerate(spread(plan.workers, partial(_simulate_shard, plan), missing), start=1):
+        if number % 50 == 0 or number == len(missing):
+            print(f"simulated {number} of {len(missing)} shards", flush=True)
 
 
 def _simulate_shard(plan: PocketPlan, shard: Shard) -> None:

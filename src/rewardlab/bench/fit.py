@@ -1,0 +1,47 @@
+"""Fitting a calibration: a temperature, an isotonic map, and the threshold of split-conformal sets."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.models.calibrated import LEAST_CHANCE, tempered
+
+Numbers = NDArray[np.float64]
+Codes = NDArray[np.int64]
+COLDEST, HOTTEST = 0.05, 20.0  # temperatures tried
+
+
+def negative_log_likelihood(chances: Numbers, truth: Codes) -> float:
+    """Return the mean surprise of true levels 0 to 4 under probabilities (n, 5); nan of nothing."""
+    said = np.maximum(chances[np.arange(len(truth)), truth], LEAST_CHANCE)
+    return float(-np.log(said).mean()) if len(truth) else math.nan
+
+
+def fit_temperature(chances: Numbers, truth: Codes) -> float:
+    """Return the temperature under which true levels 0 to 4 are least surprising."""
+    from scipy.optimize import minimize_scalar
+
+    def surprise(log_temperature: float) -> float:
+        return negative_log_likelihood(tempered(chances, math.exp(log_temperature)), truth)
+
+    bounds = (math.log(COLDEST), math.log(HOTTEST))
+    return float(math.exp(minimize_scalar(surprise, bounds=bounds, method="bounded").x))
+
+
+def fit_steps(said: Numbers, truth: Numbers) -> tuple[tuple[float, float], ...]:
+    """Return the rising map from levels said to the level that is true on average, as the ends of its flat parts."""
+    from scipy.optimize import isotonic_regression
+
+    levels, place = np.unique(said, return_inverse=True)
+    count = np.bincount(place).astype(np.float64)
+    meant = isotonic_regression(np.bincount(place, truth) / count, weights=count).x
+    flat = np.concatenate([[False], np.diff(meant) == 0, [False]])
+    ends = ~(flat[:-1] & flat[1:])  # inside a flat part nothing is to be said
+    return tuple((float(level), float(value)) for level, value in zip(levels[ends], meant[ends]))
+
+
+def conformal_threshold(strange: Numbers, coverage: float) -> float | None:
+    """Return how strange a level may be, so that the next truth is no stranger with this chance; None of too few."""
+    place = math.ceil((len(strange) + 1) * coverage)
+    return float(np.sort(strange)[place - 1]) if place <= len(strange) else None

@@ -1,0 +1,111 @@
+"""What travels between a rewardlab server and its clients; both ends use these functions.
+
+`POST /score` carries a NumPy `.npz` archive, stored without compression and without pickles: `episodes`, the UTF-8
+bytes of a JSON list of `{"instruction", "fps"}`, and per episode N the arrays `frames_N` (uint8, T x H x W x 3) and
+`positions_N` (int64, T; when each frame is shown, counted in frames of the camera's stream). The answer is JSON,
+`{"fingerprint": TEXT, "answers": [...]}`, one answer per episode: `{"level", "probabilities", "progress", "raw"}`, or
+`{"failure": REASON, "raw"}`. `GET /health` answers `{"protocol": 1, "name": TEXT, "fingerprint": TEXT}`.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import Clip, Episode, hold
+from rewardlab.core.errors import DataError
+from rewardlab.core.trial import Answer, Failure, Score, checked
+
+PROTOCOL = 1
+EPISODES_KIND = "application/x-rewardlab-episodes"
+
+
+@dataclass(frozen=True)
+class Health:
+    """Which model a server holds; the fingerprint changes with its weights."""
+
+    name: str
+    fingerprint: str
+
+
+def pack_episodes(episodes: Sequence[Episode]) -> bytes:
+    """Return what a model may see of the episodes as the body of a request."""
+    said = [{"instruction": episode.instruction, "fps": episode.clip.fps} for episode in episodes]
+    arrays: dict[str, NDArray[Any]] = {"episodes": np.frombuffer(json.dumps(said).encode(), dtype=np.uint8)}
+    for place, episode in enumerate(episodes):
+        arrays |= {f"frames_{place}": episode.frames, f"positions_{place}": episode.clip.positions}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def unpack_episodes(body: bytes) -> list[Episode]:
+    """Return the episodes of a request; a body that is not one is a DataError."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("the archive is compressed")
+        with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+            said = json.loads(arrays["episodes"].tobytes())
+            return [_episode(each, arrays, place) for place, each in enumerate(said)]
+    except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError, MemoryError) as error:
+        raise DataError(f"the request holds no episodes as an uncompressed .npz archive ({error})") from error
+
+
+def _episode(said: dict[str, Any], arrays: Any, place: int) -> Episode:
+    source = hold(arrays[f"frames_{place}"])
+    positions, fps = arrays[f"positions_{place}"], float(said["fps"])
+    if positions.dtype != np.int64 or positions.shape != (source.count,) or not 0 < fps < np.inf:
+        raise ValueError(f"episode {place} must have {source.count} whole positions and a frame rate above 0")
+    if (np.diff(positions, prepend=0) < 0).any():
+        raise ValueError(f"the positions of episode {place} must rise from 0 on")
+    return Episode("", str(said["instruction"]), Clip(source, np.arange(source.count), positions, fps))
+
+
+def pack_answers(answers: Sequence[Answer], fingerprint: str) -> bytes:
+    """Return the answers as the body of a reply."""
+    said = [
+        {"failure": answer.reason, "raw": answer.raw} if isinstance(answer, Failure) else asdict(answer)
+        for answer in answers
+    ]
+    return json.dumps({"fingerprint": fingerprint, "answers": said}).encode()
+
+
+def unpack_answers(body: bytes, shown: Sequence[int]) -> tuple[list[Answer], str]:
+    """Return the answers, each checked against its number of shown frames, and the fingerprint, else ValueError."""
+    said = json.loads(body)
+    if not isinstance(said, dict) or not isinstance(said.get("answers"), list):
+        raise ValueError("expected a JSON object with a list of answers")
+    if len(said["answers"]) != len(shown):
+        raise ValueError(f"expected {len(shown)} answers, got {len(said['answers'])}")
+    return [_answer(each, frames) for each, frames in zip(said["answers"], shown)], str(said.get("fingerprint"))
+
+
+def _answer(said: Any, frames: int) -> Answer:
+    if not isinstance(said, dict):
+        return Failure(f"expected an answer as a JSON object, got {type(said).__name__}")
+    raw = said.get("raw")
+    if "failure" in said:
+        return checked(Failure(str(said["failure"]), raw), frames)
+    return checked(Score(said.get("level", "missing"), said.get("probabilities"), said.get("progress"), raw), frames)
+
+
+def pack_health(health: Health) -> bytes:
+    """Return the answer to `GET /health`."""
+    return json.dumps({"protocol": PROTOCOL, **asdict(health)}).encode()
+
+
+def unpack_health(body: bytes) -> Health:
+    """Return which model a server holds; ValueError if it is no rewardlab server of this protocol."""
+    said = json.loads(body)
+    if not isinstance(said, dict) or said.get("protocol") != PROTOCOL or not said.get("fingerprint"):
+        raise ValueError(f"expected a rewardlab server that speaks protocol {PROTOCOL}")
+    return Health(str(said.get("name")), str(said["fingerprint"]))

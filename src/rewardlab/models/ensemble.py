@@ -1,0 +1,145 @@
+"""Several models asked together: by vote, median or mean; where they disagree, the answer says so."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import LEVELS, Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.models.contract import CompoundEntry, Recipe, RewardModel
+from rewardlab.models.options import one_of, read_options
+from rewardlab.models.together import ask
+
+WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab calibrate ensemble:...` writes it
+_SAME = 1e-9  # shares of votes closer than this are a tie
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The options of an ensemble."""
+
+    by: str = "vote"
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        one_of("by", self.by, ("vote", "median", "mean"))
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Asks every member and joins what those say that answer."""
+
+    names: tuple[str, ...]
+    members: tuple[RewardModel, ...]
+    by: str
+    weights: tuple[float, ...]
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return one joined answer per episode; a Failure only where no member answers."""
+        columns = [ask(member, episodes) for member in self.members]
+        return [self._joined(answers) for answers in zip(*columns)]
+
+    def _joined(self, answers: Sequence[Answer]) -> Answer:
+        failed = {name: answer.reason for name, answer in zip(self.names, answers) if isinstance(answer, Failure)}
+        said = {name: answer for name, answer in zip(self.names, answers) if isinstance(answer, Score)}
+        if not said:
+            return Failure("no member answered: " + "; ".join(f"{name}: {why}" for name, why in failed.items()))
+        scores = list(said.values())
+        weights = np.array([weight for name, weight in zip(self.names, self.weights) if name in said])
+        levels = np.array([score.level for score in scores])
+        level, chances = _combine(self.by, scores, weights / weights.sum())
+        note: dict[str, object] = {"by": self.by, "levels": {name: score.level for name, score in said.items()}}
+        note |= {"sd": round(float(levels.std()), 4)} | ({"failed": failed} if failed else {})
+        raw = json.dumps(note, ensure_ascii=False, separators=(",", ":"))
+        return Score(level, tuple(chances.tolist()), _mean_progress(scores), raw)
+
+
+def _combine(by: str, scores: Sequence[Score], weights: Numbers) -> tuple[float, Numbers]:
+    levels = np.array([score.level for score in scores])
+    if by == "mean":
+        chances = weights @ np.array([_chances(score) for score in scores])
+        return float(np.clip(chances @ np.array(LEVELS), 1, 5)), chances
+    shares = vote_shares(levels, weights)
+    return (weighted_median(levels, weights) if by == "median" else majority(levels, weights)), shares
+
+
+def vote_shares(levels: Numbers, weights: Numbers) -> Numbers:
+    """Return the share of the votes for each level; a member votes for its level, rounded half up."""
+    rounded = np.floor(levels + 0.5)
+    shares: Numbers = np.array([weights[rounded == level].sum() for level in LEVELS]) / weights.sum()
+    return shares
+
+
+def majority(levels: Numbers, weights: Numbers) -> float:
+    """Return the level with most votes, or the median of all members' levels where several have as many."""
+    shares = vote_shares(levels, weights)
+    winners = np.flatnonzero(shares >= shares.max() - _SAME)
+    return float(LEVELS[winners[0]]) if len(winners) == 1 else weighted_median(levels, weights)
+
+
+def weighted_median(levels: Numbers, weights: Numbers) -> float:
+    """Return the level with half of the weight on either side; between two such levels, their middle."""
+    order = np.argsort(levels, kind="stable")
+    ordered, reached = levels[order], np.cumsum(weights[order]) / weights.sum()
+    place = int(np.searchsorted(reached, 0.5 - _SAME))
+    if reached[place] <= 0.5 + _SAME and place + 1 < len(ordered):
+        return float(ordered[place] + ordered[place + 1]) / 2
+    return float(ordered[place])
+
+
+def _chances(score: Score) -> tuple[float, ...]:
+    """Return a member's probabilities; one without is certain of its level, split over the two whole ones around it."""
+    return score.probabilities or tuple(max(0.0, 1 - abs(score.level - level)) for level in LEVELS)
+
+
+def _mean_progress(scores: Sequence[Score]) -> tuple[float, ...] | None:
+    known = [score.progress for score in scores if score.progress is not None]
+    return tuple(np.mean(known, axis=0).tolist()) if known else None
+
+
+def _read(argument: str) -> Recipe:
+    """Read MEMBER,MEMBER,...?by=vote&weights=FILE."""
+    text, ways = read_options(argument, Ways())
+    names = tuple(name.strip() for name in text.split(","))
+    if len(names) < 2 or not all(names):
+        raise PlanError(f"an ensemble needs two or more members, such as ensemble:pocket,clock, got {text!r}")
+    if len(set(names)) < len(names) or any(name.partition(":")[0] == "ensemble" for name in names):
+        raise PlanError(f"the members of an ensemble are different models and no ensembles, got {text!r}")
+    weights = _weights(ways.weights, names) if ways.weights else (1.0,) * len(names)
+
+    def join(built: Sequence[RewardModel]) -> RewardModel:
+        return Ensemble(names, tuple(built), ways.by, weights)
+
+    return Recipe(names, digest(ways.by, *weights), join)
+
+
+def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
+    path = Path(text) / WEIGHTS if Path(text).is_dir() else Path(text)
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["weights"]
+        weights = tuple(float(found[name]) for name in names)
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise PlanError(
+            f"weights={text}: expected a JSON file with a number for each of {', '.join(names)} under 'weights' "
+            f"({type(error).__name__}: {error}); `rewardlab calibrate ensemble:{','.join(names)} DATA` writes one"
+        ) from error
+    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        raise PlanError(f"weights={text}: every weight must be a number above 0, got {weights}")
+    return weights
+
+
+ENSEMBLE = {
+    "ensemble": CompoundEntry(
+        "several models asked together; ensemble:pocket,clock?by=vote, or by=median, mean; weights=FILE",
+        _read,
+    ),
+}

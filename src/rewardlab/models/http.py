@@ -1,0 +1,186 @@
+"""A line to one HTTP server: kept connections, many requests at once, retries that wait as long as they should."""
+
+import asyncio
+import json
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import Any, TypeVar
+
+import httpx2
+
+from rewardlab.core.errors import ModelError, StopRun
+from rewardlab.core.seeding import rng_for
+
+Result = TypeVar("Result")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 20.0  # seconds between two attempts; doubles each time
+_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+_HOPELESS = {301, 302, 303, 307, 308, 401, 402, 403, 404, 405}  # another episode would fare no better
+_HOPELESS_WORDS = {  # what some servers say of an empty account, and of a wrong key or model
+    429: re.compile("insufficient_quota"),
+    400: re.compile(r"api[ _-]?key|not a valid model|model .{0,80}(not found|not exist)", re.IGNORECASE),
+}
+_LONGEST_WORDS = 400  # letters of what a server says that are kept
+_LEAST_SECRET = 8  # shorter keys, such as EMPTY for a local server, are no secret
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How to treat a server: requests under way at once, attempts beyond the first, seconds for one attempt."""
+
+    concurrency: int = 32
+    retries: int = 6
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One thing to ask; `sent` is called whenever it goes out and may raise StopRun, `refused` if that cost nothing."""
+
+    url: str
+    name: str  # seeds the spread of the waiting times
+    body: bytes | None = None  # None asks with GET
+    kind: str = "application/json"
+    sent: Callable[[], None] = lambda: None
+    refused: Callable[[], None] = lambda: None
+
+
+class Rejected(ModelError):
+    """The server answered with a status that another attempt would not change."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(f"the server answered {status}: {said}")
+        self.status = status
+
+
+class _Again(Exception):
+    """An attempt failed in a way that may pass; `stops` if all attempts failing so ends the run."""
+
+    def __init__(self, why: str, *, stops: bool = False, wait: float | None = None) -> None:
+        super().__init__(why)
+        self.stops = stops
+        self.wait = wait  # what the server asks for, in seconds
+
+
+class Line:
+    """Requests to one server. The secret goes out in the headers and is cut out of all that is said of answers."""
+
+    def __init__(self, manners: Manners, secret: str = "", hint: str = "is the address right?") -> None:
+        self._manners = manners
+        self._secret = secret
+        self._hint = hint
+        limits = httpx2.Limits(max_connections=manners.concurrency, max_keepalive_connections=manners.concurrency)
+        headers = {"authorization": f"Bearer {secret}"} if secret else {}
+        self._client = httpx2.AsyncClient(limits=limits, headers=headers, timeout=None)
+        weakref.finalize(self, _close, self._client).atexit = False
+        self._not_before = 0.0  # when a server asks for a pause every request waits, not only the one that was told
+
+    def hide(self, text: str) -> str:
+        """Return the text without the secret."""
+        return text.replace(self._secret, "[key]") if len(self._secret) >= _LEAST_SECRET else text
+
+    def _told(self, text: str) -> str:
+        return self.hide(" ".join(text.split()))[:_LONGEST_WORDS]  # in this order: half a secret is one too
+
+    async def ask(self, request: Request, read: Callable[[bytes], Result], deadline: float) -> Result:
+        """Return what `read` makes of the answer; where it raises ValueError, as for one cut short, ask again.
+
+        Where no attempt succeeds before the deadline a ModelError says why; a StopRun if no other request would.
+        """
+        rng = rng_for(0, "waiting", request.name)
+        fault = _Again("there was no time left to ask")
+        for attempt in range(self._manners.retries + 1):
+            await asyncio.sleep(max(0.0, min(self._not_before, deadline) - time.monotonic()))
+            if time.monotonic() >= deadline:
+                break
+            request.sent()
+            try:
+                return read(await self._once(request, deadline))
+            except ValueError as error:
+                fault = _Again(f"the answer cannot be read: {error}")
+            except _Again as again:
+                fault = again
+            wait = min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT) * (0.5 + rng.random())
+            wait = wait if fault.wait is None else fault.wait + 0.1 * wait
+            if attempt == self._manners.retries or time.monotonic() + wait > deadline:
+                break
+            if fault.wait is not None:
+                self._not_before = time.monotonic() + fault.wait
+            await asyncio.sleep(wait)
+        raise (StopRun if fault.stops else ModelError)(self._told(str(fault)))
+
+    async def _once(self, request: Request, deadline: float) -> bytes:
+        seconds = min(self._manners.timeout, deadline - time.monotonic())
+        method, headers = ("GET", {}) if request.body is None else ("POST", {"content-type": request.kind})
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._client.request(method, request.url, content=request.body, headers=headers)
+        except TimeoutError:
+            raise _Again(f"no answer within {seconds:.0f} s") from None
+        except (httpx2.ConnectError, httpx2.UnsupportedProtocol) as error:
+            request.refused()
+            why = f"cannot connect to {request.url} ({error}); is the server running, and the address right?"
+            raise _Again(why, stops=True) from None
+        except httpx2.RequestError as error:
+            raise _Again(f"the connection broke: {type(error).__name__} {error}") from None
+        if response.status_code != 200:
+            request.refused()
+            self._turned_down(request.url, response)
+        return response.content
+
+    def _turned_down(self, url: str, response: httpx2.Response) -> None:
+        status, said = response.status_code, self._told(_message(response))
+        words = _HOPELESS_WORDS.get(status)
+        if status in _HOPELESS or (words and words.search(response.text[:2000])):
+            raise StopRun(f"{url} answered {status}: {said}; {self._hint}")
+        if status in _AGAIN:
+            limited = status == 429
+            why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
+            raise _Again(why, stops=limited, wait=_asked_wait(response.headers.get("retry-after", "")))
+        raise Rejected(status, said)
+
+
+def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run asynchronous work to its end from ordinary code, on the one loop of this process that keeps connections."""
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="rewardlab http", daemon=True).start()
+    return loop
+
+
+def _close(client: httpx2.AsyncClient) -> None:
+    asyncio.run_coroutine_threadsafe(client.aclose(), _loop())
+
+
+def _message(response: httpx2.Response) -> str:
+    """Return what the server says went wrong."""
+    try:
+        said = json.loads(response.text)
+        error = said.get("error", said)
+        text = error.get("message", error) if isinstance(error, dict) else error
+    except (ValueError, AttributeError):
+        text = response.text
+    return str(text)
+
+
+def _asked_wait(text: str) -> float | None:
+    """Return the seconds that a Retry-After header asks for, as a number or as a date."""
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None

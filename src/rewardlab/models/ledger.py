@@ -1,0 +1,175 @@
+"""The ledger of a run: every paid request and every reply, on disk at once, so that nothing is paid for twice.
+
+One JSON object per line of `ledger.jsonl` in the run folder, each with the model: `{"sent": KEY}` before a request goes
+out, then either `{"refused": KEY}` (the server turned it down, so it cost nothing) or `{"key": KEY, "input", "output",
+"cost", "reply"}`. All that is known is read from these lines; a torn last line is passed over.
+"""
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rewardlab.core.errors import StopRun
+from rewardlab.models.contract import Purse
+
+FILE = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What was spent so far; `cost` counts replies of a known price only, `dearest` is the dearest of them."""
+
+    requests: int = 0  # that went out and were not refused, whether or not a reply came back
+    replies: int = 0
+    priced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    dearest: float = 0.0
+
+    def after(self, entry: dict[str, Any]) -> "Spent":
+        """Return the sums with one more line of the ledger."""
+        if "sent" in entry:
+            return replace(self, requests=self.requests + 1)
+        if "refused" in entry:
+            return replace(self, requests=self.requests - 1)
+        cost = entry["cost"]
+        return replace(
+            self,
+            replies=self.replies + 1,
+            priced=self.priced + (cost is not None),
+            input_tokens=self.input_tokens + (entry["input"] or 0),
+            output_tokens=self.output_tokens + (entry["output"] or 0),
+            cost=self.cost + (cost or 0.0),
+            dearest=max(self.dearest, cost or 0.0),
+        )
+
+    @property
+    def committed(self) -> float:
+        """Return the cost with every request of unknown price, such as one still under way, taken for the dearest."""
+        return self.cost + (self.requests - self.priced) * self.dearest
+
+
+class Ledger:
+    """Keeps what one model paid for, and stops the run before more is spent than the purse allows.
+
+    Models of the same run share the file, and so the purse. Without a folder everything is kept in memory.
+    """
+
+    def __init__(self, purse: Purse, model: str) -> None:
+        self.purse = purse
+        self.model = model
+        self._spent = Spent()
+        self._replies: dict[str, Any] = {}
+        self._read_to = 0
+        self._path = purse.folder / FILE if purse.folder else None
+        if self._path:
+            _end_torn_line(self._path)
+
+    @property
+    def spent(self) -> Spent:
+        """Return what the models of this run have spent so far."""
+        self._catch_up()
+        return self._spent
+
+    @property
+    def price_unknown(self) -> bool:
+        """Tell whether the cost is limited while nothing tells yet what a request costs."""
+        return self.purse.max_cost is not None and not self.spent.priced
+
+    def find(self, key: str) -> Any | None:
+        """Return the reply to this request if it was paid for before."""
+        self._catch_up()
+        return self._replies.get(key)
+
+    def send(self, key: str) -> None:
+        """Write down that a request goes out; raise StopRun instead if the purse does not allow it."""
+        self._check_purse()
+        self._write({"sent": key})
+
+    def refuse(self, key: str) -> None:
+        """Write down that the server turned the request down."""
+        self._write({"refused": key})
+
+    async def keep(self, key: str, tokens: tuple[int | None, int | None], cost: float | None, reply: Any) -> None:
+        """Write down a reply; when this returns it survives any crash, of the machine too."""
+        self._write({"key": key, "input": tokens[0], "output": tokens[1], "cost": cost, "reply": reply})
+        if self._path:
+            await asyncio.to_thread(_append, self._path, b"", sync=True)
+
+    def _check_purse(self) -> None:
+        spent, purse = self.spent, self.purse
+        if purse.max_requests is not None and spent.requests >= purse.max_requests:
+            raise StopRun(f"the budget of {purse.max_requests:,} requests is spent; allow more with --max-requests")
+        if purse.max_cost is None:
+            return
+        if spent.replies > spent.priced:
+            raise StopRun(
+                "the cost is limited, but the server does not say how many tokens it used; use --max-requests instead"
+            )
+        if spent.committed + spent.dearest > purse.max_cost:
+            raise StopRun(
+                f"the next request may cost {spent.dearest:.4g}, and {spent.committed:.4g} of {purse.max_cost:.4g} "
+                "are spent; allow more with --max-cost"
+            )
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        entry["model"] = self.model
+        if self._path is None:
+            self._take(entry)
+        else:
+            _append(self._path, json.dumps(entry).encode() + b"\n")
+
+    def _catch_up(self) -> None:
+        """Take in the lines that were written since the last look, by this model or another of the run."""
+        if self._path is None or not self._path.exists() or self._path.stat().st_size == self._read_to:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._read_to)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self._read_to += len(whole) + len(end)
+        for entry in _entries(whole):
+            self._take(entry)
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        self._spent = self._spent.after(entry)
+        if "key" in entry:
+            self._replies[entry["key"]] = entry["reply"]
+
+
+def spent_by_model(folder: Path) -> dict[str, Spent]:
+    """Return what the ledger of a run folder says of each model; empty where there is none."""
+    path = folder / FILE
+    found: dict[str, Spent] = {}
+    for entry in _entries(path.read_bytes()) if path.exists() else []:
+        found[entry["model"]] = found.get(entry["model"], Spent()).after(entry)
+    return found
+
+
+def _entries(data: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in data.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # torn by a crash
+            continue
+    return found
+
+
+def _end_torn_line(path: Path) -> None:
+    if path.exists() and not path.read_bytes().endswith(b"\n"):
+        _append(path, b"\n")
+
+
+def _append(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Write at the end of the file; where that fails the run stops, for what is not written down is paid for twice."""
+    try:
+        with path.open("ab") as file:
+            file.write(data)
+            if sync:
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise StopRun(f"cannot write {path}: {error.strerror}; free the space or fix the permission") from error

@@ -1,0 +1,111 @@
+"""A chat-completions server on loopback that behaves or misbehaves as a test says, and remembers what it was asked."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Call:
+    """One request: what was asked, how often the same was asked before, and ways to answer."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler, server: "ChatServer", body: bytes) -> None:
+        self.handler, self.server = handler, server
+        self.body: dict[str, Any] = json.loads(body)
+        self.hash = sha256(json.dumps(self.body["messages"]).encode()).hexdigest()
+        self.text = " ".join(p["text"] for p in self.body["messages"][0]["content"] if p["type"] == "text")
+        self.authorization = handler.headers.get("authorization", "")
+        with server.lock:
+            self.before = server.asked[self.hash]
+            self.number = server.asked.total()
+            server.asked[self.hash] += 1
+            server.bodies.append(self.body)
+
+    @property
+    def task(self) -> str:
+        return self.text.rpartition("Task: ")[2]
+
+    def say(self, text: str | None, **choice: Any) -> None:
+        """Answer as a sound server does; 1,000 tokens read and 10 written."""
+        made = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"} | choice
+        usage = {"prompt_tokens": 1000, "completion_tokens": 10}
+        self.send(200, json.dumps({"choices": [made], "usage": usage}).encode())
+        with self.server.lock:
+            self.server.answered[self.hash] += 1
+
+    def refuse(self, status: int, message: str = "no", **headers: str) -> None:
+        self.send(status, json.dumps({"error": {"message": message}}).encode(), **headers)
+
+    def send(self, status: int, body: bytes, **headers: str) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.handler.send_response(status)
+            for name, value in headers.items():
+                self.handler.send_header(name.replace("_", "-"), value)
+            self.handler.send_header("content-length", str(len(body)))
+            self.handler.end_headers()
+            self.handler.wfile.write(body)
+
+    def drop(self) -> None:
+        """Close the connection without a word."""
+        self.handler.close_connection = True
+        self.handler.connection.shutdown(2)
+
+
+class ChatServer:
+    """What the server knows: requests and complete answers per content, and every body."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.lock = threading.Lock()
+        self.asked: Counter[str] = Counter()
+        self.answered: Counter[str] = Counter()
+        self.bodies: list[dict[str, Any]] = []
+
+    def model(self, options: str = "", name: str = "judge") -> str:
+        return f"openai:{name}@{self.url}" + (f"?{options}" if options else "")
+
+
+@contextmanager
+def chat_server(react: Callable[[Call], None]) -> Iterator[ChatServer]:
+    """Serve until the block ends; `react` answers each call, in a thread of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            react(Call(self, known, body))
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with serving(Handler) as url:
+        known = ChatServer(f"{url}/v1")
+        yield known
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on a free port of loopback until the block ends; give the address."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, *words: object) -> None:
+            pass  # a client that is killed leaves its connection in pieces
+
+    server = Server(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

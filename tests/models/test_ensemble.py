@@ -1,0 +1,272 @@
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewardlab.bench.plan import StressPlan
+from rewardlab.bench.stress import run_stress
+from rewardlab.core.episode import LEVELS, Episode, Truth, blind, episode_from_frames
+from rewardlab.core.errors import PlanError, StopRun
+from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.data import open_dataset
+from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel, Purse, Recipe
+from rewardlab.models.ensemble import Ensemble
+from rewardlab.models.together import Remembering, build_all, name_compound
+from rewardlab.testing import check_model
+from tests.conftest import moving_square
+
+FRAMES = moving_square("x", count=2, size=8)
+
+
+class Says:
+    """Says the same of every episode."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def score(self, episodes: list[Episode]) -> list[Answer]:
+        return [self.answer] * len(episodes)
+
+
+def one(name: str = "t", level: int | None = None) -> Episode:
+    return episode_from_frames(FRAMES, name, truth=Truth(level))
+
+
+def joined(by: str, *answers: Answer, weights: tuple[float, ...] | None = None) -> Answer:
+    names = tuple("abcdefg"[: len(answers)])
+    ensemble = Ensemble(names, tuple(map(Says, answers)), by, weights or (1.0,) * len(answers))
+    (answer,) = ensemble.score([one()])
+    return answer
+
+
+def distribution(truth: int, error: float) -> dict[int, float]:
+    """What noisy-oracle:E says of a true level, from its own definition: off by ceil(E) with the chance E / ceil(E)."""
+    step = int(np.ceil(error))
+    inside = [level for level in (truth - step, truth + step) if level in LEVELS]
+    return {truth: 1 - error / step} | {level: error / step / len(inside) for level in inside}
+
+
+def by_hand(levels: tuple[int, ...], by: str) -> float:
+    if by == "mean":
+        return float(np.mean(levels))
+    counts = {level: levels.count(level) for level in levels}
+    tied = by == "median" or list(counts.values()).count(max(counts.values())) > 1
+    return float(np.median(levels)) if tied else float(max(counts, key=counts.__getitem__))
+
+
+def expected_error(errors: tuple[float, ...], by: str) -> float:
+    """The mean absolute error over uniform truths and every combination of what the members can say."""
+    total = 0.0
+    for truth in LEVELS:
+        for cell in product(*(distribution(truth, error).items() for error in errors)):
+            levels, chances = zip(*cell)
+            total += np.prod(chances) * abs(by_hand(levels, by) - truth)
+    return total / len(LEVELS)
+
+
+@pytest.mark.parametrize("by", ["vote", "median", "mean"])
+@pytest.mark.parametrize("errors", [(0.8, 0.8, 0.8), (0.3, 0.6, 1.5)])
+def test_independent_errors_give_the_error_that_theory_predicts(by: str, errors: tuple[float, ...]) -> None:
+    members = ",".join(f"noisy-oracle:{error}@{seed}" for seed, error in enumerate(errors))
+    ensemble = name_model(f"ensemble:{members}?by={by}").build()
+    truths = np.array([1 + i % 5 for i in range(5000)])
+    answers = ensemble.score([one(f"task {i}", int(level)) for i, level in enumerate(truths)])
+    found = np.abs(np.array([answer.level for answer in answers]) - truths)
+    assert abs(found.mean() - expected_error(errors, by)) < 4 * found.std() / np.sqrt(len(truths))
+
+
+def test_three_are_better_than_one_where_their_errors_are_independent_and_no_better_where_they_are_the_same() -> None:
+    assert expected_error((0.5,) * 3, "vote") < 0.45 < 0.5
+    episodes = [one(f"task {i}", 1 + i % 5) for i in range(200)]
+    alone = name_model("noisy-oracle:0.5").build().score(episodes)
+    same = name_model("ensemble:noisy-oracle:0.5,noisy-oracle:0.50,noisy-oracle:0.500").build().score(episodes)
+    assert [a.level for a in alone] == [a.level for a in same]
+
+
+@pytest.mark.parametrize(
+    ("by", "levels", "level"),
+    [
+        ("vote", (2.0, 2.4, 5.0), 2.0),
+        ("vote", (1.0, 3.5, 5.0), 3.5),  # a tie: the median of what was said, not of what was rounded
+        ("vote", (1.0, 1.0, 4.0, 4.0), 2.5),
+        ("median", (1.0, 4.0, 5.0), 4.0),
+        ("median", (1.0, 2.0, 4.0, 5.0), 3.0),
+        ("mean", (1.0, 2.5, 4.0), 2.5),
+    ],
+)
+def test_levels_are_joined_as_said(by: str, levels: tuple[float, ...], level: float) -> None:
+    answer = joined(by, *(Score(value) for value in levels))
+    assert isinstance(answer, Score) and answer.level == pytest.approx(level)
+    assert sum(answer.probabilities) == pytest.approx(1)
+
+
+def test_disagreement_is_told_as_probabilities_and_spread() -> None:
+    answer = joined("vote", Score(2.0), Score(2.2), Score(5.0))
+    np.testing.assert_allclose(answer.probabilities, [0, 2 / 3, 0, 0, 1 / 3])
+    note = json.loads(answer.raw)
+    assert note["levels"] == {"a": 2.0, "b": 2.2, "c": 5.0}
+    assert note["sd"] == pytest.approx(np.std([2.0, 2.2, 5.0]), abs=1e-4)
+
+
+def test_the_mean_takes_probabilities_where_there_are_some_and_certainty_where_there_are_none() -> None:
+    answer = joined("mean", Score(3.0, (0.1, 0.2, 0.4, 0.2, 0.1)), Score(4.25))
+    np.testing.assert_allclose(answer.probabilities, [0.05, 0.1, 0.2, 0.1 + 0.375, 0.05 + 0.125])
+    assert answer.level == pytest.approx((3 + 4.25) / 2)
+
+
+def test_progress_is_the_mean_of_the_members_that_tell_it() -> None:
+    assert joined("vote", Score(3, progress=(0.0, 1.0)), Score(3), Score(3, progress=(0.5, 0.5))).progress == (
+        0.25,
+        0.75,
+    )
+
+
+def test_a_failed_member_is_left_out_and_named_and_only_all_of_them_fail_the_ensemble() -> None:
+    answer = joined("vote", Score(4.0), Failure("no camera"), Score(4.0))
+    assert answer.level == 4 and json.loads(answer.raw)["failed"] == {"b": "no camera"}
+    assert sum(answer.probabilities) == pytest.approx(1)
+    nobody = joined("mean", Failure("no camera"), Failure("no light"))
+    assert isinstance(nobody, Failure) and nobody.reason == "no member answered: a: no camera; b: no light"
+
+
+def test_a_member_that_raises_or_breaks_the_contract_costs_only_its_own_voice() -> None:
+    class Moody:
+        def score(self, episodes: list[Episode]) -> list[Answer]:
+            if any("bad" in episode.instruction for episode in episodes):
+                raise ValueError("not today")
+            return [Score(9.0) if "odd" in episode.instruction else Score(1.0) for episode in episodes]
+
+    ensemble = Ensemble(("moody", "calm"), (Moody(), Says(Score(3.0))), "mean", (1.0, 1.0))
+    answers = ensemble.score([one("fine"), one("bad"), one("odd")])
+    assert [answer.level for answer in answers] == [2.0, 3.0, 3.0]
+    reasons = [json.loads(answer.raw).get("failed", {}).get("moody") for answer in answers]
+    assert reasons == [None, "ValueError: not today", "level must be a number from 1 to 5, got 9.0"]
+
+
+def test_a_spent_budget_of_a_member_ends_the_run() -> None:
+    class Spent:
+        def score(self, episodes: list[Episode]) -> list[Answer]:
+            raise StopRun("the budget is spent")
+
+    with pytest.raises(StopRun, match="budget"):
+        Ensemble(("a", "b"), (Says(Score(2.0)), Spent()), "vote", (1.0, 1.0)).score([one()])
+
+
+@pytest.mark.parametrize(("by", "level"), [("vote", 2.0), ("median", 2.0), ("mean", 0.6 * 2 + 0.2 * 4 + 0.2 * 5)])
+def test_weights_from_a_file_count(tmp_path: Path, by: str, level: float) -> None:
+    (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 3, "constant:4": 1, "clock:1": 1}}))
+    model = name_model(f"ensemble:constant:2,constant:4,clock:1?by={by}&weights={tmp_path}")
+    plain = name_model(f"ensemble:constant:2,constant:4,clock:1?by={by}")
+    (answer,) = model.build().score([one()])
+    assert answer.level == pytest.approx(level)
+    assert model.fingerprint != plain.fingerprint
+    (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 1, "constant:4": 1, "clock:1": 1}}))
+    again = name_model(f"ensemble:constant:2,constant:4,clock:1?by={by}&weights={tmp_path}")
+    assert again.fingerprint != model.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ensemble", "two or more members"),
+        ("ensemble:clock", "two or more members"),
+        ("ensemble:clock,,random", "two or more members"),
+        ("ensemble:clock,random,clock", "different models"),
+        ("ensemble:ensemble:clock,random", "no ensembles"),
+        ("ensemble:clock,randm", "did you mean random"),
+        ("ensemble:clock,random?by=luck", "vote, median or mean, got 'luck'"),
+        ("ensemble:clock,random?how=vote", "known: by, weights"),
+        ("ensemble:clock,random?weights=no/such", "calibrate ensemble:clock,random DATA"),
+        ("ensemble:clock,noisy-oracle:0.5@x", "seed of noisy-oracle must be a number"),
+    ],
+)
+def test_a_wrong_ensemble_is_said_at_once(name: str, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        name_model(name)
+
+
+@pytest.mark.parametrize("weights", ['{"weights": {"clock": 1}}', '{"weights": {"clock": 1, "random": -1}}', "[]"])
+def test_a_wrong_file_of_weights_is_said_at_once(tmp_path: Path, weights: str) -> None:
+    (tmp_path / "w.json").write_text(weights)
+    with pytest.raises(PlanError, match=r"w\.json: e"):
+        name_model(f"ensemble:clock,random?weights={tmp_path / 'w.json'}")
+
+
+def test_it_is_made_of_its_members() -> None:
+    blind_one, seeing = name_model("ensemble:clock,random"), name_model("ensemble:clock,oracle")
+    assert (blind_one.sees_truth, seeing.sees_truth) == (False, True)
+    assert blind_one.fingerprint != name_model("ensemble:clock,random:1").fingerprint
+    assert blind_one.fingerprint != name_model("ensemble:clock,random?by=mean").fingerprint
+    assert not blind_one.one_copy
+    big = NamedModel("big", "0", False, lambda purse: Says(Score(2.0)), one_copy=True)
+    assert name_compound("both", Recipe(("big",), "", lambda built: built[0]), [big, blind_one]).one_copy
+    check_model(blind_one.build(), open_dataset("sample").episodes[:3])
+
+
+def test_a_member_that_may_not_see_the_truth_does_not_see_it_beside_one_that_may() -> None:
+    episode = one("task", 5)
+    (answer,) = name_model("ensemble:oracle,random").build().score([episode])
+    (alone,) = name_model("random").build().score([blind(episode)])
+    assert json.loads(answer.raw)["levels"] == {"oracle": 5.0, "random": alone.level}
+
+
+def counting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Write a module `tally` whose model Eye writes down every question; return how to read them."""
+    notes = folder / "notes"
+    notes.touch()
+    code = (
+        "from rewardlab import Score\n"
+        "class Eye:\n"
+        "    def score(self, episodes):\n"
+        f"        with open({str(notes)!r}, 'a') as file:\n"
+        "            file.writelines(f'{e.clip.source.digest} {e.instruction}\\n' for e in episodes)\n"
+        "        return [Score(1 + len(e.instruction) % 5) for e in episodes]\n"
+    )
+    (folder / "tally.py").write_text(code)
+    monkeypatch.syspath_prepend(str(folder))
+    return lambda: notes.read_text().splitlines()
+
+
+def test_a_member_that_is_judged_too_is_asked_once(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = counting(tmp_path, monkeypatch)
+    ensemble = "ensemble:tally:Eye,oracle,random"
+    plan = StressPlan(
+        models=("tally:Eye", ensemble, "ensemble:tally:Eye,clock?by=mean"),
+        data=str(tiny_data),
+        perturbations=("gaussian_noise", "polite_filler"),
+        severities=(2,),
+        workers=1,
+        batch=4,
+        out=tmp_path / "run",
+    )
+    trials = run_stress(plan).trials().rows()
+    alone = {(t.episode, t.perturbation): t for t in trials if t.model == "tally:Eye"}
+    assert len(asked()) == len(set(asked())) == len(alone) == 6 * 3
+    levels = {t.model: {} for t in trials}
+    for t in trials:
+        levels[t.model][(t.episode, t.perturbation)] = t.level
+    for t in (t for t in trials if t.model == ensemble and t.status == "scored"):
+        said = json.loads(t.raw)["levels"]
+        assert said == {name: levels[name][(t.episode, t.perturbation)] for name in said}
+    assert {t.reason for t in trials if t.model == ensemble and t.status == "dropped"} == {
+        "the true level is unknown here, so an oracle is not asked"
+    }
+
+
+def test_only_models_that_are_asked_by_several_remember_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("clock", "random", "ensemble:clock,constant")
+    built = build_all({name: name_model(name) for name in names}, Purse())
+    assert isinstance(built["clock"], Remembering) and not isinstance(built["random"], Remembering)
+    assert not isinstance(built[names[2]], Remembering)
+    monkeypatch.setattr("rewardlab.models.together.KEPT", 3)
+    remembering = Remembering(name_model("random").build())
+    episodes = [one(f"task {i}") for i in range(8)]
+    assert remembering.score(episodes) == name_model("random").build().score(episodes)
+    assert len(remembering.kept) == 3
+    assert remembering.score(episodes[::-1]) == name_model("random").build().score(episodes[::-1])

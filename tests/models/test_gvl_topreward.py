@@ -1,0 +1,230 @@
+"""GVL and TOPReward over talkers: a tiny Qwen3-VL, and one that answers from what it is shown."""
+
+import json
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rewardlab.bench.plan import StressPlan
+from rewardlab.bench.stress import run_stress
+from rewardlab.core.episode import Episode, episode_from_frames, rearrange
+from rewardlab.core.errors import PlanError
+from rewardlab.core.trial import Failure, Score
+from rewardlab.models import name_model
+from rewardlab.models.contract import Purse
+from rewardlab.models.gvl import GVL, Gvl, GvlOptions, completions
+from rewardlab.models.talk import Reply, Turn
+from rewardlab.models.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
+from rewardlab.testing import check_model
+from tests.models import tiny
+
+has_hf = pytest.mark.skipif(
+    find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
+)
+
+
+def brightening(count: int, instruction: str = "fill the cup", highest: int = 100) -> Episode:
+    """Return an episode whose frame i is as bright as its share of the way, in percent."""
+    light = np.linspace(0, highest, count).round().astype(np.uint8)
+    return episode_from_frames(np.tile(light[:, None, None, None], (1, 32, 32, 3)), instruction)
+
+
+class Brightness:
+    """A talker that takes the brightness of a picture for the percentage done."""
+
+    def __init__(self, edit: Any = lambda rows: json.dumps(rows)) -> None:
+        self.edit = edit
+        self.turns: list[Turn] = []
+
+    def reply(self, turns: Sequence[Turn], most_tokens: int) -> list[Reply | Failure]:
+        self.turns += turns
+        return [Reply(self.edit(self._rows(turn))) for turn in turns]
+
+    def _rows(self, turn: Turn) -> list[dict[str, object]]:
+        """Return a row per picture that follows the words Frame i:"""
+        rows: list[dict[str, object]] = []
+        for before, part in zip(turn.parts, turn.parts[1:]):
+            if not isinstance(part, str) and str(before).startswith("Frame "):
+                number, done = int(str(before)[6:-1]), int(part.max())
+                rows.append({"frame_number": number, "frame_description": "[lit]", "task_completion_percentage": done})
+        return rows
+
+    def likelihood(self, turns: Sequence[Turn], continuation: str) -> list[float | Failure]:
+        self.turns += turns
+        assert continuation == " True"
+        return [float(np.log((turn.parts[0][-1].max() + 1) / 101)) for turn in turns]
+
+
+def test_gvl_shows_the_first_frame_then_all_in_random_order_and_puts_them_back() -> None:
+    talker = Brightness()
+    (score,) = Gvl(talker, GvlOptions()).score([brightening(9)])
+    np.testing.assert_allclose(score.progress, np.linspace(0, 1, 9).round(2), atol=0.006)
+    assert score.level == 5 and json.loads(score.raw)[0]["frame_number"] == 1
+    parts = talker.turns[0].parts
+    shown = [int(part.max()) for part in parts if not isinstance(part, str)]
+    assert (
+        shown[0] == 0 and shown[1:] != sorted(shown[1:]) and sorted(shown[1:]) == sorted(np.linspace(0, 100, 9).round())
+    )
+    assert "for the task of fill the cup." in parts[0] and "for the task of *fill the cup*" in parts[2]
+    assert parts[0].endswith("This frame:") and parts[3] == "Frame 1:" and len(parts) == 3 + 2 * 9
+
+
+def test_gvl_shuffles_by_seed_and_content_alone() -> None:
+    def order(options: GvlOptions, episodes: list[Episode]) -> list[list[int]]:
+        talker = Brightness()
+        Gvl(talker, options).score(episodes)
+        return [[int(part.max()) for part in turn.parts if not isinstance(part, str)] for turn in talker.turns]
+
+    both = order(GvlOptions(), [brightening(9), brightening(7)])
+    assert both == order(GvlOptions(), [brightening(9, "another task")]) + order(GvlOptions(), [brightening(7)])
+    assert both != order(GvlOptions(seed=1), [brightening(9), brightening(7)])
+
+
+@pytest.mark.parametrize(("highest", "level"), [(100, 5), (99, 4), (70, 4), (40, 3), (10, 2), (9, 1)])
+def test_gvl_takes_the_level_of_the_last_frame(highest: int, level: int) -> None:
+    (score,) = Gvl(Brightness(), GvlOptions()).score([brightening(4, highest=highest)])
+    assert score.level == level
+
+
+@pytest.mark.parametrize(
+    ("edit", "told"),
+    [
+        (lambda rows: "no idea", 0),
+        (lambda rows: json.dumps(rows[:-1]), 3),
+        (lambda rows: json.dumps([*rows, rows[0]]), 3),
+        (lambda rows: json.dumps([{**rows[0], "task_completion_percentage": 140}, *rows[1:]]), 3),
+        (lambda rows: json.dumps([{**rows[0], "frame_number": 9}, *rows[1:]]), 4),
+    ],
+)
+def test_gvl_fails_where_a_frame_is_missing_doubled_or_out_of_range(edit: Any, told: int) -> None:
+    (answer,) = Gvl(Brightness(edit), GvlOptions()).score([brightening(4)])
+    assert isinstance(answer, Failure) and answer.raw
+    assert answer.reason.startswith("unreadable answer") and f"of 4 frames, got {told}" in answer.reason
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        "Sure, here it is: {} Good luck.",
+        "```json\n{}\n```",
+        "Frames [1, 2] first.\n{} and [that is it].",  # brackets elsewhere: read row by row
+    ],
+)
+def test_gvl_reads_the_list_wherever_it_stands(wrap: str) -> None:
+    model = Gvl(Brightness(lambda rows: wrap.format(json.dumps(rows))), GvlOptions())
+    assert isinstance(model.score([brightening(4)])[0], Score)
+
+
+def test_gvl_reads_rows_of_a_list_that_was_cut_off() -> None:
+    assert completions('[{"frame_number": 1, "task_completion_percentage": 12.5}, {"frame_number": 2,') == {1: 12.5}
+
+
+def test_the_static_control_shows_the_first_frame_only() -> None:
+    (told,) = Gvl(Brightness(), GvlOptions(control="static")).score([brightening(5)])
+    assert told.progress == (0, 0, 0, 0, 0) and told.level == 1
+    (score,) = TopReward(Brightness(), TopRewardOptions(control="static")).score([brightening(5)])
+    assert score.progress == (1, 1, 1, 1, 1) and score.level == pytest.approx(1 + 4 / 101)
+
+
+def test_topreward_scales_the_log_probability_of_true_over_beginnings() -> None:
+    talker = Brightness()
+    (score,) = TopReward(talker, TopRewardOptions()).score([brightening(5)])
+    logs = np.log((np.linspace(0, 100, 5).round() + 1) / 101)
+    np.testing.assert_allclose(score.progress, (logs - logs[0]) / (logs[-1] - logs[0]))
+    assert score.level == pytest.approx(5) and score.raw == "log P(True) = 0"
+    assert [len(turn.parts[0]) for turn in talker.turns] == [2, 2, 3, 4, 5]  # one frame alone is shown twice
+    assert (
+        talker.turns[0]
+        .parts[1]
+        .endswith("fill the cup Decide whether the above statement is True or not. The answer is:")
+    )
+    assert talker.turns[0].fps == pytest.approx(10)
+
+
+def test_topreward_asks_about_fifteen_beginnings_and_interpolates() -> None:
+    talker = Brightness()
+    (score,) = TopReward(talker, TopRewardOptions()).score([brightening(40)])
+    assert len(talker.turns) == 15 and len(score.progress) == 40
+    assert score.progress[0] == 0 and score.progress[-1] == 1 and all(np.diff(score.progress) >= 0)
+
+
+@pytest.mark.parametrize(
+    ("frames", "most", "lengths"),
+    [(1, 15, [1]), (2, 15, [2]), (3, 15, [1, 2, 3]), (9, 5, [1, 3, 5, 7, 9]), (9, 1, [9])],
+)
+def test_beginnings_are_spread_from_one_frame_to_all(frames: int, most: int, lengths: list[int]) -> None:
+    assert prefix_lengths(frames, most).tolist() == lengths
+
+
+def test_a_talker_that_fails_once_fails_the_episode_and_no_other() -> None:
+    class Patchy(Brightness):
+        def likelihood(self, turns: Sequence[Turn], continuation: str) -> list[float | Failure]:
+            return [
+                Failure("busy") if len(turn.parts[0]) == 4 else value
+                for turn, value in zip(turns, super().likelihood(turns, continuation))
+            ]
+
+    assert TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])[0] == Failure("busy")
+    assert isinstance(TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])[1], Score)
+
+
+@pytest.fixture(scope="module")
+def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save_qwen3(tmp_path_factory.mktemp("qwen") / "qwen3_vl")
+
+
+@has_hf
+def test_topreward_over_a_local_model_keeps_the_contract(qwen: Path) -> None:
+    model = TOPREWARD["topreward"].build(f"hf:{qwen}?pixels=4096&prefixes=4", Purse())
+    episodes = [brightening(5), rearrange(brightening(6), np.arange(6)[::-1]), brightening(1), brightening(5, "x")]
+    check_model(model, episodes)
+    assert len({score.level for score in model.score(episodes)}) == 4
+    plain = TOPREWARD["topreward"].build(f"hf:{qwen}?prefixes=4&reuse=no&pixels=4096", Purse())
+    for score, other in zip(model.score(episodes), plain.score(episodes)):
+        np.testing.assert_allclose([score.level, *score.progress], [other.level, *other.progress], atol=1e-3)
+
+
+@has_hf
+def test_gvl_over_a_local_model_gets_an_answer_or_says_why_not(qwen: Path) -> None:
+    model = GVL["gvl"].build(f"hf:{qwen}?pixels=4096&tokens=5", Purse())
+    (answer,) = model.score([brightening(3)])
+    assert isinstance(answer, Failure) and "each of 3 frames, got 0" in answer.reason and answer.raw
+
+
+@has_hf
+def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: Path) -> None:
+    plan = StressPlan(
+        models=(f"topreward:hf:{qwen}?pixels=4096&prefixes=3",),
+        data=str(tiny_data),
+        perturbations=("polite_filler", "reverse"),
+        severities=(1,),
+        frames="uniform:6",
+        controls=False,
+        limit=1,
+        out=tmp_path / "run",
+    )
+    trials = run_stress(plan).trials().rows()
+    assert [trial.status for trial in trials] == ["scored"] * 3
+    assert all(len(trial.progress) == 6 for trial in trials)
+
+
+@has_hf
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gvl:clock", "no model to talk with is called 'clock'"),
+        ("topreward:", "no model to talk with is called ''"),
+        ("gvl:hf:/no/such/place", "there is no folder '/no/such/place'"),
+        ("gvl:hf:{qwen}?control=moving", "control must be none or static, got 'moving'"),
+        ("topreward:hf:{qwen}?prefixes=0", "prefixes must be at least 1"),
+        ("topreward:hf:{qwen}?depth=3", "no option is called 'depth'"),
+        ("topreward:openai:nothing", "expected openai:MODEL@URL"),
+    ],
+)
+def test_a_wrong_name_is_said_at_once(qwen: Path, name: str, says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        name_model(name.format(qwen=qwen))

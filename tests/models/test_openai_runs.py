@@ -1,0 +1,118 @@
+"""Whole runs of paid models: killed, out of budget, and with a key that must not be seen."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from rewardlab.core.run import Run
+from tests.conftest import ROWS
+from tests.models.loopback import Call, ChatServer, chat_server
+
+CELLS = 2 * len(ROWS)  # clean, and one perturbation at one severity
+KEY = "sk-marker-0123456789abcdef"
+
+
+def command(server: ChatServer, data: Path, out: Path, *more: str, options: str = "") -> list[str]:
+    words = [sys.executable, "-m", "rewardlab", "stress", server.model(options), str(data), "--out", str(out)]
+    return [*words, "--perturbations", "polite_filler", "--severities", "1", "--no-controls", *more]
+
+
+def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def good(call: Call) -> None:
+    call.say(f"ANSWER: {1 + len(call.task) % 5}")
+
+
+def replies(folder: Path) -> int:
+    path = folder / "ledger.jsonl"
+    return path.read_text().count('"reply"') if path.exists() else 0
+
+
+def test_a_run_that_is_killed_pays_for_nothing_twice(tiny_data: Path, tmp_path: Path) -> None:
+    allowed, killed = random.Random().randint(3, 10), threading.Event()
+
+    def react(call: Call) -> None:
+        if call.number < allowed or killed.is_set():
+            good(call)
+        else:
+            killed.wait(60)  # still under way when the process is killed, and never answered
+            call.drop()
+
+    with chat_server(react) as server:
+        arguments = command(server, tiny_data, tmp_path / "run")
+        first = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+        while replies(tmp_path / "run") < allowed:
+            assert first.poll() is None
+            threading.Event().wait(0.01)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        paid = set(server.answered)
+        killed.set()
+        before = server.asked.copy()
+        again = run(arguments)
+    assert again.returncode == 0, again.stderr
+    assert len(paid) == allowed
+    assert not paid & set(server.asked - before)
+    assert set(server.answered.values()) == {1} and len(server.answered) == CELLS
+    trials = Run(tmp_path / "run").trials().rows()
+    assert {trial.status for trial in trials} == {"scored"} and len(trials) == CELLS
+    assert f"{server.asked.total()} requests, {1000 * CELLS:,} tokens read" in again.stdout
+
+
+def test_the_budget_stops_the_run_and_the_same_command_goes_on(tiny_data: Path, tmp_path: Path) -> None:
+    options = "input_price=2&output_price=10"  # each request costs 0.0021
+    with chat_server(good) as server:
+        stopped = run(command(server, tiny_data, tmp_path / "run", "--max-requests", "9", "--batch", "4"))
+        assert stopped.returncode == 130
+        assert "stopped with 8 of 12 cells" in stopped.stderr and "--max-requests" in stopped.stderr
+        assert "the same command goes on where this one stopped" in stopped.stderr
+        assert server.answered.total() == 9
+        kept = {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
+        assert len(kept) == 8
+        more = run(command(server, tiny_data, tmp_path / "run", "--max-requests", "12", "--batch", "4"))
+        assert more.returncode == 0, more.stderr
+        assert kept < {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
+        assert server.answered.total() == CELLS
+        money = run(command(server, tiny_data, tmp_path / "money", "--max-cost", "0.008", options=options))
+    assert money.returncode == 130 and "0.0063 of 0.008 are spent" in money.stderr
+    assert "cost unknown" in more.stdout
+    assert server.answered.total() == CELLS + 3
+
+
+def test_the_key_is_nowhere_to_be_found(tiny_data: Path, tmp_path: Path) -> None:
+    """Not even where the server echoes it in answers and in errors."""
+    seen: list[str] = []
+
+    def react(call: Call) -> None:
+        seen.append(call.authorization)
+        if "drawer" in call.task:
+            call.refuse(422, f"bad header {call.authorization}")
+        elif "towel" in call.task:
+            call.say(f"I was called with {call.authorization}")
+        else:
+            call.say(f"{call.authorization}\nANSWER: 2")
+
+    with chat_server(react) as server:
+        done = run(command(server, tiny_data, tmp_path / "run", options="key_env=MY_KEY&logprobs=off"), MY_KEY=KEY)
+    with chat_server(lambda call: call.refuse(403, f"{call.authorization} may not")) as strict:
+        refused = run(command(strict, tiny_data, tmp_path / "refused", options="key_env=MY_KEY"), MY_KEY=KEY)
+    assert done.returncode == 0 and refused.returncode == 130, (done.stderr, refused.stderr)
+    assert set(seen) == {f"Bearer {KEY}"}
+    assert "answered 403: Bearer [key] may not; check" in refused.stderr
+    trials = Run(tmp_path / "run").trials()
+    assert sum("[key]" in str(t.raw) for t in trials.rows()) == CELLS - 2
+    assert sum("bad header Bearer [key]" in str(t.reason) for t in trials.rows()) == 2
+    said = [done.stdout, done.stderr, refused.stdout, refused.stderr, json.dumps(trials.arrow.to_pylist(), default=str)]
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for text in (*(text.encode() for text in said), *files):
+        assert KEY.encode() not in text
+    assert "Of 12 answers 2 (16.7%) could not be read." in " ".join(done.stdout.split())
+    assert "could not be read" in (tmp_path / "run" / "report.html").read_text()

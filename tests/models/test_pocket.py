@@ -1,0 +1,141 @@
+"""The shipped model: it judges simulated clips it has not seen, keeps the contract, and never breaks on odd input."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rewardlab.bench.collect import split_of
+from rewardlab.core.episode import Episode, episode_from_frames, rearrange
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.trial import Failure, Score
+from rewardlab.data import open_dataset
+from rewardlab.data.video import frame_policy, sampled
+from rewardlab.models import name_model
+from rewardlab.models.pocket import POCKET
+from rewardlab.models.pocket.judge import Pocket, open_pocket
+from rewardlab.testing import check_model
+
+
+@pytest.fixture(scope="module")
+def pocket() -> Pocket:
+    return open_pocket("pocket")
+
+
+@pytest.fixture(scope="module")
+def clips() -> list[Episode]:
+    return [sampled(episode, frame_policy("uniform:16")) for episode in open_dataset("sample-sim").episodes]
+
+
+def levels(model: Pocket, episodes: list[Episode]) -> np.ndarray:
+    return np.array([answer.level for answer in model.score(episodes)])
+
+
+@pytest.mark.parametrize("name", POCKET)
+def test_every_variant_keeps_the_contract(name: str, clips: list[Episode]) -> None:
+    check_model(name_model(name).build(), clips[:3])
+
+
+def test_it_judges_clips_of_known_tasks_far_better_than_guessing(pocket: Pocket, clips: list[Episode]) -> None:
+    known = [clip for clip in clips if split_of(clip.origin.task) == "train"]
+    truth = np.array([clip.truth.level for clip in known])
+    said = levels(pocket, known)
+    assert np.abs(said - truth).mean() < 0.6
+    assert ((said == 5) == (truth == 5)).mean() > 0.8
+
+
+def test_a_clip_that_stands_still_is_no_success(pocket: Pocket, clips: list[Episode]) -> None:
+    still = [rearrange(clip, np.zeros(16, np.int64)) for clip in clips[::4]]
+    assert levels(pocket, still).mean() <= 1.5
+
+
+def test_a_success_is_none_under_the_instruction_of_another_task(pocket: Pocket, clips: list[Episode]) -> None:
+    done = [clip for clip in clips if clip.truth.level == 5 and split_of(clip.origin.task) == "train"]
+    other = {clip.origin.task: clip.instruction for clip in done}
+    names = list(other)
+    swapped = [
+        replace(clip, instruction=other[names[(names.index(clip.origin.task) + 5) % len(names)]]) for clip in done
+    ]
+    assert levels(pocket, done).mean() > 4
+    assert levels(pocket, swapped).mean() <= 2.2
+
+
+def test_batches_and_memory_change_nothing(clips: list[Episode]) -> None:
+    model = open_pocket("pocket")
+    together = model.score(clips[:5])
+    for clip, answer in zip(clips[:5], together):
+        alone = open_pocket("pocket").score([clip])[0]
+        assert isinstance(alone, Score) and isinstance(answer, Score)
+        np.testing.assert_allclose(alone.probabilities, answer.probabilities, atol=1e-4)
+        assert model.score([clip])[0] == pytest.approx(answer) or model.score([clip])[0].level == answer.level
+
+
+def test_frame_by_frame_and_in_one_pass_it_says_the_same(pocket: Pocket, clips: list[Episode]) -> None:
+    clip = next(clip for clip in clips if clip.truth.level == 5)
+    (whole,) = pocket.score([clip])
+    watch = pocket.watch(clip.instruction)
+    live = [watch.see(frame) for frame in clip.frames]
+    assert isinstance(whole, Score) and whole.progress is not None
+    np.testing.assert_allclose([answer.progress[-1] for answer in live], whole.progress, atol=1e-4)
+    np.testing.assert_allclose(live[-1].probabilities, whole.probabilities, atol=1e-4)
+
+
+def test_a_watch_goes_on_after_sixteen_frames(pocket: Pocket, clips: list[Episode]) -> None:
+    watch = pocket.watch(clips[0].instruction)
+    answers = [watch.see(frame) for _ in range(4) for frame in clips[0].frames]
+    assert len(answers) == 64 and all(isinstance(answer, Score) for answer in answers)
+    with pytest.raises(DataError, match=r"got uint8 \(16, 128, 128, 3\)"):
+        watch.see(clips[0].frames)
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, (3, 48, 64, 3), dtype=np.uint8)
+ODD = {
+    "one frame": NOISE[:1],
+    "4K": np.random.default_rng(1).integers(0, 256, (2, 2160, 3840, 3), dtype=np.uint8),
+    "a strip": NOISE[:, :1],
+    "many frames": NOISE[np.arange(200) % 3],
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_clips_get_a_score(pocket: Pocket, what: str) -> None:
+    check_model(pocket, [episode_from_frames(ODD[what], "Open the drawer.")])
+    (answer,) = pocket.score([episode_from_frames(ODD[what], "Open the drawer.")])
+    assert isinstance(answer, Score) and len(answer.progress or ()) == len(ODD[what])
+
+
+@pytest.mark.parametrize("text", ["", "   ", "?!"])
+def test_an_instruction_without_words_is_refused(pocket: Pocket, text: str) -> None:
+    (answer,) = pocket.score([episode_from_frames(NOISE, text)])
+    assert answer == Failure("the instruction is empty; pocket needs to know what was asked for")
+
+
+def test_black_clips_are_refused(pocket: Pocket) -> None:
+    (answer,) = pocket.score([episode_from_frames(np.zeros((4, 64, 64, 3), np.uint8), "Open the drawer.")])
+    assert isinstance(answer, Failure) and "one colour" in answer.reason
+
+
+@pytest.mark.parametrize("text", ["打开抽屉", "Öffne bitte die Schublade", "Открой ящик", "🤖 ouvre le tiroir"])
+def test_other_languages_get_an_unsure_answer(pocket: Pocket, clips: list[Episode], text: str) -> None:
+    (answer,) = pocket.score([replace(clips[0], instruction=text)])
+    assert isinstance(answer, Score) and max(answer.probabilities or ()) < 0.75
+
+
+def test_an_argument_is_refused() -> None:
+    with pytest.raises(PlanError, match="got 'big'"):
+        name_model("pocket:big")
+
+
+def test_it_runs_without_torch() -> None:
+    code = (
+        "import sys, numpy as np, rewardlab;"
+        "from rewardlab.models import name_model;"
+        "from rewardlab.core.episode import episode_from_frames;"
+        "frames = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8);"
+        "print(name_model('pocket').build().score([episode_from_frames(frames, 'Open it.')])[0].level);"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,201 @@
+"""Models held by another process: the wire format, and a real server on loopback."""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewardlab.bench.plan import StressPlan
+from rewardlab.bench.stress import run_stress
+from rewardlab.core.episode import Episode, episode_from_frames, show_only
+from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
+from rewardlab.core.trial import Failure, Score
+from rewardlab.core.wire import (
+    EPISODES_KIND,
+    Health,
+    pack_answers,
+    pack_episodes,
+    pack_health,
+    unpack_answers,
+    unpack_episodes,
+    unpack_health,
+)
+from rewardlab.models import name_model
+from rewardlab.testing import check_model
+from tests.conftest import moving_square
+from tests.models.loopback import serving
+
+
+def episodes(*tasks: str) -> list[Episode]:
+    whole = [episode_from_frames(moving_square(task, count=8, size=16), task, fps=7.5) for task in tasks]
+    return [show_only(episode, np.array([0, 3, 7])) for episode in whole]
+
+
+class Shelf:
+    """A server's state: which model it says it holds, what it has received, and what goes wrong."""
+
+    def __init__(self) -> None:
+        self.fingerprint = "one"
+        self.received: list[Episode] = []
+        self.faults: list[Callable[[BaseHTTPRequestHandler], None]] = []
+
+
+@contextmanager
+def reward_server(shelf: Shelf) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            found = self.path == "/health"
+            _send(self, 200 if found else 404, pack_health(Health("judge", shelf.fingerprint)) if found else b"")
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            assert (self.path, self.headers["content-type"]) == ("/score", EPISODES_KIND)
+            if shelf.faults:
+                return shelf.faults.pop(0)(self)
+            asked = unpack_episodes(body)
+            shelf.received += asked
+            return _send(self, 200, pack_answers([_judge(episode) for episode in asked], shelf.fingerprint))
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with serving(Handler) as url:
+        yield url
+
+
+def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+    handler.send_response(status)
+    handler.send_header("content-length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
+
+
+def _judge(episode: Episode) -> Score | Failure:
+    if episode.instruction == "nothing":
+        return Failure("no robot in sight", "hm")
+    progress = tuple((episode.times / (episode.times[-1] or 1)).tolist())
+    return Score(1 + len(episode.instruction) % 5, (0.2,) * 5, progress, episode.instruction)
+
+
+def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() -> None:
+    shelf, sent = Shelf(), episodes("a", "bb", "nothing")
+    with reward_server(shelf) as url:
+        model = name_model(f"remote:{url}/").build()
+        assert model.score(sent) == [_judge(episode) for episode in sent]
+        check_model(model, sent[:2])
+    for before, after in zip(sent, shelf.received):
+        assert np.array_equal(before.frames, after.frames)
+        assert np.array_equal(before.times, after.times)
+        assert (before.instruction, after.id, after.truth.level) == (after.instruction, "", None)
+
+
+def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -> None:
+    settings = {"perturbations": ("truncate_end",), "severities": (2,), "controls": False, "workers": 2}
+    with reward_server(Shelf()) as url:
+        plan = StressPlan((f"remote:{url}",), str(tiny_data), out=tmp_path / "run", **settings)
+        trials = run_stress(plan).trials().rows()
+    assert {trial.status for trial in trials} == {"scored"} and len(trials) == 12
+    assert all(trial.level == 1 + len(trial.instruction) % 5 for trial in trials)
+
+
+def test_a_server_that_falters_is_asked_again_and_one_that_fails_gives_failures() -> None:
+    def drop(handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        handler.connection.shutdown(2)
+
+    shelf = Shelf()
+    with reward_server(shelf) as url:
+        model = name_model(f"remote:{url}?retries=2").build()
+        shelf.faults = [drop, lambda handler: _send(handler, 200, b'{"answers": [')]
+        assert [answer.level for answer in model.score(episodes("a", "bb"))] == [2, 3]
+        shelf.faults = [lambda handler: _send(handler, 413, b"too much")]
+        assert model.score(episodes("a", "bb")) == [Failure("the server answered 413: too much")] * 2
+        wrong = pack_answers([Score(9), Failure("x")], "one")
+        shelf.faults = [lambda handler: _send(handler, 200, wrong)]
+        outside, failed = model.score(episodes("a", "bb"))
+    assert "level must be a number from 1 to 5, got 9" in outside.reason
+    assert failed == Failure("x")
+
+
+def test_other_weights_at_the_same_address_are_another_model() -> None:
+    shelf = Shelf()
+    with reward_server(shelf) as url:
+        first = name_model(f"remote:{url}")
+        model = first.build()
+        shelf.fingerprint = "two"
+        assert name_model(f"remote:{url}").fingerprint != first.fingerprint
+        with pytest.raises(StopRun, match="holds another model than when the run began"):
+            model.score(episodes("a"))
+
+
+def test_an_address_without_a_server_is_said_at_once() -> None:
+    with reward_server(Shelf()) as url, pytest.raises(ModelError, match=r"no rewardlab server answers at .*404"):
+        name_model(f"remote:{url}/elsewhere")
+    with pytest.raises(ModelError, match=r"no rewardlab server answers at .*cannot connect"):
+        name_model(f"remote:{url}")
+    for name in ("remote:", "remote:localhost:8000", "remote:http://me:secret@host"):
+        with pytest.raises(PlanError, match="no name or password in it"):
+            name_model(name)
+
+
+def archive(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def text(said: str) -> np.ndarray:
+    return np.frombuffer(said.encode(), dtype=np.uint8)
+
+
+FRAMES = np.zeros((2, 4, 4, 3), np.uint8)
+ONE = text('[{"instruction": "a", "fps": 5}]')
+
+
+def squeezed() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("episodes.npy", b"0" * 1000)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "no episodes"),
+        (b"PK\x03\x04 not really", "no episodes"),
+        (pack_episodes(episodes("a"))[:-30], "no episodes"),
+        (squeezed(), "the archive is compressed"),
+        (archive(episodes=ONE), "frames_0"),
+        (archive(episodes=ONE, frames_0=FRAMES[0], positions_0=np.arange(2)), r"frames must be uint8 of shape"),
+        (archive(episodes=ONE, frames_0=FRAMES, positions_0=np.arange(3)), "2 whole positions"),
+        (archive(episodes=ONE, frames_0=FRAMES, positions_0=np.array([1, 0])), "must rise"),
+        (archive(episodes=text('[{"instruction": "a", "fps": 0}]'), frames_0=FRAMES, positions_0=np.arange(2)), "rate"),
+        (archive(episodes=text('["a"]'), frames_0=FRAMES, positions_0=np.arange(2)), "no episodes"),
+        (archive(episodes=np.array([{"a": 1}], dtype=object)), "no episodes"),
+    ],
+)
+def test_a_request_that_holds_no_episodes_is_refused_in_one_sentence(body: bytes, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        unpack_episodes(body)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"answers": 3}', b'{"answers": []}'])
+def test_a_reply_that_holds_no_answers_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        unpack_answers(body, [3])
+
+
+def test_odd_answers_become_failures_and_a_stranger_is_no_server() -> None:
+    (answers, _) = unpack_answers(b'{"answers": [7, {}, {"level": "4"}, {"level": 4, "progress": [1]}]}', [3] * 4)
+    assert all(isinstance(answer, Failure) for answer in answers)
+    for body in (b"<html>", b"{}", b'{"protocol": 99, "fingerprint": "x"}', b'{"protocol": 1}'):
+        with pytest.raises(ValueError):
+            unpack_health(body)

@@ -1,0 +1,192 @@
+"""The recipe of pocket, tiny and on a CPU: same seed, same weights; what it learns from is labelled by the truth."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
+pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
+
+from rewardlab.core.errors import PlanError  # noqa: E402
+from rewardlab.core.seeding import rng_for  # noqa: E402
+from rewardlab.models.pocket import WEIGHTS  # noqa: E402
+from rewardlab.models.pocket.wordpiece import load_words  # noqa: E402
+from rewardlab.perturb import PERTURBATIONS  # noqa: E402
+from rewardlab.train.pocket import learn  # noqa: E402
+from rewardlab.train.pocket.export import best_temperature, export, load_rounded  # noqa: E402
+from rewardlab.train.pocket.lessons import Facts, draw_lesson, whole_clips  # noqa: E402
+from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
+from rewardlab.train.pocket.plan import PocketPlan, kept_away, trained_with  # noqa: E402
+
+PLAN = PocketPlan(
+    tasks=("drawer-open", "push"),
+    rollouts=2,
+    checks=1,
+    kept=6,
+    size=32,
+    steps=4,
+    batch=3,
+    check_every=2,
+    device="cpu",
+    workers=1,
+    words=WEIGHTS / "words.npz",
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> PocketPlan:
+    torch.set_num_threads(1)
+    plan = replace(PLAN, out=tmp_path_factory.mktemp("pocket"))
+    learn.train_pocket(plan)
+    return plan
+
+
+def weights(plan: PocketPlan, variant: str = "pocket") -> dict[str, torch.Tensor]:
+    return torch.load(plan.out / f"{variant}.pt", weights_only=True)
+
+
+def test_stopped_training_goes_on_to_the_same_weights(
+    trained: PocketPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(trained, out=tmp_path, variants=("pocket",))
+    (tmp_path / "rollouts").symlink_to(trained.out / "rollouts")
+    save = learn._save
+
+    def interrupted(*arguments: object) -> None:
+        save(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(learn, "_save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        learn.train_pocket(plan)
+    assert not (tmp_path / "pocket.pt").exists()
+    monkeypatch.setattr(learn, "_save", save)
+    learn.train_pocket(plan)
+    first, again = weights(trained), weights(plan)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_every_variant_leaves_weights_checks_and_a_curve(trained: PocketPlan) -> None:
+    for variant in trained.variants:
+        assert weights(trained, variant)
+        assert len((trained.out / f"{variant}-curve.jsonl").read_text().splitlines()) == 2
+        with np.load(trained.out / f"{variant}-checks.npz") as said:
+            assert said["logits"].shape == (2, 5)
+
+
+def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: Path) -> None:
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    frames = rng.integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    words = rng.normal(size=(3, 48, 128)).astype(np.float32)
+    known = (np.arange(48) < 9).astype(np.float32)[None].repeat(3, axis=0)
+    for variant in trained.variants:
+        export(trained, variant, tmp_path)
+        model = load_rounded(trained, variant)
+        eyes, head = (onnxruntime.InferenceSession(tmp_path / f"{variant}.{part}.onnx") for part in ("eyes", "head"))
+        (tokens,) = eyes.run(None, {"frames": frames})
+        many = np.repeat(tokens[:, None], 16, axis=1) * rng.uniform(0.5, 1.5, (3, 16, 1, 1)).astype(np.float32)
+        progress, levels = head.run(None, {"tokens": many, "words": words, "known": known})
+        with torch.no_grad():
+            true_tokens = model.eyes(torch.from_numpy(frames))
+            true_progress, true_levels = model.head(*map(torch.from_numpy, (many, words, known)))
+        for ours, theirs in ((tokens, true_tokens), (progress, true_progress), (levels, true_levels)):
+            np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("variant", SHAPES)
+def test_no_frame_is_judged_by_what_comes_after_it(variant: str) -> None:
+    torch.manual_seed(0)
+    model = Pocket(replace(SHAPES[variant], size=32)).eval()
+    frames = torch.randint(0, 256, (1, 16, 32, 32, 3), dtype=torch.uint8)
+    words, known = torch.randn(1, 48, 128), torch.ones(1, 48)
+    changed = frames.clone()
+    changed[:, 9:] = 0
+    with torch.no_grad():
+        (progress, levels), (other_progress, other_levels) = model(frames, words, known), model(changed, words, known)
+    torch.testing.assert_close(progress[:, :9], other_progress[:, :9], atol=1e-5, rtol=0)
+    torch.testing.assert_close(levels[:, :9], other_levels[:, :9], atol=1e-5, rtol=0)
+    assert not torch.allclose(levels[:, 9:], other_levels[:, 9:])
+
+
+def test_lessons_are_labelled_by_the_state_and_mismatches_are_worth_nothing() -> None:
+    rise = np.linspace(0, 1, 24, dtype=np.float32)
+    texts = {"drawer-open": ("Open the drawer.",), "push": ("Push the puck.",)}
+    tasks = ("drawer-open",) * 4 + ("push",) * 4
+    facts = Facts(
+        tasks=tasks,
+        progress=np.tile(rise, (8, 1)),
+        texts=tuple(texts[task] for task in tasks),
+        others=((),) * 8,
+        views=(),
+        training=np.arange(8),
+        index={"Open the drawer.": 0, "Push the puck.": 1},
+    )
+    lesson = draw_lesson(facts, 600, rng_for(0, "test"), robust=False)
+    own = np.array([facts.index[texts[tasks[row]][0]] for row in lesson.row]) == lesson.text
+    assert 0.05 < np.mean(~own) < 0.25
+    for row in range(600):
+        seen = lesson.level[row] > 0
+        assert seen.any()
+        wanted = rise[lesson.order[row]][seen] if own[row] else 0.0
+        np.testing.assert_allclose(lesson.progress[row][seen], wanted, atol=1e-6)
+    ends = np.array([levels[levels > 0][-1] for levels in lesson.level[own]])
+    lengths = (lesson.level[own] > 0).sum(axis=1)
+    assert set(ends) == {1, 2, 3, 4, 5}
+    assert abs(np.corrcoef(lengths[ends > 1], ends[ends > 1])[0, 1]) < 0.15  # the frame count says nothing
+
+
+def test_whole_clips_show_the_first_and_the_last_frame() -> None:
+    facts = Facts(
+        ("push",), np.linspace(0, 1, 24, dtype=np.float32)[None], (("a",),), ((),), (), np.arange(0), {"a": 0}
+    )
+    lesson = whole_clips(facts, np.array([0]))
+    assert lesson.order[0, 0] == 0 and lesson.order[0, -1] == 23 and lesson.level[0, -1] == 5
+
+
+def test_unknown_answers_teach_nothing() -> None:
+    progress, levels = torch.randn(2, 16), torch.randn(2, 16, 5)
+    true_progress = torch.full((2, 16), torch.nan)
+    true_level = torch.zeros((2, 16), dtype=torch.int64)
+    true_level[:, 7] = 4
+    loss = learn.loss_of(progress, levels, true_progress, true_level)
+    other = levels.clone()
+    other[:, 8:] += 3 * torch.randn(2, 8, 5)
+    assert learn.loss_of(progress + 1, other, true_progress, true_level) == loss
+
+
+def test_some_of_every_category_is_kept_away_from_training() -> None:
+    away = set(kept_away())
+    for category in ("visual", "semantic", "temporal", "domain"):
+        names = {p.name for p in PERTURBATIONS.values() if p.category == category}
+        assert 0.2 < len(names & away) / len(names) < 0.5
+    assert not away & set(trained_with())
+
+
+def test_the_best_temperature_undoes_a_known_one() -> None:
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(4000, 5))
+    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    level = np.array([rng.choice(5, p=row) for row in chances]) + 1
+    assert best_temperature(logits * 2.5, level) == pytest.approx(2.5, rel=0.1)
+
+
+def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="needs rewardlab[hf]")
+    from rewardlab.worlds.metaworld.instructions import phrasings
+
+    words = load_words(WEIGHTS / "words.npz")
+    theirs = tokenizers.BertWordPieceTokenizer(dict(words.places), lowercase=True)
+    for lists in phrasings().values():
+        for text in (*lists["train"], *lists["held_out"], "Öffne die Schublade, 12 cm!"):
+            assert words.pieces(text) == theirs.encode(text, add_special_tokens=False).tokens
+
+
+def test_plans_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(PlanError, match="got 'pocket-huge'"):
+        PocketPlan(variants=("pocket-huge",))
+    with pytest.raises(PlanError, match="multiple of 16"):
+        PocketPlan(size=100)
