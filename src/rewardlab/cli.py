@@ -16,6 +16,7 @@ from rewardlab.core.errors import RewardlabError
 from rewardlab.core.settings import flag_of, setting
 from rewardlab.core.version import __version__
 from rewardlab.montecarlo.plan import MonteCarloPlan
+from rewardlab.train.pocket.plan import PocketPlan
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,16 @@ def collect(plan: CollectPlan) -> int:
     return 0
 
 
+def train(plan: PocketPlan) -> int:
+    """Train and export, and print how to use what came out."""
+    from rewardlab.train.pocket.learn import train_pocket
+
+    train_pocket(plan)
+    for variant in plan.variants:
+        print(f"trained model: pocket:{plan.out / variant}")
+    return 0
+
+
 def check(plan: CheckPlan) -> int:
     """Print the problems; exit with 1 if there are any."""
     from rewardlab.data import open_dataset
@@ -217,6 +228,7 @@ COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "leaderboard": (LeaderboardPlan, leaderboard),
     "perturb": (PerturbPlan, perturb),
     "collect": (CollectPlan, collect),
+    "train": (PocketPlan, train),
     "montecarlo": (MonteCarloPlan, montecarlo),
     "check": (CheckPlan, check),
     "list": (ListPlan, list_catalog),

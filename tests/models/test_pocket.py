@@ -14,14 +14,14 @@ from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
 from rewardlab.models import name_model
-from rewardlab.models.pocket import POCKET
+from rewardlab.models.pocket import POCKET, WEIGHTS
 from rewardlab.models.pocket.judge import Pocket, open_pocket
 from rewardlab.testing import check_model
 
 
 @pytest.fixture(scope="module")
 def pocket() -> Pocket:
-    return open_pocket("pocket")
+    return open_pocket(WEIGHTS / "pocket")
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,10 @@ def test_a_success_is_none_under_the_instruction_of_another_task(pocket: Pocket,
 
 
 def test_batches_and_memory_change_nothing(clips: list[Episode]) -> None:
-    model = open_pocket("pocket")
+    model = open_pocket(WEIGHTS / "pocket")
     together = model.score(clips[:5])
     for clip, answer in zip(clips[:5], together):
-        alone = open_pocket("pocket").score([clip])[0]
+        alone = open_pocket(WEIGHTS / "pocket").score([clip])[0]
         assert isinstance(alone, Score) and isinstance(answer, Score)
         np.testing.assert_allclose(alone.probabilities, answer.probabilities, atol=1e-4)
         assert model.score([clip])[0] == pytest.approx(answer) or model.score([clip])[0].level == answer.level
@@ -123,9 +123,9 @@ def test_other_languages_get_an_unsure_answer(pocket: Pocket, clips: list[Episod
     assert isinstance(answer, Score) and max(answer.probabilities or ()) < 0.75
 
 
-def test_an_argument_is_refused() -> None:
-    with pytest.raises(PlanError, match="got 'big'"):
-        name_model("pocket:big")
+def test_a_place_without_a_model_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"no pocket is at nowhere/big: nowhere/big\.eyes\.onnx is missing"):
+        name_model("pocket:nowhere/big")
 
 
 def test_it_runs_without_torch() -> None:

@@ -167,6 +167,13 @@ def test_reuse_does_not_change_the_answers(folder: Path, model: Any) -> None:
     assert gap(together[:1] * 7, together[4:11]) > 100 * TOLERANCE  # and so do the frames
 
 
+def test_bfloat16_answers_nearly_alike_with_and_without_reuse(folder: Path, model: Any) -> None:
+    episodes = variants(folder)
+    half = built(folder, "dtype=bfloat16").score(episodes)
+    assert gap(half, built(folder, "dtype=bfloat16&reuse=no&attn=eager").score(episodes)) < 0.1
+    assert 0 < gap(half, model.score(episodes)) < 0.2
+
+
 def test_what_is_known_is_not_worked_out_again(folder: Path) -> None:
     model = built(folder, "reuse=yes")
     patches, tokens = [], []

@@ -173,10 +173,10 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> Path:
 
 
 def loud(model: Any) -> None:
-    """Make the random weights bigger, so that the answer depends visibly on video and text."""
+    """Make the random weights big enough for the width, so that the answer depends visibly on video and text."""
     import torch
 
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
-                parameter.mul_(5)
+                parameter.mul_(50 / model.config.text_config.hidden_size**0.5)

@@ -11,16 +11,21 @@ pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
 
 from rewardlab.core.errors import PlanError  # noqa: E402
 from rewardlab.core.seeding import rng_for  # noqa: E402
-from rewardlab.models.pocket import WEIGHTS  # noqa: E402
+from rewardlab.data import open_dataset  # noqa: E402
+from rewardlab.models import name_model  # noqa: E402
+from rewardlab.models.pocket import WORDS  # noqa: E402
 from rewardlab.models.pocket.wordpiece import load_words  # noqa: E402
 from rewardlab.perturb import PERTURBATIONS  # noqa: E402
+from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.train.pocket import learn  # noqa: E402
+from rewardlab.train.pocket.apart import kept_away, trained_with  # noqa: E402
 from rewardlab.train.pocket.export import best_temperature, export, load_rounded  # noqa: E402
 from rewardlab.train.pocket.lessons import Facts, draw_lesson, whole_clips  # noqa: E402
 from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
-from rewardlab.train.pocket.plan import PocketPlan, kept_away, trained_with  # noqa: E402
+from rewardlab.train.pocket.plan import PocketPlan  # noqa: E402
 
 PLAN = PocketPlan(
+    "pocket",
     tasks=("drawer-open", "push"),
     rollouts=2,
     checks=1,
@@ -31,7 +36,6 @@ PLAN = PocketPlan(
     check_every=2,
     device="cpu",
     workers=1,
-    words=WEIGHTS / "words.npz",
 )
 
 
@@ -74,6 +78,7 @@ def test_every_variant_leaves_weights_checks_and_a_curve(trained: PocketPlan) ->
         assert len((trained.out / f"{variant}-curve.jsonl").read_text().splitlines()) == 2
         with np.load(trained.out / f"{variant}-checks.npz") as said:
             assert said["logits"].shape == (2, 5)
+        check_model(name_model(f"pocket:{trained.out / variant}").build(), open_dataset("sample-sim").episodes[:2])
 
 
 def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: Path) -> None:
@@ -178,7 +183,7 @@ def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="needs rewardlab[hf]")
     from rewardlab.worlds.metaworld.instructions import phrasings
 
-    words = load_words(WEIGHTS / "words.npz")
+    words = load_words(WORDS)
     theirs = tokenizers.BertWordPieceTokenizer(dict(words.places), lowercase=True)
     for lists in phrasings().values():
         for text in (*lists["train"], *lists["held_out"], "Öffne die Schublade, 12 cm!"):
@@ -187,6 +192,6 @@ def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
 
 def test_plans_that_make_no_sense_are_refused() -> None:
     with pytest.raises(PlanError, match="got 'pocket-huge'"):
-        PocketPlan(variants=("pocket-huge",))
+        PocketPlan("pocket", variants=("pocket-huge",))
     with pytest.raises(PlanError, match="multiple of 16"):
-        PocketPlan(size=100)
+        PocketPlan("pocket", size=100)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import TypeVar
@@ -44,14 +45,17 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
     """
     load_timeout, timeout = patience
     queue = deque(jobs)
-    pool = [_start(bench, load_timeout) for _ in range(min(workers or os.cpu_count() or 1, len(queue)))]
+    cores = os.cpu_count() or 1
+    count = min(workers or cores, len(queue))
+    start = partial(_start, bench, load_timeout, max(1, cores // max(count, 1)))
+    pool = [start() for _ in range(count)]
     try:
         while True:
             for index, worker in enumerate(pool):
                 if worker.job is None and queue:
                     if worker.ready and worker.process.poll() is not None:  # it died between two jobs
                         _stop(worker)
-                        pool[index] = worker = _start(bench, load_timeout)
+                        pool[index] = worker = start()
                     _give(worker, queue.popleft())
             busy = [worker for worker in pool if worker.job is not None]
             if not busy:
@@ -62,7 +66,7 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
                     yield from _receive(worker, timeout)  # its last words may still be in the pipe
                 if _is_lost(worker):
                     trials, rest = _aftermath(worker, bench, timeout)
-                    pool[index] = _start(bench, load_timeout)
+                    pool[index] = start()
                     queue.extendleft(rest)
                     yield trials
     finally:
@@ -141,13 +145,16 @@ def _rest(job: Job, left: tuple[Cell, ...], alone: frozenset[str]) -> list[Job]:
     return [job.keep(left, alone)] if left else []
 
 
-def _start(bench: Bench, load_timeout: float) -> _Worker:
-    """Start a fresh interpreter: it inherits no threads, locks or devices, and never runs the user's script again."""
+def _start(bench: Bench, load_timeout: float, threads: int) -> _Worker:
+    """Start a fresh interpreter: it inherits no threads, locks or devices, and never runs the user's script again.
+
+    The workers share the cores: libraries that compute in threads are told how many are theirs.
+    """
     ours, theirs = Pipe()
     process = subprocess.Popen(
         [sys.executable, "-m", "rewardlab.bench.worker", str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env={"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         process_group=0,  # Ctrl-C is the parent's business
     )
     theirs.close()

@@ -18,7 +18,7 @@ from rewardlab.models.qwen_prompt import TEXT, Ints, Prompt
 from rewardlab.models.shelf import Shelf
 
 _PATCHES_AT_ONCE = 1 << 13  # the tower takes the pairs of a batch together, up to so many patches
-_FEATURES_SHARE = 0.25  # of the memory for reuse; the rest is for keys and values
+_FEATURES_SHARE = 0.5  # of the memory for reuse; the rest is for keys and values
 _WORTHWHILE = (
     0.2  # of a beginning; less that is known is read again, since attention is fastest from the first token on
 )

@@ -3,42 +3,47 @@
 from hashlib import sha256
 from pathlib import Path
 
-from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.errors import PlanError
 from rewardlab.models.contract import ModelEntry, Purse, RewardModel
 
 WEIGHTS = Path(__file__).with_name("weights")
+WORDS = WEIGHTS / "words.npz"
 _SUMMARIES = {
-    "pocket": "small learned model, trained on simulated rollouts under perturbations; knows Meta-World only",
+    "pocket": "small learned model, trained on simulated rollouts under perturbations; knows Meta-World only; "
+    "pocket:FOLDER/VARIANT for one that you trained",
     "pocket-plain": "the same, trained on clean pictures only",
     "pocket-alt": "a vision transformer with a recurrent memory, trained like pocket",
 }
 
 
-def files_of(name: str) -> tuple[Path, ...]:
-    """Return the files that a variant is made of."""
-    return (WEIGHTS / "words.npz", *(WEIGHTS / f"{name}.{part}" for part in ("eyes.onnx", "head.onnx", "json")))
+def files_of(place: Path) -> tuple[Path, ...]:
+    """Return the files of a variant; `place` is their path without the ending."""
+    return (WORDS, *(place.with_name(f"{place.name}.{part}") for part in ("eyes.onnx", "head.onnx", "json")))
 
 
-def _identify(name: str, argument: str) -> str:
-    if argument:
-        raise PlanError(f"{name} takes nothing after a colon, got {argument!r}")
-    missing = [path.name for path in files_of(name) if not path.exists()]
+def _place(name: str, argument: str) -> Path:
+    """Return where the files are: those that ship, or those of a model trained by `rewardlab train pocket`."""
+    return Path(argument) if argument else WEIGHTS / name
+
+
+def _identify(place: Path) -> str:
+    missing = [str(path) for path in files_of(place) if not path.exists()]
     if missing:
-        raise ModelError(f"{name} is not whole: {', '.join(missing)} missing; install rewardlab again")
-    return sha256(b"".join(sha256(path.read_bytes()).digest() for path in files_of(name))).hexdigest()
+        raise PlanError(f"no pocket is at {place}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
+    return sha256(b"".join(sha256(path.read_bytes()).digest() for path in files_of(place))).hexdigest()
 
 
-def _build(name: str) -> RewardModel:
+def _build(place: Path) -> RewardModel:
     from rewardlab.models.pocket.judge import open_pocket
 
-    return open_pocket(name)
+    return open_pocket(place)
 
 
 def _entry(name: str) -> ModelEntry:
     def build(argument: str, purse: Purse) -> RewardModel:
-        return _build(name)
+        return _build(_place(name, argument))
 
-    return ModelEntry(_SUMMARIES[name], build, identify=lambda argument: _identify(name, argument))
+    return ModelEntry(_SUMMARIES[name], build, identify=lambda argument: _identify(_place(name, argument)))
 
 
 POCKET = {name: _entry(name) for name in _SUMMARIES if (WEIGHTS / f"{name}.json").exists()}

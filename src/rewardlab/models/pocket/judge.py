@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import cv2
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.pocket import WEIGHTS
+from rewardlab.models.pocket import files_of
 from rewardlab.models.pocket.wordpiece import Words, load_words
 
 Floats = NDArray[np.float32]
@@ -33,8 +34,6 @@ class Settings:
     size: int
     temperature: float
     conformal: float  # a level belongs to the set of 90 % if its probability is at least this
-    places: int
-    channels: int
 
 
 @dataclass(eq=False)
@@ -142,12 +141,12 @@ class Watch:
         return self.model._judge([clip], [self.instruction], [len(clip)])[0]
 
 
-def open_pocket(name: str) -> Pocket:
+def open_pocket(place: Path) -> Pocket:
     """Load a variant; OMP_NUM_THREADS says how many threads it may use, else it uses every core."""
-    facts = json.loads((WEIGHTS / f"{name}.json").read_text())
-    settings = Settings(**{key: facts[key] for key in Settings.__dataclass_fields__})
-    eyes, head = (_session(str(WEIGHTS / f"{name}.{part}.onnx")) for part in ("eyes", "head"))
-    return Pocket(settings, load_words(WEIGHTS / "words.npz"), eyes, head)
+    words, eyes, head, settings = files_of(place)
+    facts = json.loads(settings.read_text())
+    kept = {key: facts[key] for key in Settings.__dataclass_fields__}
+    return Pocket(Settings(**kept), load_words(words), _session(str(eyes)), _session(str(head)))
 
 
 def _session(path: str) -> Any:

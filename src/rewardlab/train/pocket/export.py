@@ -35,7 +35,7 @@ def export(plan: PocketPlan, variant: str, folder: Path) -> None:
     _write(
         model.head, (tokens, words, known), folder / f"{variant}.head.onnx", (["tokens", "words", "known"], ["p", "l"])
     )
-    settings = {"size": plan.size, "places": shape.places, "channels": shape.channels[3], **_sureness(plan, variant)}
+    settings = {"size": plan.size, **_sureness(plan, variant)}
     with writing(folder / f"{variant}.json") as partial:
         partial.write_text(json.dumps(settings, indent=2) + "\n")
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket.wordpiece import load_words
+from rewardlab.train.pocket.export import export
 from rewardlab.train.pocket.lessons import Facts, Lesson, lessons, whole_clips
 from rewardlab.train.pocket.network import SHAPES, Pocket
 from rewardlab.train.pocket.pictures import film_all
@@ -48,6 +49,7 @@ def train_pocket(plan: PocketPlan) -> None:
     print(f"{time.monotonic() - started:.0f} s: pictures are there", flush=True)
     for variant in plan.variants:
         learn(plan, variant, store)
+        export(plan, variant, plan.out)
         print(f"{time.monotonic() - started:.0f} s: {variant} is trained", flush=True)
 
 

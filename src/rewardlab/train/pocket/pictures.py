@@ -14,7 +14,8 @@ from rewardlab.core.episode import Episode, Frames, HeldFrames, Origin, Truth, l
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import rng_for
 from rewardlab.perturb.domain.world import WORLD_CHANGES
-from rewardlab.train.pocket.plan import CAMERAS, PocketPlan, trained_with, worlds_trained_with
+from rewardlab.train.pocket.apart import trained_with, worlds_trained_with
+from rewardlab.train.pocket.plan import CAMERAS, PocketPlan
 from rewardlab.train.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
 from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.changes import film
