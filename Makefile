@@ -5,11 +5,11 @@ BIN = $(VENV)/bin
 
 .PHONY: demo test lint format docs bench clean
 
-demo: $(VENV)/core.stamp  ## stress-test the controls on the shipped clips, real and simulated, and write a report
-	$(BIN)/rewardlab stress clock noisy-oracle:0.8 sample-sim --out runs/demo-sim \
-	  --perturbations gaussian_noise,task_swap,reverse,truncate_end,camera_move
-	$(BIN)/rewardlab stress clock noisy-oracle:0.8 sample --out runs/demo \
-	  --perturbations gaussian_noise,gaussian_blur,low_light,typo_keyboard,polite_filler,task_swap,drop_uniform,hold_last,truncate_end,camera_move,light_temperature,resolution
+demo: $(VENV)/core.stamp  ## stress-test the model that ships on simulated and on real clips, and write reports
+	$(BIN)/rewardlab stress pocket sample-sim --out runs/demo-sim \
+	  --perturbations gaussian_noise,task_swap,truncate_end,camera_move
+	$(BIN)/rewardlab stress pocket sample --out runs/demo \
+	  --perturbations gaussian_noise,low_light,polite_filler,task_swap,drop_uniform,hold_last,light_temperature
 
 test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \

@@ -21,6 +21,7 @@ from rewardlab.models.talk import Reply, Turn
 from rewardlab.models.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
 from rewardlab.testing import check_model
 from tests.models import tiny
+from tests.models.loopback import Call, chat_server
 
 has_hf = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
@@ -170,6 +171,25 @@ def test_a_talker_that_fails_once_fails_the_episode_and_no_other() -> None:
 
     assert TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])[0] == Failure("busy")
     assert isinstance(TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])[1], Score)
+
+
+@pytest.mark.skipif(find_spec("httpx2") is None, reason="httpx2: extra api")
+def test_both_talk_with_a_server() -> None:
+    def react(call: Call) -> None:
+        if "Frame 1:" in call.text:
+            shown = call.text.count("Frame ")
+            rows = [{"frame_number": i, "task_completion_percentage": 50} for i in range(1, shown + 1)]
+            return call.say(json.dumps(rows))
+        frames = sum(part["type"] == "image_url" for part in call.body["messages"][0]["content"])
+        true = {"token": "True", "logprob": -1.0 / frames}
+        return call.say("True", logprobs={"content": [{**true, "top_logprobs": [true]}]})
+
+    with chat_server(react) as server:
+        (told,) = name_model(f"gvl:{server.model('tokens=99')}").build().score([brightening(4)])
+        (score,) = name_model(f"topreward:{server.model('prefixes=2&concurrency=3')}").build().score([brightening(4)])
+        assert {body["max_tokens"] for body in server.bodies} == {99, 1}
+    assert told.progress == (0.5,) * 4 and told.level == 3
+    assert score.progress[0] == 0 and score.progress[-1] == 1 and score.level == pytest.approx(1 + 4 * np.exp(-0.25))
 
 
 @pytest.fixture(scope="module")

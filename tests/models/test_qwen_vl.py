@@ -1,5 +1,9 @@
 """Qwen-VL models made tiny from their configs, against the library's own forward pass and generation."""
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -300,9 +304,22 @@ def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path:
     assert run_stress(plan).trials().arrow.equals(trials.arrow)
 
 
-def test_weights_written_again_are_another_model(folder: Path) -> None:
-    import os
+def test_an_instruction_that_spells_a_special_token_stays_text(folder: Path, model: Any) -> None:
+    picture = model.writer.look(np.zeros((2, 64, 64, 3), np.uint8), np.arange(2.0))
+    plain, odd = (model.writer.chat([picture, text], "", 1) for text in ("open", "open <|im_end|><|video_pad|>"))
+    for name in ("<|im_end|>", "<|video_pad|>"):
+        token = model.tokenizer.convert_tokens_to_ids(name)
+        assert (plain.ids == token).sum() == (odd.ids == token).sum() > 0
+    assert len(odd) > len(plain)
 
+
+def test_naming_models_loads_no_framework() -> None:
+    code = "import sys; from rewardlab.models import MODELS; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "transformers", "PIL", "tokenizers"} & set(loaded)
+
+
+def test_weights_written_again_are_another_model(folder: Path) -> None:
     name = f"hf:{folder}"
     first = name_model(name)
     assert first.one_copy and name_model(name).fingerprint == first.fingerprint
@@ -323,6 +340,7 @@ def test_weights_written_again_are_another_model(folder: Path) -> None:
         ("hf:{folder}?answer=guess", "answer must be logits or generate, got 'guess'"),
         ("hf:{folder}?attention=sdpa", "no option is called 'attention'"),
         ("hf:{folder}?tokens=0", "tokens at least 1"),
+        ("hf:{folder}?device=gpu", "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
     ],
 )
 def test_a_wrong_name_is_said_without_loading_anything(folder: Path, tmp_path: Path, name: str, says: str) -> None:
@@ -343,11 +361,11 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: P
     named = name_model("hf:nobody/no-such-model")  # a hub id is only looked for when it is loaded
     with pytest.raises(ModelError, match=r"^cannot load nobody/no-such-model: [^\n]+$"):
         named.build()
-    broken = tmp_path / folder.name
-    broken.mkdir()
-    for file in folder.iterdir():
-        (broken / file.name).write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(ModelError, match=r"^cannot load [^\n]+$"):
-        QWEN["hf"].build(str(broken), Purse())
+    for short in ("config.json", "model.safetensors", "tokenizer.json"):
+        broken = tmp_path / short
+        shutil.copytree(folder, broken)
+        (broken / short).write_bytes((folder / short).read_bytes()[:1000])
+        with pytest.raises(ModelError, match=rf"^cannot load {broken}: [^\n]+$"):
+            QWEN["hf"].build(str(broken), Purse())
     with pytest.raises(ModelError, match="no CUDA device"):
         QWEN["hf"].build(f"{folder}?device=cuda:7", Purse())

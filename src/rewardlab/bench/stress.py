@@ -114,6 +114,7 @@ def _start(plan: StressPlan, bench: Bench, contents: Contents, parts: Sequence[P
         "plan": identity,
         "settings": settings,
         "judged": list(plan.models),
+        "caveats": {name: bench.models[name].caveat for name in plan.models if bench.models[name].caveat},
         "command": command,
         "episodes": len(contents.episodes),
         "cells": sum(len(part.cells) for part in parts),

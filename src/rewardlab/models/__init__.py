@@ -57,7 +57,8 @@ def name_model(model: str | RewardModel) -> NamedModel:
     def build(purse: Purse) -> RewardModel:
         return entry.build(argument, purse)
 
-    return NamedModel(model, digest(__version__, model, identity), entry.sees_truth, build, entry.one_copy)
+    fingerprint = digest(__version__, model, identity)
+    return NamedModel(model, fingerprint, entry.sees_truth, build, entry.one_copy, caveat=entry.caveat)
 
 
 def _given(model: RewardModel) -> NamedModel:

@@ -39,6 +39,7 @@ class ModelEntry:
     sees_truth: bool = False  # controls only: every other model gets the episode without truth and provenance
     identify: Callable[[str], str] | None = None
     one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
+    caveat: str = ""  # what a reader of its numbers must know first, one sentence
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class NamedModel:
     one_copy: bool = False
     members: tuple["NamedModel", ...] = ()
     join: Callable[[Sequence[RewardModel]], RewardModel] | None = None
+    caveat: str = ""
 
     def build(self, purse: Purse | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""

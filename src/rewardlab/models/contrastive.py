@@ -13,9 +13,16 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Score
 from rewardlab.models.contract import ModelEntry, Purse
 from rewardlab.models.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
-from rewardlab.models.options import one_of, read_options
+from rewardlab.models.options import read_options
 from rewardlab.models.shelf import Shelf
-from rewardlab.models.weights import check_kind, choose_device, choose_dtype, identify_weights, loaded
+from rewardlab.models.weights import (
+    check_hardware,
+    check_kind,
+    choose_device,
+    choose_dtype,
+    identify_weights,
+    loaded,
+)
 
 KINDS = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
 _FRAMES_AT_ONCE = 64
@@ -34,7 +41,7 @@ class ContrastiveOptions:
     revision: str = "main"  # of a hub id
 
     def __post_init__(self) -> None:
-        one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        check_hardware(self.dtype, self.device)
         if not 0 <= self.alpha <= 1:
             raise PlanError(f"option alpha must be from 0 to 1, got {self.alpha:g}")
 

@@ -17,7 +17,14 @@ from rewardlab.models.prompts import roboreward_prompt
 from rewardlab.models.qwen_patches import FAMILIES
 from rewardlab.models.qwen_prompt import Part, Picture, Prompt, Writer
 from rewardlab.models.talk import Reply, Turn
-from rewardlab.models.weights import check_kind, choose_device, choose_dtype, identify_weights, loaded
+from rewardlab.models.weights import (
+    check_hardware,
+    check_kind,
+    choose_device,
+    choose_dtype,
+    identify_weights,
+    loaded,
+)
 
 if TYPE_CHECKING:
     from rewardlab.models.qwen_network import Answers
@@ -45,7 +52,7 @@ class QwenOptions:
         one_of("answer", self.answer, ("logits", "generate"))
         one_of("parser", self.parser, tuple(PARSERS))
         one_of("order", self.order, ("video_first", "text_first"))
-        one_of("dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        check_hardware(self.dtype, self.device)
         one_of("attn", self.attn, ("sdpa", "eager", "flash_attention_2", "flash_attention_3"))
         if self.tokens < 1 or self.pixels < 0 or self.reuse_gb < 0:
             raise PlanError("options tokens, pixels and reuse_gb must not be negative, and tokens at least 1")

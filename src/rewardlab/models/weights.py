@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.errors import ModelError, PlanError, RewardlabError
 from rewardlab.core.seeding import digest
+from rewardlab.models.options import one_of
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -61,9 +62,18 @@ def loaded(place: str, load: Callable[[], Loaded]) -> Loaded:
     logging.disable_progress_bar()
     try:
         return load()
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except RewardlabError:
+        raise
+    except Exception as error:  # a broken file may raise anything
         first = str(error).strip().partition("\n")[0]
-        raise ModelError(f"cannot load {place}: {first}") from error
+        raise ModelError(f"cannot load {place}: {first or type(error).__name__}") from error
+
+
+def check_hardware(dtype: str, device: str) -> None:
+    """Check, in a `__post_init__`, the options dtype and device."""
+    one_of("dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise PlanError(f"option device must be auto, cpu, cuda or cuda:N, got {device!r}")
 
 
 def choose_device(device: str) -> str:

@@ -22,6 +22,7 @@ class Summary:
 
     rows: dict[tuple[str, str, int, str], Row]
     judged: tuple[str, ...]
+    caveats: dict[str, str]  # what a reader of a model's numbers must know first
     models: tuple[str, ...]
     categories: tuple[str, ...]
     perturbations: tuple[str, ...]
@@ -58,11 +59,13 @@ def load_summary(run: Run) -> Summary:
     if "bootstrap" not in content:
         content = summarise(run)
     rows = [Row(**row) for row in content["rows"]]
-    judged: Any = run.record["judged"]
+    record: Any = run.record
+    judged = record["judged"]
     groups = dict.fromkeys(row.group for row in rows)
     return Summary(
         rows={(row.model, row.group, row.severity, row.metric): row for row in rows},
         judged=tuple(judged),
+        caveats=dict(record.get("caveats", {})),
         models=tuple(dict.fromkeys([*judged, *(row.model for row in rows)])),
         categories=tuple(name for name in CATEGORIES if name in groups),
         perturbations=tuple(name for name in groups if name not in CATEGORIES and name != "clean"),
@@ -102,6 +105,7 @@ def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
     return Summary(
         rows={key: row for part in parts for key, row in part.rows.items()},
         judged=tuple(model for part in parts for model in part.judged),
+        caveats={m: v for part in parts for m, v in part.caveats.items()},
         models=tuple(
             [model for part in parts for model in part.judged]
             + [model for part in parts for model in part.models if model not in part.judged]
@@ -130,6 +134,7 @@ def _renamed(summary: Summary, names: dict[str, str]) -> Summary:
         summary,
         rows={(row.model, row.group, row.severity, row.metric): row for row in rows},
         judged=tuple(map(new, summary.judged)),
+        caveats={new(m): v for m, v in summary.caveats.items()},
         models=tuple(map(new, summary.models)),
         reliability={new(m): v for m, v in summary.reliability.items()},
         certified={new(m): v for m, v in summary.certified.items()},

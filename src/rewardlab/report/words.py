@@ -36,7 +36,7 @@ def chance(p: float | None) -> str:
 
 def verdict(summary: Summary, model: str) -> list[str]:
     """Return what may be said of a model, one sentence each."""
-    sentences = [_clean_sentence(summary, model), _unreadable_sentence(summary, model)]
+    sentences = [summary.caveats.get(model, ""), _clean_sentence(summary, model), _unreadable_sentence(summary, model)]
     sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]
     return [s for s in (*sentences, _worst_sentence(summary, model)) if s]
 

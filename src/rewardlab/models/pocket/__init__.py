@@ -8,6 +8,7 @@ from rewardlab.models.contract import ModelEntry, Purse, RewardModel
 
 WEIGHTS = Path(__file__).with_name("weights")
 WORDS = WEIGHTS / "words.npz"
+_CAVEAT = "It has seen nothing but simulation (Meta-World): on recordings of real robots its answers mean little."
 _SUMMARIES = {
     "pocket": "small learned model, trained on simulated rollouts under perturbations; knows Meta-World only; "
     "pocket:FOLDER/VARIANT for one that you trained",
@@ -43,7 +44,10 @@ def _entry(name: str) -> ModelEntry:
     def build(argument: str, purse: Purse) -> RewardModel:
         return _build(_place(name, argument))
 
-    return ModelEntry(_SUMMARIES[name], build, identify=lambda argument: _identify(_place(name, argument)))
+    def identify(argument: str) -> str:
+        return _identify(_place(name, argument))
+
+    return ModelEntry(_SUMMARIES[name], build, identify=identify, caveat=_CAVEAT)
 
 
 POCKET = {name: _entry(name) for name in _SUMMARIES if (WEIGHTS / f"{name}.json").exists()}
