@@ -359,7 +359,7 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: P
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     named = name_model("hf:nobody/no-such-model")  # a hub id is only looked for when it is loaded
-    with pytest.raises(ModelError, match=r"^cannot load nobody/no-such-model: [^\n]+$"):
+    with pytest.raises(ModelError, match=r"^cannot load nobody/no-such-model: it is no folder here, and [^\n]+$"):
         named.build()
     for short in ("config.json", "model.safetensors", "tokenizer.json"):
         broken = tmp_path / short

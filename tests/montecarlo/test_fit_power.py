@@ -6,10 +6,10 @@ import pytest
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
+from rewardlab.metrics.stated import TABLE
 from rewardlab.models.simulated import Competence
 from rewardlab.montecarlo.fit import Measured, fit_models, read_table
 from rewardlab.montecarlo.power import POWER, certified, fewest_episodes, needs, right_steps
-from rewardlab.montecarlo.stated import TABLE
 from rewardlab.montecarlo.study import Study
 from rewardlab.montecarlo.theory import accuracy
 

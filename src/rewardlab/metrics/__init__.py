@@ -8,6 +8,7 @@ from rewardlab.metrics.progress import (
     early_fire_rate,
     order_sensitivity,
     progress_correlation,
+    progress_tau_b,
     static_video_order_correlation,
     value_order_correlation,
     value_order_correlation_on_failures,
@@ -23,7 +24,7 @@ METRICS: dict[str, Metric] = {
         *(expectation_kept, flip_rate, level_shift, signed_shift),
         *(false_success_rate, over_reward_on_failure, early_fire_rate),
         *(value_order_correlation, value_order_correlation_on_failures, order_sensitivity),
-        *(static_video_order_correlation, progress_correlation),
+        *(static_video_order_correlation, progress_correlation, progress_tau_b),
         *(ranked_probability_score, brier_score, ordinal_ece, top_label_ece),
     )
 }

@@ -9,17 +9,22 @@ from rewardlab.metrics.order import order_correlations
 
 def with_clean_answers(trials: TrialTable) -> TrialTable:
     """Add what the same model said of the untouched episode: its level and the order of its progress."""
+    level, order = clean_values(trials, trials.number("level"), order_correlations(trials))
+    return trials.having("clean_level", level).having("clean_order", order)
+
+
+def clean_values(trials: TrialTable, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Return, for each column of one number per trial, that number of the same model on the untouched episode."""
     model, _ = trials.codes("model")
     episode, episodes = trials.codes("episode")
-    pair = model * max(len(episodes), 1) + episode
+    known, place = np.unique(model * max(len(episodes), 1) + episode, return_inverse=True)
     clean = trials.text("perturbation") == CLEAN
-    known, place = np.unique(pair, return_inverse=True)
-    answers = {"clean_level": trials.number("level"), "clean_order": order_correlations(trials)}
-    for name, values in answers.items():
+    found = []
+    for values in columns:
         by_pair = np.full(len(known), np.nan)
         by_pair[place[clean]] = values[clean]
-        trials = trials.having(name, by_pair[place])
-    return trials
+        found.append(by_pair[place])
+    return found
 
 
 def with_clusters(trials: TrialTable) -> TrialTable:

@@ -53,3 +53,16 @@ def row_correlations(a: Numbers, b: Numbers) -> Numbers:
     varied = (np.ptp(a, axis=1) > 0) & (np.ptp(b, axis=1) > 0) & (scale > 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(varied, (a * b).sum(axis=1) / scale, np.nan)
+
+
+def row_taus(a: Numbers, b: Numbers) -> Numbers:
+    """Return Kendall's tau-b of each row of one table with the same row of the other; nan if one is constant."""
+    balance, untied_a, untied_b = np.zeros((3, len(a)))
+    for lag in range(1, a.shape[1]):
+        up, down = np.sign(a[:, lag:] - a[:, :-lag]), np.sign(b[:, lag:] - b[:, :-lag])
+        balance += (up * down).sum(axis=1)
+        untied_a += np.abs(up).sum(axis=1)
+        untied_b += np.abs(down).sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        found: Numbers = balance / np.sqrt(untied_a * untied_b)
+    return found

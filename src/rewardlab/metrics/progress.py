@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.contract import Numbers, mean_metric
-from rewardlab.metrics.order import by_length, order_correlations, row_correlations
+from rewardlab.metrics.order import by_length, order_correlations, row_correlations, row_taus
 
 FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5
 
@@ -51,6 +51,19 @@ def progress_correlation(trials: TrialTable) -> Numbers:
     found = np.full(len(trials), np.nan)
     for rows, progress, truth in _with_truth(trials):
         found[rows] = row_correlations(progress, truth)
+    return found
+
+
+@mean_metric(better="higher", needs="true progress")
+def progress_tau_b(trials: TrialTable) -> Numbers:
+    """Mean over episodes of Kendall's tau-b of progress with the true progress; nan if either is constant."""
+    return trials.derived("tau of progress", _taus)
+
+
+def _taus(trials: TrialTable) -> Numbers:
+    found = np.full(len(trials), np.nan)
+    for rows, progress, truth in _with_truth(trials):
+        found[rows] = row_taus(progress, truth)
     return found
 
 

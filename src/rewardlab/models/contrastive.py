@@ -140,7 +140,7 @@ def _level_map(options: ContrastiveOptions) -> LevelMap:
 def _build(argument: str, purse: Purse) -> Contrastive:
     place, options = read_options(argument, ContrastiveOptions())
     level_map = _level_map(options)
-    encoder = loaded(place, lambda: _load(place, options))
+    encoder = loaded(place, lambda found: _load(found, options))
     return Contrastive(encoder, options.baseline, options.alpha, level_map)
 
 
@@ -159,7 +159,7 @@ def _load(place: str, options: ContrastiveOptions) -> Encoder:
 CONTRASTIVE = {
     "contrastive": ModelEntry(
         "CLIP, SigLIP or SigLIP 2: similarity of each frame to the instruction; contrastive:FOLDER or ORG/NAME; "
-        "levels are an order unless calibrated; needs pip install rewardlab[hf]",
+        "levels are an order unless calibrated; needs the extra hf",
         _build,
         identify=_identify,
         one_copy=True,

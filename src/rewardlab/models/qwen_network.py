@@ -6,7 +6,7 @@ the keys and values of a beginning hold for every prompt that begins like it. Bo
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -19,9 +19,7 @@ from rewardlab.models.shelf import Shelf
 
 _PATCHES_AT_ONCE = 1 << 13  # the tower takes the pairs of a batch together, up to so many patches
 _FEATURES_SHARE = 0.5  # of the memory for reuse; the rest is for keys and values
-_WORTHWHILE = (
-    0.2  # of a beginning; less that is known is read again, since attention is fastest from the first token on
-)
+_WORTHWHILE = 0.2  # of a beginning: if less is known it is all read again, since attention is fastest from the start
 
 Memory = list[tuple[torch.Tensor, torch.Tensor]]  # keys and values (1, heads, tokens, size) of each layer
 
@@ -91,7 +89,7 @@ class Network:
     def _keep(self, beginning: Prompt, answers: Answers) -> Memory:
         memory = _first([(layer.keys, layer.values) for layer in answers.memory.layers], len(beginning))
         size = sum(keys.nbytes + values.nbytes for keys, values in memory)
-        self.beginnings.put(beginning.shared_name, (beginning, memory), size)
+        self.beginnings.put(beginning.shared_name, (replace(beginning, pairs=()), memory), size)
         return memory
 
     def _read(self, rows: Sequence[Prompt], start: int, memory: Memory, seen: dict[str, torch.Tensor]) -> Answers:

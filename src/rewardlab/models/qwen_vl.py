@@ -77,9 +77,9 @@ class QwenVL:
         """Return one level per episode; episodes of the same video share the work on it."""
         pictures: dict[str, Picture] = {}
         for episode in episodes:
-            name = _shown(episode)
+            name = _clip_name(episode)
             pictures[name] = pictures.get(name) or self.writer.look(episode.frames, episode.times)
-        prompts = [self._prompt(pictures[_shown(episode)], episode.instruction) for episode in episodes]
+        prompts = [self._prompt(pictures[_clip_name(episode)], episode.instruction) for episode in episodes]
         if self.options.answer == "logits":
             return [_expected(logits) for logits in self._logits(prompts)]
         return [PARSERS[self.options.parser](reply.text) for reply in self._written(prompts, self.options.tokens)]
@@ -158,7 +158,8 @@ class QwenVL:
         return [int(ids[-1]) for ids in answers]
 
 
-def _shown(episode: Episode) -> str:
+def _clip_name(episode: Episode) -> str:
+    """Identify the shown frames and their times without reading them."""
     clip = episode.clip
     return digest(clip.source.digest, clip.order.tobytes(), clip.positions.tobytes(), clip.fps)
 
@@ -188,7 +189,7 @@ def identify(argument: str) -> str:
 def build(argument: str, purse: Purse) -> QwenVL:
     """Return the model with its weights loaded."""
     place, options = read_options(argument, QwenOptions())
-    return loaded(place, lambda: _load(place, options))
+    return loaded(place, lambda found: _load(found, options))
 
 
 def _load(place: str, options: QwenOptions) -> QwenVL:
@@ -207,7 +208,7 @@ def _load(place: str, options: QwenOptions) -> QwenVL:
 
 QWEN = {
     "hf": ModelEntry(
-        "Qwen2.5-VL, Qwen3-VL or RoboReward on this machine: hf:FOLDER or hf:ORG/NAME; needs pip install rewardlab[hf]",
+        "Qwen2.5-VL, Qwen3-VL or RoboReward on this machine: hf:FOLDER or hf:ORG/NAME; needs the extra hf",
         build,
         identify=identify,
         one_copy=True,

@@ -55,18 +55,20 @@ def check_kind(kind: str, kinds: Sequence[str], place: str) -> None:
         raise PlanError(f"expected a checkpoint of kind {' or '.join(kinds)}, got {kind} in {place}")
 
 
-def loaded(place: str, load: Callable[[], Loaded]) -> Loaded:
-    """Return what `load` returns, with one sentence for whatever goes wrong in a library's loader."""
+def loaded(place: str, load: Callable[[str], Loaded]) -> Loaded:
+    """Return what `load` makes of the folder or hub id, with one sentence for whatever a library's loader raises."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    folder = Path(place).expanduser()
     try:
-        return load()
+        return load(str(folder) if folder.is_dir() else place)
     except RewardlabError:
         raise
     except Exception as error:  # a broken file may raise anything
-        first = str(error).strip().partition("\n")[0]
-        raise ModelError(f"cannot load {place}: {first or type(error).__name__}") from error
+        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        where = "" if folder.is_dir() else "it is no folder here, and as a hub id: "
+        raise ModelError(f"cannot load {place}: {where}{first}") from error
 
 
 def check_hardware(dtype: str, device: str) -> None:

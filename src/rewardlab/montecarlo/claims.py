@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rewardlab.metrics.stated import TABLE
 from rewardlab.montecarlo.outcome import Results
-from rewardlab.montecarlo.stated import TABLE
 
 
 @dataclass(frozen=True)

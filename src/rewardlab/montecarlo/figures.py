@@ -1,15 +1,16 @@
 """The pictures of a study: the paper's three figures, its numbers against its equation, the vote, and the planning."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
 
-from rewardlab.montecarlo import drawing as draw
+from rewardlab.core import drawing as draw
+from rewardlab.metrics.stated import TABLE
 from rewardlab.montecarlo.outcome import Results, averaged
 from rewardlab.montecarlo.power import MOST, Need
-from rewardlab.montecarlo.stated import TABLE, compare
+from rewardlab.montecarlo.stated import compare
 from rewardlab.montecarlo.study import clipped
 from rewardlab.montecarlo.theory import vote_accuracy
 
@@ -30,31 +31,16 @@ def study_figures(results: Results, made_by: str) -> dict[str, str]:
     return found
 
 
-def _colours(names: Iterable[str]) -> dict[str, str]:
-    return dict(zip(names, cycle(draw.COLOURS)))
-
-
-def _floor(values: Iterable[float]) -> float:
-    """Return a round number a little below all values."""
-    return math.floor(20 * (min(values) - 0.01)) / 20
-
-
-def _ticks(low: float, high: float = 1.0) -> list[float]:
-    """Return round steps from the top down, so that the top always has its mark."""
-    step = 0.05 if high - low <= 0.3 else 0.1 if high - low <= 0.6 else 0.2
-    return [round(high - step * i, 2) for i in range(int((high - low) / step + 1e-6) + 1)]
-
-
 def figure_1(results: Results, made_by: str) -> str:
     """Return accuracy over severity, one plot per category; diamonds are the numbers that the paper states."""
     study = results.study
-    low = _floor(o.sampled["accuracy"].interval[0] for o in results.outcomes)
+    low = draw.floor_below(o.sampled["accuracy"].interval[0] for o in results.outcomes)
     span = (float(study.severities[0]), float(max(study.severities[-1], study.severities[0] + 1)))
     body = [draw.legend(60, 72, list(study.models))]
     for place, category in enumerate(study.categories):
         area = draw.Area(56 + 250 * place, 118, 205, 210, span, (low, 1.0))
-        body.append(draw.axes(area, study.severities, _ticks(low), (category, "severity")))
-        for model, colour in _colours(study.models).items():
+        body.append(draw.axes(area, study.severities, draw.round_steps(low), (category, "severity")))
+        for model, colour in draw.colours(study.models).items():
             body.append(_accuracy_curve(results, area, model, category, colour))
     size = (60 + 250 * len(study.categories), 400)
     subtitle = KEY + ("; diamond: stated" if study.of_paper else "")
@@ -76,10 +62,13 @@ def figure_2(results: Results, made_by: str) -> str:
     """Return tau-b over severity, averaged over categories."""
     study = results.study
     span = (float(study.severities[0]), float(max(study.severities[-1], study.severities[0] + 1)))
-    low = _floor(o.sampled["tau"].interval[0] for o in results.outcomes)
+    low = draw.floor_below(o.sampled["tau"].interval[0] for o in results.outcomes)
     area = draw.Area(60, 110, 520, 230, span, (low, 1.0))
-    body = [draw.legend(60, 72, list(study.models)), draw.axes(area, study.severities, _ticks(low), ("", "severity"))]
-    for model, colour in _colours(study.models).items():
+    body = [
+        draw.legend(60, 72, list(study.models)),
+        draw.axes(area, study.severities, draw.round_steps(low), ("", "severity")),
+    ]
+    for model, colour in draw.colours(study.models).items():
         points = []
         for severity in study.severities:
             found = [results.find(model, category, severity) for category in study.categories]
@@ -99,12 +88,12 @@ def figure_3(results: Results, made_by: str) -> str:
     lost = {(m, t): _lost(results, m, t) for m in study.models for t in study.tasks}
     top = math.ceil(20 * max(max(high, exact) for exact, _, (_, high) in lost.values())) / 20
     area = draw.Area(60, 110, 640, 230, (0, len(study.tasks)), (0, top))
-    body = [draw.legend(60, 72, list(study.models)), draw.axes(area, (), _ticks(0, top), ("", ""))]
+    body = [draw.legend(60, 72, list(study.models)), draw.axes(area, (), draw.round_steps(0, top), ("", ""))]
     slot = area.width / len(study.tasks)
     width = slot * 0.8 / len(study.models)
     for place, task in enumerate(study.tasks):
         body.append(draw.label(area.x(place + 0.5), area.top + area.height + 18, task, "soft", "middle"))
-        for number, (model, colour) in enumerate(_colours(study.models).items()):
+        for number, (model, colour) in enumerate(draw.colours(study.models).items()):
             exact, value, interval = lost[model, task]
             left = area.x(place) + slot * 0.1 + number * width
             body.append(draw.bar(area, left, width * 0.86, exact, colour))
@@ -128,9 +117,9 @@ def _lost(results: Results, model: str, task: str) -> tuple[float, float, tuple[
 def stated_figure(results: Results, made_by: str) -> str:
     """Return every stated number as a diamond beside the closed form with two standard errors."""
     rows = compare(results)
-    low = _floor(min(c.stated.value, c.expected - 2 * c.error) for c in rows)
+    low = draw.floor_below(min(c.stated.value, c.expected - 2 * c.error) for c in rows)
     area = draw.Area(330, 78, 440, 24 * len(rows), (low, 1.0), (len(rows) - 0.5, -0.5))
-    body = [draw.axes(area, _ticks(low), (), ("", "accuracy or tau"))]
+    body = [draw.axes(area, draw.round_steps(low), (), ("", "accuracy or tau"))]
     for place, c in enumerate(rows):
         s = c.stated
         where = s.categories[0] if len(s.categories) == 1 else "all"
@@ -158,10 +147,10 @@ def vote_figure(results: Results, made_by: str) -> str:
         scale = study.scale(clipped(study.centre(vote.condition)))
         curves[vote.condition.category] = [float(vote_accuracy(scale, study.truth, float(c))) for c in shared]
     stated = TABLE[study.voters] if study.of_paper and worst == 4 else {}
-    low = _floor([value for values in curves.values() for value in values] + list(stated.values()))
+    low = draw.floor_below([value for values in curves.values() for value in values] + list(stated.values()))
     area = draw.Area(60, 110, 520, 230, (0, 1), (low, 1.0))
     names = "correlation between the members' errors"
-    body = [draw.legend(60, 72, list(curves)), draw.axes(area, _ticks(0), _ticks(low), ("", names))]
+    body = [draw.legend(60, 72, list(curves)), draw.axes(area, draw.round_steps(0), draw.round_steps(low), ("", names))]
     for (category, values), colour in zip(curves.items(), cycle(draw.COLOURS)):
         body.append(draw.curve(area, list(zip(shared.tolist(), values)), colour))
         body += [draw.diamond(area, 1, stated[category], colour)] if stated else []
@@ -184,7 +173,7 @@ def power_figure(found: Sequence[Need], level: float, made_by: str) -> str:
         ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{area.top}" y2="{area.top + area.height}"'
         body.append(f'<line class="grid" {ends}/>')
         body.append(draw.label(x, area.top + area.height + 16, f"{10**power:,}", "soft", "middle"))
-    colours = _colours(dict.fromkeys(need.condition.model for need in found))
+    colours = draw.colours(dict.fromkeys(need.condition.model for need in found))
     for place, need in enumerate(found):
         name = f"{need.condition.model} {need.condition.category} ({need.accuracy:.3f})"
         body.append(draw.label(area.left - 12, area.y(place) + 4, name, anchor="end"))

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from rewardlab.metrics.stated import FAILING, TABLE
 from rewardlab.montecarlo.claims import claims
 from rewardlab.montecarlo.outcome import Outcome, Reach, Results, averaged, reach
 from rewardlab.montecarlo.sample import NORMAL_95, Estimate
-from rewardlab.montecarlo.stated import FAILING, TABLE, compare
+from rewardlab.montecarlo.stated import compare
 from rewardlab.montecarlo.study import Study
 
 Row = tuple[str, ...]

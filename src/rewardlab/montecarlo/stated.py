@@ -3,16 +3,11 @@
 import math
 from dataclasses import dataclass
 
+from rewardlab.metrics.stated import TABLE
 from rewardlab.montecarlo.outcome import Outcome, Results, averaged
 from rewardlab.montecarlo.sample import Estimate
 
 EPISODES = 500  # behind each number the paper states
-TABLE = {  # Table 1: accuracy at severity 4
-    "general": {"visual": 0.805, "semantic": 0.884, "temporal": 0.832, "domain": 0.815},
-    "tuned": {"visual": 0.918, "semantic": 0.841, "temporal": 0.938, "domain": 0.889},
-    "ensemble": {"visual": 0.926, "semantic": 0.920, "temporal": 0.931, "domain": 0.883},
-}
-FAILING = {"general": "1", "tuned": "3-5", "ensemble": "4-5"}  # stated severity at which each becomes unreliable
 IMPOSSIBLE = {
     ("tuned", "semantic"): "Eq. 1 gives competence .61 here and .60 to general-semantic, which is stated at .884: "
     "no rising map from competence to accuracy gives .841",

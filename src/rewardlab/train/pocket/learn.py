@@ -22,11 +22,14 @@ from rewardlab.train.pocket.rollouts import load_rollouts, shards_of, simulate_a
 from rewardlab.worlds.metaworld.instructions import phrasings
 
 _TELL_EVERY = 100  # steps
-_EMA = 0.998  # share of the slow weights that a step keeps
+_EMA, _FOLLOW_EVERY = 0.99, 4  # share of the slow weights that is kept, every so many steps
 _WARM_UP, _DECAY = 0.05, 0.05
 _SHIFT = 4  # pixels by which a batch is moved at most
-_SILENCE = 0.05  # share of words left out in training
-_BLUR = 0.3  # noise on the vectors of words in training, so that a word stands for its neighbours too
+# What is done to words in training, so that an instruction is more than a name for a known scene:
+_SILENCE = 0.05  # share of words left out
+_BLUR = 0.3  # noise on the vectors, so that a word stands for its neighbours too
+_UNTOLD = 0.2  # share of clips under their own instruction that must be judged without it
+_RENAMED, _NEW_NAMES = 0.35, 0.4  # share of such clips in whose text words become any others, and of these words
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +60,13 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
     """Film everything and put it on the device, one kind of picture after the other."""
     pixels: dict[str, Tensor] = {}
     views: list[Any] = []
-    for kind in ("plain0", "plain1", *(("world", "view") if robust else ())):
+    for kind in ("plain0", *(("view", "world") if robust else ()), "plain1"):
         film, found = film_all(plan, kind, plan.out)
         pixels[kind] = _uploaded(film, plan.device)
         views = found or views
-        (plan.out / f"{kind}.npy").unlink()
+        if kind != "plain0":  # views are made of it
+            (plan.out / f"{kind}.npy").unlink()
+    (plan.out / "plain0.npy").unlink()
     facts = make_facts(plan, views)
     words = load_words(plan.words)
     texts = np.stack([words.ids(text) for text in facts.index])
@@ -112,7 +117,8 @@ def learn(plan: PocketPlan, variant: str, store: Store) -> None:
         rng = rng_for(plan.seed, "step", variant, step)
         torch.manual_seed(int(rng.integers(2**31)))
         loss = _step(store, model, optimizer, lesson, rng)
-        _follow(slow, model, min(_EMA, (1 + step) / (10 + step)))
+        if step % _FOLLOW_EVERY == 0:
+            _follow(slow, model, min(_EMA, (1 + step) / (10 + step)))
         if (step + 1) % _TELL_EVERY == 0:
             print(f"{variant} step {step + 1} loss {float(loss):.4f}", flush=True)
         if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps:
@@ -149,8 +155,7 @@ def _step(
     model.train()
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
         progress, levels = model(_frames(store, lesson, rng), *_words(store, lesson, rng))
-    true_progress, true_level = torch.from_numpy(lesson.progress), torch.from_numpy(lesson.level)
-    loss = loss_of(progress.float(), levels.float(), true_progress.to(device), true_level.to(device))
+    loss = loss_of(progress.float(), levels.float(), _there(lesson.progress, store), _there(lesson.level, store))
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -181,9 +186,8 @@ def _frames(store: Store, lesson: Lesson, rng: np.random.Generator | None) -> Te
     frames = torch.empty((len(lesson.row), lesson.order.shape[1], side, side, 3), dtype=torch.uint8, device=device)
     for kind in dict.fromkeys(lesson.source.tolist()):
         mine = np.flatnonzero(lesson.source == kind)
-        rows = torch.from_numpy(lesson.row[mine]).to(device, non_blocking=True)
-        order = torch.from_numpy(lesson.order[mine]).to(device, non_blocking=True)
-        frames[torch.from_numpy(mine).to(device)] = store.pixels[kind][rows[:, None], order]
+        rows, order = _there(lesson.row[mine], store), _there(lesson.order[mine], store)
+        frames[_there(mine, store)] = store.pixels[kind][rows[:, None], order]
     if rng is None:
         return frames
     down, right = (int(move) for move in rng.integers(-_SHIFT, _SHIFT + 1, 2))
@@ -191,16 +195,26 @@ def _frames(store: Store, lesson: Lesson, rng: np.random.Generator | None) -> Te
     return frames[:, :, (index + down).clamp(0, side - 1)][:, :, :, (index + right).clamp(0, side - 1)]
 
 
+def _there(values: NDArray[Any], store: Store) -> Tensor:
+    """Bring numbers to the device without waiting for it."""
+    held = torch.from_numpy(values)
+    return held if store.words.device.type == "cpu" else held.pin_memory().to(store.words.device, non_blocking=True)
+
+
 def _words(store: Store, lesson: Lesson, rng: np.random.Generator | None) -> tuple[Tensor, Tensor]:
     """Return the vectors of the words and which of them are there; in training some are left out."""
-    ids = store.texts[torch.from_numpy(lesson.text).to(store.texts.device)]
+    ids = store.texts[_there(lesson.text, store)]
     known = (ids >= 0).float()
-    if rng is not None:
-        known = known * (torch.rand(known.shape, device=known.device) >= _SILENCE)
-    vectors = store.words[ids]  # -1 takes the last row, which is zero
-    if rng is not None:
-        vectors = vectors + _BLUR * torch.randn_like(vectors)
-    return vectors * known[..., None], known
+    if rng is None:
+        return store.words[ids], known  # -1 takes the last row, which is zero
+    own = _there(lesson.own, store)[:, None]
+    chance = torch.rand((2, *ids.shape), device=ids.device)
+    fate = torch.rand((len(ids), 1), device=ids.device)
+    renamed = own & (fate >= 1 - _RENAMED) & (chance[0] < _NEW_NAMES) & (ids >= 0)
+    ids = torch.where(renamed, torch.randint(len(store.words) - 1, ids.shape, device=ids.device), ids)
+    known = known * (chance[1] >= _SILENCE) * ~(own & (fate < _UNTOLD))
+    vectors = store.words[ids]
+    return (vectors + _BLUR * torch.randn_like(vectors)) * known[..., None], known
 
 
 @torch.no_grad()

@@ -84,6 +84,7 @@ class Lesson:
     text: Whole  # (B,)
     progress: Numbers  # (B, 16)
     level: Whole  # (B, 16)
+    own: NDArray[np.bool_]  # (B,): the text asks for what is shown, whatever words it uses for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +94,7 @@ class _Clip:
     text: str
     progress: Numbers
     level: Whole
+    own: bool = False
 
 
 def levels_of(progress: Numbers) -> Whole:
@@ -140,6 +142,7 @@ def draw_lesson(facts: Facts, size: int, rng: Generator, *, robust: bool) -> Les
         text=np.array([facts.index[clip.text] for clip in clips]),
         progress=np.stack([clip.progress for clip in clips]),
         level=np.stack([clip.level for clip in clips]),
+        own=np.array([clip.own for clip in clips]),
     )
 
 
@@ -153,6 +156,7 @@ def whole_clips(facts: Facts, rows: Whole) -> Lesson:
         text=np.array([facts.index[facts.texts[row][0]] for row in rows]),
         progress=facts.progress[rows][:, order],
         level=facts.levels[rows][:, order],
+        own=np.ones(len(rows), dtype=bool),
     )
 
 
@@ -170,7 +174,7 @@ def _clip(facts: Facts, rng: Generator) -> _Clip:
     text = _pick(facts.texts[row], rng)
     if kind == "mismatch":
         text, progress = _foreign_text(facts, task, rng), np.where(np.isnan(progress), progress, np.float32(0.0))
-    return _Clip(row, order, text, progress, levels_of(progress))
+    return _Clip(row, order, text, progress, levels_of(progress), own=kind != "mismatch")
 
 
 def _row_and_end(facts: Facts, task: str, rng: Generator, *, success: bool) -> tuple[int, int]:

@@ -21,6 +21,8 @@ from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.changes import film
 from rewardlab.worlds.metaworld.film import Look
 
+Changes = tuple[tuple[str, tuple[float, ...]], ...]
+
 SHOWN = 16  # frames that the model sees
 PLAIN = 2  # cameras from which each rollout is filmed as it is
 _RATE = 10.0  # frames per second that a clip says it has
@@ -41,7 +43,8 @@ class View:
 def film_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[View | None]]:
     """Film every rollout: `plain0`, `plain1` or `world` as kept frames, `view` as perturbed clips with their labels.
 
-    The pixels are a file in `folder` that the workers fill together; delete it when it has been copied.
+    The pixels are a file in `folder` that the workers fill together; delete it when it has been copied. Views are made
+    of `plain0`, which must still be there.
     """
     shards = shards_of(plan)
     starts = np.cumsum([0, *(shard.count for shard in shards)])
@@ -68,20 +71,25 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
     replay = _replay(plan) if kind == "view" else None
     for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)):
         rng = rng_for(plan.seed, kind, shard.name, index)
-        look = Look(camera_of(plan, shard, index, kind), plan.size)
-        changes = _world(rng) if kind == "world" else ()
-        try:
-            frames = film(rollout.trace, range(plan.kept), look, changes, sheets=True)
-        except NotApplicable:  # such as no room on the table for one thing more
-            frames = film(rollout.trace, range(plan.kept), look, sheets=True)
-        if replay is not None:
-            frames, view = _perturbed(replay, _episode(rollout, frames, f"{shard.name}#{index}", rng), rng)
-            views.append(view)
-        pixels[start + index] = frames
+        if replay is None:
+            look = Look(camera_of(plan, shard, index, kind), plan.size)
+            pixels[start + index] = _filmed(plan, rollout, look, _world(rng) if kind == "world" else ())
+            continue
+        plain = np.array(np.load(path.with_name("plain0.npy"), mmap_mode="r")[start + index])
+        episode = _episode(rollout, plain, f"{shard.name}#{index}", rng)
+        pixels[start + index], view = _perturbed(replay, episode, rng)
+        views.append(view)
     return views
 
 
-def _world(rng: Generator) -> tuple[tuple[str, tuple[float, ...]], ...]:
+def _filmed(plan: PocketPlan, rollout: Rollout, look: Look, changes: Changes) -> Frames:
+    try:
+        return film(rollout.trace, range(plan.kept), look, changes, sheets=True)
+    except NotApplicable:  # such as no room on the table for one thing more
+        return film(rollout.trace, range(plan.kept), look, sheets=True)
+
+
+def _world(rng: Generator) -> Changes:
     """Draw one or two changes of the world, each at any severity."""
     names = worlds_trained_with()
     chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)

@@ -1,8 +1,11 @@
 """Small SVG pictures that stand alone: a plot area with two axes, and what is drawn into it."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import cycle
+from textwrap import wrap
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b14f92", "#8a6d00", "#5b6470")
 STYLE = """
@@ -39,6 +42,22 @@ class Area:
         return self.top + self.height * (1 - (value - low) / (high - low))
 
 
+def floor_below(values: Iterable[float]) -> float:
+    """Return a round number a little below all values."""
+    return math.floor(20 * (min(values) - 0.01)) / 20
+
+
+def round_steps(low: float, high: float = 1.0) -> list[float]:
+    """Return round steps from the top down, so that the top always has its mark."""
+    step = 0.05 if high - low <= 0.3 else 0.1 if high - low <= 0.6 else 0.2
+    return [round(high - step * i, 2) for i in range(int((high - low) / step + 1e-6) + 1)]
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour of the palette for each name, in order."""
+    return dict(zip(names, cycle(COLOURS)))
+
+
 def picture(title: str, subtitle: str, made_by: str, size: tuple[int, int], body: Sequence[str]) -> str:
     """Return a whole SVG file; `made_by` is the command, written at its foot."""
     width, height = size
@@ -57,6 +76,12 @@ def picture(title: str, subtitle: str, made_by: str, size: tuple[int, int], body
 def label(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
     """Return a line of text."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def caption(x: float, y: float, words: str, letters: int) -> str:
+    """Return small text in lines of at most so many letters."""
+    lines = wrap(words, letters, break_on_hyphens=False)
+    return "".join(label(x, y + 15 * place, line, "soft") for place, line in enumerate(lines))
 
 
 def axes(area: Area, xs: Sequence[float], ys: Sequence[float], names: tuple[str, str]) -> str:
@@ -78,13 +103,21 @@ def curve(area: Area, points: Sequence[tuple[float, float]], colour: str) -> str
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
 
 
-def dot(area: Area, x: float, y: float, colour: str, reach: tuple[float, float] | None = None) -> str:
-    """Return a dot, with a bar from one end of its interval to the other."""
+def band(area: Area, ends: Sequence[tuple[float, float, float]], colour: str) -> str:
+    """Return the area between the ends of intervals, each given as x, low and high."""
+    there = [f"{area.x(x):.1f},{area.y(high):.1f}" for x, _, high in ends]
+    back = [f"{area.x(x):.1f},{area.y(low):.1f}" for x, low, _ in reversed(ends)]
+    return f'<polygon points="{" ".join(there + back)}" fill="{colour}" opacity="0.13"/>'
+
+
+def dot(area: Area, x: float, y: float, colour: str, reach: tuple[float, float] | None = None, words: str = "") -> str:
+    """Return a dot, with a bar from one end of its interval to the other; `words` are shown under the mouse."""
     bar = ""
     if reach is not None:
         low, high = (area.y(value) for value in reach)
         bar = _stroke(area.x(x), low, area.x(x), high, colour)
-    return f'{bar}<circle cx="{area.x(x):.1f}" cy="{area.y(y):.1f}" r="3.2" fill="{colour}"/>'
+    place = f'cx="{area.x(x):.1f}" cy="{area.y(y):.1f}"'
+    return f'{bar}<circle {place} r="3.2" fill="{colour}"{_closed("circle", words)}'
 
 
 def lying_dot(area: Area, x: float, y: float, colour: str, reach: tuple[float, float]) -> str:
@@ -92,6 +125,10 @@ def lying_dot(area: Area, x: float, y: float, colour: str, reach: tuple[float, f
     low, high = (area.x(value) for value in reach)
     bar = _stroke(low, area.y(y), high, area.y(y), colour)
     return f'{bar}<circle cx="{area.x(x):.1f}" cy="{area.y(y):.1f}" r="3.6" fill="{colour}"/>'
+
+
+def _closed(element: str, words: str) -> str:
+    return f"><title>{escape(words)}</title></{element}>" if words else "/>"
 
 
 def _stroke(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
@@ -106,17 +143,17 @@ def diamond(area: Area, x: float, y: float, colour: str) -> str:
     return f'<path class="stated" d="{path}" stroke="{colour}"/>'
 
 
-def bar(area: Area, x: float, width: float, value: float, colour: str) -> str:
-    """Return a bar from zero; `x` and `width` are pixels."""
-    top, bottom = area.y(value), area.y(0)
-    box = f'x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(bottom - top, 0):.1f}"'
-    return f'<rect {box} fill="{colour}" rx="1.5" opacity="0.85"/>'
+def bar(area: Area, x: float, width: float, value: float, colour: str, words: str = "") -> str:
+    """Return a bar from zero, up or down; `x` and `width` are pixels."""
+    top, bottom = sorted((area.y(value), area.y(0)))
+    box = f'x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{bottom - top:.1f}"'
+    return f'<rect {box} fill="{colour}" rx="1.5" opacity="0.85"{_closed("rect", words)}'
 
 
 def legend(left: float, top: float, names: Sequence[str]) -> str:
     """Return one coloured name after the other, in the order of the palette."""
     parts, x = [], left
-    for name, colour in zip(names, COLOURS):
+    for name, colour in zip(names, cycle(COLOURS)):
         parts.append(f'<rect x="{x:.1f}" y="{top - 9:.1f}" width="14" height="10" fill="{colour}" rx="2"/>')
         parts.append(label(x + 20, top, name))
         x += 44 + 7 * len(name)
