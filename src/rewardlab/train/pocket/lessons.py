@@ -30,6 +30,7 @@ _KINDS = {
     "static": 0.05,
     "hold": 0.04,
 }
+_ONWARD = ("forward", "static", "hold")  # backwards, only the words say what was to be done
 _AHEAD = 24  # lessons that are drawn while the device is busy
 _FEWEST = 4  # frames of the shortest clip
 # From where the pixels of a clip come, for plain and for robust training.
@@ -84,7 +85,7 @@ class Lesson:
     text: Whole  # (B,)
     progress: Numbers  # (B, 16)
     level: Whole  # (B, 16)
-    own: NDArray[np.bool_]  # (B,): the text asks for what is shown, whatever words it uses for it
+    own: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +175,7 @@ def _clip(facts: Facts, rng: Generator) -> _Clip:
     text = _pick(facts.texts[row], rng)
     if kind == "mismatch":
         text, progress = _foreign_text(facts, task, rng), np.where(np.isnan(progress), progress, np.float32(0.0))
-    return _Clip(row, order, text, progress, levels_of(progress), own=kind != "mismatch")
+    return _Clip(row, order, text, progress, levels_of(progress), own=kind in _ONWARD)
 
 
 def _row_and_end(facts: Facts, task: str, rng: Generator, *, success: bool) -> tuple[int, int]:
