@@ -31,7 +31,7 @@ PLAN = PocketPlan(
     checks=1,
     kept=6,
     size=32,
-    steps=4,
+    steps=(4,),
     batch=3,
     check_every=2,
     device="cpu",
@@ -193,5 +193,7 @@ def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
 def test_plans_that_make_no_sense_are_refused() -> None:
     with pytest.raises(PlanError, match="got 'pocket-huge'"):
         PocketPlan("pocket", variants=("pocket-huge",))
+    with pytest.raises(PlanError, match=r"got \(1, 2\)"):
+        PocketPlan("pocket", steps=(1, 2))
     with pytest.raises(PlanError, match="multiple of 16"):
         PocketPlan("pocket", size=100)

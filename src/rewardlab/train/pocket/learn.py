@@ -113,7 +113,7 @@ def learn(plan: PocketPlan, variant: str, store: Store) -> None:
     start = _resume(plan, variant, model, slow, optimizer)
     for step, lesson in enumerate(lessons(plan, variant, store.facts, start), start=start):
         for group in optimizer.param_groups:
-            group["lr"] = plan.rate * _pace(step / plan.steps)
+            group["lr"] = plan.rate * _pace(step / plan.steps_of(variant))
         rng = rng_for(plan.seed, "step", variant, step)
         torch.manual_seed(int(rng.integers(2**31)))
         loss = _step(store, model, optimizer, lesson, rng)
@@ -121,7 +121,7 @@ def learn(plan: PocketPlan, variant: str, store: Store) -> None:
             _follow(slow, model, min(_EMA, (1 + step) / (10 + step)))
         if (step + 1) % _TELL_EVERY == 0:
             print(f"{variant} step {step + 1} loss {float(loss):.4f}", flush=True)
-        if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps:
+        if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps_of(variant):
             _note(plan, variant, store, {"step": step + 1, "loss": float(loss)}, check(plan, store, slow))
             _save(plan, variant, step + 1, model, slow, optimizer)
     with writing(plan.out / f"{variant}.pt") as partial:

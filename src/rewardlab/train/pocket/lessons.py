@@ -106,16 +106,16 @@ def levels_of(progress: Numbers) -> Whole:
 
 def lessons(plan: PocketPlan, variant: str, facts: Facts, start: int) -> Iterator[Lesson]:
     """Yield the lesson of every step; other processes draw them ahead where there are any."""
-    draw = partial(_lesson, plan, variant)
+    draw, end = partial(_lesson, plan, variant), plan.steps_of(variant)
     if plan.workers < 2:
         _begin(facts)
-        yield from map(draw, range(start, plan.steps))
+        yield from map(draw, range(start, end))
         return
     with ProcessPoolExecutor(min(plan.workers, 6), get_context("spawn"), _begin, (facts,)) as pool:
-        waiting = deque(pool.submit(draw, step) for step in range(start, min(start + _AHEAD, plan.steps)))
-        for step in range(start + _AHEAD, plan.steps + _AHEAD):
+        waiting = deque(pool.submit(draw, step) for step in range(start, min(start + _AHEAD, end)))
+        for step in range(start + _AHEAD, end + _AHEAD):
             yield waiting.popleft().result()
-            if step < plan.steps:
+            if step < end:
                 waiting.append(pool.submit(draw, step))
 
 

@@ -25,7 +25,7 @@ class PocketPlan:
     tasks: tuple[str, ...] = setting("tasks to train on; all takes every task of the train split", ("all",))
     kept: int = setting("frames kept of a rollout", 24)
     size: int = setting("side of the picture in pixels", 112)
-    steps: int = setting("training steps of each variant", 4000)
+    steps: tuple[int, ...] = setting("training steps: one number for all variants, or one for each", (4000,))
     batch: int = setting("clips in a step", 256)
     check_every: int = setting("steps after which the checks are judged and a checkpoint is written", 500)
     rate: float = setting("highest learning rate", 1e-3)
@@ -41,12 +41,15 @@ class PocketPlan:
         for name in self.variants:
             if name not in VARIANTS:
                 raise PlanError(f"a variant is one of {', '.join(VARIANTS)}, got {name!r}")
-        if (
-            self.size % 16
-            or self.kept < 4
-            or min(self.rollouts, self.checks, self.steps, self.batch, self.check_every) < 1
-        ):
+        if len(self.steps) not in (1, len(self.variants)):
+            raise PlanError(f"steps must be one number or {len(self.variants)}, got {self.steps}")
+        counts = (self.rollouts, self.checks, *self.steps, self.batch, self.check_every)
+        if self.size % 16 or self.kept < 4 or min(counts) < 1:
             raise PlanError("size must be a multiple of 16, kept at least 4, and every count at least 1")
+
+    def steps_of(self, variant: str) -> int:
+        """Return the training steps of a variant."""
+        return self.steps[self.variants.index(variant) % len(self.steps)]
 
     def split(self, name: str) -> tuple[str, ...]:
         """Return the tasks of a split that this plan uses."""
