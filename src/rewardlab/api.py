@@ -15,6 +15,7 @@ from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.report.files import write_report as write_files
 from rewardlab.report.sheet import write_sheet
+from rewardlab.report.study.files import write_study as study_files
 
 
 def stress(
@@ -47,6 +48,14 @@ def write_report(*runs: Run | Path | str, out: Path | None = None) -> Path:
     if not opened:
         raise PlanError("name at least one run folder")
     return write_files(opened, out or (opened[0].folder if len(opened) == 1 else Path()) / "report.html")
+
+
+def write_study(*runs: Run | Path | str, out: Path) -> list[Path]:
+    """Write the first paper's table, figures and claims as one run measured them, and return the paths."""
+    if len(runs) != 1:
+        raise PlanError(f"a study is made of one run, got {len(runs)}; join the models in one `stress` command")
+    run = runs[0]
+    return study_files(run if isinstance(run, Run) else Run(Path(run)), out)
 
 
 def check(data: str | Path) -> tuple[Problem, ...]:

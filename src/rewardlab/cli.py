@@ -25,6 +25,7 @@ class ReportPlan:
 
     runs: tuple[Path, ...] = setting("run folders", positional=True)
     out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
+    study: Path | None = setting("write the first paper's table, figures and claims from one run there instead", None)
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,10 @@ def report(plan: ReportPlan) -> int:
     """Write the report and print where it is."""
     from rewardlab import api
 
+    if plan.study is not None:
+        for path in api.write_study(*plan.runs, out=plan.study):
+            print(path)
+        return 0
     print(f"report: {api.write_report(*plan.runs, out=plan.out)}")
     return 0
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import cycle
-from textwrap import wrap
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b14f92", "#8a6d00", "#5b6470")
 STYLE = """
@@ -78,12 +77,6 @@ def label(x: float, y: float, words: str, kind: str = "", anchor: str = "start")
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
-def caption(x: float, y: float, words: str, letters: int) -> str:
-    """Return small text in lines of at most so many letters."""
-    lines = wrap(words, letters, break_on_hyphens=False)
-    return "".join(label(x, y + 15 * place, line, "soft") for place, line in enumerate(lines))
-
-
 def axes(area: Area, xs: Sequence[float], ys: Sequence[float], names: tuple[str, str]) -> str:
     """Return grid lines and ticks; `names` are the title of the area and of its horizontal axis."""
     right, bottom = area.left + area.width, area.top + area.height
@@ -97,10 +90,11 @@ def axes(area: Area, xs: Sequence[float], ys: Sequence[float], names: tuple[str,
     return "".join(parts)
 
 
-def curve(area: Area, points: Sequence[tuple[float, float]], colour: str) -> str:
-    """Return a line through the points."""
+def curve(area: Area, points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False) -> str:
+    """Return a line through the points; a dashed one is thin."""
     path = " ".join(f"{area.x(x):.1f},{area.y(y):.1f}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+    kind = 'stroke-width="1.2" stroke-dasharray="5 4"' if dashed else 'stroke-width="2"'
+    return f'<polyline points="{path}" fill="none" stroke="{colour}" {kind}/>'
 
 
 def band(area: Area, ends: Sequence[tuple[float, float, float]], colour: str) -> str:

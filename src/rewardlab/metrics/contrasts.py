@@ -37,12 +37,12 @@ class ConditionMeans:
     rate: bool
 
     def combined(self, weights: Weights, confidence: float = 0.95) -> Estimate:
-        """Return the weighted sum of means with its interval; nan where one of the conditions has no trial.
+        """Return the weighted sum of means with its interval; nan where a condition has no trial.
 
         A single rate has the interval that it has everywhere else. Of several conditions, the one with the fewest
         clusters decides how much the interval is widened.
         """
-        if any(condition not in self.places for condition in weights):
+        if not weights or any(condition not in self.places for condition in weights):
             return Estimate(math.nan, math.nan, math.nan, 0)
         rows = [self.places[condition] for condition in weights]
         above, below, shares = self.above[rows], self.below[rows], np.array(list(weights.values()))

@@ -1,0 +1,144 @@
+"""Measures what pocket must show, on rollouts that no variant was trained with.
+
+    rewardlab collect metaworld --tasks SEEN --episodes 10 --balance --camera right,left --seed 77 --out seen
+    rewardlab collect metaworld --tasks UNSEEN --episodes 30 --balance --camera right,left --seed 78 --out unseen
+    python results/pocket/measure.py seen unseen --models pocket,pocket-plain --out results/pocket/measured.csv
+
+`python results/pocket/measure.py --tasks` prints SEEN and UNSEEN. Every number is a row: model, data, what, value, n.
+"""
+
+import argparse
+import csv
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rewardlab.bench.collect import split_of
+from rewardlab.bench.plan import StressPlan
+from rewardlab.bench.stress import run_stress
+from rewardlab.core.episode import Episode, rearrange
+from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import Score
+from rewardlab.data import open_dataset
+from rewardlab.data.video import frame_policy, sampled
+from rewardlab.models import name_model
+from rewardlab.models.contract import RewardModel
+from rewardlab.report.summary import load_summary
+from rewardlab.worlds.metaworld.instructions import phrasings
+from rewardlab.worlds.metaworld.physics import TASKS
+
+Row = tuple[str, str, str, float, int]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="*")
+    parser.add_argument("--models", default="pocket,pocket-plain")
+    parser.add_argument("--out", type=Path, default=Path("measured.csv"))
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--tasks", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.tasks:
+        for split in ("train", "test"):
+            print(",".join(task for task in TASKS if split_of(task) == split))
+        return
+    models = arguments.models.split(",")
+    rows: list[Row] = []
+    for data in arguments.data:
+        rows += clean_rows(models, data, arguments.runs / f"pocket-{Path(data).name}")
+        clips = [sampled(episode, frame_policy("uniform:16")) for episode in open_dataset(data).episodes]
+        for name in models:
+            rows += asked_rows(name, name_model(name).build(), clips, Path(data).name)
+    with arguments.out.open("w", newline="") as handle:
+        csv.writer(handle).writerows([("model", "data", "what", "value", "n"), *rows])
+    for row in rows:
+        print(f"{row[0]:14} {row[1]:8} {row[2]:44} {row[3]:8.3f} {row[4]:5}")
+
+
+def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
+    """Stress the models with reversed clips only, and read the clean numbers and the controls from the summary."""
+    plan = StressPlan(tuple(models), data, ("reverse",), (4,), out=folder)
+    summary = load_summary(run_stress(plan))
+    rows: list[Row] = []
+    for model in models:
+        errors = by_task(folder, model)
+        rows.append(
+            (model, Path(data).name, "MAE, mean over tasks", float(np.mean(list(errors.values()))), len(errors))
+        )
+        for metric in ("success_accuracy", "micro_mae", "kendall_tau_b", "expected_calibration_error"):
+            row = summary.clean(model, metric)
+            if row.value is not None:
+                rows.append((model, Path(data).name, f"{metric}, clean", row.value, row.scored))
+        order = summary.row(model, "reverse", 4, "order_sensitivity")
+        rows.append((model, Path(data).name, "order sensitivity", float(order.value or np.nan), order.scored))
+        for check in summary.controls:
+            if check["model"] == model and check["where"] == "clean":
+                said = f"p (Holm) that its MAE is below that of {check['control']}"
+                rows.append((model, Path(data).name, said, float(check["p_holm"]), int(check["cells"])))
+    return rows
+
+
+def by_task(folder: Path, model: str) -> dict[str, float]:
+    from rewardlab.core.run import Run
+
+    trials = Run(folder).trials()
+    mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "clean"))
+    wrong = np.abs(np.round(mine.number("level")) - mine.number("truth_level"))
+    tasks = mine.text("task")
+    return {str(task): float(wrong[tasks == task].mean()) for task in dict.fromkeys(tasks)}
+
+
+def asked_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:
+    done = [clip for clip in clips if clip.truth.level == 5]
+    cases: dict[str, tuple[Sequence[Episode], Callable[[Sequence[Episode]], float]]] = {
+        "mean level of a still first frame": ([rearrange(c, np.zeros(16, np.int64)) for c in clips], mean_level(model)),
+        "mean level of a success under another task": (under_another_task(done), mean_level(model)),
+        "MAE under training phrasings": (phrased(clips, "train"), error(model)),
+        "MAE under held-out phrasings": (phrased(clips, "held_out"), error(model)),
+    }
+    return [(name, data, what, measure(asked), len(asked)) for what, (asked, measure) in cases.items()]
+
+
+def answers(model: RewardModel, clips: Sequence[Episode]) -> list[float]:
+    found = [answer for start in range(0, len(clips), 16) for answer in model.score(clips[start : start + 16])]
+    return [answer.level if isinstance(answer, Score) else np.nan for answer in found]
+
+
+def mean_level(model: RewardModel) -> Callable[[Sequence[Episode]], float]:
+    return lambda clips: float(np.nanmean(answers(model, clips)))
+
+
+def error(model: RewardModel) -> Callable[[Sequence[Episode]], float]:
+    return lambda clips: float(np.nanmean(np.abs(np.array(answers(model, clips)) - [c.truth.level for c in clips])))
+
+
+def under_another_task(clips: Sequence[Episode]) -> list[Episode]:
+    rng = rng_for(0, "another task")
+    texts = [(clip.origin.task, clip.instruction) for clip in clips]
+    others = [[text for task, text in texts if task != clip.origin.task] for clip in clips]
+    return [replace(clip, instruction=many[int(rng.integers(len(many)))]) for clip, many in zip(clips, others)]
+
+
+def phrased(clips: Sequence[Episode], kind: str) -> list[Episode]:
+    """Ask with another phrasing of the same list; where the goal is told in centimetres, that part is kept."""
+    rng = rng_for(0, "phrasing", kind)
+    return [replace(c, instruction=_again(c, kind, int(rng.integers(2)))) for c in clips]
+
+
+def _again(clip: Episode, kind: str, pick: int) -> str:
+    lists = phrasings()[clip.origin.task]
+    text = lists[kind][pick % len(lists[kind])]
+    if "{where}" not in text:
+        return text
+    for template in lists["train"]:
+        match = re.fullmatch(re.escape(template).replace(re.escape("{where}"), "(.+)"), clip.instruction)
+        if match:
+            return text.replace("{where}", match[1])
+    raise ValueError(f"{clip.instruction!r} is no phrasing of {clip.origin.task}")
+
+
+if __name__ == "__main__":
+    main()
