@@ -32,8 +32,8 @@ from tests.models import tiny
 
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.seeding import rng_for
-from rewardlab.models.qwen_vl import QwenOptions, QwenVL
-from rewardlab.models.weights import choose_dtype
+from rewardlab.models.local.qwen_vl import QwenOptions, QwenVL
+from rewardlab.models.local.weights import choose_dtype
 
 BATCH = 8  # the runner's default
 STREAM = 45  # frames of an invented clip, chosen so that as many pairs of frames come again as in the shipped clips

@@ -38,7 +38,7 @@ STRICT = {"bridge": [2], "robo_arena": [0]}
 
 CODE = """
 from rewardlab import Failure
-from rewardlab.models.parsers import PARSERS
+from rewardlab.models.talking.parsers import PARSERS
 
 TEXTS = {texts!r}
 

@@ -16,8 +16,8 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.models import name_model
 from rewardlab.models.contract import Purse
-from rewardlab.models.contrastive import CONTRASTIVE, goal_rewards
-from rewardlab.models.level_map import UNCALIBRATED, LevelMap, fit_levels, read_level_map
+from rewardlab.models.local.contrastive import CONTRASTIVE, goal_rewards
+from rewardlab.models.local.level_map import UNCALIBRATED, LevelMap, fit_levels, read_level_map
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny

@@ -16,9 +16,9 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
 from rewardlab.models.contract import Purse
-from rewardlab.models.gvl import GVL, Gvl, GvlOptions, completions
-from rewardlab.models.talk import Reply, Turn
-from rewardlab.models.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
+from rewardlab.models.talking.gvl import GVL, Gvl, GvlOptions, completions
+from rewardlab.models.talking.talk import Reply, Turn
+from rewardlab.models.talking.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
 from rewardlab.testing import check_model
 from tests.models import tiny
 from tests.models.loopback import Call, chat_server

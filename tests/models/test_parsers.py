@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.trial import Failure, Score
-from rewardlab.models.parsers import PARSERS, UNREADABLE, helm_number
+from rewardlab.models.talking.parsers import PARSERS, UNREADABLE, helm_number
 
 # text, what strict reads, the number HELM reads, what robometer reads; None where it reads none.
 RECORDED = [
@@ -76,7 +76,7 @@ def test_an_answer_that_goes_on_for_ever_is_read_or_refused_in_time() -> None:
 
 
 def test_the_prompt_of_roboreward_is_word_for_word_the_published_one() -> None:
-    from rewardlab.models.prompts import roboreward_prompt
+    from rewardlab.models.talking.prompts import roboreward_prompt
 
     reference = Path(__file__).parents[3] / "shared" / "reference" / "interop.md"
     if not reference.exists():

@@ -20,13 +20,13 @@ from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
 from rewardlab.models.contract import Purse
-from rewardlab.models.parsers import PARSERS
-from rewardlab.models.prompts import roboreward_prompt
-from rewardlab.models.qwen_patches import FAMILIES, frame_size
-from rewardlab.models.qwen_prompt import Writer
-from rewardlab.models.qwen_vl import QWEN
-from rewardlab.models.shelf import Shelf
-from rewardlab.models.talk import Turn
+from rewardlab.models.local.qwen_patches import FAMILIES, frame_size
+from rewardlab.models.local.qwen_prompt import Writer
+from rewardlab.models.local.qwen_vl import QWEN
+from rewardlab.models.local.shelf import Shelf
+from rewardlab.models.talking.parsers import PARSERS
+from rewardlab.models.talking.prompts import roboreward_prompt
+from rewardlab.models.talking.talk import Turn
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.models.parsers import helm_number
+from rewardlab.models.talking.parsers import helm_number
 
 UNREADABLE_ERROR = 4.0  # the absolute error HELM gives an answer in which it finds no number
 

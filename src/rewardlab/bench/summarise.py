@@ -16,7 +16,7 @@ from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.metrics.needs import asked_for
 from rewardlab.metrics.statistics import FEW_CLUSTERS, Draws, draw_clusters
-from rewardlab.models.parsers import UNREADABLE
+from rewardlab.models.talking.parsers import UNREADABLE
 
 DRAWS = 2_000
 

@@ -10,17 +10,17 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
 from rewardlab.models.calibrated import name_calibrated, split_calibration
 from rewardlab.models.contract import CompoundEntry, ModelEntry, NamedModel, Purse, RewardModel
-from rewardlab.models.contrastive import CONTRASTIVE
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
-from rewardlab.models.gvl import GVL
-from rewardlab.models.openai_api import OPENAI
+from rewardlab.models.local.contrastive import CONTRASTIVE
+from rewardlab.models.local.qwen_vl import QWEN
+from rewardlab.models.online.openai_api import OPENAI
+from rewardlab.models.online.remote import REMOTE
 from rewardlab.models.pocket import POCKET
-from rewardlab.models.qwen_vl import QWEN
-from rewardlab.models.remote import REMOTE
 from rewardlab.models.simulated import SIMULATED
+from rewardlab.models.talking.gvl import GVL
+from rewardlab.models.talking.topreward import TOPREWARD
 from rewardlab.models.together import name_compound
-from rewardlab.models.topreward import TOPREWARD
 
 LOCAL = {**QWEN, **CONTRASTIVE, **GVL, **TOPREWARD}
 MODELS: dict[str, ModelEntry | CompoundEntry] = {

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rewardlab.bench.rows import Row
-from rewardlab.models.ledger import Spent, spent_by_model
+from rewardlab.models.online.ledger import Spent, spent_by_model
 from rewardlab.report.summary import Summary
 
 

@@ -42,7 +42,7 @@ class Study:
         return next((role for role, name in self.roles.items() if name == model), "")
 
     def stated(self, model: str, category: str) -> float | None:
-        """Return what the paper's first table says of the configuration that a model plays; None where it plays none."""
+        """Return what the paper's first table says of the part that a model plays; None where it plays none."""
         return TABLE.get(self.role(model), {}).get(category)
 
     @property

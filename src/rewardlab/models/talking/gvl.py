@@ -14,10 +14,10 @@ from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import ModelEntry, Purse
 from rewardlab.models.options import one_of
-from rewardlab.models.parsers import UNREADABLE
-from rewardlab.models.prompts import gvl_frame, gvl_opening, gvl_question
-from rewardlab.models.talk import Part, Reply, Talker, Turn
-from rewardlab.models.talkers import identify_talker, open_talker, split_options
+from rewardlab.models.talking.parsers import UNREADABLE
+from rewardlab.models.talking.prompts import gvl_frame, gvl_opening, gvl_question
+from rewardlab.models.talking.talk import Part, Reply, Talker, Turn
+from rewardlab.models.talking.talkers import identify_talker, open_talker, split_options
 
 _PAIR = re.compile(r'"frame_number"\s*:\s*"?(\d+)"?[^{}]*?"task_completion_percentage"\s*:\s*"?(-?\d+(?:\.\d+)?)')
 

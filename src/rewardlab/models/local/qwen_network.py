@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from rewardlab.models.qwen_patches import MERGE, Family, Pair, patchify
-from rewardlab.models.qwen_prompt import TEXT, Ints, Prompt
-from rewardlab.models.shelf import Shelf
+from rewardlab.models.local.qwen_patches import MERGE, Family, Pair, patchify
+from rewardlab.models.local.qwen_prompt import TEXT, Ints, Prompt
+from rewardlab.models.local.shelf import Shelf
 
 _PATCHES_AT_ONCE = 1 << 13  # the tower takes the pairs of a batch together, up to so many patches
 _FEATURES_SHARE = 0.5  # of the memory for reuse; the rest is for keys and values

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewardlab.core.episode import LEVELS, Frames
-from rewardlab.models.talk import Turn
+from rewardlab.models.talking.talk import Turn
 
 MOST_TOP = 20  # log-probabilities per token that OpenAI and vLLM give at most
 _JPEG_QUALITY = 95  # high, so that what a perturbation did to the pixels survives

@@ -11,11 +11,11 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import ModelEntry, Purse
-from rewardlab.models.gvl import shown_frames
 from rewardlab.models.options import one_of
-from rewardlab.models.prompts import TOPREWARD_ANSWER, TOPREWARD_CLAIM, topreward_question
-from rewardlab.models.talk import Talker, Turn
-from rewardlab.models.talkers import identify_talker, open_talker, split_options
+from rewardlab.models.talking.gvl import shown_frames
+from rewardlab.models.talking.prompts import TOPREWARD_ANSWER, TOPREWARD_CLAIM, topreward_question
+from rewardlab.models.talking.talk import Talker, Turn
+from rewardlab.models.talking.talkers import identify_talker, open_talker, split_options
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,9 @@ from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import ModelEntry, Purse
-from rewardlab.models.options import one_of, read_options
-from rewardlab.models.parsers import PARSERS
-from rewardlab.models.prompts import roboreward_prompt
-from rewardlab.models.qwen_patches import FAMILIES
-from rewardlab.models.qwen_prompt import Part, Picture, Prompt, Writer
-from rewardlab.models.talk import Reply, Turn
-from rewardlab.models.weights import (
+from rewardlab.models.local.qwen_patches import FAMILIES
+from rewardlab.models.local.qwen_prompt import Part, Picture, Prompt, Writer
+from rewardlab.models.local.weights import (
     check_hardware,
     check_kind,
     choose_device,
@@ -25,9 +21,13 @@ from rewardlab.models.weights import (
     identify_weights,
     loaded,
 )
+from rewardlab.models.options import one_of, read_options
+from rewardlab.models.talking.parsers import PARSERS
+from rewardlab.models.talking.prompts import roboreward_prompt
+from rewardlab.models.talking.talk import Reply, Turn
 
 if TYPE_CHECKING:
-    from rewardlab.models.qwen_network import Answers
+    from rewardlab.models.local.qwen_network import Answers
 
 _LIKELIEST = 20  # first tokens whose likelihood a reply tells
 
@@ -62,7 +62,7 @@ class QwenVL:
     """A vision-language model that is asked for the level of the RoboReward rubric; a Talker too."""
 
     def __init__(self, model: Any, tokenizer: Any, options: QwenOptions) -> None:
-        from rewardlab.models.qwen_network import Network
+        from rewardlab.models.local.qwen_network import Network
 
         family = FAMILIES[model.config.model_type]
         ticks = 0.0 if family.timed else float(model.config.vision_config.tokens_per_second)

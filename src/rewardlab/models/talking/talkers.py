@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 from typing import TypeVar
 
 from rewardlab.core.catalog import find
-from rewardlab.models import openai_api, qwen_vl
 from rewardlab.models.contract import Purse
+from rewardlab.models.local import qwen_vl
+from rewardlab.models.online import openai_api
 from rewardlab.models.options import read_options
-from rewardlab.models.talk import Talker
+from rewardlab.models.talking.talk import Talker
 
 Settings = TypeVar("Settings")
 

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Failure
-from rewardlab.models.chat import MOST_TOP, Dialect, Said, Usage, adapted, read_said, request_body, turn_content
 from rewardlab.models.contract import Purse
-from rewardlab.models.http import Line, Manners, Rejected, Request, wait_for
-from rewardlab.models.ledger import Ledger
-from rewardlab.models.openai_api import ApiSettings, api_key
-from rewardlab.models.talk import Reply, Turn
+from rewardlab.models.online.chat import MOST_TOP, Dialect, Said, Usage, adapted, read_said, request_body, turn_content
+from rewardlab.models.online.http import Line, Manners, Rejected, Request, wait_for
+from rewardlab.models.online.ledger import Ledger
+from rewardlab.models.online.openai_api import ApiSettings, api_key
+from rewardlab.models.talking.talk import Reply, Turn
 
 
 @dataclass(frozen=True, eq=False)

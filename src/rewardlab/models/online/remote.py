@@ -15,7 +15,7 @@ from rewardlab.models.contract import ModelEntry, Purse
 from rewardlab.models.options import read_options, read_url
 
 if TYPE_CHECKING:
-    from rewardlab.models.http import Line
+    from rewardlab.models.online.http import Line
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Remote:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the server's answers; a Failure for each episode where it gave none."""
-        from rewardlab.models.http import Request, wait_for
+        from rewardlab.models.online.http import Request, wait_for
 
         body = pack_episodes(episodes)
         shown = [len(episode.clip) for episode in episodes]
@@ -65,7 +65,7 @@ def _read(argument: str) -> tuple[str, RemoteSettings]:
 
 
 def _build(argument: str, purse: Purse) -> Remote:
-    from rewardlab.models.http import Line, Manners, Request, wait_for
+    from rewardlab.models.online.http import Line, Manners, Request, wait_for
 
     url, settings = _read(argument)
     brisk = Line(Manners(retries=1, timeout=10.0))

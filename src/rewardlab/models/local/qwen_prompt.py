@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames, fingerprint_frames
 from rewardlab.core.seeding import digest
-from rewardlab.models.qwen_patches import FRAMES_PER_PATCH, MERGE, Family, Pair, frame_size
+from rewardlab.models.local.qwen_patches import FRAMES_PER_PATCH, MERGE, Family, Pair, frame_size
 
 Ints = NDArray[np.int64]
 TEXT, IMAGE, VIDEO = 0, 1, 2  # kinds of token

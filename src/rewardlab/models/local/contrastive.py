@@ -12,10 +12,9 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Score
 from rewardlab.models.contract import ModelEntry, Purse
-from rewardlab.models.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
-from rewardlab.models.options import read_options
-from rewardlab.models.shelf import Shelf
-from rewardlab.models.weights import (
+from rewardlab.models.local.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
+from rewardlab.models.local.shelf import Shelf
+from rewardlab.models.local.weights import (
     check_hardware,
     check_kind,
     choose_device,
@@ -23,6 +22,7 @@ from rewardlab.models.weights import (
     identify_weights,
     loaded,
 )
+from rewardlab.models.options import read_options
 
 KINDS = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
 _FRAMES_AT_ONCE = 64

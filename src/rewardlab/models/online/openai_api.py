@@ -13,13 +13,13 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import ModelEntry, Purse
 from rewardlab.models.options import one_of, read_options, read_url
-from rewardlab.models.parsers import PARSERS
-from rewardlab.models.prompts import roboreward_prompt
-from rewardlab.models.talk import Turn
+from rewardlab.models.talking.parsers import PARSERS
+from rewardlab.models.talking.prompts import roboreward_prompt
+from rewardlab.models.talking.talk import Turn
 
 if TYPE_CHECKING:
-    from rewardlab.models.chat import Said
-    from rewardlab.models.endpoint import Endpoint
+    from rewardlab.models.online.chat import Said
+    from rewardlab.models.online.endpoint import Endpoint
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def identify(argument: str) -> str:
 
 
 def open_endpoint(argument: str, purse: Purse) -> "Endpoint":
-    """Return the model as something to talk with; see `rewardlab.models.talk`."""
-    from rewardlab.models.endpoint import Endpoint
+    """Return the model as something to talk with; see `rewardlab.models.talking.talk`."""
+    from rewardlab.models.online.endpoint import Endpoint
 
     model, url, settings = read_name(argument)
     if purse.max_cost is not None and min(settings.input_price, settings.output_price) < 0:
@@ -108,8 +108,8 @@ class ChatModel:
         return Turn((frames, prompt) if self.settings.first == "video" else (prompt, frames), float(fps))
 
     def _read(self, said: "Said | Failure") -> Answer:
-        from rewardlab.models.chat import level_chances
-        from rewardlab.models.endpoint import missing
+        from rewardlab.models.online.chat import level_chances
+        from rewardlab.models.online.endpoint import missing
 
         if isinstance(said, Failure):
             return said
