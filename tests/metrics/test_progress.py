@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
@@ -52,6 +52,15 @@ def test_progress_correlation_is_pearsons_with_the_truth() -> None:
     expected = np.mean([pearsonr(a, b).statistic for a, b in zip(said, true)])
     trials = table([*rows, trial(3.0, 3, progress=(0.1, 0.2)), trial(3.0, 3, truth_progress=(0.1, 0.2))])
     assert METRICS["progress_correlation"](trials) == pytest.approx(expected)
+
+
+def test_tau_of_progress_is_the_mean_of_scipys_tau_b_with_ties_in_either() -> None:
+    rng = rng_for(2, "tau")
+    clips = [np.round(rng.random((2, length)), 1) for length in (2, 7, 7, 16, 16)]
+    rows = [trial(3.0, 3, progress=tuple(a.tolist()), truth_progress=tuple(b.tolist())) for a, b in clips]
+    flat = trial(3.0, 3, progress=(0.5, 0.5, 0.5), truth_progress=(0.1, 0.2, 0.3))
+    expected = np.nanmean([kendalltau(a, b).statistic for a, b in clips])
+    assert METRICS["progress_tau_b"](table([*rows, flat])) == pytest.approx(expected)
 
 
 def test_firing_early_means_reading_success_before_it_is_true() -> None:

@@ -25,6 +25,13 @@ class Estimate:
     high: float
     clusters: int
 
+    @property
+    def ends(self) -> str:
+        """Return the interval in words."""
+        if math.isnan(self.low):
+            return f"(no interval from {self.clusters} cluster{'' if self.clusters == 1 else 's'})"
+        return f"[{self.low:.3f}, {self.high:.3f}]"
+
 
 @dataclass(frozen=True, eq=False)
 class ConditionMeans:

@@ -2,23 +2,29 @@
 
 from collections.abc import Callable, Iterator
 
+from rewardlab.core.trial import CLEAN
 from rewardlab.metrics.contrasts import ConditionMeans, Weights, less
 from rewardlab.metrics.stated import TAU
 from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.report.study.judge import Claim, Question
-from rewardlab.report.study.measure import Study, at, groups_evenly, only, over_categories
+from rewardlab.report.study.measure import Study, at, groups_evenly, over_categories
 from rewardlab.report.study.paper import CATEGORIES, COARSE, PRECISE, RELIABLE_AT, TASK_SEVERITY, WORST
 
 _NEAR = 0.03  # how far a measured change may lie from the stated one and still be the same
 _MODERATE, _CLOSE = 2, 0.75  # our reading of moderate perturbations, and of approaching an accuracy of 0.70
+NOT_JUDGED = (
+    "Calibration: the paper measures a shift and states no number. Ours is in every.csv; `null` is what a calibrated "
+    "model stays below in 95 % of studies of this size.",
+    "That the ensemble takes more time: in a run its members' answers are shared with it, so its own time is not seen.",
+)
 _LOST = f"accuracy lost from clean to severity {WORST}, each cell against its own clean episode"
 
 
 def paper_claims(study: Study) -> list[Claim]:
     """Return every claim that numbers can decide."""
     makers: tuple[Callable[[Study], Iterator[Claim]], ...] = (
-        *(_losses, _losses_compared, _accuracies, _orders),
-        *(_thresholds, _tasks, _costs),
+        *(_losses, _losses_compared, _accuracies),
+        *(_orders, _thresholds, _tasks),
     )
     return [claim for make in makers for claim in make(study)]
 
@@ -76,6 +82,16 @@ def _losses_compared(study: Study) -> Iterator[Claim]:
 
 
 def _accuracies(study: Study) -> Iterator[Claim]:
+    def leads(one: str, other: str, category: str, severity: int) -> Question:
+        sides = (at(study.model(role), category, severity) for role in (one, other))
+        return _more(study.accuracy, f"{one} less {other}, {category}", *sides)
+
+    yield Claim(
+        "when nothing is changed, the general model is the worst",
+        "2.1",
+        "accuracy on clean episodes, against both other models",
+        [leads(other, "general", CLEAN, 0) for other in ("tuned", "ensemble")],
+    )
     yield Claim(
         "the tuned model stays at 91.8 % under all visual change",
         "abstract, 3.1",
@@ -86,15 +102,7 @@ def _accuracies(study: Study) -> Iterator[Claim]:
         "the ensemble has the best worst case in every category",
         "abstract, 3.2, 4",
         f"accuracy at severity {WORST}, against both other models",
-        [
-            _more(
-                study.accuracy,
-                f"ensemble less {other}, {category}",
-                *(at(study.model(role), category, WORST) for role in ("ensemble", other)),
-            )
-            for category in CATEGORIES
-            for other in ("general", "tuned")
-        ],
+        [leads("ensemble", other, category, WORST) for category in CATEGORIES for other in ("general", "tuned")],
     )
     yield Claim(
         "the ensemble's worst case is above 83 %",
@@ -142,9 +150,9 @@ def _thresholds(study: Study) -> Iterator[Claim]:
         f"accuracy at severity 1 below {RELIABLE_AT:g}",
         [_accurate(study, "general", category, 1, RELIABLE_AT, above=False) for category in CATEGORIES],
     )
-    for role, last, stated in (("tuned", 3, "3-5"), ("ensemble", 4, "4-5")):
+    for role, name, last, stated in (("tuned", "the tuned model", 3, "3-5"), ("ensemble", "the ensemble", 4, "4-5")):
         yield Claim(
-            f"the {role} model is reliable up to severity {stated}",
+            f"{name} is reliable up to severity {stated}",
             "3.4" if role == "tuned" else "abstract, 3.4",
             f"accuracy of {RELIABLE_AT:g} or more up to severity {last} in every category",
             [_accurate(study, role, c, s, RELIABLE_AT) for c in CATEGORIES for s in range(1, last + 1)],
@@ -185,18 +193,6 @@ def _tasks(study: Study) -> Iterator[Claim]:
         "3.5, Figure 3",
         f"{words}, larger for the general model",
         [_more(study.group_loss, f"general less {r}", gaps["general"], gaps[r]) for r in ("tuned", "ensemble")],
-    )
-
-
-def _costs(study: Study) -> Iterator[Claim]:
-    yield Claim(
-        "the ensemble takes more time",
-        "4",
-        "seconds a cell, as the run took them, against both other models",
-        [
-            _more(study.seconds, f"ensemble less {other}", only(study.model("ensemble")), only(study.model(other)))
-            for other in ("general", "tuned")
-        ],
     )
 
 

@@ -1,7 +1,7 @@
 """The paper's three figures from a run: accuracy over severity, tau over severity, and what each kind of task loses."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from textwrap import wrap
 
@@ -14,7 +14,7 @@ from rewardlab.report.study.measure import Study, at, groups_evenly, over_catego
 from rewardlab.report.study.paper import GROUPS, RELIABLE_AT, TASK_SEVERITY, WORST, group_of
 
 _SPAN = (float(SEVERITIES[0]), float(SEVERITIES[-1]))
-_GREY, _RED, _INK = "#7b8794", "#c0392b", "#3a424c"
+_GREY, _RED = "#7b8794", "#c0392b"
 _LETTER = 5.7  # pixels that a letter of small text takes, about
 _KEY = "line and dot: measured; band: 95 % interval; diamond: stated in the paper"
 
@@ -27,30 +27,28 @@ def figure_files(study: Study) -> dict[str, str]:
 
 def figure_1(study: Study) -> str:
     """Return success accuracy over severity, one plot per category; nothing where nothing was measured."""
-    models = [*study.summary.judged, *([REFERENCE] if REFERENCE in study.summary.models else [])]
+    blind = [REFERENCE] if REFERENCE in study.summary.models else []
+    models = list(dict.fromkeys([*study.summary.judged, *blind]))
     found = {
-        (m, c): [study.accuracy.combined(at(m, c, s)) for s in SEVERITIES] for m in models for c in study.categories
+        c: {m: [study.accuracy.combined(at(m, c, s)) for s in SEVERITIES] for m in models} for c in study.categories
     }
-    stated = [p for m, c in found if (p := study.stated(m, c)) is not None]
-    lows = [e.low for curve in found.values() for e in curve if e.low == e.low]
+    lows = [low for curves in found.values() for low in _lows(curves)]
     if not lows:
         return ""
-    low = draw.floor_below([*lows, *stated, RELIABLE_AT])
+    low = draw.floor_below([*lows, *(study.stated(m, c) or 1.0 for c in found for m in models), RELIABLE_AT])
     body = [_legend(study)]
-    for place, category in enumerate(study.categories):
+    for place, (category, curves) in enumerate(found.items()):
         area = draw.Area(56 + 250 * place, 118, 205, 210, _SPAN, (low, 1.0))
         body.append(draw.axes(area, SEVERITIES, draw.round_steps(low), (category, "severity")))
         body.append(draw.curve(area, [(x, RELIABLE_AT) for x in _SPAN], _RED, dashed=True))
-        for model, colour in _colours(study, models).items():
-            control = model not in study.summary.judged
-            body.append(_series(area, f"{model}, {category}", found[model, category], colour, control=control))
+        body.append(_curves(study, area, curves))
+        for model, colour in draw.colours(study.summary.judged).items():
             value = study.stated(model, category)
             body += [] if value is None else [draw.diamond(area, WORST, value, colour)]
-    key = f"{_KEY}; red: {RELIABLE_AT:g}, below which the paper calls a model unreliable"
-    key += f"; grey: {REFERENCE}, which sees nothing" if REFERENCE in models else ""
-    return _picture(
-        study, "Figure 1: success accuracy over severity", key, "", (60 + 250 * len(study.categories), 390), body
-    )
+    notes = [f"Red dashes: {RELIABLE_AT:g}, below which the paper calls a model unreliable."]
+    notes += [f"Grey dashes: {REFERENCE}, which sees nothing."] if blind else []
+    size = (max(620, 60 + 250 * len(found)), 390)
+    return _picture(study, "Figure 1: success accuracy over severity", _KEY, [" ".join(notes)], size, body)
 
 
 def figure_2(study: Study) -> str:
@@ -60,18 +58,18 @@ def figure_2(study: Study) -> str:
         for model in study.summary.judged
     }
     stated = {m: TAU.get(study.role(m), {}) for m in found}
-    lows = [e.low for curve in found.values() for e in curve if e.low == e.low]
+    lows = _lows(found)
     if not lows:
         return ""
     low = draw.floor_below([*lows, *(value for points in stated.values() for value in points.values())])
     area = draw.Area(56, 110, 660, 250, _SPAN, (low, 1.0))
     body = [_legend(study), draw.axes(area, SEVERITIES, draw.round_steps(low), ("", "severity"))]
-    for model, colour in _colours(study, list(found)).items():
-        body.append(_series(area, model, found[model], colour))
+    body.append(_curves(study, area, found))
+    for model, colour in draw.colours(found).items():
         body += [draw.diamond(area, severity, value, colour) for severity, value in stated[model].items()]
     title = "Figure 2: Kendall's tau-b within an episode, predicted against true progress"
     notes = f"Mean over {', '.join(study.categories)}. Episodes in which either is constant do not count."
-    return _picture(study, title, _KEY, notes, (740, 420), body)
+    return _picture(study, title, _KEY, [notes], (740, 420), body)
 
 
 def figure_3(study: Study) -> str:
@@ -90,7 +88,7 @@ def figure_3(study: Study) -> str:
         count = len(_tasks(study, group))
         words = f"{group} ({count} task{'' if count == 1 else 's'})" if count else f"{group} (no task)"
         body.append(draw.label(area.x(place + 0.5), area.top + area.height + 18, words, "soft", "middle"))
-        for number, (model, colour) in enumerate(_colours(study, judged).items()):
+        for number, (model, colour) in enumerate(draw.colours(judged).items()):
             middle = place + 0.1 + width * (number + 0.5)
             body.append(_bar(area, middle, width, lost[model, group], (colour, f"{model}, {group}")))
     title = f"Figure 3: accuracy lost at severity {TASK_SEVERITY}, by kind of task, mean over categories"
@@ -106,7 +104,7 @@ def _bar(area: draw.Area, middle: float, width: float, lost: Estimate, look: tup
     left, wide = area.x(middle - 0.43 * width), area.x(0.86 * width) - area.x(0)
     told = f"{words}: {_told(lost)}"
     reach = (lost.low, lost.high) if lost.low == lost.low else None
-    return draw.bar(area, left, wide, lost.value, colour, told) + draw.dot(area, middle, lost.value, _INK, reach, told)
+    return draw.bar(area, left, wide, lost.value, colour, told) + draw.dot(area, middle, lost.value, _GREY, reach, told)
 
 
 def _steps(low: float, high: float) -> list[float]:
@@ -119,33 +117,35 @@ def _tasks(study: Study, group: str | None) -> list[str]:
     return sorted(task for task in study.trials.codes("task")[1] if group_of(task) == group)
 
 
-def _whereabouts(study: Study) -> str:
+def _whereabouts(study: Study) -> list[str]:
     """Say which tasks went where."""
-    parts = [f"{group}: {', '.join(_tasks(study, group)) or 'none in this run'}" for group in GROUPS]
+    lines = [f"{group}: {', '.join(_tasks(study, group)) or 'no task in this run'}." for group in GROUPS]
     others = _tasks(study, None)
-    return ". ".join([*parts, *([f"Not Meta-World, left out: {', '.join(others)}"] if others else [])]) + "."
+    return [*lines, *([f"Not Meta-World, left out: {', '.join(others)}."] if others else [])]
 
 
-def _series(area: draw.Area, name: str, found: Sequence[Estimate], colour: str, *, control: bool = False) -> str:
-    """Return a curve that breaks where a number is missing, over its intervals; a control is a dashed line."""
-    parts = []
-    for known, run in groupby(enumerate(found), key=lambda item: item[1].value == item[1].value):
-        points = list(run) if known else []
-        ends = [(float(s), e.low, e.high) for s, e in points if e.low == e.low]
-        parts += [draw.band(area, ends, colour)] if len(ends) > 1 and not control else []
-        parts.append(draw.curve(area, [(s, e.value) for s, e in points], colour, dashed=control))
-        if not control:
-            parts += [draw.dot(area, s, e.value, colour, None, f"{name}, severity {s}: {_told(e)}") for s, e in points]
-    return "".join(parts)
+def _lows(found: Mapping[str, Sequence[Estimate]]) -> list[float]:
+    """Return how far down each number reaches with its interval."""
+    return [e.low if e.low == e.low else e.value for curve in found.values() for e in curve if e.value == e.value]
+
+
+def _curves(study: Study, area: draw.Area, found: Mapping[str, Sequence[Estimate]]) -> str:
+    """Return a curve per model over all bands; it breaks where a number is missing. A control is a dashed line."""
+    colours, bands, lines = draw.colours(study.summary.judged), [], []
+    for model, curve in found.items():
+        colour = colours.get(model, _GREY)
+        for known, run in groupby(enumerate(curve), key=lambda item: item[1].value == item[1].value):
+            points = list(run) if known else []
+            lines.append(draw.curve(area, [(s, e.value) for s, e in points], colour, dashed=model not in colours))
+            if model in colours:
+                bands.append(draw.band(area, [(s, e.low, e.high) for s, e in points if e.low == e.low], colour))
+                words = [f"{model}, severity {s}: {_told(e)}" for s, e in points]
+                lines += [draw.dot(area, s, e.value, colour, words=told) for (s, e), told in zip(points, words)]
+    return "".join(bands + lines)
 
 
 def _told(estimate: Estimate) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-
-def _colours(study: Study, models: Sequence[str]) -> dict[str, str]:
-    palette = draw.colours(study.summary.judged)
-    return {model: palette.get(model, _GREY) for model in models}
+    return f"{estimate.value:.3f} {estimate.ends}"
 
 
 def _legend(study: Study) -> str:
@@ -157,10 +157,13 @@ def _legend(study: Study) -> str:
     return draw.legend(56, 74, [f"{n} as {r}" if r and not n.startswith(r) else n for n, r in zip(names, roles)])
 
 
-def _picture(study: Study, title: str, key: str, notes: str, size: tuple[int, int], body: Sequence[str]) -> str:
+def _picture(
+    study: Study, title: str, key: str, notes: Sequence[str], size: tuple[int, int], body: Sequence[str]
+) -> str:
     """Return the file: below the plots, what is to be noted and the command of the run."""
     width, bottom = size
     letters = int((width - 40) / _LETTER)
-    lines = [*wrap(notes, letters), *wrap(f"Run: {study.record['command']}", letters, break_on_hyphens=False)]
+    every = (*notes, f"Run: {study.record['command']}")
+    lines = [line for note in every for line in wrap(note, letters, break_on_hyphens=False)]
     words = [draw.label(20, bottom + 15 * place, line, "soft") for place, line in enumerate(lines)]
     return draw.picture(title, key, "", (width, bottom + 15 * len(lines) + 5), [*body, *words])

@@ -3,19 +3,22 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from rewardlab.bench.verdicts import REFERENCE
 from rewardlab.core.run import Run, writable, writing
-from rewardlab.report.study.claims import paper_claims
+from rewardlab.report.study.claims import NOT_JUDGED, paper_claims
 from rewardlab.report.study.figures import figure_files
 from rewardlab.report.study.judge import claims_page
-from rewardlab.report.study.measure import Study, open_study
+from rewardlab.report.study.measure import ACCURACY, Study, open_study
 from rewardlab.report.study.paper import CATEGORIES, ROLES
 from rewardlab.report.study.sheets import number_files
+from rewardlab.report.words import interval, number
 
 
 def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
     """Write every file of the study and return their paths; `roles` names the models that play the paper's."""
     study = open_study(run, roles)
-    files = number_files(study) | figure_files(study) | {"claims.md": claims_page(paper_claims(study), _head(study))}
+    claims = claims_page(paper_claims(study), _head(study), NOT_JUDGED)
+    files = number_files(study) | figure_files(study) | {"claims.md": claims}
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -37,4 +40,11 @@ def _head(study: Study) -> str:
     for role in ROLES:
         model = study.roles.get(role, "")
         lines.append(f"| {role} | {model or 'no model of this run'} | {study.summary.caveats.get(model, '')} |")
+    blind = study.summary.clean(REFERENCE, ACCURACY)
+    if blind.value is not None:
+        lines += [
+            "",
+            f"`{REFERENCE}`, which sees nothing, has an accuracy of {number(blind.value)} {interval(blind)} on",
+        ]
+        lines[-1] += " clean episodes: being above a bound that it is above says little."
     return "\n".join(lines)

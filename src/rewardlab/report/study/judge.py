@@ -61,7 +61,7 @@ class Claim:
         return "holds" if proved else "does not hold" if refuted else "cannot be said"
 
 
-def claims_page(claims: Sequence[Claim], head: str) -> str:
+def claims_page(claims: Sequence[Claim], head: str, not_judged: Sequence[str]) -> str:
     """Return the claims in Markdown: all verdicts first, then each with its meaning and every number behind it."""
     lines = ["# What the paper claims, and what was measured", "", head, "", RULE, ""]
     lines += ["| | the paper says | where | verdict | questions |", "|---|---|---|---|---|"]
@@ -72,10 +72,11 @@ def claims_page(claims: Sequence[Claim], head: str) -> str:
     for place, claim in enumerate(claims, start=1):
         lines += ["", f"## {place}. {claim.sentence}: {claim.verdict}", "", f"Taken to mean: {claim.meaning}.", ""]
         lines += [f"- {_finding(question)}" for question in claim.questions]
+    lines += ["", "## Not judged", "", *(f"- {sentence}" for sentence in not_judged)]
     return "\n".join(lines) + "\n"
 
 
 def _finding(question: Question) -> str:
     found, side = question.estimate(), "above" if question.above else "below"
-    number = "not measured" if found.value != found.value else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    number = "not measured" if found.value != found.value else f"{found.value:.3f} {found.ends}"
     return f"{question.answer()}: {question.words}: {number}, {side} {question.bound:g}?"

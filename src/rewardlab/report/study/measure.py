@@ -76,12 +76,6 @@ class Study:
         return self._means(self._lost, columns)
 
     @cached_property
-    def seconds(self) -> ConditionMeans:
-        """Return the seconds that each model took for a cell."""
-        scored = self.trials.matches("status", "scored")
-        return self._means(np.where(scored, self.trials.number("seconds"), np.nan), [self.trials.codes("model")])
-
-    @cached_property
     def _right(self) -> NDArray[np.float64]:
         return values_of(self.trials, ACCURACY)
 

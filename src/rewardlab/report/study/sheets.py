@@ -64,12 +64,14 @@ def _remarks(study: Study) -> Iterator[str]:
     found = [_holds(study, m, c) for m, c in stated]
     known = [inside for inside in found if inside is not None]
     yield f"- {sum(known)} of {len(known)} numbers of the paper lie inside our intervals."
-    basis = study.summary.bootstrap
-    rough = "; so few that intervals are rough" if basis["few_clusters"] else ""
+    asked = [(c, study.summary.row(study.summary.judged[0], c, WORST, ACCURACY).asked) for c in CATEGORIES]
     yield (
-        f"- Intervals: {basis['draws']:,} draws of {basis['clusters']} clusters (episodes that share a task or a "
-        f"video){rough}. {str(basis['method']).partition('; ')[2]}."
+        f"- Asked are the cells whose label is known after the change, of {study.record['episodes']} episodes: "
+        f"{', '.join(f'{category} {count}' for category, count in asked)}."
     )
+    basis = study.summary.bootstrap
+    rough = ", so few that intervals are rough" if basis["few_clusters"] else ""
+    yield f"- Intervals: {basis['draws']:,} draws of {basis['clusters']} clusters{rough}; {basis['method']}."
 
 
 def _holds(study: Study, model: str, category: str) -> bool | None:
