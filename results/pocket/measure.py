@@ -24,6 +24,9 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
+from rewardlab.metrics.columns import with_clean_answers
+from rewardlab.metrics.contract import Numbers
+from rewardlab.metrics.order import order_correlations
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.report.summary import load_summary
@@ -72,8 +75,8 @@ def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
             row = summary.clean(model, metric)
             if row.value is not None:
                 rows.append((model, Path(data).name, f"{metric}, clean", row.value, row.scored))
-        order = summary.row(model, "reverse", 4, "order_sensitivity")
-        rows.append((model, Path(data).name, "order sensitivity", float(order.value or np.nan), order.scored))
+        for what, sensitivity in order_rows(folder, model):
+            rows.append((model, Path(data).name, what, float(np.nanmean(sensitivity)), len(sensitivity)))
         for check in summary.controls:
             if check["model"] == model and check["where"] == "clean":
                 said = f"p (Holm) that its MAE is below that of {check['control']}"
@@ -89,6 +92,22 @@ def by_task(folder: Path, model: str) -> dict[str, float]:
     wrong = np.abs(np.round(mine.number("level")) - mine.number("truth_level"))
     tasks = mine.text("task")
     return {str(task): float(wrong[tasks == task].mean()) for task in dict.fromkeys(tasks)}
+
+
+def order_rows(folder: Path, model: str) -> list[tuple[str, Numbers]]:
+    """Half of what the correlation with time loses when the clip is reversed, of all clips and of successes."""
+    from rewardlab.core.run import Run
+
+    trials = with_clean_answers(Run(folder).trials())
+    mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "reverse"))
+    found = (mine.number("clean_order") - order_correlations(mine)) / 2
+    done = {
+        episode.id
+        for episode in open_dataset(str(Run(folder).record["settings"]["data"])).episodes
+        if episode.truth.level == 5
+    }
+    success = np.array([name in done for name in mine.text("episode")])
+    return [("order sensitivity", found), ("order sensitivity on successes", found[success])]
 
 
 def asked_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:

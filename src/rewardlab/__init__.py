@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api import check, stress, write_perturbed, write_report
+    from rewardlab.api import check, stress, write_perturbed, write_report, write_study
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
 
 _HOME = {
-    **dict.fromkeys(("check", "stress", "write_perturbed", "write_report"), "rewardlab.api"),
+    **dict.fromkeys(("check", "stress", "write_perturbed", "write_report", "write_study"), "rewardlab.api"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",
@@ -32,6 +32,7 @@ __all__ = [
     "stress",
     "write_perturbed",
     "write_report",
+    "write_study",
 ]
 
 

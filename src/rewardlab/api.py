@@ -1,6 +1,6 @@
 """The verbs of the command line as functions; `report` and `perturb` are packages, hence the longer names."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rewardlab.bench.export import write_copies
@@ -50,12 +50,12 @@ def write_report(*runs: Run | Path | str, out: Path | None = None) -> Path:
     return write_files(opened, out or (opened[0].folder if len(opened) == 1 else Path()) / "report.html")
 
 
-def write_study(*runs: Run | Path | str, out: Path) -> list[Path]:
-    """Write the first paper's table, figures and claims as one run measured them, and return the paths."""
-    if len(runs) != 1:
-        raise PlanError(f"a study is made of one run, got {len(runs)}; join the models in one `stress` command")
-    run = runs[0]
-    return study_files(run if isinstance(run, Run) else Run(Path(run)), out)
+def write_study(run: Run | Path | str, out: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
+    """Write the first paper's table, figures and claims as a run measured them, and return the paths.
+
+    `roles` says which of the run's models plays general, tuned and ensemble; without it the shipped ones do.
+    """
+    return study_files(run if isinstance(run, Run) else Run(Path(run)), out, roles)
 
 
 def check(data: str | Path) -> tuple[Problem, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rewardlab.bench.collect import CollectPlan
 from rewardlab.bench.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
-from rewardlab.core.errors import RewardlabError
+from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.settings import flag_of, setting
 from rewardlab.core.version import __version__
 from rewardlab.montecarlo.plan import MonteCarloPlan
@@ -26,6 +26,10 @@ class ReportPlan:
     runs: tuple[Path, ...] = setting("run folders", positional=True)
     out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
     study: Path | None = setting("write the first paper's table, figures and claims from one run there instead", None)
+
+    def __post_init__(self) -> None:
+        if self.study is not None and len(self.runs) != 1:
+            raise PlanError(f"a study is made of one run, got {len(self.runs)}; judge all models in one `stress`")
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ def report(plan: ReportPlan) -> int:
     from rewardlab import api
 
     if plan.study is not None:
-        for path in api.write_study(*plan.runs, out=plan.study):
+        for path in api.write_study(plan.runs[0], plan.study):
             print(path)
         return 0
     print(f"report: {api.write_report(*plan.runs, out=plan.out)}")

@@ -11,11 +11,15 @@ from scipy.stats import kendalltau
 
 import rewardlab
 from rewardlab.cli import main
+from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial
 from rewardlab.metrics.contrasts import condition_means
 from rewardlab.metrics.statistics import draw_clusters
+from rewardlab.montecarlo.command import keep_trials, run_montecarlo
+from rewardlab.montecarlo.plan import MonteCarloPlan
+from rewardlab.report.study.claims import paper_claims
 from rewardlab.report.study.files import write_study
 from rewardlab.report.study.judge import Claim, Question
 from rewardlab.report.study.measure import at, open_study
@@ -131,12 +135,28 @@ def test_only_models_that_play_a_part_have_a_number_of_the_paper_beside_them(fol
 
 
 def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, tmp_path: Path) -> None:
-    write_study(run, tmp_path, roles={"tuned": "pocket-alt"})
+    rewardlab.write_study(run, tmp_path, roles={"tuned": "pocket-alt"})
     stated = {r["model"] for r in read(tmp_path / "table1.csv") if r["paper"]}
     assert stated == {"pocket-alt"}
     page = (tmp_path / "claims.md").read_text()
     assert "| general | no model of this run |" in page and "not measured" in page
     assert roles_of(["mine", "ensemble:a,b", "ensemble:b,c"]) == {}
+    for wrong in ({"tuned": "nobody"}, {"judge": "pocket"}):
+        with pytest.raises(PlanError, match="roles must give general, tuned, ensemble to models of the run"):
+            rewardlab.write_study(run, tmp_path, roles=wrong)
+
+
+def test_the_papers_own_simulated_study_comes_out_as_it_was_put_in(tmp_path: Path) -> None:
+    plan = MonteCarloPlan(out=tmp_path / "run", episodes=400)
+    simulated = keep_trials(plan, run_montecarlo(plan))
+    assert simulated is not None
+    study = open_study(simulated)
+    verdicts = {claim.sentence: claim.verdict for claim in paper_claims(study)}
+    assert verdicts["the general model's tau falls from .97 to .82"] == "holds"
+    assert verdicts["the ensemble's tau stays above .93"] == "holds"
+    assert verdicts["the ensemble is reliable up to severity 4-5"] == "holds"
+    assert verdicts["the general model is unreliable from severity 1 on in every category"] == "does not hold"
+    assert verdicts["tasks that need precision lose more"] == "cannot be said"  # it has no tasks
 
 
 def test_every_number_is_the_one_of_the_report(run: Run, folder: Path) -> None:
@@ -249,7 +269,7 @@ def test_claims_are_decided_by_the_models_that_play_the_parts(folder: Path) -> N
     page = (folder / "claims.md").read_text()
     verdicts = [line.split(" | ")[3] for line in page.splitlines() if line.startswith("| ") and "**" in line]
     assert len(verdicts) == 19 and set(verdicts) <= {"**holds**", "**does not hold**", "**cannot be said**"}
-    assert "| general | pocket-plain |" in page and "`constant`, which sees nothing, has an accuracy of 0.50" in page
+    assert "| general | pocket-plain |" in page and "`constant`, which sees nothing, is right in 0.50" in page
 
 
 def test_the_command_writes_the_study_of_one_run(

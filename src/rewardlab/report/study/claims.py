@@ -8,7 +8,7 @@ from rewardlab.metrics.stated import TAU
 from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.report.study.judge import Claim, Question
 from rewardlab.report.study.measure import Study, at, groups_evenly, over_categories
-from rewardlab.report.study.paper import CATEGORIES, COARSE, PRECISE, RELIABLE_AT, TASK_SEVERITY, WORST
+from rewardlab.report.study.paper import CATEGORIES, COARSE, PRECISE, RELIABLE_AT, ROLES, TASK_SEVERITY, WORST
 
 _NEAR = 0.03  # how far a measured change may lie from the stated one and still be the same
 _MODERATE, _CLOSE = 2, 0.75  # our reading of moderate perturbations, and of approaching an accuracy of 0.70
@@ -31,7 +31,7 @@ def paper_claims(study: Study) -> list[Claim]:
 
 def _losses(study: Study) -> Iterator[Claim]:
     general = study.model("general")
-    mean = {role: over_categories(study.model(role), WORST) for role in ("general", "tuned", "ensemble")}
+    mean = {role: over_categories(study.model(role), WORST) for role in ROLES}
     yield Claim(
         "the general model degrades most",
         "abstract",
@@ -114,17 +114,13 @@ def _accuracies(study: Study) -> Iterator[Claim]:
 
 def _orders(study: Study) -> Iterator[Claim]:
     words = "tau-b of progress with true progress within an episode, mean over categories"
-    mean = {
-        (role, severity): over_categories(study.model(role), severity)
-        for role in ("general", "tuned", "ensemble")
-        for severity in SEVERITIES
-    }
+    mean = {(role, severity): over_categories(study.model(role), severity) for role in ROLES for severity in SEVERITIES}
     fall = round(TAU["general"][0] - TAU["general"][WORST], 3)
     yield Claim(
         "the general model's tau falls from .97 to .82",
         "abstract, 3.3",
-        f"{words}: clean less severity {WORST}, within {_NEAR:g} of {fall:g}",
-        _within(study.tau, "general, fall", less(mean["general", 0], mean["general", WORST]), fall),
+        f"{words}: lost from clean to severity {WORST}, within {_NEAR:g} of {fall:g}",
+        _within(study.tau_loss, "general", mean["general", WORST], fall),
     )
     yield Claim(
         "the ensemble's tau stays above .93",
@@ -179,7 +175,7 @@ def _tasks(study: Study) -> Iterator[Claim]:
     precise, coarse = ([g for g in kind if g in present] or kind for kind in (PRECISE, COARSE))
     gaps = {
         role: less(groups_evenly(study.model(role), precise), groups_evenly(study.model(role), coarse))
-        for role in ("general", "tuned", "ensemble")
+        for role in ROLES
     }
     words = f"accuracy lost at severity {TASK_SEVERITY}, {' and '.join(precise)} less {' and '.join(coarse)}"
     yield Claim(

@@ -10,7 +10,7 @@ from rewardlab.report.study.figures import figure_files
 from rewardlab.report.study.judge import claims_page
 from rewardlab.report.study.measure import ACCURACY, Study, open_study
 from rewardlab.report.study.paper import CATEGORIES, ROLES
-from rewardlab.report.study.sheets import number_files
+from rewardlab.report.study.sheets import cell_text, number_files
 from rewardlab.report.words import interval, number
 
 
@@ -39,12 +39,10 @@ def _head(study: Study) -> str:
     lines += ["", "| in the paper | here | to know first |", "|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
-        lines.append(f"| {role} | {model or 'no model of this run'} | {study.summary.caveats.get(model, '')} |")
+        known = cell_text(study.summary.caveats.get(model, ""))
+        lines.append(f"| {role} | {cell_text(model) or 'no model of this run'} | {known} |")
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:
-        lines += [
-            "",
-            f"`{REFERENCE}`, which sees nothing, has an accuracy of {number(blind.value)} {interval(blind)} on",
-        ]
-        lines[-1] += " clean episodes: being above a bound that it is above says little."
+        right = f"{number(blind.value)} {interval(blind)} of the clean episodes"
+        lines += ["", f"`{REFERENCE}`, which sees nothing, is right in {right}: a bound below that is no test."]
     return "\n".join(lines)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.bench.verdicts import values_of
+from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics.columns import clean_values, with_clean_answers, with_clusters
@@ -17,7 +18,7 @@ from rewardlab.metrics.intervals import clusters_of
 from rewardlab.metrics.stated import TABLE
 from rewardlab.metrics.statistics import Draws, draw_clusters
 from rewardlab.perturb.contract import SEVERITIES
-from rewardlab.report.study.paper import CATEGORIES, GROUPS, TASK_SEVERITY, group_of, roles_of
+from rewardlab.report.study.paper import CATEGORIES, GROUPS, ROLES, TASK_SEVERITY, group_of, roles_of
 from rewardlab.report.summary import Summary, load_summary
 
 ACCURACY, TAU = "success_accuracy", "progress_tau_b"
@@ -66,6 +67,12 @@ class Study:
         return self._means(values_of(self.trials, TAU), self._conditions)
 
     @cached_property
+    def tau_loss(self) -> ConditionMeans:
+        """Return the tau-b lost, each cell against its own clean episode."""
+        tau = values_of(self.trials, TAU)
+        return self._means(clean_values(self.trials, tau)[0] - tau, self._conditions)
+
+    @cached_property
     def group_loss(self) -> ConditionMeans:
         """Return the accuracy lost by model, kind of task and category, at the severity of the paper's figure."""
         task, names = self.trials.codes("task")
@@ -98,10 +105,15 @@ def open_study(run: Run, roles: Mapping[str, str] | None = None) -> Study:
     The draws are those of the run's summary, so that every number is the one on the report page.
     """
     summary = load_summary(run)
+    parts = roles_of(summary.judged) if roles is None else roles
+    if not set(parts) <= set(ROLES) or not set(parts.values()) <= set(summary.models):
+        raise PlanError(
+            f"roles must give {', '.join(ROLES)} to models of the run ({', '.join(summary.models)}), got {dict(parts)}"
+        )
     trials = with_clusters(with_clean_answers(run.trials()))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     draws = draw_clusters(clusters, int(summary.bootstrap["draws"]), int(summary.bootstrap["seed"]))
-    return Study(run.record, summary, trials, draws, roles_of(summary.judged) if roles is None else roles)
+    return Study(run.record, summary, trials, draws, parts)
 
 
 def only(*names: str | int) -> Weights:

@@ -11,7 +11,7 @@ WORST, TASK_SEVERITY = 4, 3  # the severities of its first table and of its thir
 RELIABLE_AT = 0.70
 PRECISE, COARSE = ("insertion", "assembly"), ("pick-place", "pushing", "stacking")
 
-_STANDS_FOR = {"pocket-plain": "general", "pocket": "tuned"}
+_STANDS_FOR = {**{role: role for role in ROLES}, "pocket-plain": "general", "pocket": "tuned"}
 _GROUP_OF_FAMILY = {
     "carry": "pick-place",
     "slide": "pushing",
@@ -28,7 +28,7 @@ GROUPS = (*COARSE, *PRECISE, *dict.fromkeys(g for g in _GROUP_OF_FAMILY.values()
 
 
 def roles_of(models: Sequence[str]) -> dict[str, str]:
-    """Return which model plays which configuration of the paper; the ensemble is the only one there is."""
+    """Return the model that plays each configuration of the paper; of several ensembles, none does."""
     found = {_STANDS_FOR[model]: model for model in models if model in _STANDS_FOR}
     ensembles = [model for model in models if model.startswith("ensemble:")]
     return found | ({"ensemble": ensembles[0]} if len(ensembles) == 1 else {})

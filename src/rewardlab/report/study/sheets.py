@@ -42,7 +42,7 @@ def table_1_page(study: Study) -> str:
     lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
     for model in study.summary.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
-        lines.append(f"| {_safe(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
+        lines.append(f"| {cell_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_remarks(study)]) + "\n"
 
 
@@ -59,7 +59,7 @@ def _remarks(study: Study) -> Iterator[str]:
         rows = [(c, study.summary.row(model, c, WORST, ACCURACY)) for c in CATEGORIES]
         missing = [c for c, row in rows if row.value is None]
         if missing:
-            yield f"- Not measured: {_safe(model)} under {', '.join(missing)} change at severity {WORST}."
+            yield f"- Not measured: {cell_text(model)} under {', '.join(missing)} change at severity {WORST}."
     stated = [(m, c) for m in study.roles.values() for c in CATEGORIES if study.stated(m, c) is not None]
     found = [_holds(study, m, c) for m, c in stated]
     known = [inside for inside in found if inside is not None]
@@ -81,7 +81,8 @@ def _holds(study: Study, model: str, category: str) -> bool | None:
     return row.low <= stated <= row.high
 
 
-def _safe(text: str) -> str:
+def cell_text(text: str) -> str:
+    """Return text that stays inside its cell of a Markdown table."""
     return text.replace("|", "\\|")
 
 
