@@ -19,13 +19,14 @@ from rewardlab.metrics.statistics import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.models.talking.parsers import UNREADABLE
 
 DRAWS = 2_000
+TEST_DRAWS = 10_000  # for p-values: few draws put a floor under them that a correction lifts above every limit
 
 
 def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> dict[str, object]:
     """Return the summary of a run as plain data: rows with intervals, reliability, verdicts, calibration and counts."""
     trials = with_clusters(with_clean_answers(run.trials()))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
-    drawn = draw_clusters(clusters, draws, seed)
+    drawn, many = draw_clusters(clusters, draws, seed), draw_clusters(clusters, max(draws, TEST_DRAWS), seed)
     record: Any = run.record
     least = float(record["plan"]["reliable_at"]) if isinstance(record.get("plan"), dict) else math.nan
     judged = [str(name) for name in record.get("judged", [])]
@@ -34,8 +35,8 @@ def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> dict[str, object]:
         "rows": [vars(row) for row in rows],
         "reliable_at": least,
         **thresholds(trials, drawn, least),
-        "controls": control_checks(trials, drawn, judged),
-        "drops": drops(trials, drawn, judged),
+        "controls": control_checks(trials, many, judged),
+        "drops": drops(trials, many, judged),
         "worst": worst(trials, rows, judged),
         "calibration": calibration(trials, seed),
         "robustness": robustness(rows),

@@ -25,7 +25,7 @@ from rewardlab.montecarlo.sample import predictions
 from rewardlab.montecarlo.study import Condition, Study, Values
 
 YES, NO = 5, 1
-_GROUPS = 100  # the bootstrap draws tasks; episodes are independent, so any grouping is right and few are quick
+_GROUPS = 101  # the bootstrap draws tasks; episodes are independent, but no group may hold one step of a ramp only
 
 
 def write_run(plan: MonteCarloPlan, results: Results, folder: Path) -> Run:
