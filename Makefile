@@ -7,7 +7,7 @@ BIN = $(VENV)/bin
 
 demo: $(VENV)/core.stamp  ## stress-test the model that ships on simulated and on real clips, and write reports
 	$(BIN)/rewardlab stress pocket sample-sim --out runs/demo-sim \
-	  --perturbations gaussian_noise,task_swap,truncate_end,camera_move
+	  --perturbations gaussian_noise,typo_keyboard,task_swap,truncate_end,camera_move
 	$(BIN)/rewardlab stress pocket sample --out runs/demo \
 	  --perturbations gaussian_noise,low_light,polite_filler,task_swap,drop_uniform,hold_last,light_temperature
 

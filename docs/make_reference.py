@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 from rewardlab.bench.replay import Replay, replay_of
-from rewardlab.cli import COMMANDS
+from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import DataError
 from rewardlab.core.settings import flag_of
 from rewardlab.data import open_dataset
@@ -24,7 +24,8 @@ MADE = "Written by `python docs/make_reference.py`; do not edit.\n"
 
 def commands_page() -> str:
     parts = ["# Commands", MADE]
-    for name, (plan_type, _) in COMMANDS.items():
+    for name in COMMANDS:
+        plan_type = plan_of(name)
         words = [
             f"{e.name.upper()}{'...' if e.name in ('models', 'runs') else ''}"
             for e in fields(plan_type)

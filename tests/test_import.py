@@ -16,6 +16,8 @@ HEAVY = (
     "ray",
     "mujoco",
     "fastapi",
+    "onnxruntime",
+    "httpx2",
 )
 
 

@@ -7,16 +7,19 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rewardlab.bench.collect import CollectPlan
-from rewardlab.bench.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.settings import flag_of, setting
 from rewardlab.core.version import __version__
-from rewardlab.montecarlo.plan import MonteCarloPlan
-from rewardlab.train.pocket.plan import PocketPlan
+
+if TYPE_CHECKING:
+    from rewardlab.bench.collect import CollectPlan
+    from rewardlab.bench.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
+    from rewardlab.montecarlo.plan import MonteCarloPlan
+    from rewardlab.train.pocket.plan import PocketPlan
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class ShowPlan:
     name: str = setting("the name of a perturbation, model, metric or dataset", positional=True)
 
 
-def stress(plan: StressPlan) -> int:
+def stress(plan: "StressPlan") -> int:
     """Run the stress test, print the summary and the path of the report."""
     from rich.console import Console
 
@@ -90,7 +93,7 @@ def stress(plan: StressPlan) -> int:
     return 0
 
 
-def bench(plan: BenchPlan) -> int:
+def bench(plan: "BenchPlan") -> int:
     """Run the benchmark, print the errors and the path of the report."""
     from rich.console import Console
 
@@ -110,7 +113,7 @@ def bench(plan: BenchPlan) -> int:
     return 0
 
 
-def calibrate(plan: CalibratePlan) -> int:
+def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
     from rewardlab.bench.calibrate import in_words, run_calibration
     from rewardlab.report.words import spending
@@ -155,7 +158,7 @@ def leaderboard(plan: LeaderboardPlan) -> int:
     return 0
 
 
-def perturb(plan: PerturbPlan) -> int:
+def perturb(plan: "PerturbPlan") -> int:
     """Write copies or sheets and print what was written."""
     from rewardlab import api
 
@@ -164,7 +167,7 @@ def perturb(plan: PerturbPlan) -> int:
     return 0
 
 
-def montecarlo(plan: MonteCarloPlan) -> int:
+def montecarlo(plan: "MonteCarloPlan") -> int:
     """Run the simulated study, print its tables and the paths of what was written."""
     from rich.console import Console
 
@@ -180,7 +183,7 @@ def montecarlo(plan: MonteCarloPlan) -> int:
     return 0
 
 
-def collect(plan: CollectPlan) -> int:
+def collect(plan: "CollectPlan") -> int:
     """Record the rollouts and print how many there are at each level."""
     from rewardlab.bench.collect import collect as record
 
@@ -189,7 +192,7 @@ def collect(plan: CollectPlan) -> int:
     return 0
 
 
-def train(plan: PocketPlan) -> int:
+def train(plan: "PocketPlan") -> int:
     """Train and export, and print how to use what came out."""
     from rewardlab.train.pocket.learn import train_pocket
 
@@ -228,26 +231,34 @@ def show(plan: ShowPlan) -> int:
     return 0
 
 
-COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
-    "stress": (StressPlan, stress),
-    "bench": (BenchPlan, bench),
-    "calibrate": (CalibratePlan, calibrate),
-    "report": (ReportPlan, report),
-    "compare": (ComparePlan, compare),
-    "leaderboard": (LeaderboardPlan, leaderboard),
-    "perturb": (PerturbPlan, perturb),
-    "collect": (CollectPlan, collect),
-    "train": (PocketPlan, train),
-    "montecarlo": (MonteCarloPlan, montecarlo),
-    "check": (CheckPlan, check),
-    "list": (ListPlan, list_catalog),
-    "show": (ShowPlan, show),
+# Where each command's settings are; only those of the command that is asked for are loaded.
+COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
+    "stress": ("rewardlab.bench.plan:StressPlan", stress),
+    "bench": ("rewardlab.bench.plan:BenchPlan", bench),
+    "calibrate": ("rewardlab.bench.plan:CalibratePlan", calibrate),
+    "report": ("rewardlab.cli:ReportPlan", report),
+    "compare": ("rewardlab.cli:ComparePlan", compare),
+    "leaderboard": ("rewardlab.cli:LeaderboardPlan", leaderboard),
+    "perturb": ("rewardlab.bench.plan:PerturbPlan", perturb),
+    "collect": ("rewardlab.bench.collect:CollectPlan", collect),
+    "train": ("rewardlab.train.pocket.plan:PocketPlan", train),
+    "montecarlo": ("rewardlab.montecarlo.plan:MonteCarloPlan", montecarlo),
+    "check": ("rewardlab.cli:CheckPlan", check),
+    "list": ("rewardlab.cli:ListPlan", list_catalog),
+    "show": ("rewardlab.cli:ShowPlan", show),
 }
+
+
+def plan_of(command: str) -> Any:
+    """Return the dataclass with the settings of a command."""
+    module, _, name = COMMANDS[command][0].partition(":")
+    return getattr(import_module(module), name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what the user can mend is said in one sentence, with exit code 2."""
-    names = vars(_parser().parse_args(arguments))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    names = vars(_parser(_asked(words)).parse_args(words))
     try:
         command, plan = parsed(names)
         return command(plan)
@@ -264,17 +275,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parsed(names: dict[str, Any]) -> tuple[Callable[[Any], int], Any]:
     """Return the command and its plan from what argparse read."""
-    plan_type, command = COMMANDS[names["command"]]
+    plan_type = plan_of(names["command"])
     values = {entry.name: names[entry.name] for entry in fields(plan_type)}
-    return command, plan_type(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    return COMMANDS[names["command"]][1], plan_type(
+        **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _asked(words: Sequence[str]) -> Sequence[str]:
+    """Return the commands whose settings must be known to read these words: one, none for the version, or all."""
+    if words and words[0] in COMMANDS:
+        return words[:1]
+    return () if words and words[0] == "--version" else tuple(COMMANDS)
+
+
+def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     summary = "Find out when a vision-language reward for robots may be trusted."
     parser = argparse.ArgumentParser("rewardlab", description=summary)
     parser.add_argument("--version", action="version", version=f"rewardlab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (plan_type, _) in COMMANDS.items():
+    for name in names:
+        plan_type = plan_of(name)
         text = (plan_type.__doc__ or "").strip()
         sub = commands.add_parser(name, help=text, description=text)
         hints = typing.get_type_hints(plan_type)

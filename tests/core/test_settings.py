@@ -17,5 +17,5 @@ def test_the_command_of_a_plan_makes_the_same_plan() -> None:
     )
     command = as_command("stress", plan)
     assert "--seed" not in command  # a default needs no saying
-    _, again = parsed(vars(_parser().parse_args(shlex.split(command)[1:])))
+    _, again = parsed(vars(_parser(["stress"]).parse_args(shlex.split(command)[1:])))
     assert again == plan
