@@ -128,6 +128,22 @@ def _scaled(frames: Tensor) -> Tensor:
     return (frames.permute(0, 3, 1, 2).float() - 110.0) / 60.0
 
 
+class Glance(nn.Module):
+    """Looks for what the words are about: eight places of a frame at once, each as the tokens there are."""
+
+    def __init__(self, width: int, given: int) -> None:
+        super().__init__()
+        self.heads = 8
+        self.ask, self.tell = nn.Linear(width, given), nn.Linear(given, given)
+
+    def forward(self, text: Tensor, tokens: Tensor) -> Tensor:
+        """Return (B, frames, 8 x channels) for texts (B, width) and tokens (B, frames, places, channels)."""
+        keys = self.tell(tokens).unflatten(3, (self.heads, -1)).permute(0, 1, 3, 2, 4)
+        query = self.ask(text).unflatten(1, (self.heads, 1, -1))[:, None]
+        scores = (keys * query).sum(-1) * (tokens.shape[-1] // self.heads) ** -0.5
+        return (scores.softmax(-1) @ tokens).flatten(2)
+
+
 class Head(nn.Module):
     """From the tokens of 16 frames and the words to progress and levels after every frame."""
 
@@ -137,13 +153,12 @@ class Head(nn.Module):
         self.read = nn.Linear(WIDTH, width)
         self.word_place = nn.Parameter(torch.randn(1, MOST_PIECES, width) * 0.02)
         self.reader = nn.ModuleList(Block(width, 4, shape.dropout) for _ in range(2))
-        self.now, self.first, self.last = (nn.Linear(given, width) for _ in range(3))
-        self.token_place = nn.Parameter(torch.randn(1, 1, shape.places, width) * 0.02)
-        self.film = nn.Linear(width, 2 * width)
-        self.norm, self.mix = nn.LayerNorm(width), nn.Linear(width, width)
-        self.look = Attention(width, 8)
-        self.query = nn.Linear(width, width)
-        self.gather = nn.Linear(3 * width, width)
+        self.now, self.first, self.last = (nn.Linear(given, given) for _ in range(3))
+        self.token_place = nn.Parameter(torch.randn(1, 1, shape.places, given) * 0.02)
+        self.film = nn.Linear(width, 2 * given)
+        self.norm, self.mix = nn.LayerNorm(given), nn.Linear(given, given)
+        self.glance = Glance(width, given)
+        self.gather = nn.Linear(9 * given + width, width)
         self.time = nn.Parameter(torch.randn(1, SHOWN, width) * 0.02)
         self.memory = Memory(shape)
         self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1 + LEVELS))
@@ -151,16 +166,13 @@ class Head(nn.Module):
     def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Return progress logits (B, 16) and level logits (B, 16, 5) for tokens (B, 16, places, channels)."""
         text = self._text(words, known)
-        batch, frames = tokens.shape[:2]
         before = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
         fused = self.now(tokens) + self.first(tokens[:, :1]) + self.last(before) + self.token_place
         scale, shift = self.film(text)[:, None, None].chunk(2, -1)
-        fused = fused + self.mix(torch.nn.functional.gelu(self.norm(fused) * (1 + scale) + shift))
-        flat = fused.flatten(0, 1)
-        query = self.query(text)[:, None].expand(-1, frames, -1).flatten(0, 1)[:, None]
-        seen = self.look(query, flat)[:, 0].unflatten(0, (batch, frames))
-        texts = text[:, None].expand(-1, frames, -1)
-        x = self.memory(self.gather(torch.cat([seen, fused.mean(2), texts], -1)) + self.time)
+        fused = fused + self.mix(torch.relu(self.norm(fused) * (1 + scale) + shift))
+        texts = text[:, None].expand(-1, SHOWN, -1)
+        seen = torch.cat([self.glance(text, fused), fused.mean(2), texts], -1)
+        x = self.memory(self.gather(seen) + self.time)
         out: Tensor = self.out(x)
         return out[..., 0], out[..., 1:]
 
