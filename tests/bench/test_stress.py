@@ -249,7 +249,7 @@ def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: 
     settings = plan(data, tmp_path / "run")
     contents = sound_episodes(settings)
     bench = _bench(settings, contents.episodes, ())
-    jobs = _bundled(_parts(contents.episodes, bench, (1,)), 1)
+    jobs = list(_bundled(_parts(contents.episodes, bench, (1,)), 1))
     (tmp_path / "a.mp4").unlink()
     trials: list[Trial] = []
     for job in jobs:
@@ -274,6 +274,9 @@ def test_another_plan_does_not_write_into_a_run(tiny_data: Path, tmp_path: Path)
         ({"models": ()}, "at least one model"),
         ({"batch": 0}, "batch"),
         ({"limit": 0}, "limit"),
+        ({"timeout": float("nan")}, "timeout and load-timeout must be seconds above 0"),
+        ({"load_timeout": float("inf")}, "timeout and load-timeout must be seconds above 0"),
+        ({"max_cost": float("nan")}, "max-cost must be 0 or more"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, object], words: str) -> None:

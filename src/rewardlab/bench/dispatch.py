@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import TypeVar
@@ -44,11 +45,10 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
     `patience` is the seconds that models may take to load, and for one batch.
     """
     load_timeout, timeout = patience
-    queue = deque(jobs)
-    cores = os.cpu_count() or 1
-    count = min(workers or cores, len(queue))
-    start = partial(_start, bench, load_timeout, max(1, cores // max(count, 1)))
-    pool = [start() for _ in range(count)]
+    cores, source = os.cpu_count() or 1, iter(jobs)
+    queue = deque(islice(source, workers or cores))  # the rest is made when it is needed
+    start = partial(_start, bench, load_timeout, max(1, cores // max(len(queue), 1)))
+    pool = [start() for _ in range(len(queue))]
     try:
         while True:
             for index, worker in enumerate(pool):
@@ -57,6 +57,7 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
                         _stop(worker)
                         pool[index] = worker = start()
                     _give(worker, queue.popleft())
+                    queue.extend(islice(source, 1))
             busy = [worker for worker in pool if worker.job is not None]
             if not busy:
                 return

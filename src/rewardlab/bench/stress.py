@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -46,10 +46,9 @@ def run_stress(
     """
     contents = sound_episodes(plan)
     bench = _bench(plan, contents.episodes, own)
-    parts = _parts(contents.episodes, bench, plan.severities)
-    run = _start(plan, bench, contents, parts, (kind, command or as_command(kind, plan)))
+    run = _start(plan, bench, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
-        _score(run, plan, replace(bench, purse=plan.purse(run.folder)), parts)
+        _score(run, plan, replace(bench, purse=plan.purse(run.folder)))
         run.compact()
         run.save("summary.json", summarise(run))
     return run
@@ -79,13 +78,9 @@ def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedMod
     return bench
 
 
-def _parts(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> list[Part]:
-    """Return each episode with all its cells; the id of a cell is made of everything its score depends on."""
-    peers = digest(*(peer.instruction for peer in bench.peers))
-    changes = [(CLEAN, 0, "")]
-    for p in bench.perturbations.values():
-        definition = p.fingerprint + (peers if p.uses_peers else "")
-        changes += [(p.name, severity, definition) for severity in sorted({*severities} - {0})]
+def _parts(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> Iterator[Part]:
+    """Yield each episode with all its cells; the id of a cell is made of everything its score depends on."""
+    changes = _changes(bench, severities)
 
     def cell(episode: Episode, model: NamedModel, change: tuple[str, int, str]) -> Cell:
         name, severity, definition = change
@@ -94,13 +89,23 @@ def _parts(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int])
         )
         return Cell(identity, name, severity, model.name)
 
-    return [
-        Part(episode, tuple(cell(episode, model, change) for change in changes for model in bench.models.values()))
-        for episode in episodes
-    ]
+    for episode in episodes:
+        yield Part(
+            episode, tuple(cell(episode, model, change) for change in changes for model in bench.models.values())
+        )
 
 
-def _start(plan: StressPlan, bench: Bench, contents: Contents, parts: Sequence[Part], made_by: tuple[str, str]) -> Run:
+def _changes(bench: Bench, severities: Sequence[int]) -> list[tuple[str, int, str]]:
+    """Return what is done to every episode: perturbation, severity, and what identifies its definition."""
+    peers = digest(*(peer.instruction for peer in bench.peers))
+    changes = [(CLEAN, 0, "")]
+    for p in bench.perturbations.values():
+        definition = p.fingerprint + (peers if p.uses_peers else "")
+        changes += [(p.name, severity, definition) for severity in sorted({*severities} - {0})]
+    return changes
+
+
+def _start(plan: StressPlan, bench: Bench, contents: Contents, made_by: tuple[str, str]) -> Run:
     kind, command = made_by
     settings = json.loads(json.dumps(asdict(plan), default=str))
     data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
@@ -117,7 +122,7 @@ def _start(plan: StressPlan, bench: Bench, contents: Contents, parts: Sequence[P
         "caveats": {name: bench.models[name].caveat for name in plan.models if bench.models[name].caveat},
         "command": command,
         "episodes": len(contents.episodes),
-        "cells": sum(len(part.cells) for part in parts),
+        "cells": len(contents.episodes) * len(_changes(bench, plan.severities)) * len(bench.models),
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -132,14 +137,14 @@ def _versions() -> dict[str, str]:
     return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
 
 
-def _score(run: Run, plan: StressPlan, bench: Bench, parts: Sequence[Part]) -> None:
+def _score(run: Run, plan: StressPlan, bench: Bench) -> None:
     finished = _finished_ids(run, retry=plan.retry_failures)
-    todo = [Part(part.episode, tuple(cell for cell in part.cells if cell.id not in finished)) for part in parts]
-    jobs = _bundled([part for part in todo if part.cells], bench.batch * len(bench.models))
-    total = sum(len(part.cells) for part in parts)
+    parts = (_open(part, finished) for part in _parts(bench.peers, bench, plan.severities))
+    jobs = _bundled((part for part in parts if part.cells), bench.batch * len(bench.models))
+    total = int(str(run.record["cells"]))
     waiting: list[Trial] = []
     flushed = time.monotonic()
-    with Progress(total, total - sum(len(part.cells) for part in todo)) as progress:
+    with Progress(total, len(finished)) as progress:
         try:
             for trials in run_jobs(jobs, bench, _workers(plan, bench), plan.patience()):
                 waiting += trials
@@ -159,16 +164,20 @@ def _score(run: Run, plan: StressPlan, bench: Bench, parts: Sequence[Part]) -> N
             run.append(waiting)
 
 
-def _bundled(parts: Sequence[Part], cells: int) -> list[Job]:
-    """Return jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
-    jobs: list[Job] = []
+def _open(part: Part, finished: set[str]) -> Part:
+    return Part(part.episode, tuple(cell for cell in part.cells if cell.id not in finished))
+
+
+def _bundled(parts: Iterable[Part], cells: int) -> Iterator[Job]:
+    """Yield jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
     waiting: list[Part] = []
     for part in parts:
         waiting.append(part)
         if sum(len(each.cells) for each in waiting) >= cells:
-            jobs.append(Job(tuple(waiting)))
+            yield Job(tuple(waiting))
             waiting = []
-    return [*jobs, Job(tuple(waiting))] if waiting else jobs
+    if waiting:
+        yield Job(tuple(waiting))
 
 
 def _workers(plan: StressPlan, bench: Bench) -> int:
