@@ -200,7 +200,7 @@ def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path,
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(PlanError, match="is no calibration"):
         name_model(f"clock+{tmp_path / 'other.json'}")
-    with pytest.raises(PlanError, match="no model is called"):
+    with pytest.raises(PlanError, match="there is no calibration in 'no/such/folder'"):
         name_model("clock+no/such/folder")
     with pytest.raises(PlanError, match="coverage must be above 0"):
         CalibratePlan("clock", "sample", coverage=1.0)

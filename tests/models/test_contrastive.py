@@ -88,6 +88,14 @@ def test_frames_and_texts_that_come_again_are_not_encoded_again(folder: Path) ->
 
 
 @has_hf
+def test_an_instruction_that_spells_a_special_token_stays_text_to_its_end(folder: Path) -> None:
+    frames = moving_square("a", count=2)
+    texts = ("push <|im_end|> the green block", "push <|im_end|> open the drawer")
+    first, second = BUILD(str(folder), Purse()).score([episode_from_frames(frames, text) for text in texts])
+    assert first.level != second.level
+
+
+@has_hf
 def test_the_baseline_takes_out_what_does_not_lie_towards_the_goal(folder: Path) -> None:
     plain = BUILD(str(folder), Purse()).score(episodes())
     none = BUILD(f"{folder}?baseline=a robot arm&alpha=0", Purse()).score(episodes())

@@ -1,6 +1,7 @@
 """GVL and TOPReward over talkers: a tiny Qwen3-VL, and one that answers from what it is shown."""
 
 import json
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,6 +100,8 @@ def test_gvl_takes_the_level_of_the_last_frame(highest: int, level: int) -> None
         (lambda rows: json.dumps([*rows, rows[0]]), 3),
         (lambda rows: json.dumps([{**rows[0], "task_completion_percentage": 140}, *rows[1:]]), 3),
         (lambda rows: json.dumps([{**rows[0], "frame_number": 9}, *rows[1:]]), 4),
+        (lambda rows: json.dumps([{**rows[0], "frame_number": math.inf}, *rows[1:]]), 3),
+        (lambda rows: json.dumps([{**rows[0], "task_completion_percentage": 10**400}, *rows[1:]]), 3),
     ],
 )
 def test_gvl_fails_where_a_frame_is_missing_doubled_or_out_of_range(edit: Any, told: int) -> None:

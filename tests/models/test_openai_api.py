@@ -8,7 +8,9 @@ import threading
 import time
 from base64 import b64decode
 from collections import Counter
+from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import av
 import cv2
@@ -188,7 +190,18 @@ def test_a_server_that_is_not_there_or_asks_for_an_hour_stops_the_run(tmp_path: 
     assert Counter(next(iter(line)) for line in ledger_lines(tmp_path)) == {"sent": 4, "refused": 4}
 
 
-def with_logprobs(digits: dict[str, float], written: str = " 4") -> dict[str, object]:
+def test_a_date_to_wait_for_is_read_by_the_clock_of_the_server() -> None:
+    def react(call: Call) -> None:
+        ahead = time.time() + 3600
+        call.handler.date_time_string = lambda: formatdate(ahead, usegmt=True)
+        good(call) if call.before else call.refuse(429, retry_after=formatdate(ahead, usegmt=True))
+
+    with chat_server(react) as server:
+        (answer,) = name_model(server.model("retries=1")).build().score(episodes("a"))
+    assert isinstance(answer, Score)
+
+
+def with_logprobs(digits: dict[str, float], written: str = " 4") -> dict[str, Any]:
     def token(text: str, top: dict[str, float]) -> dict[str, object]:
         listed = [{"token": name, "logprob": math.log(p)} for name, p in top.items()]
         return {"token": text, "logprob": -0.1, "top_logprobs": listed}
@@ -211,6 +224,24 @@ def test_log_probabilities_of_the_digit_become_probabilities_of_levels() -> None
     assert off.level == 4
     asked = [(body.get("logprobs"), body.get("top_logprobs")) for body in server.bodies]
     assert asked == [(True, 20), (True, 20), (None, None)]
+
+
+def test_a_digit_that_is_not_among_the_likeliest_counts_as_likely_as_it_was_written() -> None:
+    with chat_server(lambda call: call.say("ANSWER: 4", **with_logprobs({" 5": math.exp(-0.1)}))) as server:
+        (answer,) = name_model(server.model()).build().score(episodes("a"))
+    assert answer.probabilities == pytest.approx((0, 0, 0, 0.5, 0.5))
+
+
+@pytest.mark.parametrize("likelihood", [math.inf, math.nan, 1000.0])
+def test_likelihoods_that_cannot_be_leave_the_answer_as_it_was_written(likelihood: float) -> None:
+    def react(call: Call) -> None:
+        said = with_logprobs({" 4": 1.0})
+        said["logprobs"]["content"][-1]["top_logprobs"][0]["logprob"] = likelihood
+        call.say("ANSWER: 4", **said)
+
+    with chat_server(react) as server:
+        (answer,) = name_model(server.model()).build().score(episodes("a"))
+    assert (answer.level, answer.probabilities) == (4, None)
 
 
 def test_a_server_with_other_habits_is_understood_and_the_habits_are_remembered() -> None:
@@ -299,9 +330,21 @@ def test_the_budget_of_money_is_not_overdrawn_by_requests_under_way(tmp_path: Pa
             name_model(server.model()).build(Purse(max_cost=1.0))
 
 
-def test_a_cost_limit_without_counted_tokens_stops_after_one_request() -> None:
+def test_a_dear_model_does_not_go_out_at_the_price_of_a_cheap_one(tmp_path: Path) -> None:
+    purse = Purse(max_cost=1.0, folder=tmp_path)
+    with chat_server(good) as server:
+        name_model(server.model("input_price=0.01&output_price=0", "cheap")).build(purse).score(episodes("a"))
+        dear = name_model(server.model("input_price=100&output_price=0", "dear")).build(purse)  # 0.1 for a reply
+        with pytest.raises(StopRun, match=r"may cost 0\.1, and 0\.9 of 1 are spent"):
+            dear.score(episodes(*(f"task {n}" for n in range(20))))
+    assert server.answered.total() == 1 + 9
+
+
+@pytest.mark.parametrize("tokens", [{"prompt_tokens": -1000, "completion_tokens": 10}, {}])
+def test_a_cost_limit_without_counted_tokens_stops_after_one_request(tokens: dict[str, int]) -> None:
     def react(call: Call) -> None:
-        call.send(200, b'{"choices": [{"message": {"content": "ANSWER: 2"}}]}')
+        choices = [{"message": {"content": "ANSWER: 2"}}]
+        call.send(200, json.dumps({"choices": choices, "usage": tokens}).encode())
 
     with chat_server(react) as server:
         model = name_model(server.model("input_price=1&output_price=1")).build(Purse(max_cost=1.0))
@@ -312,7 +355,10 @@ def test_a_cost_limit_without_counted_tokens_stops_after_one_request() -> None:
 
 def test_it_can_be_talked_with() -> None:
     def react(call: Call) -> None:
-        call.say("ANSWER: 4", **({} if "plain" in call.text else with_logprobs({" 4": 1.0})))
+        said = with_logprobs({" 4": 1.0})
+        if "never" in call.text:
+            said["logprobs"]["content"][0]["top_logprobs"] = [{"token": "True", "logprob": -9999.0}]
+        call.say("ANSWER: 4", **({} if "plain" in call.text else said))
 
     with chat_server(react) as server:
         talker = open_endpoint(server.model().removeprefix("openai:"), Purse())
@@ -323,7 +369,9 @@ def test_it_can_be_talked_with() -> None:
         assert plain == Reply("ANSWER: 4", None)
         likely = talker.likelihood([Turn(("is it?", picture)), Turn(("plain",))], " True")
         (unlisted,) = talker.likelihood([Turn(("is it?", picture))], " False")
+        (hopeless,) = talker.likelihood([Turn(("never", picture))], " True")
     assert likely[0] == pytest.approx(math.log(0.05))
+    assert hopeless == -9999  # as some servers put it; its probability is 0 in a float
     assert "gives no log-probabilities" in likely[1].reason
     assert "'False' is not among the 3 likeliest tokens" in unlisted.reason
     assert [part["type"] for part in server.bodies[0]["messages"][0]["content"]] in (
@@ -344,6 +392,8 @@ def test_it_can_be_talked_with() -> None:
         ("openai:gpt@http://[host/v1", "expected openai:MODEL@URL"),
         ("openai:gpt@http://host:port/v1", "expected openai:MODEL@URL"),
         ("openai:gpt@http://host/v1?key=abc", "no option is called 'key'"),
+        ("openai:gpt@http://host/v1?api_key=secret?parser=helm", "the address holds api_key="),
+        ("openai:gpt@http://host/v1?key_env=sk-secret", "key_env must be the name of an environment variable"),
         ("openai:gpt@http://host/v1?parser=loose", "option parser must be strict, helm or robometer"),
         ("openai:gpt@http://host/v1?concurrency=0", "concurrency and max_tokens must be at least 1"),
     ],

@@ -34,6 +34,7 @@ def test_values_are_read_as_the_kind_of_their_default() -> None:
         ("conut=7", "no option is called 'conut' here; known: name, count, price, fast"),
         ("count=many", "option count must be a whole number, got 'many'"),
         ("count=1.5", "option count must be a whole number, got '1.5'"),
+        ("count=" + "9" * 400, "option count must be a whole number, got '999"),
         ("price=nan", "option price must be a number, got 'nan'"),
         ("price=inf", "option price must be a number, got 'inf'"),
         ("fast=perhaps", "option fast must be yes or no, got 'perhaps'"),

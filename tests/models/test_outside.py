@@ -38,6 +38,13 @@ def test_a_class_a_function_and_an_object_all_work(mine: Path, name: str) -> Non
     assert model.build().score([None])[0].level == 2
 
 
+def test_a_file_in_the_folder_of_the_command_is_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lone_reward.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as in the installed command
+    assert name_model("lone_reward:Always").build().score([None])[0].level == 2
+
+
 def test_changed_code_is_another_model(mine: Path) -> None:
     before = name_model("mylab.reward:ready").fingerprint
     mine.write_text(CODE + "# changed\n")
@@ -49,5 +56,7 @@ def test_what_is_no_model_is_refused(mine: Path) -> None:
         name_model("mylab.reward:nothing").build()
     with pytest.raises(PlanError, match="has no 'absent'"):
         name_model("mylab.reward:absent")
+    with pytest.raises(PlanError, match="no model is called '__main__'"):
+        name_model("__main__:thing")
     with pytest.raises(PlanError, match=r"cannot import 'no\.such'"):
         name_model("no.such:thing")

@@ -1,5 +1,6 @@
 """The settings of the commands that score or perturb: which models, data, perturbations and severities, and how."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,12 @@ class StressPlan:
         _check_selection(self.perturbations, self.severities, self.limit)
         if not 0 <= self.reliable_at <= 1:
             raise PlanError(f"reliable-at must be from 0 to 1, got {self.reliable_at}")
-        if self.batch < 1 or self.timeout <= 0 or self.load_timeout <= 0 or self.workers < 0:
-            raise PlanError("batch must be at least 1, timeout above 0 and workers not negative")
-        if (self.max_requests or 0) < 0 or (self.max_cost or 0) < 0:
-            raise PlanError("max-requests and max-cost must not be negative")
+        if self.batch < 1 or self.workers < 0:
+            raise PlanError(f"batch must be at least 1 and workers not negative, got {self.batch} and {self.workers}")
+        if not all(0 < seconds < math.inf for seconds in self.patience()):
+            raise PlanError(f"timeout and load-timeout must be seconds above 0, got {self.patience()[::-1]}")
+        if (self.max_requests or 0) < 0 or not 0 <= (self.max_cost or 0) < math.inf:
+            raise PlanError("max-requests and max-cost must be 0 or more; leave out what has no limit")
 
     def all_models(self) -> tuple[str, ...]:
         """Return the models and the controls, each once."""

@@ -1,11 +1,13 @@
 """The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
 
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from inspect import getsource
+from pathlib import Path
 
 from rewardlab.core.catalog import find, load_object
-from rewardlab.core.errors import ModelError
+from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
 from rewardlab.models.calibrated import name_calibrated, split_calibration
@@ -42,8 +44,11 @@ def name_model(model: str | RewardModel) -> NamedModel:
     if calibrated is not None:
         return name_calibrated(model, name_model(calibrated[0]), calibrated[1])
     head, _, argument = model.partition(":")
-    if head not in MODELS and argument and ("." in head or find_spec(head)):
+    if head not in MODELS and argument and ("." in head or _is_module(head)):
         return _outside(model)
+    known, plus, place = model.partition("+")
+    if plus and known in MODELS:
+        raise PlanError(f"there is no calibration in {place!r}; `rewardlab calibrate {known} DATA` makes one")
     entry = find(MODELS, head, "model")
     if isinstance(entry, CompoundEntry):
         recipe = entry.read(argument)
@@ -59,6 +64,14 @@ def name_model(model: str | RewardModel) -> NamedModel:
 
     fingerprint = digest(__version__, model, identity)
     return NamedModel(model, fingerprint, entry.sees_truth, build, entry.one_copy, caveat=entry.caveat)
+
+
+def _is_module(name: str) -> bool:
+    """Tell whether code of this name is installed, or lies in the folder where the command was given."""
+    try:
+        return bool(find_spec(name) or PathFinder.find_spec(name, [str(Path.cwd())]))
+    except ValueError:  # such as __main__
+        return False
 
 
 def _given(model: RewardModel) -> NamedModel:

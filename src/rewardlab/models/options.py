@@ -1,13 +1,16 @@
 """Options of a model in its own name: `NAME:ARGUMENT?key=value&key=value`."""
 
 import math
+import re
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from rewardlab.core.errors import PlanError
 
 Settings = TypeVar("Settings")
+
+_SECRET = re.compile(r"key|token|secret|password|^sig", re.IGNORECASE)  # in the name of a query's parameter
 
 
 def read_options(text: str, default: Settings) -> tuple[str, Settings]:
@@ -36,7 +39,7 @@ def one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def read_url(text: str, example: str) -> SplitResult:
-    """Return the parts of an address of HTTP; one that holds a password is refused, for names are written down."""
+    """Return the parts of an address of HTTP; no password or key may be in it, for names are written down."""
     try:
         parts = urlsplit(text)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -44,6 +47,9 @@ def read_url(text: str, example: str) -> SplitResult:
         sound = False
     if not sound or "@" in parts.netloc:
         raise PlanError(f"expected {example}, with an address of http or https and no name or password in it")
+    secret = next((name for name, _ in parse_qsl(parts.query) if _SECRET.search(name)), None)
+    if secret is not None:
+        raise PlanError(f"the address holds {secret}=..., and names are written down; keys go in the environment only")
     return parts
 
 
@@ -65,8 +71,9 @@ def _read(key: str, text: str, default: str | int | float | bool) -> str | int |
     kind = "a whole number" if isinstance(default, int) else "a number"
     try:
         value = type(default)(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+        sound = math.isfinite(value)
+    except (ValueError, OverflowError):
+        sound = False
+    if not sound:
         raise PlanError(f"option {key} must be {kind}, got {text!r}")
     return value

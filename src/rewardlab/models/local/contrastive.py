@@ -85,13 +85,24 @@ class Encoder:
 
     def _read(self, texts: Sequence[str]) -> Any:
         """Encode texts as in training: SigLIP reads lower case, padded to the full length, without a mask."""
-        most = self.model.config.text_config.max_position_embeddings
         if self.model.config.model_type == "clip":
-            tokens = self.tokenizer(list(texts), padding=True, truncation=True, max_length=most, return_tensors="pt")
-            return self.model.get_text_features(**tokens.to(self.model.device)).pooler_output
-        lower = [text.lower() for text in texts]
-        tokens = self.tokenizer(lower, padding="max_length", truncation=True, max_length=most, return_tensors="pt")
-        return self.model.get_text_features(tokens["input_ids"].to(self.model.device)).pooler_output
+            tokens = self._tokens(texts, padding=True)
+            return self.model.get_text_features(**tokens).pooler_output
+        tokens = self._tokens([text.lower() for text in texts], padding="max_length")
+        return self.model.get_text_features(tokens["input_ids"]).pooler_output
+
+    def _tokens(self, texts: Sequence[str], padding: bool | str) -> Any:
+        """Return the tokens of texts, cut at the model's length; text that spells out a special token stays text."""
+        most = self.model.config.text_config.max_position_embeddings
+        tokens = self.tokenizer(
+            list(texts),
+            padding=padding,
+            truncation=True,
+            max_length=most,
+            split_special_tokens=True,
+            return_tensors="pt",
+        )
+        return tokens.to(self.model.device)
 
 
 @dataclass(frozen=True)

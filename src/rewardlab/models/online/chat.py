@@ -14,6 +14,7 @@ from rewardlab.models.talking.talk import Turn
 MOST_TOP = 20  # log-probabilities per token that OpenAI and vLLM give at most
 _JPEG_QUALITY = 95  # high, so that what a perturbation did to the pixels survives
 _BEFORE_DIGIT = re.compile(r"\bANSWER\s*:\s*$", re.IGNORECASE)
+_ROUNDING = 1e-3  # so far above 0 a log-probability may come out
 _DIGITS = {str(level): level for level in LEVELS}
 
 
@@ -126,12 +127,19 @@ def _text(message: Any) -> str | None:
 
 
 def _tokens(choice: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each written token and the likeliest ones in its place; stop where the server sends something else."""
+    """Yield each written token, and it and the likeliest ones in its place; stop where the server sends nonsense."""
     try:
         for entry in choice["logprobs"]["content"]:
-            yield str(entry["token"]), {str(t["token"]): float(t["logprob"]) for t in entry["top_logprobs"]}
+            listed = [entry, *entry["top_logprobs"]]
+            yield str(entry["token"]), {str(t["token"]): _logprob(t["logprob"]) for t in listed}
     except (KeyError, TypeError, ValueError):
         return
+
+
+def _logprob(said: Any) -> float:
+    if not float(said) <= _ROUNDING:
+        raise ValueError(f"expected the logarithm of a probability, got {said}")
+    return float(said)
 
 
 def _at_digit(tokens: list[tuple[str, dict[str, float]]]) -> dict[str, float] | None:
@@ -147,7 +155,7 @@ def _usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return None, None
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    read, wrote = (count if isinstance(count, int) else None for count in counts)
+    read, wrote = (count if isinstance(count, int) and count >= 0 else None for count in counts)
     return read, wrote
 
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+
+import numpy as np
 
 from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.seeding import digest
@@ -162,4 +163,4 @@ def _first_is(said: Said | Failure, token: str) -> float | Failure:
     found = [logprob for listed, logprob in said.first.items() if listed.strip() == token]
     if not found:
         return Failure(f"{token!r} is not among the {len(said.first)} likeliest tokens that the server lists")
-    return math.log(sum(map(math.exp, found)))
+    return float(np.logaddexp.reduce(found))

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -143,7 +143,7 @@ class Line:
         if status in _AGAIN:
             limited = status == 429
             why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
-            raise _Again(why, stops=limited, wait=_asked_wait(response.headers.get("retry-after", "")))
+            raise _Again(why, stops=limited, wait=_asked_wait(response.headers))
         raise Rejected(status, said)
 
 
@@ -174,13 +174,16 @@ def _message(response: httpx2.Response) -> str:
     return str(text)
 
 
-def _asked_wait(text: str) -> float | None:
-    """Return the seconds that a Retry-After header asks for, as a number or as a date."""
+def _asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a Retry-After header asks for, as a number or as a date by the server's own clock."""
+    asked = headers.get("retry-after", "")
     try:
-        return max(0.0, float(text))
+        return max(0.0, float(asked))
     except ValueError:
         pass
     try:
-        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+        until = parsedate_to_datetime(asked)
+        now = parsedate_to_datetime(headers["date"]) if "date" in headers else datetime.now(UTC)
+        return max(0.0, (until - now).total_seconds())
     except (ValueError, TypeError):
         return None

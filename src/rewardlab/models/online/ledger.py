@@ -65,6 +65,7 @@ class Ledger:
         self._spent = Spent()
         self._replies: dict[str, Any] = {}
         self._read_to = 0
+        self._priced = False  # whether a reply to this very model had a price: another's tells nothing of its own
         self._path = purse.folder / FILE if purse.folder else None
         if self._path:
             _end_torn_line(self._path)
@@ -77,8 +78,8 @@ class Ledger:
 
     @property
     def price_unknown(self) -> bool:
-        """Tell whether the cost is limited while nothing tells yet what a request costs."""
-        return self.purse.max_cost is not None and not self.spent.priced
+        """Tell whether the cost is limited while nothing tells yet what a request to this model costs."""
+        return self.purse.max_cost is not None and not self._priced
 
     def find(self, key: str) -> Any | None:
         """Return the reply to this request if it was paid for before."""
@@ -99,6 +100,7 @@ class Ledger:
         self._write({"key": key, "input": tokens[0], "output": tokens[1], "cost": cost, "reply": reply})
         if self._path:
             await asyncio.to_thread(_append, self._path, b"", sync=True)
+        self._priced |= cost is not None
 
     def _check_purse(self) -> None:
         spent, purse = self.spent, self.purse

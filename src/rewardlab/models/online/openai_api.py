@@ -44,6 +44,8 @@ class ApiSettings:
         one_of("send", self.send, ("images", "video"))
         one_of("first", self.first, ("video", "text"))
         one_of("logprobs", self.logprobs, ("auto", "on", "off"))
+        if not re.fullmatch(r"[A-Za-z_]\w*", self.key_env):  # not shown: it may be the key itself
+            raise PlanError("option key_env must be the name of an environment variable, such as OPENAI_API_KEY")
         if self.concurrency < 1 or self.max_tokens < 1 or self.timeout <= 0 or self.patience <= 0 or self.retries < 0:
             raise PlanError("concurrency and max_tokens must be at least 1, timeout and patience above 0")
 

@@ -95,7 +95,7 @@ def _from_json(text: str) -> list[tuple[int, float]]:
     try:
         rows = json.loads(text[start : end + 1])
         return [(int(row["frame_number"]), float(row["task_completion_percentage"])) for row in rows]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return []
 
 
