@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.bench.calibrate import calibrate_trials, member_errors, run_calibration, thirds
+from rewardlab.bench.calibrate import calibrate_trials, in_words, member_errors, run_calibration, thirds
 from rewardlab.bench.fit import conformal_threshold, fit_steps, fit_temperature, negative_log_likelihood
 from rewardlab.bench.plan import CalibratePlan
 from rewardlab.bench.stress import run_stress
@@ -225,3 +225,10 @@ def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_
     weighted = name_model(f"{name}?by=median&weights={made.run.folder}").build()
     assert weighted.weights == tuple(written["weights"][member] for member in weighted.names)
     assert name_model(f"{name}+{made.run.folder}").sees_truth
+
+
+def test_probabilities_that_no_temperature_mends_are_called_so() -> None:
+    rng = np.random.default_rng(3)
+    said = np.eye(5)[rng.integers(0, 5, 600)] * 0.95 + 0.01  # sure, and right by chance only
+    record = calibrate_trials(trials_with(said, said.argmax(axis=1) + 1, rng.integers(0, 5, 600)), 0.9, seed=0)
+    assert any("no temperature from 0.05 to 20 suits it" in line for line in in_words(record | {"model": "guesser"}))

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.bench.fit import conformal_threshold, fit_steps, fit_temperature, negative_log_likelihood
+from rewardlab.bench.fit import (
+    COLDEST,
+    HOTTEST,
+    conformal_threshold,
+    fit_steps,
+    fit_temperature,
+    negative_log_likelihood,
+)
 from rewardlab.bench.plan import CalibratePlan
 from rewardlab.bench.stress import run_stress
 from rewardlab.bench.verdicts import or_none
@@ -126,8 +133,11 @@ def in_words(record: Plain) -> list[str]:
     before, after = held_out["before"], held_out["after"]
     changes = [f"{names[key]} {before[key]:.3f} -> {after[key]:.3f}" for key in names if before[key] is not None]
     sets = f"sets of levels at a coverage of {record['fitted']['coverage']:g} hold the truth in"
+    at_the_end = temperature is not None and not COLDEST * 1.01 < temperature < HOTTEST * 0.99
+    warning = f"no temperature from {COLDEST:g} to {HOTTEST:g} suits it: its probabilities say little about the level"
     return [
         f"{record['model']}: {what}, fitted on {fit['episodes']} episodes of {fit['tasks']} tasks",
+        *([warning] if at_the_end else []),
         f"on {held_out['episodes']} episodes of {held_out['tasks']} other tasks: {', '.join(changes)}",
         f"{sets} {held_out['coverage']:.2f} of them, with {held_out['mean_set_size']:.1f} of 5 levels on average",
     ]
