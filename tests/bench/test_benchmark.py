@@ -110,6 +110,7 @@ def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(
     helm = f"{mean([mean(part) for part in HELM.values()]):.3f}"
     for words in (helm, "2/8", "5/7", "3 of the 23 subsets", "frames fps:1", "berkeley_bridge", "duplicates: 0 of 8"):
         assert words in said, words
+    assert "the mean over 2 of 3 subsets" in " ".join(said.split())  # droid has no strict score
 
 
 def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(

@@ -48,7 +48,7 @@ class Benchmark:
     @property
     def sentences(self) -> list[str]:
         """Return what is to be said beside the tables."""
-        return [*_foreign(self), *_copies(self)]
+        return [*_foreign(self), *_unscored(self), *_copies(self)]
 
 
 def load_benchmark(run: Run) -> Benchmark | None:
@@ -96,6 +96,21 @@ def _foreign(benchmark: Benchmark) -> list[str]:
         f"{name} does not answer in HELM's format, so only the strict scoring applies to it."
         for name, model in benchmark.models.items()
         if model["helm"] is None
+    ]
+
+
+def _unscored(benchmark: Benchmark) -> list[str]:
+    """Say for which judged models a subset is missing from the strict mean."""
+    every = benchmark.content["subsets"]
+    empty = {
+        name: [short_name(subset) for subset in every if _value(benchmark.models[name]["strict"], subset) == "-"]
+        for name in benchmark.judged
+    }
+    return [
+        f"{name}: nothing was scored strictly in {', '.join(names)}, so its strict MAE is the mean over "
+        f"{len(every) - len(names)} of {len(every)} subsets."
+        for name, names in empty.items()
+        if 0 < len(names) < len(every)
     ]
 
 
