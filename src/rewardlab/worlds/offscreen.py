@@ -1,5 +1,6 @@
 """Offscreen OpenGL without a display: EGL where there is a GPU, OSMesa on a CPU, chosen once per process."""
 
+import atexit
 import ctypes
 import os
 from collections.abc import Callable
@@ -42,9 +43,11 @@ def _context(process: int) -> Any:
     name = backend()
     try:
         make: Callable[[int, int], Any] = import_module(f"mujoco.{name}").GLContext
-        return make(_LARGEST, _LARGEST)
+        context = make(_LARGEST, _LARGEST)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise PlanError(f"{name} cannot be used here ({error}); {HOW_TO_INSTALL}") from error
+    atexit.register(context.free)  # while its library is still there
+    return context
 
 
 def _loads(*names: str) -> bool:

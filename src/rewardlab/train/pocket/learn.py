@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.export import export
 from rewardlab.train.pocket.lessons import Facts, Lesson, lessons, whole_clips
@@ -68,7 +69,7 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
             (plan.out / f"{kind}.npy").unlink()
     (plan.out / "plain0.npy").unlink()
     facts = make_facts(plan, views)
-    words = load_words(plan.words)
+    words = load_words(plan.words or WORDS)
     texts = np.stack([words.ids(text) for text in facts.index])
     table = torch.cat([torch.from_numpy(words.vectors), torch.zeros(1, words.vectors.shape[1])])
     return Store(facts, pixels, table.to(plan.device), torch.from_numpy(texts).to(plan.device))

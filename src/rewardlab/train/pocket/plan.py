@@ -6,7 +6,6 @@ from pathlib import Path
 from rewardlab.bench.collect import split_of
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import setting
-from rewardlab.models.pocket import WORDS
 from rewardlab.worlds.metaworld.physics import TASKS
 
 VARIANTS = ("pocket-plain", "pocket", "pocket-alt")
@@ -32,7 +31,7 @@ class PocketPlan:
     seed: int = setting("seed of everything drawn by chance", 0)
     device: str = setting("cpu or cuda", "cuda")
     workers: int = setting("processes that simulate and film", 16)
-    words: Path = setting("embeddings of word pieces, made from a sentence encoder; by default those that ship", WORDS)
+    words: Path | None = setting("embeddings of word pieces; by default those that ship", None)
     out: Path = setting("checkpoint folder", Path("runs/pocket"))
 
     def __post_init__(self) -> None:
