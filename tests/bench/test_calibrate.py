@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rewardlab.bench.calibrate import calibrate_trials, in_words, member_errors, run_calibration, thirds
-from rewardlab.bench.fit import conformal_threshold, fit_steps, fit_temperature, negative_log_likelihood
+from rewardlab.bench.fit import conformal_threshold, fit_temperature, negative_log_likelihood
 from rewardlab.bench.plan import CalibratePlan
 from rewardlab.bench.stress import run_stress
 from rewardlab.cli import main
@@ -18,6 +18,7 @@ from rewardlab.core.trial import Failure, Score, TrialTable, to_arrow
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
 from rewardlab.models.calibrated import Calibrated, Calibration, level_set, mend, tempered
+from rewardlab.models.isotonic import rising_steps
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.metrics.made import trial
@@ -53,9 +54,9 @@ def test_the_temperature_that_was_put_in_is_found() -> None:
 def test_isotonic_steps_rise_and_follow_the_mean() -> None:
     said = np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 5.0])
     truth = np.array([1.0, 2.0, 4.0, 4.0, 3.0, 2.0, 5.0])  # 3 said is worth less than 2 said: they are joined
-    assert fit_steps(said, truth) == ((1.0, 1.5), (2.0, 3.25), (3.0, 3.25), (5.0, 5.0))
+    assert rising_steps(said, truth) == ((1.0, 1.5), (2.0, 3.25), (3.0, 3.25), (5.0, 5.0))
     reference = pytest.importorskip("sklearn.isotonic").IsotonicRegression().fit(said, truth)
-    steps = fit_steps(said, truth)
+    steps = rising_steps(said, truth)
     for level in np.linspace(1, 5, 41):
         mended = mend(Score(level), Calibration(None, steps, 0.9, None)).level
         assert mended == pytest.approx(reference.predict([level])[0])

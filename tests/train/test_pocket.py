@@ -9,6 +9,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
 pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
 
+from scipy.special import softmax  # noqa: E402
+
+from rewardlab.bench.fit import fit_temperature  # noqa: E402
 from rewardlab.core.errors import PlanError  # noqa: E402
 from rewardlab.core.seeding import rng_for  # noqa: E402
 from rewardlab.data import open_dataset  # noqa: E402
@@ -19,7 +22,7 @@ from rewardlab.perturb import PERTURBATIONS  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.train.pocket import learn  # noqa: E402
 from rewardlab.train.pocket.apart import kept_away, trained_with  # noqa: E402
-from rewardlab.train.pocket.export import best_temperature, export, load_rounded  # noqa: E402
+from rewardlab.train.pocket.export import export, load_rounded  # noqa: E402
 from rewardlab.train.pocket.lessons import Facts, draw_lesson, whole_clips  # noqa: E402
 from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
 from rewardlab.train.pocket.plan import PocketPlan  # noqa: E402
@@ -176,7 +179,7 @@ def test_the_best_temperature_undoes_a_known_one() -> None:
     logits = rng.normal(size=(4000, 5))
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     level = np.array([rng.choice(5, p=row) for row in chances]) + 1
-    assert best_temperature(logits * 2.5, level) == pytest.approx(2.5, rel=0.1)
+    assert fit_temperature(softmax(logits * 2.5, axis=1), level - 1) == pytest.approx(2.5, rel=0.1)
 
 
 def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:

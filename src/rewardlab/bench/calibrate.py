@@ -12,7 +12,6 @@ from rewardlab.bench.fit import (
     COLDEST,
     HOTTEST,
     conformal_threshold,
-    fit_steps,
     fit_temperature,
     negative_log_likelihood,
 )
@@ -31,6 +30,7 @@ from rewardlab.metrics.needs import answered, gives
 from rewardlab.models import name_model
 from rewardlab.models.calibrated import CALIBRATION, Calibration, level_set, mend, strangeness
 from rewardlab.models.ensemble import WEIGHTS
+from rewardlab.models.isotonic import rising_steps
 
 LEAST = 10  # episodes in each third
 LEAST_ERROR = 0.05  # of a member of an ensemble: one that is right by luck must not silence the others
@@ -156,7 +156,7 @@ def _part(trials: TrialTable) -> Part:
 def _fitted(fit: Part, conformal: Part, coverage: float) -> Calibration:
     if fit.scores[0].probabilities is None:
         levels = np.array([score.level for score in fit.scores])
-        calibration = Calibration(None, fit_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
+        calibration = Calibration(None, rising_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
     else:
         calibration = Calibration(fit_temperature(_chances(fit.scores), fit.truth), (), coverage, None)
     strange = [strangeness(mend(score, calibration))[truth] for score, truth in zip(conformal.scores, conformal.truth)]

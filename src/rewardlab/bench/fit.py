@@ -1,4 +1,4 @@
-"""Fitting a calibration: a temperature, an isotonic map, and the threshold of split-conformal sets."""
+"""Fitting a calibration: a temperature, and the threshold of split-conformal sets."""
 
 import math
 
@@ -27,18 +27,6 @@ def fit_temperature(chances: Numbers, truth: Codes) -> float:
 
     bounds = (math.log(COLDEST), math.log(HOTTEST))
     return float(math.exp(minimize_scalar(surprise, bounds=bounds, method="bounded").x))
-
-
-def fit_steps(said: Numbers, truth: Numbers) -> tuple[tuple[float, float], ...]:
-    """Return the rising map from levels said to the level that is true on average, as the ends of its flat parts."""
-    from scipy.optimize import isotonic_regression
-
-    levels, place = np.unique(said, return_inverse=True)
-    count = np.bincount(place).astype(np.float64)
-    meant = isotonic_regression(np.bincount(place, truth) / count, weights=count).x
-    flat = np.concatenate([[False], np.diff(meant) == 0, [False]])
-    ends = ~(flat[:-1] & flat[1:])  # inside a flat part nothing is to be said
-    return tuple((float(level), float(value)) for level, value in zip(levels[ends], meant[ends]))
 
 
 def conformal_threshold(strange: Numbers, coverage: float) -> float | None:

@@ -11,10 +11,9 @@ import numpy as np
 from av.error import FFmpegError
 
 from rewardlab.core.episode import Frames
+from rewardlab.core.mp4 import REPEATABLE
 
 _LEAST_SIDE = 32  # pixels; encoders refuse smaller pictures, so these are padded and cropped again
-# x264 looks ahead with code whose output differs from call to call, even in one thread; a camera cannot look ahead.
-_REPEATABLE = ("threads=1", "rc-lookahead=0", "mbtree=0", "weightp=0", "bframes=0")
 _RATE = 10  # frames per second; only the encoder's rate control sees it
 
 
@@ -37,7 +36,7 @@ class Picture:
 
 def h264(crf: int, *settings: str) -> Codec:
     """Return H.264 at a constant rate factor; `settings` are more x264 parameters, such as `keyint=12`."""
-    options = {"crf": str(crf), "preset": "veryfast", "x264-params": ":".join((*_REPEATABLE, *settings))}
+    options = {"crf": str(crf), "preset": "veryfast", "x264-params": ":".join((REPEATABLE, *settings))}
     return Codec("libx264", "h264", options)
 
 

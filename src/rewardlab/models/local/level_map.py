@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
+from rewardlab.models.isotonic import rising_steps
 
 Floats = NDArray[np.float64]
 
@@ -67,19 +68,5 @@ def fit_levels(similarities: Sequence[float], levels: Sequence[float]) -> LevelM
     """Return the rising map from similarity to level with the least squared error (isotonic regression)."""
     if len(similarities) != len(levels) or not len(levels):
         raise PlanError(f"expected one level per similarity, got {len(levels)} and {len(similarities)}")
-    order = np.argsort(similarities, kind="stable")
-    places, counts, sums = _merged(np.asarray(similarities, float)[order], np.asarray(levels, float)[order])
-    blocks: list[list[float]] = []  # weight, sum, first place, last place
-    for place, count, total in zip(places, counts, sums):
-        blocks.append([count, total, place, place])
-        while len(blocks) > 1 and blocks[-2][1] * blocks[-1][0] >= blocks[-1][1] * blocks[-2][0]:
-            weight, total, _, last = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + weight, blocks[-1][1] + total, blocks[-1][2], last]
-    ends = [(end, block[1] / block[0]) for block in blocks for end in dict.fromkeys(block[2:])]
+    ends = rising_steps(np.asarray(similarities, np.float64), np.asarray(levels, np.float64))
     return LevelMap(tuple(end for end, _ in ends), tuple(level for _, level in ends))
-
-
-def _merged(places: Floats, levels: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return each similarity once, with how often it came and the sum of its levels."""
-    once, which = np.unique(places, return_inverse=True)
-    return once, np.bincount(which).astype(float), np.bincount(which, weights=levels).astype(float)

@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import DataError, ModelError
@@ -76,7 +77,7 @@ class Pocket:
         ]
 
     def _score(self, progress: Floats, logits: Floats, known: float, length: int) -> Score:
-        chances = _softmax(logits.astype(np.float64) / self.settings.temperature)
+        chances = softmax(logits.astype(np.float64) / self.settings.temperature)
         if known < 0.5:  # hardly a word is English: be as unsure as that
             chances = 2 * known * chances + (1 - 2 * known) / len(chances)
         level = int(np.searchsorted(chances.cumsum(), 0.5)) + 1
@@ -185,8 +186,3 @@ def _resized(frame: Frames, size: int) -> Frames:
 def _padded(tokens: Floats) -> Floats:
     """Return 16 frames of tokens; what comes after the clip's own is never looked at by what comes before."""
     return tokens[np.minimum(np.arange(SHOWN), len(tokens) - 1)]
-
-
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    powers = np.exp(logits - logits.max())
-    return np.asarray(powers / powers.sum())

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor, nn
 
 from rewardlab.bench.collect import split_of
+from rewardlab.bench.fit import conformal_threshold, fit_temperature
 from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket.wordpiece import MOST_PIECES
@@ -98,24 +99,8 @@ def _sureness(plan: PocketPlan, variant: str) -> dict[str, Any]:
     seen = np.array([split_of(tasks[int(row)]) == "train" for row in rows])
     order = rng_for(plan.seed, "calibration").permutation(np.flatnonzero(seen))
     fit, test = order[: len(order) // 2], order[len(order) // 2 :]
-    temperature = best_temperature(logits[fit], level[fit])
-    chance = _chances(logits[test], temperature)[np.arange(len(test)), level[test] - 1]
-    rank = int(np.floor((len(test) + 1) * (1 - _COVERAGE)))  # that many may have less
-    threshold = float(np.sort(chance)[rank - 1]) if rank else 0.0
+    temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
+    chance = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]
+    strange = conformal_threshold(1 - chance, _COVERAGE)
+    threshold = 0.0 if strange is None else 1 - strange
     return {"temperature": round(temperature, 4), "conformal": round(threshold, 6), "calibrated_on": len(order)}
-
-
-def best_temperature(logits: NDArray[np.float64], level: NDArray[np.int64]) -> float:
-    """Return the temperature under which the true levels are likeliest."""
-    from scipy.optimize import minimize_scalar
-
-    def cost(log_temperature: float) -> float:
-        chance = _chances(logits, float(np.exp(log_temperature)))
-        return -float(np.log(chance[np.arange(len(level)), level - 1] + 1e-12).mean())
-
-    return float(np.exp(minimize_scalar(cost, bounds=(-2.0, 2.0), method="bounded").x))
-
-
-def _chances(logits: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    powers = np.exp((logits - logits.max(1, keepdims=True)) / temperature)
-    return np.asarray(powers / powers.sum(1, keepdims=True))

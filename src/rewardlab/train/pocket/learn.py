@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor, nn
 
 from rewardlab.core.run import writing
@@ -242,8 +243,7 @@ def check(plan: PocketPlan, store: Store, model: Pocket) -> dict[str, NDArray[np
 
 def scores_of(plan: PocketPlan, store: Store, said: dict[str, NDArray[np.float32]]) -> dict[str, float]:
     """Return the error per level, averaged over tasks, on seen and on unseen tasks, and the accuracy of success."""
-    chance = np.exp(said["logits"] - said["logits"].max(1, keepdims=True))
-    chance /= chance.sum(1, keepdims=True)
+    chance = softmax(said["logits"], axis=1)
     guess = 1 + (chance.cumsum(1) < 0.5).sum(1)
     tasks = np.array([store.facts.tasks[int(row)] for row in said["rows"]])
     wrong, right = np.abs(guess - said["level"]), (guess == 5) == (said["level"] == 5)

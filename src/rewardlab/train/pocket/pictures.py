@@ -69,14 +69,14 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
     pixels = np.load(path, mmap_mode="r+")
     views: list[View | None] = []
     replay = _replay(plan) if kind == "view" else None
+    plain = np.load(path.with_name("plain0.npy"), mmap_mode="r")
     for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)):
         rng = rng_for(plan.seed, kind, shard.name, index)
         if replay is None:
             look = Look(camera_of(plan, shard, index, kind), plan.size)
             pixels[start + index] = _filmed(plan, rollout, look, _world(rng) if kind == "world" else ())
             continue
-        plain = np.array(np.load(path.with_name("plain0.npy"), mmap_mode="r")[start + index])
-        episode = _episode(rollout, plain, f"{shard.name}#{index}", rng)
+        episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
         pixels[start + index], view = _perturbed(replay, episode, rng)
         views.append(view)
     return views
