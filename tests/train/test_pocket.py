@@ -23,7 +23,8 @@ from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.train.pocket import learn  # noqa: E402
 from rewardlab.train.pocket.apart import kept_away, trained_with  # noqa: E402
 from rewardlab.train.pocket.export import export, load_rounded  # noqa: E402
-from rewardlab.train.pocket.lessons import Facts, draw_lesson, whole_clips  # noqa: E402
+from rewardlab.train.pocket.lessons import Facts, Lesson, draw_lesson, whole_clips  # noqa: E402
+from rewardlab.train.pocket.made_up import Seen, made_up  # noqa: E402
 from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
 from rewardlab.train.pocket.plan import PocketPlan  # noqa: E402
 
@@ -31,6 +32,7 @@ PLAN = PocketPlan(
     "pocket",
     tasks=("drawer-open", "push"),
     rollouts=2,
+    near=1,
     checks=1,
     kept=6,
     size=32,
@@ -124,19 +126,26 @@ def test_lessons_are_labelled_by_the_state_and_mismatches_are_worth_nothing() ->
     rise = np.linspace(0, 1, 24, dtype=np.float32)
     texts = {"drawer-open": ("Open the drawer.",), "push": ("Push the puck.",)}
     tasks = ("drawer-open",) * 4 + ("push",) * 4
+    way = np.tile(rise[:, None] * (0.0, -0.2, 0.0), (8, 1, 1)).astype(np.float32)
     facts = Facts(
         tasks=tasks,
         progress=np.tile(rise, (8, 1)),
+        hand=way,
+        thing=way,
         texts=tuple(texts[task] for task in tasks),
         others=((),) * 8,
         views=(),
         training=np.arange(8),
-        index={"Open the drawer.": 0, "Push the puck.": 1},
+        words=WORDS,
     )
-    lesson = draw_lesson(facts, 600, rng_for(0, "test"), robust=False)
-    own = np.array([facts.index[texts[tasks[row]][0]] for row in lesson.row]) == lesson.text
-    assert 0.05 < np.mean(~own) < 0.25
-    for row in range(600):
+    every = draw_lesson(facts, 800, rng_for(0, "test"), robust=False)
+    ids = {task: load_words(WORDS).ids(texts[task][0]) for task in texts}
+    known = np.array([any((text == line).all() for line in ids.values()) for text in every.text])
+    assert 0.15 < np.mean(~known) < 0.35  # instructions made up from the ways
+    lesson = Lesson(**{name: values[known] for name, values in vars(every).items()})
+    own = np.array([(ids[tasks[row]] == text).all() for row, text in zip(lesson.row, lesson.text)])
+    assert 0.05 < np.mean(~own) < 0.2
+    for row in range(len(own)):
         seen = lesson.level[row] > 0
         assert seen.any()
         wanted = rise[lesson.order[row]][seen] if own[row] else 0.0
@@ -147,10 +156,27 @@ def test_lessons_are_labelled_by_the_state_and_mismatches_are_worth_nothing() ->
     assert abs(np.corrcoef(lengths[ends > 1], ends[ends > 1])[0, 1]) < 0.15  # the frame count says nothing
 
 
+def test_made_up_instructions_are_judged_by_the_ways_of_hand_and_thing() -> None:
+    share = np.linspace(0, 1, 16, dtype=np.float32)[:, None]
+    hand = np.concatenate([share[::2] * (0.0, 0.1, 0.0), (0.0, 0.1, 0.0) + share[::2] * (-0.2, 0.0, 0.0)])
+    thing = np.array((0.0, 0.1, 0.0)) + np.concatenate([np.zeros((8, 3)), share[::2] * (-0.2, 0.0, 0.0)])
+    seen = Seen("push", hand, thing)
+    ends: dict[str, set[float]] = {}
+    for number in range(3000):
+        text, progress = made_up(seen, ("gabby",), rng_for(0, "made up", number))
+        assert progress.shape == (16,) and progress[0] < 0.25 and progress.min() >= 0 and progress.max() <= 1
+        ends.setdefault(text, set()).add(float(progress[-1]))
+    for text in ("Push the puck to the left.", "Slide the gabby to the left.", "Touch the puck."):
+        assert ends[text] == {1.0}
+    for text in ("Lift the puck.", "Push the puck to the right.", "Pull the puck up."):
+        assert max(ends[text]) < 0.25
+    assert any("20 cm to the left" in text and 1.0 in found for text, found in ends.items())
+
+
 def test_whole_clips_show_the_first_and_the_last_frame() -> None:
-    facts = Facts(
-        ("push",), np.linspace(0, 1, 24, dtype=np.float32)[None], (("a",),), ((),), (), np.arange(0), {"a": 0}
-    )
+    still = np.zeros((1, 24, 3), np.float32)
+    rise = np.linspace(0, 1, 24, dtype=np.float32)[None]
+    facts = Facts(("push",), rise, still, still, (("a",),), ((),), (), np.arange(0), WORDS)
     lesson = whole_clips(facts, np.array([0]))
     assert lesson.order[0, 0] == 0 and lesson.order[0, -1] == 23 and lesson.level[0, -1] == 5
 

@@ -17,7 +17,7 @@ from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.export import export
 from rewardlab.train.pocket.lessons import Facts, Lesson, lessons, whole_clips
-from rewardlab.train.pocket.network import SHAPES, Pocket
+from rewardlab.train.pocket.network import LEVELS, SHAPES, Pocket
 from rewardlab.train.pocket.pictures import film_all
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import load_rollouts, shards_of, simulate_all
@@ -30,8 +30,8 @@ _SHIFT = 4  # pixels by which a batch is moved at most
 # What is done to words in training, so that an instruction is more than a name for a known scene:
 _SILENCE = 0.05  # share of words left out
 _BLUR = 0.3  # noise on the vectors, so that a word stands for its neighbours too
-_UNTOLD = 0.2  # share of clips under their own instruction that must be judged without it
-_RENAMED, _NEW_NAMES = 0.35, 0.4  # share of such clips in whose text words become any others, and of these words
+_UNTOLD = 0.15  # share of clips under their own instruction that must be judged without it
+_RENAMED = 0.4  # share of such clips in whose text some or all words become any others
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,6 @@ class Store:
     facts: Facts
     pixels: dict[str, Tensor]
     words: Tensor  # (pieces + 1, width); the last row stands for no piece
-    texts: Tensor  # (texts, 48) numbers of pieces, -1 for none
 
 
 def train_pocket(plan: PocketPlan) -> None:
@@ -69,11 +68,9 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
         if kind != "plain0":  # views are made of it
             (plan.out / f"{kind}.npy").unlink()
     (plan.out / "plain0.npy").unlink()
-    facts = make_facts(plan, views)
     words = load_words(plan.words or WORDS)
-    texts = np.stack([words.ids(text) for text in facts.index])
     table = torch.cat([torch.from_numpy(words.vectors), torch.zeros(1, words.vectors.shape[1])])
-    return Store(facts, pixels, table.to(plan.device), torch.from_numpy(texts).to(plan.device))
+    return Store(make_facts(plan, views), pixels, table.to(plan.device))
 
 
 def _uploaded(film: NDArray[np.uint8], device: str) -> Tensor:
@@ -87,21 +84,19 @@ def make_facts(plan: PocketPlan, views: list[Any]) -> Facts:
     """Read what is known about every rollout."""
     shards = [shard for shard in shards_of(plan) for _ in range(shard.count)]
     rollouts = [r for shard in shards_of(plan) for r in load_rollouts(plan.out / "rollouts" / shard.name)]
-    texts = [r.texts for r in rollouts]
     unheard = {
         text for task, lists in phrasings().items() if task not in plan.split("train") for text in lists["train"]
     }
-    others = [tuple(other for other in r.others if other[1] not in unheard) for r in rollouts]
-    every = [*(t for some in texts for t in some), *(t for some in others for _, t, _ in some)]
-    every += [view.text for view in views if view is not None]
     return Facts(
         tasks=tuple(shard.task for shard in shards),
         progress=np.array([[m.progress for m in r.trace.measures] for r in rollouts], np.float32),
-        texts=tuple(texts),
-        others=tuple(others),
-        views=tuple(views),
-        training=np.array([i for i, shard in enumerate(shards) if shard.part == "train"]),
-        index={text: place for place, text in enumerate(dict.fromkeys(every))},
+        hand=np.array([r.trace.hand for r in rollouts], np.float32),
+        thing=np.array([r.trace.thing for r in rollouts], np.float32),
+        texts=tuple(r.texts for r in rollouts),
+        others=tuple(tuple(other for other in r.others if other[1] not in unheard) for r in rollouts),
+        views=tuple(None if view is None or view.text in unheard else view for view in views),
+        training=np.array([i for i, shard in enumerate(shards) if shard.part != "check"]),
+        words=plan.words or WORDS,
     )
 
 
@@ -166,7 +161,7 @@ def _step(
 
 
 def loss_of(progress: Tensor, levels: Tensor, true_progress: Tensor, true_level: Tensor) -> Tensor:
-    """Return cross-entropy and distance of the level, mostly at the end, and cross-entropy of progress."""
+    """Return cross-entropy and distance of level and success, mostly at the end, and cross-entropy of progress."""
     known = (true_level > 0).float()
     place = torch.arange(known.shape[1], device=known.device)
     last = (place == (known * place).argmax(1, keepdim=True)).float() * known
@@ -175,10 +170,13 @@ def loss_of(progress: Tensor, levels: Tensor, true_progress: Tensor, true_level:
     entropy = nn.functional.cross_entropy(levels.transpose(1, 2), target, reduction="none", label_smoothing=0.02)
     mean = (levels.softmax(-1) * torch.arange(1.0, 6.0, device=levels.device)).sum(-1)
     distance = (mean - true_level).abs()
+    success = nn.functional.binary_cross_entropy_with_logits(
+        levels[..., -1] - levels[..., :-1].logsumexp(-1), (true_level == LEVELS).float(), reduction="none"
+    )
     seen = torch.isfinite(true_progress).float()
     soft = nn.functional.binary_cross_entropy_with_logits(progress, true_progress.nan_to_num(0.0), reduction="none")
     far = (soft * seen).sum() / seen.sum().clamp(min=1)
-    return ((entropy + 0.3 * distance) * weight).sum() / weight.sum().clamp(min=1) + 0.5 * far
+    return ((entropy + 0.3 * distance + 0.3 * success) * weight).sum() / weight.sum().clamp(min=1) + 0.5 * far
 
 
 def _frames(store: Store, lesson: Lesson, rng: np.random.Generator | None) -> Tensor:
@@ -205,14 +203,14 @@ def _there(values: NDArray[Any], store: Store) -> Tensor:
 
 def _words(store: Store, lesson: Lesson, rng: np.random.Generator | None) -> tuple[Tensor, Tensor]:
     """Return the vectors of the words and which of them are there; in training some are left out."""
-    ids = store.texts[_there(lesson.text, store)]
+    ids = _there(lesson.text, store)
     known = (ids >= 0).float()
     if rng is None:
         return store.words[ids], known  # -1 takes the last row, which is zero
     own = _there(lesson.own, store)[:, None]
     chance = torch.rand((2, *ids.shape), device=ids.device)
-    fate = torch.rand((len(ids), 1), device=ids.device)
-    renamed = own & (fate >= 1 - _RENAMED) & (chance[0] < _NEW_NAMES) & (ids >= 0)
+    fate, share = torch.rand((2, len(ids), 1), device=ids.device)
+    renamed = own & (fate >= 1 - _RENAMED) & (chance[0] < 1.2 * share) & (ids >= 0)
     ids = torch.where(renamed, torch.randint(len(store.words) - 1, ids.shape, device=ids.device), ids)
     known = known * (chance[1] >= _SILENCE) * ~(own & (fate < _UNTOLD))
     vectors = store.words[ids]

@@ -3,9 +3,10 @@
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache, partial
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
@@ -13,24 +14,29 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket.wordpiece import load_words
+from rewardlab.train.pocket.made_up import Seen, made_up
 from rewardlab.train.pocket.pictures import SHOWN, View
 from rewardlab.train.pocket.plan import PocketPlan
-from rewardlab.worlds.metaworld.things import THINGS
+from rewardlab.worlds.metaworld.things import OPPOSITES, THINGS
 
 Numbers = NDArray[np.float32]
 Whole = NDArray[np.int64]
 
-# How a clip is cut from a rollout, and how often.
+# How a clip is cut from a rollout and what it is asked for, and how often.
 _KINDS = {
-    "forward": 0.6,
-    "mismatch": 0.12,  # what was done, under the instruction of a task with another thing
-    "other": 0.1,  # another instruction for the same scene, judged at the end only
-    "reverse": 0.05,
-    "rewind": 0.04,
-    "static": 0.05,
-    "hold": 0.04,
+    "forward": 0.45,
+    "made_up": 0.25,  # something else that was measured
+    "mismatch": 0.08,  # what was done, under the instruction of a task with another thing
+    "other": 0.06,  # another instruction for the same scene, judged at the end only
+    "undone": 0.03,  # backwards, under the instruction of the contrary task
+    "reverse": 0.03,
+    "rewind": 0.03,
+    "static": 0.04,
+    "hold": 0.03,
 }
 _ONWARD = ("forward", "static", "hold")  # backwards, only the words say what was to be done
+_NEARLY_DONE = 0.9  # progress from which a rollout can be undone
 _AHEAD = 24  # lessons that are drawn while the device is busy
 _FEWEST = 4  # frames of the shortest clip
 # From where the pixels of a clip come, for plain and for robust training.
@@ -44,11 +50,13 @@ class Facts:
 
     tasks: tuple[str, ...]  # of each rollout
     progress: Numbers  # (rollouts, kept)
+    hand: Numbers  # (rollouts, kept, 3), and so is the thing
+    thing: Numbers
     texts: tuple[tuple[str, ...], ...]
     others: tuple[tuple[tuple[int, str, int], ...], ...]
     views: tuple[View | None, ...]
     training: Whole  # the rollouts to learn from; the rest are to check by
-    index: dict[str, int] = field(default_factory=dict)  # the number of every text
+    words: Path  # the table of word pieces
 
     @cached_property
     def levels(self) -> Whole:
@@ -62,6 +70,14 @@ class Facts:
         for row in self.training:
             for level in np.unique(self.levels[row, _FEWEST - 1 :]):
                 found.setdefault((self.tasks[row], int(level)), []).append(int(row))
+        return {key: np.array(rows) for key, rows in found.items()}
+
+    @cached_property
+    def by_end(self) -> dict[tuple[str, int], Whole]:
+        """Return the training rollouts of each task that end at a level."""
+        found: dict[tuple[str, int], list[int]] = {}
+        for row in self.training:
+            found.setdefault((self.tasks[row], int(self.levels[row, -1])), []).append(int(row))
         return {key: np.array(rows) for key, rows in found.items()}
 
     @cached_property
@@ -82,7 +98,7 @@ class Lesson:
     source: NDArray[np.object_]  # (B,)
     row: Whole  # (B,)
     order: Whole  # (B, 16)
-    text: Whole  # (B,)
+    text: Whole  # (B, 48), numbers of word pieces, -1 for none
     progress: Numbers  # (B, 16)
     level: Whole  # (B, 16)
     own: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
@@ -140,7 +156,7 @@ def draw_lesson(facts: Facts, size: int, rng: Generator, *, robust: bool) -> Les
         source=sources,
         row=np.array([clip.row for clip in clips]),
         order=np.stack([clip.order for clip in clips]),
-        text=np.array([facts.index[clip.text] for clip in clips]),
+        text=np.stack([_ids(facts.words, clip.text) for clip in clips]),
         progress=np.stack([clip.progress for clip in clips]),
         level=np.stack([clip.level for clip in clips]),
         own=np.array([clip.own for clip in clips]),
@@ -154,20 +170,24 @@ def whole_clips(facts: Facts, rows: Whole) -> Lesson:
         source=np.full(len(rows), "plain0", dtype=object),
         row=rows,
         order=np.tile(order, (len(rows), 1)),
-        text=np.array([facts.index[facts.texts[row][0]] for row in rows]),
+        text=np.stack([_ids(facts.words, facts.texts[row][0]) for row in rows]),
         progress=facts.progress[rows][:, order],
         level=facts.levels[rows][:, order],
         own=np.ones(len(rows), dtype=bool),
     )
 
 
+@lru_cache(maxsize=50_000)
+def _ids(words: Path, text: str) -> Whole:
+    return load_words(words).ids(text)
+
+
 def _clip(facts: Facts, rng: Generator) -> _Clip:
     kind = str(rng.choice(np.array(list(_KINDS)), p=np.array(list(_KINDS.values()))))
     task = facts.task_names[int(rng.integers(len(facts.task_names)))]
-    if kind == "other":
-        found = _other(facts, task, rng)
-        if found is not None:
-            return found
+    special = _SPECIAL[kind](facts, task, rng) if kind in _SPECIAL else None
+    if special is not None:
+        return special
     row, end = _row_and_end(facts, task, rng, success=kind == "mismatch" and rng.random() < 0.5)
     order, shown = _ORDERS.get(kind, _forward)(end, rng)
     progress = np.full(SHOWN, np.nan, np.float32)
@@ -182,6 +202,9 @@ def _row_and_end(facts: Facts, task: str, rng: Generator, *, success: bool) -> t
     """Return a rollout and the frame where the clip ends, every level as often as any other."""
     present = [level for level in range(1, 6) if (task, level) in facts.by_level]
     level = 5 if success and 5 in present else present[int(rng.integers(len(present)))]
+    if (task, level) in facts.by_end and rng.random() < 0.5:  # as it came to rest, not as it went by
+        rows = facts.by_end[task, level]
+        return int(rows[int(rng.integers(len(rows)))]), facts.levels.shape[1] - 1
     rows = facts.by_level[task, level]
     row = int(rows[int(rng.integers(len(rows)))])
     ends = np.flatnonzero(facts.levels[row, _FEWEST - 1 :] == level) + _FEWEST - 1
@@ -237,6 +260,41 @@ def _other(facts: Facts, task: str, rng: Generator) -> _Clip | None:
     levels = np.zeros(SHOWN, np.int64)
     levels[-1] = level
     return _Clip(row, _walk(0, end, SHOWN, rng), text, np.full(SHOWN, np.nan, np.float32), levels)
+
+
+def _made_up(facts: Facts, task: str, rng: Generator) -> _Clip:
+    row, end = _row_and_end(facts, task, rng, success=False)
+    start = int(rng.integers(0, max(1, end - _FEWEST))) if rng.random() < 0.3 else 0
+    order = _walk(start, end, SHOWN, rng)
+    if rng.random() < 0.3:
+        order = order[::-1]
+    seen = Seen(task, *(path[row, order].astype(np.float64) for path in (facts.hand, facts.thing)))
+    text, progress = made_up(seen, plain_words(facts.words), rng)
+    return _Clip(row, order, text, progress, levels_of(progress))
+
+
+def _undone(facts: Facts, task: str, rng: Generator) -> _Clip | None:
+    """Show a finished task backwards and ask for its contrary, where that is a task to learn from too."""
+    contrary = OPPOSITES.get(task)
+    if contrary not in facts.task_names:
+        return None
+    row, end = _row_and_end(facts, task, rng, success=True)
+    if facts.progress[row, end] < _NEARLY_DONE:
+        return None
+    order = _walk(int(rng.integers(0, end // 2)) if rng.random() < 0.5 else 0, end, SHOWN, rng)[::-1]
+    left = (facts.progress[row, order] - LEVEL_STARTS[0]) / (facts.progress[row, end] - LEVEL_STARTS[0])
+    progress = 1 - left.clip(0, 1)  # below level 2 the thing is as it was
+    rows = facts.first_of[contrary]
+    return _Clip(row, order, _pick(facts.texts[int(rows[0])], rng), progress, levels_of(progress))
+
+
+_SPECIAL = {"other": _other, "made_up": _made_up, "undone": _undone}
+
+
+@cache
+def plain_words(words: Path) -> tuple[str, ...]:
+    """Return whole words of the vocabulary, to name things by that they do not mean."""
+    return tuple(word for word in load_words(words).places if word.isascii() and word.isalpha() and len(word) > 3)
 
 
 def _view(facts: Facts, rng: Generator) -> _Clip:

@@ -153,7 +153,7 @@ class Head(nn.Module):
         self.read = nn.Linear(WIDTH, width)
         self.word_place = nn.Parameter(torch.randn(1, MOST_PIECES, width) * 0.02)
         self.reader = nn.ModuleList(Block(width, 4, shape.dropout) for _ in range(2))
-        self.now, self.first, self.last = (nn.Linear(given, given) for _ in range(3))
+        self.now, self.first, self.last, self.changed = (nn.Linear(given, given) for _ in range(4))
         self.token_place = nn.Parameter(torch.randn(1, 1, shape.places, given) * 0.02)
         self.film = nn.Linear(width, 2 * given)
         self.norm, self.mix = nn.LayerNorm(given), nn.Linear(given, given)
@@ -168,6 +168,7 @@ class Head(nn.Module):
         text = self._text(words, known)
         before = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
         fused = self.now(tokens) + self.first(tokens[:, :1]) + self.last(before) + self.token_place
+        fused = fused + self.changed((tokens - tokens[:, :1]).abs())
         scale, shift = self.film(text)[:, None, None].chunk(2, -1)
         fused = fused + self.mix(torch.relu(self.norm(fused) * (1 + scale) + shift))
         texts = text[:, None].expand(-1, SHOWN, -1)

@@ -19,7 +19,8 @@ class PocketPlan:
 
     recipe: str = setting("what to train: pocket", positional=True)
     variants: tuple[str, ...] = setting("which of pocket-plain, pocket and pocket-alt", VARIANTS)
-    rollouts: int = setting("rollouts of each training task", 620)
+    rollouts: int = setting("rollouts of each training task", 496)
+    near: int = setting("rollouts more of each training task that should end just short of success", 100)
     checks: int = setting("rollouts of each training task, and twice as many of each validation task, to choose by", 30)
     tasks: tuple[str, ...] = setting("tasks to train on; all takes every task of the train split", ("all",))
     kept: int = setting("frames kept of a rollout", 24)
@@ -43,8 +44,8 @@ class PocketPlan:
         if len(self.steps) not in (1, len(self.variants)):
             raise PlanError(f"steps must be one number or {len(self.variants)}, got {self.steps}")
         counts = (self.rollouts, self.checks, *self.steps, self.batch, self.check_every)
-        if self.size % 16 or self.kept < 4 or min(counts) < 1:
-            raise PlanError("size must be a multiple of 16, kept at least 4, and every count at least 1")
+        if self.size % 16 or self.kept < 4 or min(counts) < 1 or self.near < 0:
+            raise PlanError("size must be a multiple of 16, kept at least 4, every count at least 1, near at least 0")
 
     def steps_of(self, variant: str) -> int:
         """Return the training steps of a variant."""

@@ -25,6 +25,8 @@ _STEPS = (80, 300)  # least and most steps of a rollout, drawn without looking
 # How often each way of doing a task is taken; the failures together are more than the successes.
 _SHARES = {"expert": 4.0, "stops_early": 3.0, "drops": 2.0, "other_goal": 2.0}
 _CUTS = 3  # ends of a rollout at which other instructions are judged
+_NEAR_MISSES = ("stops_early", "drops", "overshoots", "retries", "noise_mid")
+_NEAR_LEVEL, _NEAR_TRIES = 4, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +44,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some rollouts of one task; `part` is train or check, and says which seeds they have."""
+    """Some rollouts of one task; `part` is train, near (misses) or check, and says which seeds they have."""
 
     part: str
     task: str
@@ -58,6 +60,7 @@ class Shard:
 def shards_of(plan: PocketPlan) -> list[Shard]:
     """Return the files of a plan, in the order in which rollouts are numbered."""
     wanted = [("train", task, plan.rollouts) for task in plan.split("train")]
+    wanted += [("near", task, plan.near) for task in plan.split("train")]
     wanted += [("check", task, plan.checks) for task in plan.split("train")]
     wanted += [("check", task, 2 * plan.checks) for task in plan.split("val")]
     return [
@@ -85,15 +88,31 @@ def _simulate_shard(plan: PocketPlan, shard: Shard) -> None:
 
 def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
     rng = rng_for(plan.seed, "pocket", shard.part, shard.task, index)
+    trace, quality = _near_miss(shard.task, rng) if shard.part == "near" else _any_quality(shard.task, rng)
+    kept = np.linspace(0, len(trace.qpos) - 1, plan.kept).round().astype(np.int64)
+    way = where(trace.goal - trace.thing[0])
+    texts = tuple(text.replace("{where}", way) for text in phrasings()[shard.task]["train"])
+    return Rollout(_thinned(trace, kept), quality, texts, tuple(_others(trace, kept, rng)))
+
+
+def _any_quality(task: str, rng: Generator) -> tuple[Trace, str]:
     weights = np.array([_SHARES.get(name, 1.0) for name in LADDER])
     quality = str(rng.choice(np.array(list(LADDER)), p=weights / weights.sum()))
     seed, steps = int(rng.integers(2**31)), int(rng.integers(_STEPS[0], _STEPS[1] + 1))
     limit = float(rng.uniform(0.05, 1.0)) if quality in ("stops_early", "drops") else None
-    trace = simulate(shard.task, seed, steps, controller_of(quality, shard.task, seed, limit))
-    kept = np.linspace(0, steps, plan.kept).round().astype(np.int64)
-    way = where(trace.goal - trace.thing[0])
-    texts = tuple(text.replace("{where}", way) for text in phrasings()[shard.task]["train"])
-    return Rollout(_thinned(trace, kept), quality, texts, tuple(_others(trace, kept, rng)))
+    return simulate(task, seed, steps, controller_of(quality, task, seed, limit)), quality
+
+
+def _near_miss(task: str, rng: Generator) -> tuple[Trace, str]:
+    """Return a rollout that ends just short of success, the last one tried where none does."""
+    steps = int(rng.integers(_STEPS[0] * 2, _STEPS[1] + 1))
+    for _ in range(_NEAR_TRIES):
+        quality = _NEAR_MISSES[int(rng.integers(len(_NEAR_MISSES)))]
+        seed, limit = int(rng.integers(2**31)), float(rng.uniform(0.7, 0.97))
+        trace = simulate(task, seed, steps, controller_of(quality, task, seed, limit))
+        if trace.measures[-1].level == _NEAR_LEVEL:
+            break
+    return trace, quality
 
 
 def _others(trace: Trace, kept: Whole, rng: Generator) -> Iterator[tuple[int, str, int]]:
