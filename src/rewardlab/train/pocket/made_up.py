@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Task = tuple[str, NDArray[np.float32]]  # a text, and the progress at every frame
 
 _ENOUGH = 0.05  # metres from the goal that count as there
-_FAR = 0.1  # metres to go where a direction is asked for, but no distance
+_FAR, _PRESSED = 0.1, 0.04  # metres to go where a direction is asked for, but no distance; less for what is pressed
 _LEAST_WAY = 0.04  # metres that a thing must have moved to be asked for just that
 _FURTHEST = 0.5  # metres that are asked for
 _HAND = ("the gripper", "the hand", "the fingers")
@@ -122,7 +122,9 @@ _MAKERS: tuple[Callable[[Seen, str, Generator], Task], ...] = (
 
 def _going(seen: Seen, gone: Floats) -> NDArray[np.float32]:
     """Return the progress of a thing that must go a certain distance, however much further it goes."""
-    return _shrinking(YARDSTICKS[seen.task].family, _ENOUGH + np.maximum(_FAR - gone, 0.0), _near(seen))
+    family = YARDSTICKS[seen.task].family
+    far = _PRESSED if family == "press" else _FAR
+    return _shrinking(family, _ENOUGH + np.maximum(far - gone, 0.0), _near(seen))
 
 
 def _near(seen: Seen) -> list[float]:
