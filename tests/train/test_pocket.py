@@ -116,7 +116,8 @@ def test_no_frame_is_judged_by_what_comes_after_it(variant: str) -> None:
     changed = frames.clone()
     changed[:, 9:] = 0
     with torch.no_grad():
-        (progress, levels), (other_progress, other_levels) = model(frames, words, known), model(changed, words, known)
+        progress, levels, _ = model(frames, words, known)
+        other_progress, other_levels, _ = model(changed, words, known)
     torch.testing.assert_close(progress[:, :9], other_progress[:, :9], atol=1e-5, rtol=0)
     torch.testing.assert_close(levels[:, :9], other_levels[:, :9], atol=1e-5, rtol=0)
     assert not torch.allclose(levels[:, 9:], other_levels[:, 9:])

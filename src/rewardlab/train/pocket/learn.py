@@ -26,12 +26,14 @@ from rewardlab.worlds.metaworld.instructions import phrasings
 _TELL_EVERY = 100  # steps
 _EMA, _FOLLOW_EVERY = 0.99, 4  # share of the slow weights that is kept, every so many steps
 _WARM_UP, _DECAY = 0.05, 0.05
+_WAYS_COUNT = 0.5  # how much the ways count in the loss
 _SHIFT = 4  # pixels by which a batch is moved at most
 # What is done to words in training, so that an instruction is more than a name for a known scene:
-_SILENCE = 0.05  # share of words left out
+_SILENCE = 0.6  # the largest share of words left out of a text
 _BLUR = 0.3  # noise on the vectors, so that a word stands for its neighbours too
 _UNTOLD = 0.15  # share of clips under their own instruction that must be judged without it
 _RENAMED = 0.4  # share of such clips in whose text some or all words become any others
+_HEARD = 0.7  # share of these others that are words of other instructions
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,7 @@ class Store:
     facts: Facts
     pixels: dict[str, Tensor]
     words: Tensor  # (pieces + 1, width); the last row stands for no piece
+    heard: Tensor  # the numbers of the pieces that instructions are made of
 
 
 def train_pocket(plan: PocketPlan) -> None:
@@ -70,7 +73,9 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
     (plan.out / "plain0.npy").unlink()
     words = load_words(plan.words or WORDS)
     table = torch.cat([torch.from_numpy(words.vectors), torch.zeros(1, words.vectors.shape[1])])
-    return Store(make_facts(plan, views), pixels, table.to(plan.device))
+    facts = make_facts(plan, views)
+    heard = np.unique([words.ids(text) for texts in set(facts.texts) for text in texts])
+    return Store(facts, pixels, table.to(plan.device), torch.from_numpy(heard[heard >= 0]).to(plan.device))
 
 
 def _uploaded(film: NDArray[np.uint8], device: str) -> Tensor:
@@ -151,8 +156,9 @@ def _step(
     device = store.words.device
     model.train()
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
-        progress, levels = model(_frames(store, lesson, rng), *_words(store, lesson, rng))
+        progress, levels, ways = model(_frames(store, lesson, rng), *_words(store, lesson, rng))
     loss = loss_of(progress.float(), levels.float(), _there(lesson.progress, store), _there(lesson.level, store))
+    loss = loss + _WAYS_COUNT * way_loss(ways.float(), _there(lesson.ways, store))
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -177,6 +183,13 @@ def loss_of(progress: Tensor, levels: Tensor, true_progress: Tensor, true_level:
     soft = nn.functional.binary_cross_entropy_with_logits(progress, true_progress.nan_to_num(0.0), reduction="none")
     far = (soft * seen).sum() / seen.sum().clamp(min=1)
     return ((entropy + 0.3 * distance + 0.3 * success) * weight).sum() / weight.sum().clamp(min=1) + 0.5 * far
+
+
+def way_loss(ways: Tensor, true_ways: Tensor) -> Tensor:
+    """Return how far off the ways are, in tenths of a metre; what is seen to move is seen so in every scene."""
+    seen = torch.isfinite(true_ways).float()
+    off = nn.functional.smooth_l1_loss(ways, true_ways.nan_to_num(0.0) * 10, reduction="none")
+    return (off * seen).sum() / seen.sum().clamp(min=1)
 
 
 def _frames(store: Store, lesson: Lesson, rng: np.random.Generator | None) -> Tensor:
@@ -208,11 +221,13 @@ def _words(store: Store, lesson: Lesson, rng: np.random.Generator | None) -> tup
     if rng is None:
         return store.words[ids], known  # -1 takes the last row, which is zero
     own = _there(lesson.own, store)[:, None]
-    chance = torch.rand((2, *ids.shape), device=ids.device)
-    fate, share = torch.rand((2, len(ids), 1), device=ids.device)
+    chance = torch.rand((3, *ids.shape), device=ids.device)
+    fate, share, silence = torch.rand((3, len(ids), 1), device=ids.device)
     renamed = own & (fate >= 1 - _RENAMED) & (chance[0] < 1.2 * share) & (ids >= 0)
-    ids = torch.where(renamed, torch.randint(len(store.words) - 1, ids.shape, device=ids.device), ids)
-    known = known * (chance[1] >= _SILENCE) * ~(own & (fate < _UNTOLD))
+    strange = torch.randint(len(store.words) - 1, ids.shape, device=ids.device)
+    heard = store.heard[torch.randint(len(store.heard), ids.shape, device=ids.device)]
+    ids = torch.where(renamed, torch.where(chance[1] < _HEARD, heard, strange), ids)
+    known = known * (chance[2] >= _SILENCE * silence) * ~(own & (fate < _UNTOLD))
     vectors = store.words[ids]
     return (vectors + _BLUR * torch.randn_like(vectors)) * known[..., None], known
 
@@ -234,7 +249,7 @@ def check(plan: PocketPlan, store: Store, model: Pocket) -> dict[str, NDArray[np
     for some in np.array_split(rows, max(1, len(rows) // plan.batch)):
         lesson = whole_clips(store.facts, some)
         with torch.no_grad():
-            _, levels = model(_frames(store, lesson, None), *_words(store, lesson, None))
+            _, levels, _ = model(_frames(store, lesson, None), *_words(store, lesson, None))
         parts.append(levels[:, -1].float().cpu().numpy())
     return {"rows": rows, "logits": np.concatenate(parts), "level": store.facts.levels[rows, -1]}
 

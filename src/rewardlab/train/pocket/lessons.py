@@ -101,6 +101,7 @@ class Lesson:
     text: Whole  # (B, 48), numbers of word pieces, -1 for none
     progress: Numbers  # (B, 16)
     level: Whole  # (B, 16)
+    ways: Numbers  # (B, 16, 7): how far thing and hand have gone since the first frame, and how far they are apart
     own: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
 
 
@@ -152,29 +153,39 @@ def draw_lesson(facts: Facts, size: int, rng: Generator, *, robust: bool) -> Les
     mix = _ROBUST if robust else _PLAIN
     sources = rng.choice(np.array(list(mix), dtype=object), size=size, p=np.array(list(mix.values())))
     clips = [_view(facts, rng) if source == "view" else _clip(facts, rng) for source in sources]
+    row, order = np.array([clip.row for clip in clips]), np.stack([clip.order for clip in clips])
     return Lesson(
         source=sources,
-        row=np.array([clip.row for clip in clips]),
-        order=np.stack([clip.order for clip in clips]),
+        row=row,
+        order=order,
         text=np.stack([_ids(facts.words, clip.text) for clip in clips]),
         progress=np.stack([clip.progress for clip in clips]),
         level=np.stack([clip.level for clip in clips]),
+        ways=np.where((sources == "view")[:, None, None], np.float32(np.nan), _ways(facts, row, order)),
         own=np.array([clip.own for clip in clips]),
     )
 
 
 def whole_clips(facts: Facts, rows: Whole) -> Lesson:
     """Return these rollouts from start to end under their first phrasing, to check by."""
-    order = np.linspace(0, facts.progress.shape[1] - 1, SHOWN).round().astype(np.int64)
+    order = np.tile(np.linspace(0, facts.progress.shape[1] - 1, SHOWN).round().astype(np.int64), (len(rows), 1))
     return Lesson(
         source=np.full(len(rows), "plain0", dtype=object),
         row=rows,
-        order=np.tile(order, (len(rows), 1)),
+        order=order,
         text=np.stack([_ids(facts.words, facts.texts[row][0]) for row in rows]),
-        progress=facts.progress[rows][:, order],
-        level=facts.levels[rows][:, order],
+        progress=facts.progress[rows[:, None], order],
+        level=facts.levels[rows[:, None], order],
+        ways=_ways(facts, rows, order),
         own=np.ones(len(rows), dtype=bool),
     )
+
+
+def _ways(facts: Facts, row: Whole, order: Whole) -> Numbers:
+    order = np.minimum(order, facts.hand.shape[1] - 1)  # a view may have more frames than were kept
+    hand, thing = facts.hand[row[:, None], order], facts.thing[row[:, None], order]
+    apart = np.linalg.norm(hand - thing, axis=2, keepdims=True)
+    return np.concatenate([thing - thing[:, :1], hand - hand[:, :1], apart], axis=2)
 
 
 @lru_cache(maxsize=50_000)

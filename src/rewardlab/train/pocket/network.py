@@ -11,6 +11,7 @@ from rewardlab.train.pocket.words import WIDTH
 
 SHOWN = 16
 LEVELS = 5
+WAYS = 7  # how far the thing and the hand have gone along three axes, and how far they are apart
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,15 @@ class Head(nn.Module):
         self.time = nn.Parameter(torch.randn(1, SHOWN, width) * 0.02)
         self.memory = Memory(shape)
         self.out = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1 + LEVELS))
+        self.ways = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, WAYS))  # for training only
 
     def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Return progress logits (B, 16) and level logits (B, 16, 5) for tokens (B, 16, places, channels)."""
+        out: Tensor = self.out(self.watch(tokens, words, known))
+        return out[..., 0], out[..., 1:]
+
+    def watch(self, tokens: Tensor, words: Tensor, known: Tensor) -> Tensor:
+        """Return what is in mind after every frame, (B, 16, width)."""
         text = self._text(words, known)
         before = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
         fused = self.now(tokens) + self.first(tokens[:, :1]) + self.last(before) + self.token_place
@@ -173,9 +180,8 @@ class Head(nn.Module):
         fused = fused + self.mix(torch.relu(self.norm(fused) * (1 + scale) + shift))
         texts = text[:, None].expand(-1, SHOWN, -1)
         seen = torch.cat([self.glance(text, fused), fused.mean(2), texts], -1)
-        x = self.memory(self.gather(seen) + self.time)
-        out: Tensor = self.out(x)
-        return out[..., 0], out[..., 1:]
+        x: Tensor = self.memory(self.gather(seen) + self.time)
+        return x
 
     def _text(self, words: Tensor, known: Tensor) -> Tensor:
         x = self.read(words) + self.word_place
@@ -215,8 +221,9 @@ class Pocket(nn.Module):
         self.eyes = ConvEyes(shape) if shape.eyes == "cnn" else PatchEyes(shape)
         self.head = Head(shape)
 
-    def forward(self, frames: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Return progress and level logits for frames uint8 (B, 16, H, W, 3)."""
+    def forward(self, frames: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return progress and level logits and the ways that were gone, for frames uint8 (B, 16, H, W, 3)."""
         tokens = self.eyes(frames.flatten(0, 1)).unflatten(0, frames.shape[:2])
-        progress, levels = self.head(tokens, words, known)
-        return progress, levels
+        mind = self.head.watch(tokens, words, known)
+        out = self.head.out(mind)
+        return out[..., 0], out[..., 1:], self.head.ways(mind)
