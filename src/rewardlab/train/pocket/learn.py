@@ -26,7 +26,7 @@ from rewardlab.worlds.metaworld.instructions import phrasings
 _TELL_EVERY = 100  # steps
 _EMA, _FOLLOW_EVERY = 0.99, 4  # share of the slow weights that is kept, every so many steps
 _WARM_UP, _DECAY = 0.05, 0.05
-_WAYS_COUNT = 0.5  # how much the ways count in the loss
+_WAYS_COUNT = 0.2  # how much the ways count in the loss
 _SHIFT = 4  # pixels by which a batch is moved at most
 # What is done to words in training, so that an instruction is more than a name for a known scene:
 _SILENCE = 0.6  # the largest share of words left out of a text
