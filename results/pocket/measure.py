@@ -2,7 +2,7 @@
 
     rewardlab collect metaworld --tasks SEEN --episodes 10 --balance --camera right,left --seed 77 --out seen
     rewardlab collect metaworld --tasks UNSEEN --episodes 30 --balance --camera right,left --seed 78 --out unseen
-    python results/pocket/measure.py seen unseen --models pocket,pocket-plain --out results/pocket/measured.csv
+    python results/pocket/measure.py seen unseen --models pocket,pocket-plain,pocket-alt --out measured.csv
 
 `python results/pocket/measure.py --tasks` prints SEEN and UNSEEN. Every number is a row: model, data, what, value, n.
 """
@@ -39,7 +39,7 @@ Row = tuple[str, str, str, float, int]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*")
-    parser.add_argument("--models", default="pocket,pocket-plain")
+    parser.add_argument("--models", default="pocket,pocket-plain,pocket-alt")
     parser.add_argument("--out", type=Path, default=Path("measured.csv"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--tasks", action="store_true")
@@ -71,6 +71,7 @@ def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
         rows.append(
             (model, Path(data).name, "MAE, mean over tasks", float(np.mean(list(errors.values()))), len(errors))
         )
+        rows += [(model, Path(data).name, f"MAE of {task}", errors[task], 1) for task in sorted(errors)]
         for metric in ("success_accuracy", "micro_mae", "kendall_tau_b", "expected_calibration_error"):
             row = summary.clean(model, metric)
             if row.value is not None:

@@ -9,6 +9,7 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.report.summary import load_summary
 from rewardlab.report.tables import print_summary
+from rewardlab.report.words import verdict
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
@@ -20,6 +21,13 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
     assert max(map(len, text.splitlines())) <= 80
     for words in ("noisy-oracle:0.5", "oracle", "certified", "6/6", "5/5", "visual", "semantic"):
         assert words in text, words
+
+
+def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:
+    for least, said in ((0.1, True), (0.9, False)):
+        plan = {"perturbations": ("jpeg",), "severities": (1,), "reliable_at": least, "out": tmp_path / f"run{said}"}
+        summary = load_summary(rewardlab.stress("oracle", tiny_data, **plan))
+        assert any("no test here: constant" in sentence for sentence in verdict(summary, "oracle")) == said
 
 
 def test_compare_says_who_is_better_in_words(

@@ -62,7 +62,11 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     reached = [f"{category} {severity_reached(value)}" for category, value in found.items()]
     if all(value is not None and value < 0 for value in found.values()):
         return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
-    return f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
+    said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
+    blind = summary.clean("constant", "success_accuracy").value or 0.0
+    if model != "constant" and blind >= summary.reliable_at:
+        said += f" That is no test here: constant, which sees nothing, is right in {number(blind)} of clean episodes."
+    return said
 
 
 def _controls_sentence(summary: Summary, model: str) -> str:

@@ -50,4 +50,4 @@ def _entry(name: str) -> ModelEntry:
     return ModelEntry(_SUMMARIES[name], build, identify=identify, caveat=_CAVEAT)
 
 
-POCKET = {name: _entry(name) for name in _SUMMARIES if (WEIGHTS / f"{name}.json").exists()}
+POCKET = {name: _entry(name) for name in _SUMMARIES}
