@@ -7,6 +7,7 @@ from rich.console import Console
 
 import rewardlab
 from rewardlab.cli import main
+from rewardlab.core.run import Run
 from rewardlab.report.summary import load_summary
 from rewardlab.report.tables import print_summary
 from rewardlab.report.words import verdict
@@ -24,10 +25,11 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
 
 
 def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:
-    for least, said in ((0.1, True), (0.9, False)):
-        plan = {"perturbations": ("jpeg",), "severities": (1,), "reliable_at": least, "out": tmp_path / f"run{said}"}
-        summary = load_summary(rewardlab.stress("oracle", tiny_data, **plan))
-        assert any("no test here: constant" in sentence for sentence in verdict(summary, "oracle")) == said
+    for least, said in (("0.1", True), ("0.9", False)):
+        arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
+        assert main([*arguments, "--reliable-at", least, "--out", str(tmp_path / least)]) == 0
+        sentences = verdict(load_summary(Run(tmp_path / least)), "oracle")
+        assert any("no test here: constant" in sentence for sentence in sentences) == said
 
 
 def test_compare_says_who_is_better_in_words(
