@@ -18,6 +18,7 @@ from rewardlab.report.study.measure import ACCURACY, Study, groups_evenly, over_
 from rewardlab.report.study.paper import CATEGORIES, GROUPS, RELIABLE_AT, WORST
 from rewardlab.report.words import coverage, interval, number, severity_reached
 
+_MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
 _NUMBERS = ("value", "low", "high", "scored", "asked", "coverage")
 
 
@@ -117,12 +118,15 @@ def _nulls(study: Study) -> dict[tuple[str, str, int], dict[str, float]]:
 
 
 def _thresholds(study: Study) -> Iterator[Sequence[object]]:
-    found: Any = thresholds(study.trials, study.draws, RELIABLE_AT)
-    for model in study.summary.models:
-        for category in CATEGORIES:
-            reached = [found[way].get(model, {}).get(category) for way in ("certified", "reliability")]
-            words = [severity_reached(value).replace("-", "") for value in reached]
-            yield model, study.role(model), category, RELIABLE_AT, *words, FAILING.get(study.role(model))
+    """Yield thresholds at the paper's level, where its own stand beside them, and at levels that ask for more."""
+    for level in (RELIABLE_AT, *_MORE_RELIABLE):
+        found: Any = thresholds(study.trials, study.draws, level)
+        for model in study.summary.models:
+            stated = FAILING.get(study.role(model)) if level == RELIABLE_AT else None
+            for category in CATEGORIES:
+                reached = [found[way].get(model, {}).get(category) for way in ("certified", "reliability")]
+                words = [severity_reached(value).replace("-", "") for value in reached]
+                yield model, study.role(model), category, level, *words, stated
 
 
 def _figure_2(study: Study) -> Iterator[Sequence[object]]:
