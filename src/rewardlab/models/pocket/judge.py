@@ -18,11 +18,11 @@ from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import files_of
+from rewardlab.models.pocket.shown import SHOWN, padded
 from rewardlab.models.pocket.wordpiece import Words, load_words
 
 Floats = NDArray[np.float32]
 
-SHOWN = 16  # frames that the model can hold in mind
 _KEPT = 4096  # frames whose tokens are remembered
 _AT_ONCE = 64  # frames given to the eyes together
 _FLAT = 1.0  # spread of pixel values under which a frame shows nothing
@@ -66,7 +66,7 @@ class Pocket:
 
     def _judge(self, tokens: list[Floats], texts: list[str], lengths: list[int]) -> list[Score]:
         """Read the clips; after every frame the head says what it would say if the clip ended there."""
-        held = np.stack([_padded(clip) for clip in tokens])
+        held = np.stack([clip[padded(len(clip))] for clip in tokens])  # what follows a clip does not reach back into it
         ids = np.stack([self.words.ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.words.vectors[ids] * known[..., None]
@@ -181,8 +181,3 @@ def _resized(frame: Frames, size: int) -> Frames:
         return frame
     smaller = frame.shape[0] > size or frame.shape[1] > size
     return np.asarray(cv2.resize(frame, (size, size), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR))
-
-
-def _padded(tokens: Floats) -> Floats:
-    """Return 16 frames of tokens; what comes after the clip's own is never looked at by what comes before."""
-    return tokens[np.minimum(np.arange(SHOWN), len(tokens) - 1)]

@@ -15,8 +15,9 @@ from rewardlab.bench.collect import split_of
 from rewardlab.bench.fit import conformal_threshold, fit_temperature
 from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket.shown import SHOWN
 from rewardlab.models.pocket.wordpiece import MOST_PIECES
-from rewardlab.train.pocket.network import SHAPES, SHOWN, Pocket
+from rewardlab.train.pocket.network import SHAPES, Pocket
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import shards_of
 from rewardlab.train.pocket.words import WIDTH

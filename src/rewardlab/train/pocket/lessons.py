@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket.shown import SHOWN, padded
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.made_up import Seen, made_up
-from rewardlab.train.pocket.pictures import SHOWN, View
+from rewardlab.train.pocket.pictures import View
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.worlds.metaworld.things import OPPOSITES, THINGS
 
@@ -259,7 +260,7 @@ def _walk(start: int, end: int, count: int, rng: Generator) -> Whole:
 
 
 def _filled(order: Whole) -> Whole:
-    return order[np.minimum(np.arange(SHOWN), len(order) - 1)]
+    return order[padded(len(order))]
 
 
 def _other(facts: Facts, task: str, rng: Generator) -> _Clip | None:

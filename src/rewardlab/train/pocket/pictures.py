@@ -13,6 +13,7 @@ from rewardlab.bench.replay import Replay, replay_of
 from rewardlab.core.episode import Episode, Frames, HeldFrames, Origin, Truth, level_of_progress, whole_clip
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket.shown import SHOWN, padded
 from rewardlab.perturb.domain.world import WORLD_CHANGES
 from rewardlab.train.pocket.apart import trained_with, worlds_trained_with
 from rewardlab.train.pocket.plan import CAMERAS, PocketPlan
@@ -23,7 +24,6 @@ from rewardlab.worlds.metaworld.film import Look
 
 Changes = tuple[tuple[str, tuple[float, ...]], ...]
 
-SHOWN = 16  # frames that the model sees
 PLAIN = 2  # cameras from which each rollout is filmed as it is
 _RATE = 10.0  # frames per second that a clip says it has
 _TRIES = 6  # draws until a perturbation applies and its label is known
@@ -157,4 +157,4 @@ def _draws(replay: Replay, rng: Generator) -> Iterator[tuple[str, int]]:
 
 def _filled(frames: Frames) -> Frames:
     """Return 16 frames; where there are fewer, the last stands still, which the labels do not count."""
-    return frames[np.minimum(np.arange(SHOWN), len(frames) - 1)]
+    return frames[padded(len(frames))]
