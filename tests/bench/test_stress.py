@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import pyarrow as pa
@@ -439,6 +440,17 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
     dying = NamedModel("dying", "0", False, lambda purse: os._exit(3))
     with pytest.raises(ModelError, match="exit code 3 while it loaded"):
         run_stress(plan(tiny_data, tmp_path / "b", models=("dying",)), own=[dying])
+
+
+def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
+    from rewardlab.models.contract import NamedModel
+
+    def refuse(purse: object) -> Never:
+        raise ValueError("no weights here\n  look there\n")
+
+    with pytest.raises(ModelError) as caught:
+        run_stress(plan(tiny_data, tmp_path / "run", models=("mine",)), own=[NamedModel("mine", "0", False, refuse)])
+    assert str(caught.value) == "cannot load a model: mine raised ValueError: no weights here look there"
 
 
 def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) -> None:

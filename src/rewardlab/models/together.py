@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rewardlab.core.episode import Episode, blind
-from rewardlab.core.errors import ModelError, StopRun
+from rewardlab.core.errors import ModelError, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, checked
 from rewardlab.core.version import __version__
@@ -73,12 +73,23 @@ def build_all(models: Mapping[str, NamedModel], purse: Purse) -> dict[str, Rewar
     def built(model: NamedModel) -> RewardModel:
         if model.fingerprint in shared:
             return shared[model.fingerprint]
-        made = model.build(purse) if model.join is None else model.join([built(member) for member in model.members])
+        made = _made(model, purse) if model.join is None else model.join([built(member) for member in model.members])
         if uses[model.fingerprint] > 1:
             shared[model.fingerprint] = made = Remembering(made)
         return made
 
     return {name: built(model) for name, model in models.items()}
+
+
+def _made(model: NamedModel, purse: Purse) -> RewardModel:
+    """Build a model; whatever code from outside raises becomes one sentence with its name."""
+    try:
+        return model.build(purse)
+    except RewardlabError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise ModelError(f"{model.name} raised {type(error).__name__}{': ' * bool(said)}{said}") from error
 
 
 def ask(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:

@@ -57,9 +57,11 @@ def check_kind(kind: str, kinds: Sequence[str], place: str) -> None:
 
 def loaded(place: str, load: Callable[[str], Loaded]) -> Loaded:
     """Return what `load` makes of the folder or hub id, with one sentence for whatever a library's loader raises."""
+    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    hub_logging.set_verbosity_error()  # an unreachable hub is told once, below, and not at every try
     folder = Path(place).expanduser()
     try:
         return load(str(folder) if folder.is_dir() else place)
