@@ -7,7 +7,7 @@ otherwise.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from rewardlab.models.local.qwen_patches import FRAMES_PER_PATCH, MERGE, Family,
 
 Ints = NDArray[np.int64]
 TEXT, IMAGE, VIDEO = 0, 1, 2  # kinds of token
+_MOST_KNOWN = 4096  # texts whose ids are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +93,7 @@ class Writer:
     family: Family
     most_pixels: int
     ticks: float  # positions of time per second, where a video is one block
+    known: dict[str | _Mark, Ints] = field(default_factory=dict, compare=False, repr=False)  # ids of texts seen before
 
     def look(self, frames: Frames, times: NDArray[np.float64] | None) -> Picture:
         """Return frames (T, H, W, 3) as a picture; the hash of each pair is made here, once."""
@@ -145,13 +147,20 @@ class Writer:
         return Prompt(ids, kinds, positions, content, pairs)
 
     def _text(self, piece: str | _Mark, start: int) -> tuple[Ints, Ints, Ints, Ints]:
+        ids = self.known[piece] if piece in self.known else self._ids(piece)
+        positions = np.tile(start + np.arange(len(ids)), (3, 1))
+        return ids, np.full(len(ids), TEXT), positions, ids
+
+    def _ids(self, piece: str | _Mark) -> Ints:
+        """Return the ids of a text; most are asked for again in every prompt, so they are kept."""
         if isinstance(piece, _Mark):
             ids = np.array([self.tokenizer.convert_tokens_to_ids(piece.name)])
         else:
             plain = self.tokenizer(piece, add_special_tokens=False, split_special_tokens=True)
             ids = np.array(plain["input_ids"], dtype=np.int64)
-        positions = np.tile(start + np.arange(len(ids)), (3, 1))
-        return ids, np.full(len(ids), TEXT), positions, ids
+        if len(self.known) < _MOST_KNOWN:
+            self.known[piece] = ids
+        return ids
 
     def _block(self, block: _Block, start: int) -> tuple[Ints, Ints, Ints, Ints]:
         rows, columns = (length // self.family.patch // MERGE for length in block.pairs[0].size)
