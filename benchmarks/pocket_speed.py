@@ -3,7 +3,8 @@
     python benchmarks/pocket_speed.py [--threads 2] [--model pocket]
 
 Every clip is new, so no frame is remembered. The rival is the same network in torch, without gradients, on the same
-clips with the same number of threads (needs rewardlab[train]); the last line is its time over ours for the batch.
+clips with the same number of threads, cut to size instead of resized (needs rewardlab[train]); the last line is its
+time over ours for the batch.
 """
 
 import argparse

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket import learn, lessons
-from rewardlab.train.pocket.lessons import Lesson, whole_clips
+from rewardlab.train.pocket.lessons import Lesson, whole_clips, without_texts
 from rewardlab.train.pocket.network import SHAPES, Pocket
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import simulate_all
@@ -71,7 +72,8 @@ def run_trials(plan: PocketPlan, store: learn.Store, left_out: tuple[str, ...]) 
     facts = store.facts
     checks = np.setdiff1d(np.arange(len(facts.tasks)), facts.training)
     kept = np.array([row for row in facts.training if facts.tasks[row] not in left_out])
-    some = replace(store, facts=replace(facts, training=kept))
+    unheard = {text for task in left_out for text in phrasings()[task]["train"]}
+    some = replace(store, facts=replace(without_texts(facts, unheard), training=kept))
     for number, (name, trial) in enumerate(TRIALS.items()):
         mine = replace(plan, out=plan.out / str(number))
         mine.out.mkdir(exist_ok=True)
@@ -117,7 +119,7 @@ def recoloured(frames_of: Any, share: float) -> Any:
 
 def measured(plan: PocketPlan, store: learn.Store, model: Pocket, rows: Any) -> dict[str, float]:
     """Return errors on seen and unseen tasks, told and untold, and what the other requirements ask for."""
-    facts, words = store.facts, load_words(store.facts.words)
+    facts, words = store.facts, load_words(WORDS)
     tasks = np.array([facts.tasks[row] for row in rows])
     seen = np.isin(tasks, facts.task_names)
     lesson = whole_clips(facts, rows)

@@ -137,7 +137,6 @@ def test_lessons_are_labelled_by_the_state_and_mismatches_are_worth_nothing() ->
         others=((),) * 8,
         views=(),
         training=np.arange(8),
-        words=WORDS,
     )
     every = draw_lesson(facts, 800, rng_for(0, "test"), robust=False)
     ids = {task: load_words(WORDS).ids(texts[task][0]) for task in texts}
@@ -177,7 +176,7 @@ def test_made_up_instructions_are_judged_by_the_ways_of_hand_and_thing() -> None
 def test_whole_clips_show_the_first_and_the_last_frame() -> None:
     still = np.zeros((1, 24, 3), np.float32)
     rise = np.linspace(0, 1, 24, dtype=np.float32)[None]
-    facts = Facts(("push",), rise, still, still, (("a",),), ((),), (), np.arange(0), WORDS)
+    facts = Facts(("push",), rise, still, still, (("a",),), ((),), (), np.arange(0))
     lesson = whole_clips(facts, np.array([0]))
     assert lesson.order[0, 0] == 0 and lesson.order[0, -1] == 23 and lesson.level[0, -1] == 5
 

@@ -50,7 +50,8 @@ class Pocket:
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return level, probabilities and progress per frame; a clip that shows nothing or has no words is refused."""
         frames = [episode.frames for episode in episodes]
-        reasons = [_unfit(clip, episode.instruction) for clip, episode in zip(frames, episodes)]
+        blank = [all(_shows_nothing(frame) for frame in clip) for clip in frames]
+        reasons = [_unfit(nothing, episode.instruction) for nothing, episode in zip(blank, episodes)]
         fit = [place for place, reason in enumerate(reasons) if reason is None]
         answers: list[Answer] = [Failure(reason or "") for reason in reasons]
         if fit:
@@ -123,14 +124,13 @@ class Watch:
         self.instruction = instruction
         self._tokens: list[Floats] = []
         self._every, self._count = 1, 0
+        self._blank = True  # nothing was to be seen so far
 
     def see(self, frame: Frames) -> Answer:
         """Take one frame, uint8 (H, W, 3), and judge the clip that ends with it."""
         if frame.ndim != 3 or frame.shape[-1] != 3 or frame.dtype != np.uint8:
             raise DataError(f"a frame must be uint8 of shape (H, W, 3), got {frame.dtype} {frame.shape}")
-        reason = _unfit(frame[None], self.instruction)
-        if reason is not None:
-            return Failure(reason)
+        self._blank = self._blank and _shows_nothing(frame)
         (tokens,) = self.model._tokens([frame[None]])
         now = [*self._tokens, tokens[0]]
         if self._count % self._every == 0:
@@ -138,6 +138,9 @@ class Watch:
         if len(self._tokens) == SHOWN:  # the next would be one too many
             self._tokens, self._every = self._tokens[::2], 2 * self._every
         self._count += 1
+        reason = _unfit(self._blank, self.instruction)
+        if reason is not None:
+            return Failure(reason)
         clip = np.stack(now)
         return self.model._judge([clip], [self.instruction], [len(clip)])[0]
 
@@ -162,11 +165,15 @@ def _session(path: str) -> Any:
         raise ModelError(f"{path} cannot be loaded ({error}); install rewardlab again") from error
 
 
-def _unfit(frames: Frames, instruction: str) -> str | None:
+def _shows_nothing(frame: Frames) -> bool:
+    return float(frame.std()) < _FLAT
+
+
+def _unfit(blank: bool, instruction: str) -> str | None:
     """Say why a clip cannot be judged, or nothing."""
     if not any(letter.isalnum() for letter in instruction):
         return "the instruction is empty; pocket needs to know what was asked for"
-    if all(float(frame.std()) < _FLAT for frame in frames):
+    if blank:
         return "every frame is one colour; there is nothing to judge"
     return None
 

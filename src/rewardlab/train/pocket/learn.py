@@ -16,7 +16,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.export import export
-from rewardlab.train.pocket.lessons import Facts, Lesson, lessons, whole_clips
+from rewardlab.train.pocket.lessons import Facts, Lesson, lessons, whole_clips, without_texts
 from rewardlab.train.pocket.network import LEVELS, SHAPES, Pocket
 from rewardlab.train.pocket.pictures import film_all
 from rewardlab.train.pocket.plan import PocketPlan
@@ -71,7 +71,7 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
         if kind != "plain0":  # views are made of it
             (plan.out / f"{kind}.npy").unlink()
     (plan.out / "plain0.npy").unlink()
-    words = load_words(plan.words or WORDS)
+    words = load_words(WORDS)
     table = torch.cat([torch.from_numpy(words.vectors), torch.zeros(1, words.vectors.shape[1])])
     facts = make_facts(plan, views)
     heard = np.unique([words.ids(text) for texts in set(facts.texts) for text in texts])
@@ -92,17 +92,17 @@ def make_facts(plan: PocketPlan, views: list[Any]) -> Facts:
     unheard = {
         text for task, lists in phrasings().items() if task not in plan.split("train") for text in lists["train"]
     }
-    return Facts(
+    every = Facts(
         tasks=tuple(shard.task for shard in shards),
         progress=np.array([[m.progress for m in r.trace.measures] for r in rollouts], np.float32),
         hand=np.array([r.trace.hand for r in rollouts], np.float32),
         thing=np.array([r.trace.thing for r in rollouts], np.float32),
         texts=tuple(r.texts for r in rollouts),
-        others=tuple(tuple(other for other in r.others if other[1] not in unheard) for r in rollouts),
-        views=tuple(None if view is None or view.text in unheard else view for view in views),
+        others=tuple(r.others for r in rollouts),
+        views=tuple(views),
         training=np.array([i for i, shard in enumerate(shards) if shard.part != "check"]),
-        words=plan.words or WORDS,
     )
+    return without_texts(every, unheard)
 
 
 def learn(plan: PocketPlan, variant: str, store: Store) -> None:

@@ -3,10 +3,9 @@
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.shown import SHOWN, padded
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.made_up import Seen, made_up
@@ -57,7 +57,6 @@ class Facts:
     others: tuple[tuple[tuple[int, str, int], ...], ...]
     views: tuple[View | None, ...]
     training: Whole  # the rollouts to learn from; the rest are to check by
-    words: Path  # the table of word pieces
 
     @cached_property
     def levels(self) -> Whole:
@@ -116,6 +115,13 @@ class _Clip:
     own: bool = False
 
 
+def without_texts(facts: Facts, unheard: set[str]) -> Facts:
+    """Return what is known without the instructions and views that have one of these texts."""
+    others = tuple(tuple(other for other in some if other[1] not in unheard) for some in facts.others)
+    views = tuple(None if view is None or view.text in unheard else view for view in facts.views)
+    return replace(facts, others=others, views=views)
+
+
 def levels_of(progress: Numbers) -> Whole:
     """Return the level of every progress, 0 where it is nan."""
     level = 1 + sum((progress >= start).astype(np.int64) for start in LEVEL_STARTS)
@@ -159,7 +165,7 @@ def draw_lesson(facts: Facts, size: int, rng: Generator, *, robust: bool) -> Les
         source=sources,
         row=row,
         order=order,
-        text=np.stack([_ids(facts.words, clip.text) for clip in clips]),
+        text=np.stack([_ids(clip.text) for clip in clips]),
         progress=np.stack([clip.progress for clip in clips]),
         level=np.stack([clip.level for clip in clips]),
         ways=np.where((sources == "view")[:, None, None], np.float32(np.nan), _ways(facts, row, order)),
@@ -174,7 +180,7 @@ def whole_clips(facts: Facts, rows: Whole) -> Lesson:
         source=np.full(len(rows), "plain0", dtype=object),
         row=rows,
         order=order,
-        text=np.stack([_ids(facts.words, facts.texts[row][0]) for row in rows]),
+        text=np.stack([_ids(facts.texts[row][0]) for row in rows]),
         progress=facts.progress[rows[:, None], order],
         level=facts.levels[rows[:, None], order],
         ways=_ways(facts, rows, order),
@@ -190,8 +196,8 @@ def _ways(facts: Facts, row: Whole, order: Whole) -> Numbers:
 
 
 @lru_cache(maxsize=50_000)
-def _ids(words: Path, text: str) -> Whole:
-    return load_words(words).ids(text)
+def _ids(text: str) -> Whole:
+    return load_words(WORDS).ids(text)
 
 
 def _clip(facts: Facts, rng: Generator) -> _Clip:
@@ -281,7 +287,7 @@ def _made_up(facts: Facts, task: str, rng: Generator) -> _Clip:
     if rng.random() < 0.3:
         order = order[::-1]
     seen = Seen(task, *(path[row, order].astype(np.float64) for path in (facts.hand, facts.thing)))
-    text, progress = made_up(seen, plain_words(facts.words), rng)
+    text, progress = made_up(seen, plain_words(), rng)
     return _Clip(row, order, text, progress, levels_of(progress))
 
 
@@ -304,9 +310,9 @@ _SPECIAL = {"other": _other, "made_up": _made_up, "undone": _undone}
 
 
 @cache
-def plain_words(words: Path) -> tuple[str, ...]:
+def plain_words() -> tuple[str, ...]:
     """Return whole words of the vocabulary, to name things by that they do not mean."""
-    return tuple(word for word in load_words(words).places if word.isascii() and word.isalpha() and len(word) > 3)
+    return tuple(word for word in load_words(WORDS).places if word.isascii() and word.isalpha() and len(word) > 3)
 
 
 def _view(facts: Facts, rng: Generator) -> _Clip:

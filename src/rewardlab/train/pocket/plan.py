@@ -21,7 +21,7 @@ class PocketPlan:
     variants: tuple[str, ...] = setting("which of pocket-plain, pocket and pocket-alt", VARIANTS)
     rollouts: int = setting("rollouts of each training task", 496)
     near: int = setting("rollouts more of each training task that should end just short of success", 100)
-    checks: int = setting("rollouts of each training task, and twice as many of each validation task, to choose by", 30)
+    checks: int = setting("rollouts of each training task, and twice as many of each validation task, to judge by", 30)
     tasks: tuple[str, ...] = setting("tasks to train on; all takes every task of the train split", ("all",))
     kept: int = setting("frames kept of a rollout", 24)
     size: int = setting("side of the picture in pixels", 112)
@@ -32,7 +32,6 @@ class PocketPlan:
     seed: int = setting("seed of everything drawn by chance", 0)
     device: str = setting("cpu or cuda", "cuda")
     workers: int = setting("processes that simulate and film", 16)
-    words: Path | None = setting("embeddings of word pieces; by default those that ship", None)
     out: Path = setting("checkpoint folder", Path("runs/pocket"))
 
     def __post_init__(self) -> None:
