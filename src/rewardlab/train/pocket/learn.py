@@ -22,10 +22,12 @@ from rewardlab.train.pocket.pictures import film_all
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import load_rollouts, shards_of, simulate_all
 from rewardlab.worlds.metaworld.instructions import phrasings
+from rewardlab.worlds.metaworld.things import UNTOUCHED
 
 _TELL_EVERY = 100  # steps
 _EMA, _FOLLOW_EVERY = 0.99, 4  # share of the slow weights that is kept, every so many steps
 _WARM_UP, _DECAY = 0.05, 0.05
+_ANOTHER_TASK = UNTOUCHED["coffee-button"][0]  # asks for a task that stays unseen, and is never seen done
 _WAYS_COUNT = 0.2  # how much the ways count in the loss
 _SHIFT = 4  # pixels by which a batch is moved at most
 # What is done to words in training, so that an instruction is more than a name for a known scene:
@@ -74,7 +76,8 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
     words = load_words(WORDS)
     table = torch.cat([torch.from_numpy(words.vectors), torch.zeros(1, words.vectors.shape[1])])
     facts = make_facts(plan, views)
-    heard = np.unique([words.ids(text) for texts in set(facts.texts) for text in texts])
+    texts = {text for row in facts.training for text in facts.texts[row]}
+    heard = np.unique([words.ids(text) for text in texts])
     return Store(facts, pixels, table.to(plan.device), torch.from_numpy(heard[heard >= 0]).to(plan.device))
 
 
@@ -102,7 +105,7 @@ def make_facts(plan: PocketPlan, views: list[Any]) -> Facts:
         views=tuple(views),
         training=np.array([i for i, shard in enumerate(shards) if shard.part != "check"]),
     )
-    return without_texts(every, unheard)
+    return without_texts(every, unheard | {_ANOTHER_TASK})
 
 
 def learn(plan: PocketPlan, variant: str, store: Store) -> None:

@@ -37,6 +37,7 @@ _KINDS = {
     "hold": 0.03,
 }
 _ONWARD = ("forward", "static", "hold")  # backwards, only the words say what was to be done
+_FROM_THE_MIDDLE = ("faucet-open", "faucet-close")  # contraries that begin alike: neither undoes the other
 _NEARLY_DONE = 0.9  # progress from which a rollout can be undone
 _AHEAD = 24  # lessons that are drawn while the device is busy
 _FEWEST = 4  # frames of the shortest clip
@@ -206,6 +207,7 @@ def _clip(facts: Facts, rng: Generator) -> _Clip:
     special = _SPECIAL[kind](facts, task, rng) if kind in _SPECIAL else None
     if special is not None:
         return special
+    kind = "forward" if kind in _SPECIAL else kind
     row, end = _row_and_end(facts, task, rng, success=kind == "mismatch" and rng.random() < 0.5)
     order, shown = _ORDERS.get(kind, _forward)(end, rng)
     progress = np.full(SHOWN, np.nan, np.float32)
@@ -294,7 +296,7 @@ def _made_up(facts: Facts, task: str, rng: Generator) -> _Clip:
 def _undone(facts: Facts, task: str, rng: Generator) -> _Clip | None:
     """Show a finished task backwards and ask for its contrary, where that is a task to learn from too."""
     contrary = OPPOSITES.get(task)
-    if contrary not in facts.task_names:
+    if contrary not in facts.task_names or task in _FROM_THE_MIDDLE:
         return None
     row, end = _row_and_end(facts, task, rng, success=True)
     if facts.progress[row, end] < _NEARLY_DONE:
@@ -328,7 +330,8 @@ def _view(facts: Facts, rng: Generator) -> _Clip:
 
 
 def _foreign_text(facts: Facts, task: str, rng: Generator) -> str:
-    others = [name for name in facts.task_names if THINGS[name] != THINGS[task]] or [task]
+    strange = [name for name in facts.task_names if THINGS[name] not in (THINGS[task], THINGS["reach"])]
+    others = strange or [task]  # the gripper is in every scene, and goes somewhere
     rows = facts.first_of[others[int(rng.integers(len(others)))]]
     return _pick(facts.texts[int(rows[int(rng.integers(len(rows)))])], rng)
 

@@ -21,7 +21,9 @@ Task = tuple[str, NDArray[np.float32]]  # a text, and the progress at every fram
 
 _ENOUGH = 0.05  # metres from the goal that count as there
 _FAR, _PRESSED = 0.1, 0.04  # metres to go where a direction is asked for, but no distance; less for what is pressed
+_STIRRED = 0.02  # metres that a thing moves only where it was touched
 _LEAST_WAY = 0.04  # metres that a thing must have moved to be asked for just that
+_LEAST_ASKED = 2 * _ENOUGH  # metres: what is nearer is there from the start
 _FURTHEST = 0.5  # metres that are asked for
 _HAND = ("the gripper", "the hand", "the fingers")
 _NAMELESS = ("the object", "it", "the thing", "the part")
@@ -87,6 +89,7 @@ def _goal(path: Floats, rng: Generator) -> Floats:
     if kind < 0.35 and np.linalg.norm(gone) > _LEAST_WAY + _ENOUGH:
         return np.asarray(gone + rng.normal(0, _ENOUGH / 4, 3))
     if kind < 0.75 and np.linalg.norm(gone) > _LEAST_WAY:
+        gone = gone * max(1.0, _LEAST_ASKED / float(np.linalg.norm(gone)))
         return np.asarray(gone * min(rng.uniform(1.15, 3.0), max(1.15, _FURTHEST / np.linalg.norm(gone))))
     way = rng.normal(0, 1, 3) * (1, 1, 0.7)
     return np.asarray(way / np.linalg.norm(way) * rng.uniform(2.2 * _ENOUGH, 0.35))
@@ -108,7 +111,10 @@ def _lifted(seen: Seen, name: str, rng: Generator) -> Task:
 
 def _touched(seen: Seen, name: str, rng: Generator) -> Task:
     left = np.linalg.norm(seen.hand - seen.thing, axis=1)
-    return _one(_TOUCH, rng).replace("{thing}", name), _shrinking("reach", left)
+    moved = np.linalg.norm(seen.thing - seen.thing[0], axis=1) > _STIRRED  # a thing may be touched far from its middle
+    touched = np.maximum.accumulate(moved) | (left <= _ENOUGH)
+    progress = _shrinking("reach", left)
+    return _one(_TOUCH, rng).replace("{thing}", name), np.where(touched, np.float32(1.0), progress)
 
 
 _MAKERS: tuple[Callable[[Seen, str, Generator], Task], ...] = (
