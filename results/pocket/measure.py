@@ -9,6 +9,7 @@
 
 import argparse
 import csv
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -81,6 +82,7 @@ def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
                 rows.append((model, Path(data).name, f"{metric}, clean", row.value, row.scored))
         for what, sensitivity in order_rows(folder, model):
             rows.append((model, Path(data).name, what, float(np.nanmean(sensitivity)), len(sensitivity)))
+        rows += [(model, Path(data).name, what, value, count) for what, value, count in set_rows(folder, model)]
         for control, p in beaten(folder, errors).items():
             said = f"p (Holm) that its MAE is below that of {control}"
             rows.append((model, Path(data).name, said, p, len(errors)))
@@ -112,6 +114,21 @@ def by_task(folder: Path, model: str) -> dict[str, float]:
     wrong = np.abs(np.round(mine.number("level")) - mine.number("truth_level"))
     tasks = mine.text("task")
     return {str(task): float(wrong[tasks == task].mean()) for task in dict.fromkeys(tasks)}
+
+
+def set_rows(folder: Path, model: str) -> list[tuple[str, float, int]]:
+    """Return how often the true level is in the set of 90 %, and how many levels are in it."""
+    from rewardlab.core.run import Run
+
+    trials = Run(folder).trials()
+    mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "clean"))
+    sets = [json.loads(str(raw))["set90"] for raw in mine.text("raw")]
+    inside = [int(level) in found for level, found in zip(mine.number("truth_level"), sets)]
+    sizes = [len(found) for found in sets]
+    return [
+        ("90 % set holds the level", float(np.mean(inside)), len(sets)),
+        ("levels in the 90 % set", float(np.mean(sizes)), len(sets)),
+    ]
 
 
 def order_rows(folder: Path, model: str) -> list[tuple[str, Numbers]]:
