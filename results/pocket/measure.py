@@ -13,22 +13,23 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import permutation_test
 
 from rewardlab.bench.collect import split_of
 from rewardlab.bench.plan import StressPlan
 from rewardlab.bench.stress import run_stress
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import Score
+from rewardlab.core.trial import Score, TrialTable
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
 from rewardlab.metrics.columns import with_clean_answers
 from rewardlab.metrics.contract import Numbers
 from rewardlab.metrics.order import order_correlations
+from rewardlab.metrics.significance import holm
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.report.summary import load_summary
@@ -36,7 +37,6 @@ from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.physics import TASKS
 
 CONTROLS = ("constant", "clock", "random")
-EXACT = 14  # tasks up to which every choice of signs is tried
 Row = tuple[str, str, str, float, int]
 
 
@@ -68,10 +68,12 @@ def main() -> None:
 def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
     """Stress the models with reversed clips only, and read the clean numbers and the controls from the summary."""
     plan = StressPlan(tuple(models), data, ("reverse",), (4,), out=folder)
-    summary = load_summary(run_stress(plan))
+    run = run_stress(plan)
+    summary, trials = load_summary(run), with_clean_answers(run.trials())
+    done = {episode.id for episode in open_dataset(data).episodes if episode.truth.level == 5}
     rows: list[Row] = []
     for model in models:
-        errors = by_task(folder, model)
+        errors = by_task(trials, model)
         rows.append(
             (model, Path(data).name, "MAE, mean over tasks", float(np.mean(list(errors.values()))), len(errors))
         )
@@ -80,48 +82,41 @@ def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
             row = summary.clean(model, metric)
             if row.value is not None:
                 rows.append((model, Path(data).name, f"{metric}, clean", row.value, row.scored))
-        for what, sensitivity in order_rows(folder, model):
+        for what, sensitivity in order_rows(trials, model, done):
             rows.append((model, Path(data).name, what, float(np.nanmean(sensitivity)), len(sensitivity)))
-        rows += [(model, Path(data).name, what, value, count) for what, value, count in set_rows(folder, model)]
-        for control, p in beaten(folder, errors).items():
+        rows += [(model, Path(data).name, what, value, count) for what, value, count in set_rows(trials, model)]
+        for control, p in beaten(trials, errors).items():
             said = f"p (Holm) that its MAE is below that of {control}"
             rows.append((model, Path(data).name, said, p, len(errors)))
     return rows
 
 
-def beaten(folder: Path, errors: dict[str, float]) -> dict[str, float]:
+def beaten(trials: TrialTable, errors: dict[str, float]) -> dict[str, float]:
     """Return the p-value against each control: each task's sign turned by chance, Holm over controls."""
-    found = {}
+    found = []
     for control in CONTROLS:
-        theirs = by_task(folder, control)
+        theirs = by_task(trials, control)
         gain = np.array([theirs[task] - errors[task] for task in errors])
-        if len(gain) <= EXACT:
-            signs = np.array(list(product((1, -1), repeat=len(gain))))
-        else:
-            signs = rng_for(0, "signs").choice((1, -1), size=(100_000, len(gain)))
-            signs[0] = 1
-        found[control] = float((signs @ gain >= gain.sum() - 1e-12).mean())
-    order = sorted(found, key=found.__getitem__)
-    holm = np.maximum.accumulate([min(1.0, found[name] * (len(order) - place)) for place, name in enumerate(order)])
-    return dict(zip(order, holm.tolist()))
+        chance = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}  # fewer choices of signs than that are all tried
+        turned = permutation_test((gain,), np.sum, permutation_type="samples", alternative="greater", **chance)
+        found.append(float(turned.pvalue))
+    return dict(zip(CONTROLS, holm(found)))
 
 
-def by_task(folder: Path, model: str) -> dict[str, float]:
-    from rewardlab.core.run import Run
+def clean(trials: TrialTable, model: str) -> TrialTable:
+    return trials.where((trials.text("model") == model) & (trials.text("perturbation") == "clean"))
 
-    trials = Run(folder).trials()
-    mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "clean"))
+
+def by_task(trials: TrialTable, model: str) -> dict[str, float]:
+    mine = clean(trials, model)
     wrong = np.abs(np.round(mine.number("level")) - mine.number("truth_level"))
     tasks = mine.text("task")
     return {str(task): float(wrong[tasks == task].mean()) for task in dict.fromkeys(tasks)}
 
 
-def set_rows(folder: Path, model: str) -> list[tuple[str, float, int]]:
+def set_rows(trials: TrialTable, model: str) -> list[tuple[str, float, int]]:
     """Return how often the true level is in the set of 90 %, and how many levels are in it."""
-    from rewardlab.core.run import Run
-
-    trials = Run(folder).trials()
-    mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "clean"))
+    mine = clean(trials, model)
     sets = [json.loads(str(raw))["set90"] for raw in mine.text("raw")]
     inside = [int(level) in found for level, found in zip(mine.number("truth_level"), sets)]
     sizes = [len(found) for found in sets]
@@ -131,18 +126,10 @@ def set_rows(folder: Path, model: str) -> list[tuple[str, float, int]]:
     ]
 
 
-def order_rows(folder: Path, model: str) -> list[tuple[str, Numbers]]:
+def order_rows(trials: TrialTable, model: str, done: set[str]) -> list[tuple[str, Numbers]]:
     """Half of what the correlation with time loses when the clip is reversed, of all clips and of successes."""
-    from rewardlab.core.run import Run
-
-    trials = with_clean_answers(Run(folder).trials())
     mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "reverse"))
     found = (mine.number("clean_order") - order_correlations(mine)) / 2
-    done = {
-        episode.id
-        for episode in open_dataset(str(Run(folder).record["settings"]["data"])).episodes
-        if episode.truth.level == 5
-    }
     success = np.array([name in done for name in mine.text("episode")])
     return [("order sensitivity", found), ("order sensitivity on successes", found[success])]
 

@@ -81,7 +81,7 @@ def run_trials(plan: PocketPlan, store: learn.Store, left_out: tuple[str, ...]) 
             learn.learn(mine, "pocket", some)
         model = Pocket(replace(SHAPES["pocket"], size=plan.size)).to(plan.device)
         model.load_state_dict(torch.load(mine.out / "pocket.pt", weights_only=True))
-        told = ", ".join(f"{what} {value:.3f}" for what, value in measured(plan, some, model.eval(), checks).items())
+        told = ", ".join(f"{what} {value:.3f}" for what, value in measured(plan, some, model, checks).items())
         print(f"{name}: {told}", flush=True)
 
 
@@ -152,15 +152,9 @@ def measured(plan: PocketPlan, store: learn.Store, model: Pocket, rows: Any) -> 
     }
 
 
-@torch.no_grad()
 def judged(store: learn.Store, model: Pocket, lesson: Lesson, batch: int) -> Any:
     """Return the level at the end of every clip."""
-    parts = []
-    for some in np.array_split(np.arange(len(lesson.row)), max(1, len(lesson.row) // batch)):
-        part = Lesson(**{name: values[some] for name, values in vars(lesson).items()})
-        _, levels, _ = model(learn._frames(store, part, None), *learn._words(store, part, None))
-        parts.append(levels[:, -1].float().softmax(-1).cpu().numpy())
-    return 1 + (np.concatenate(parts).cumsum(1) < 0.5).sum(1)
+    return learn.median_levels(learn.asked(store, model, lesson, batch))
 
 
 if __name__ == "__main__":

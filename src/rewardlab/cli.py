@@ -82,14 +82,11 @@ def stress(plan: "StressPlan") -> int:
     from rewardlab.report.files import write_report
     from rewardlab.report.summary import load_summary
     from rewardlab.report.tables import print_summary
-    from rewardlab.report.words import spending
 
     run = run_stress(plan)
     page = write_report([run], run.folder / "report.html")
     print_summary(load_summary(run), Console())
-    for sentence in spending(run.folder):
-        print(f"spent: {sentence}")
-    print(f"report: {page}")
+    _tell_end(run.folder, page)
     return 0
 
 
@@ -100,17 +97,23 @@ def bench(plan: "BenchPlan") -> int:
     from rewardlab.bench.benchmark import run_benchmark
     from rewardlab.report.benchmark import load_benchmark, print_benchmark
     from rewardlab.report.files import write_report
-    from rewardlab.report.words import spending
 
     run = run_benchmark(plan)
     page = write_report([run], run.folder / "report.html")
     found = load_benchmark(run)
     assert found is not None
     print_benchmark(found, Console())
-    for sentence in spending(run.folder):
+    _tell_end(run.folder, page)
+    return 0
+
+
+def _tell_end(folder: Path, page: Path) -> None:
+    """Print what paid models have cost, and where the report is."""
+    from rewardlab.report.words import spending
+
+    for sentence in spending(folder):
         print(f"spent: {sentence}")
     print(f"report: {page}")
-    return 0
 
 
 def calibrate(plan: "CalibratePlan") -> int:

@@ -20,7 +20,7 @@ import numpy as np
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.run import Run, locked, writable, writing
-from rewardlab.core.seeding import rng_for
+from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.settings import setting
 from rewardlab.data.video import encode
 from rewardlab.worlds.metaworld.changes import film
@@ -198,7 +198,7 @@ def _quality(plan: CollectPlan, job: Job, rng: np.random.Generator) -> str:
         return allowed[job.index % len(allowed)]
     likely = [name for name in _LIKELY[1 + job.index % 5] if name in allowed]
     names = likely if likely and rng.random() < 0.8 else allowed
-    return names[int(rng.integers(len(names)))]
+    return pick(names, rng)
 
 
 def _rows(plan: CollectPlan, trace: Trace, row: dict[str, Any], rng: np.random.Generator) -> tuple[dict[str, Any], ...]:

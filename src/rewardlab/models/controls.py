@@ -7,7 +7,7 @@ import numpy as np
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
-from rewardlab.core.seeding import digest, rng_for
+from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import ModelEntry
 
@@ -74,7 +74,7 @@ class Oracle:
         if rng.random() >= self.error / step:
             return level
         inside = [level + move for move in (-step, step) if level + move in LEVELS]
-        return inside[int(rng.integers(len(inside)))]
+        return pick(inside, rng)
 
 
 def _certain(level: int) -> Score:

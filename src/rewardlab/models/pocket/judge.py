@@ -18,7 +18,7 @@ from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import files_of
-from rewardlab.models.pocket.shown import SHOWN, padded
+from rewardlab.models.pocket.shown import SHOWN, filled
 from rewardlab.models.pocket.wordpiece import Words, load_words
 
 Floats = NDArray[np.float32]
@@ -67,7 +67,7 @@ class Pocket:
 
     def _judge(self, tokens: list[Floats], texts: list[str], lengths: list[int]) -> list[Score]:
         """Read the clips; after every frame the head says what it would say if the clip ended there."""
-        held = np.stack([clip[padded(len(clip))] for clip in tokens])  # what follows a clip does not reach back into it
+        held = np.stack([filled(clip) for clip in tokens])  # what follows a clip does not reach back into it
         ids = np.stack([self.words.ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.words.vectors[ids] * known[..., None]

@@ -1,11 +1,14 @@
 """The frames that pocket holds in mind: sixteen, whatever the clip."""
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 SHOWN = 16
+Kind = TypeVar("Kind", bound=np.generic)
 
 
-def padded(count: int) -> NDArray[np.int64]:
-    """Return 16 places among `count` frames; after its own a short clip goes on with its last."""
-    return np.minimum(np.arange(SHOWN), count - 1)
+def filled(frames: NDArray[Kind]) -> NDArray[Kind]:
+    """Return the first 16 frames, or whatever stands for frames; after its own a short clip goes on with its last."""
+    return frames[np.minimum(np.arange(SHOWN), len(frames) - 1)]

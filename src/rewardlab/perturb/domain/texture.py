@@ -6,6 +6,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
+from rewardlab.core.seeding import pick
 
 Floats = NDArray[np.float32]
 
@@ -25,7 +26,7 @@ def surface(size: tuple[int, int], rng: Generator) -> Frames:
         (np.floor(waves * along) + np.floor(waves * across)) % 2,
         0.5 + 0.5 * np.sin(2 * np.pi * (waves * along / 2 + 2 * clouds)),
     )
-    blend = 0.85 * patterns[int(rng.integers(len(patterns)))] + 0.15 * clouds
+    blend = 0.85 * pick(patterns, rng) + 0.15 * clouds
     return np.asarray(colours[0] + (colours[1] - colours[0]) * blend[..., None], np.uint8)
 
 

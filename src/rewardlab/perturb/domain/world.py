@@ -8,6 +8,7 @@ from typing import Any
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, with_frames
+from rewardlab.core.seeding import pick
 from rewardlab.core.world import open_world
 from rewardlab.perturb.contract import Change, Definition, Mode, Peers, Perturbation, Table, drop, on_episode
 from rewardlab.perturb.domain.words import colours_in
@@ -66,7 +67,7 @@ def _seeded(amount: float, rng: Generator) -> Amounts:
 
 
 def _arm_paint(cover: float, rng: Generator) -> Amounts:
-    return (*_ARM_PAINTS[int(rng.integers(len(_ARM_PAINTS)))], cover)
+    return (*pick(_ARM_PAINTS, rng), cover)
 
 
 def _plain(amount: float, rng: Generator) -> Amounts:
@@ -143,7 +144,7 @@ def world_object_colour(episode: Episode, cover: float, rng: Generator, peers: P
     if mine and cover < _ANOTHER_NAME:
         raise drop(f"the instruction says {mine[0]!r}, and under so little paint nobody could name the colour")
     names = [name for name in _PAINTS if name not in named]
-    paint = names[int(rng.integers(len(names)))]
+    paint = pick(names, rng)
     seen = _filmed(episode, "object_colour", (*_PAINTS[paint], cover))
     text = re.sub(rf"\b{mine[0]}\b", paint, seen.instruction, flags=re.IGNORECASE) if mine else seen.instruction
     return Change(replace(seen, instruction=text), "same")

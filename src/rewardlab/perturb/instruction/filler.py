@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from numpy.random import Generator
 
+from rewardlab.core.seeding import pick
 from rewardlab.perturb.contract import Definition, on_instruction
 from rewardlab.perturb.instruction.grammar import as_sentence, capitalised, inside_sentence, words_of
 
@@ -43,9 +44,9 @@ _OTHER_THINGS = (
 )
 def polite_filler(text: str, amount: str, rng: Generator) -> str:
     """The operator is polite, then chatty; the wish is the same."""
-    courtesy = _COURTESIES[int(rng.integers(len(_COURTESIES)))]
-    greeting = _GREETINGS[int(rng.integers(len(_GREETINGS)))]
-    thanks = _THANKS[int(rng.integers(len(_THANKS)))]
+    courtesy = pick(_COURTESIES, rng)
+    greeting = pick(_GREETINGS, rng)
+    thanks = pick(_THANKS, rng)
     wish = f"please {inside_sentence(text)}"
     if amount == "one word":
         return wish

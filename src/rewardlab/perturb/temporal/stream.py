@@ -7,6 +7,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Frames, with_frames
+from rewardlab.core.seeding import pick
 from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode, on_frames
 from rewardlab.perturb.temporal.picks import share_of
 
@@ -56,7 +57,7 @@ def _foreigner(episode: Episode, rng: Generator, peers: Peers) -> Episode:
     others = {p.id: p for p in peers if p.origin.task != mine[0] and p.instruction != mine[1]}
     if not others:
         raise drop("no episode of another task to splice in")
-    return others[sorted(others)[int(rng.integers(len(others)))]]
+    return others[pick(sorted(others), rng)]
 
 
 def _replaced(frames: Frames, places: np.ndarray[tuple[int], np.dtype[np.int64]], pixels: Frames) -> Frames:

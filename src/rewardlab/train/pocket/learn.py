@@ -247,20 +247,30 @@ def _follow(slow: nn.Module, model: nn.Module, keep: float) -> None:
 def check(plan: PocketPlan, store: Store, model: Pocket) -> dict[str, NDArray[np.float32]]:
     """Return what the model says at the end of every rollout that it does not learn from, and the truth."""
     rows = np.setdiff1d(np.arange(len(store.facts.tasks)), store.facts.training)
+    logits = asked(store, model, whole_clips(store.facts, rows), plan.batch)
+    return {"rows": rows, "logits": logits, "level": store.facts.levels[rows, -1]}
+
+
+@torch.no_grad()
+def asked(store: Store, model: Pocket, lesson: Lesson, batch: int) -> NDArray[np.float32]:
+    """Return the logits of the level at the end of every clip, as the lesson shows and asks it."""
     model.eval()
     parts = []
-    for some in np.array_split(rows, max(1, len(rows) // plan.batch)):
-        lesson = whole_clips(store.facts, some)
-        with torch.no_grad():
-            _, levels, _ = model(_frames(store, lesson, None), *_words(store, lesson, None))
+    for some in np.array_split(np.arange(len(lesson.row)), max(1, len(lesson.row) // batch)):
+        part = Lesson(**{name: values[some] for name, values in vars(lesson).items()})
+        _, levels, _ = model(_frames(store, part, None), *_words(store, part, None))
         parts.append(levels[:, -1].float().cpu().numpy())
-    return {"rows": rows, "logits": np.concatenate(parts), "level": store.facts.levels[rows, -1]}
+    return np.concatenate(parts)
+
+
+def median_levels(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the level that the models answer with: the median of its probabilities."""
+    return np.asarray(1 + (softmax(logits, axis=1).cumsum(1) < 0.5).sum(1))
 
 
 def scores_of(plan: PocketPlan, store: Store, said: dict[str, NDArray[np.float32]]) -> dict[str, float]:
     """Return the error per level, averaged over tasks, on seen and on unseen tasks, and the accuracy of success."""
-    chance = softmax(said["logits"], axis=1)
-    guess = 1 + (chance.cumsum(1) < 0.5).sum(1)
+    guess = median_levels(said["logits"])
     tasks = np.array([store.facts.tasks[int(row)] for row in said["rows"]])
     wrong, right = np.abs(guess - said["level"]), (guess == 5) == (said["level"] == 5)
     scores = {}

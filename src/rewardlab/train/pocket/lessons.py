@@ -1,20 +1,21 @@
 """Lessons: which frames, which words and which answers make one step of training."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from multiprocessing import get_context
+from typing import TypeVar
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS
-from rewardlab.core.seeding import rng_for
+from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket import WORDS
-from rewardlab.models.pocket.shown import SHOWN, padded
+from rewardlab.models.pocket.shown import SHOWN, filled
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.made_up import Seen, made_up
 from rewardlab.train.pocket.pictures import View
@@ -23,6 +24,7 @@ from rewardlab.worlds.metaworld.things import OPPOSITES, THINGS
 
 Numbers = NDArray[np.float32]
 Whole = NDArray[np.int64]
+Key = TypeVar("Key", bound=Hashable)
 
 # How a clip is cut from a rollout and what it is asked for, and how often.
 _KINDS = {
@@ -65,31 +67,32 @@ class Facts:
         return levels_of(self.progress)
 
     @cached_property
-    def by_level(self) -> dict[tuple[str, int], Whole]:
+    def by_level(self) -> dict[tuple[str, int], list[int]]:
         """Return the training rollouts of each task in which some later frame has a level."""
-        found: dict[tuple[str, int], list[int]] = {}
-        for row in self.training:
-            for level in np.unique(self.levels[row, _FEWEST - 1 :]):
-                found.setdefault((self.tasks[row], int(level)), []).append(int(row))
-        return {key: np.array(rows) for key, rows in found.items()}
+        present = ((row, np.unique(self.levels[row, _FEWEST - 1 :])) for row in self.training.tolist())
+        return _grouped(((self.tasks[row], int(level)), row) for row, levels in present for level in levels)
 
     @cached_property
-    def by_end(self) -> dict[tuple[str, int], Whole]:
+    def by_end(self) -> dict[tuple[str, int], list[int]]:
         """Return the training rollouts of each task that end at a level."""
-        found: dict[tuple[str, int], list[int]] = {}
-        for row in self.training:
-            found.setdefault((self.tasks[row], int(self.levels[row, -1])), []).append(int(row))
-        return {key: np.array(rows) for key, rows in found.items()}
+        return _grouped(((self.tasks[row], int(self.levels[row, -1])), row) for row in self.training.tolist())
+
+    @cached_property
+    def by_task(self) -> dict[str, list[int]]:
+        """Return the training rollouts of each task."""
+        return _grouped((self.tasks[row], row) for row in self.training.tolist())
 
     @cached_property
     def task_names(self) -> tuple[str, ...]:
         """Return the tasks to learn from."""
-        return tuple(dict.fromkeys(self.tasks[row] for row in self.training))
+        return tuple(self.by_task)
 
-    @cached_property
-    def first_of(self) -> dict[str, Whole]:
-        """Return the training rollouts of each task."""
-        return {name: np.array([r for r in self.training if self.tasks[r] == name]) for name in self.task_names}
+
+def _grouped(pairs: Iterable[tuple[Key, int]]) -> dict[Key, list[int]]:
+    found: dict[Key, list[int]] = {}
+    for key, row in pairs:
+        found.setdefault(key, []).append(row)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +206,7 @@ def _ids(text: str) -> Whole:
 
 def _clip(facts: Facts, rng: Generator) -> _Clip:
     kind = str(rng.choice(np.array(list(_KINDS)), p=np.array(list(_KINDS.values()))))
-    task = facts.task_names[int(rng.integers(len(facts.task_names)))]
+    task = pick(facts.task_names, rng)
     special = _SPECIAL[kind](facts, task, rng) if kind in _SPECIAL else None
     if special is not None:
         return special
@@ -212,7 +215,7 @@ def _clip(facts: Facts, rng: Generator) -> _Clip:
     order, shown = _ORDERS.get(kind, _forward)(end, rng)
     progress = np.full(SHOWN, np.nan, np.float32)
     progress[:shown] = facts.progress[row, order[:shown]]
-    text = _pick(facts.texts[row], rng)
+    text = pick(facts.texts[row], rng)
     if kind == "mismatch":
         text, progress = _foreign_text(facts, task, rng), np.where(np.isnan(progress), progress, np.float32(0.0))
     return _Clip(row, order, text, progress, levels_of(progress), own=kind in _ONWARD)
@@ -221,19 +224,17 @@ def _clip(facts: Facts, rng: Generator) -> _Clip:
 def _row_and_end(facts: Facts, task: str, rng: Generator, *, success: bool) -> tuple[int, int]:
     """Return a rollout and the frame where the clip ends, every level as often as any other."""
     present = [level for level in range(1, 6) if (task, level) in facts.by_level]
-    level = 5 if success and 5 in present else present[int(rng.integers(len(present)))]
+    level = 5 if success and 5 in present else pick(present, rng)
     if (task, level) in facts.by_end and rng.random() < 0.5:  # as it came to rest, not as it went by
-        rows = facts.by_end[task, level]
-        return int(rows[int(rng.integers(len(rows)))]), facts.levels.shape[1] - 1
-    rows = facts.by_level[task, level]
-    row = int(rows[int(rng.integers(len(rows)))])
+        return pick(facts.by_end[task, level], rng), facts.levels.shape[1] - 1
+    row = pick(facts.by_level[task, level], rng)
     ends = np.flatnonzero(facts.levels[row, _FEWEST - 1 :] == level) + _FEWEST - 1
-    return row, int(ends[int(rng.integers(len(ends)))])
+    return row, pick(ends.tolist(), rng)
 
 
 def _forward(end: int, rng: Generator) -> tuple[Whole, int]:
     shown = SHOWN if rng.random() < 0.8 else int(rng.integers(_FEWEST, SHOWN))  # whatever the level at the end
-    return _filled(_walk(0, end, shown, rng)), shown
+    return filled(_walk(0, end, shown, rng)), shown
 
 
 def _reverse(end: int, rng: Generator) -> tuple[Whole, int]:
@@ -253,7 +254,7 @@ def _static(end: int, rng: Generator) -> tuple[Whole, int]:
 
 def _hold(end: int, rng: Generator) -> tuple[Whole, int]:
     there = int(rng.integers(5, 13))
-    return _filled(_walk(0, end, there, rng)), SHOWN
+    return filled(_walk(0, end, there, rng)), SHOWN
 
 
 _ORDERS = {"reverse": _reverse, "rewind": _rewind, "static": _static, "hold": _hold}
@@ -267,16 +268,11 @@ def _walk(start: int, end: int, count: int, rng: Generator) -> Whole:
     return np.linspace(start, end, count).round().astype(np.int64)
 
 
-def _filled(order: Whole) -> Whole:
-    return order[padded(len(order))]
-
-
 def _other(facts: Facts, task: str, rng: Generator) -> _Clip | None:
-    rows = facts.first_of[task]
-    row = int(rows[int(rng.integers(len(rows)))])
+    row = pick(facts.by_task[task], rng)
     if not facts.others[row]:
         return None
-    end, text, level = facts.others[row][int(rng.integers(len(facts.others[row])))]
+    end, text, level = pick(facts.others[row], rng)
     levels = np.zeros(SHOWN, np.int64)
     levels[-1] = level
     return _Clip(row, _walk(0, end, SHOWN, rng), text, np.full(SHOWN, np.nan, np.float32), levels)
@@ -304,8 +300,7 @@ def _undone(facts: Facts, task: str, rng: Generator) -> _Clip | None:
     order = _walk(int(rng.integers(0, end // 2)) if rng.random() < 0.5 else 0, end, SHOWN, rng)[::-1]
     left = (facts.progress[row, order] - LEVEL_STARTS[0]) / (facts.progress[row, end] - LEVEL_STARTS[0])
     progress = 1 - left.clip(0, 1)  # below level 2 the thing is as it was
-    rows = facts.first_of[contrary]
-    return _Clip(row, order, _pick(facts.texts[int(rows[0])], rng), progress, levels_of(progress))
+    return _Clip(row, order, pick(facts.texts[facts.by_task[contrary][0]], rng), progress, levels_of(progress))
 
 
 _SPECIAL = {"other": _other, "made_up": _made_up, "undone": _undone}
@@ -332,9 +327,4 @@ def _view(facts: Facts, rng: Generator) -> _Clip:
 def _foreign_text(facts: Facts, task: str, rng: Generator) -> str:
     strange = [name for name in facts.task_names if THINGS[name] not in (THINGS[task], THINGS["reach"])]
     others = strange or [task]  # the gripper is in every scene, and goes somewhere
-    rows = facts.first_of[others[int(rng.integers(len(others)))]]
-    return _pick(facts.texts[int(rows[int(rng.integers(len(rows)))])], rng)
-
-
-def _pick(texts: tuple[str, ...], rng: Generator) -> str:
-    return texts[int(rng.integers(len(texts)))]
+    return pick(facts.texts[pick(facts.by_task[pick(others, rng)], rng)], rng)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rewardlab.core.seeding import pick
 from rewardlab.worlds.metaworld.instructions import where
 from rewardlab.worlds.metaworld.progress import YARDSTICKS, progress_of, shrunk
 from rewardlab.worlds.metaworld.things import THINGS
@@ -59,27 +60,27 @@ class Seen:
 def made_up(seen: Seen, names: tuple[str, ...], rng: Generator) -> Task:
     """Return an instruction and the progress that it has in every frame; `names` are words that mean nothing here."""
     makers = (_hand_there,) if seen.is_reach else _MAKERS
-    return makers[int(rng.integers(len(makers)))](seen, _name(seen.task, names, rng), rng)
+    return pick(makers, rng)(seen, _name(seen.task, names, rng), rng)
 
 
 def _name(task: str, names: tuple[str, ...], rng: Generator) -> str:
     kind = rng.random()
     if kind < 0.55:
         return THINGS[task]
-    return _one(_NAMELESS, rng) if kind < 0.7 else f"the {_one(names, rng)}"
+    return pick(_NAMELESS, rng) if kind < 0.7 else f"the {pick(names, rng)}"
 
 
 def _thing_there(seen: Seen, name: str, rng: Generator) -> Task:
     goal = _goal(seen.thing, rng)
     left = np.linalg.norm(seen.thing - seen.thing[0] - goal, axis=1)
-    text = _one(_MOVE, rng).replace("{thing}", name).replace("{where}", where(goal))
+    text = pick(_MOVE, rng).replace("{thing}", name).replace("{where}", where(goal))
     return text, _shrinking(YARDSTICKS[seen.task].family, left, _near(seen))
 
 
 def _hand_there(seen: Seen, name: str, rng: Generator) -> Task:
     goal = _goal(seen.hand, rng)
     left = np.linalg.norm(seen.hand - seen.hand[0] - goal, axis=1)
-    text = _one(_MOVE, rng).replace("{thing}", _one(_HAND, rng)).replace("{where}", where(goal))
+    text = pick(_MOVE, rng).replace("{thing}", pick(_HAND, rng)).replace("{where}", where(goal))
     return text, _shrinking("reach", left)
 
 
@@ -97,16 +98,16 @@ def _goal(path: Floats, rng: Generator) -> Floats:
 
 def _pushed(seen: Seen, name: str, rng: Generator) -> Task:
     gone = seen.thing - seen.thing[0]
-    axis, sign, words = _WAYS[int(rng.integers(len(_WAYS)))]
+    axis, sign, words = pick(_WAYS, rng)
     if rng.random() < 0.6:  # mostly the way that it went furthest
         axis = int(np.abs(gone[-1]).argmax())
         axis, sign, words = _WAYS[2 * axis + (gone[-1, axis] < 0)]
-    text = _one(_PUSH, rng).replace("{thing}", name).replace("{way}", words)
+    text = pick(_PUSH, rng).replace("{thing}", name).replace("{way}", words)
     return text, _going(seen, sign * gone[:, axis])
 
 
 def _lifted(seen: Seen, name: str, rng: Generator) -> Task:
-    return _one(_LIFT, rng).replace("{thing}", name), _going(seen, seen.thing[:, 2] - seen.thing[0, 2])
+    return pick(_LIFT, rng).replace("{thing}", name), _going(seen, seen.thing[:, 2] - seen.thing[0, 2])
 
 
 def _touched(seen: Seen, name: str, rng: Generator) -> Task:
@@ -114,7 +115,7 @@ def _touched(seen: Seen, name: str, rng: Generator) -> Task:
     moved = np.linalg.norm(seen.thing - seen.thing[0], axis=1) > _STIRRED  # a thing may be touched far from its middle
     touched = np.maximum.accumulate(moved) | (left <= _ENOUGH)
     progress = _shrinking("reach", left)
-    return _one(_TOUCH, rng).replace("{thing}", name), np.where(touched, np.float32(1.0), progress)
+    return pick(_TOUCH, rng).replace("{thing}", name), np.where(touched, np.float32(1.0), progress)
 
 
 _MAKERS: tuple[Callable[[Seen, str, Generator], Task], ...] = (
@@ -145,7 +146,3 @@ def _shrinking(family: str, left: Floats, near: list[float] | None = None) -> ND
     change = [shrunk(float(left[0]), float(now), _ENOUGH) for now in left]
     told = [progress_of(family, share, hand) for share, hand in zip(change, near)]
     return np.where(left <= _ENOUGH, np.float32(1.0), np.array(told, np.float32))
-
-
-def _one(many: tuple[str, ...], rng: Generator) -> str:
-    return many[int(rng.integers(len(many)))]

@@ -167,7 +167,11 @@ class Head(nn.Module):
 
     def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Return progress logits (B, 16) and level logits (B, 16, 5) for tokens (B, 16, places, channels)."""
-        out: Tensor = self.out(self.watch(tokens, words, known))
+        return self.say(self.watch(tokens, words, known))
+
+    def say(self, mind: Tensor) -> tuple[Tensor, Tensor]:
+        """Return progress and level logits of what is in mind after each frame."""
+        out: Tensor = self.out(mind)
         return out[..., 0], out[..., 1:]
 
     def watch(self, tokens: Tensor, words: Tensor, known: Tensor) -> Tensor:
@@ -225,5 +229,4 @@ class Pocket(nn.Module):
         """Return progress and level logits and the ways that were gone, for frames uint8 (B, 16, H, W, 3)."""
         tokens = self.eyes(frames.flatten(0, 1)).unflatten(0, frames.shape[:2])
         mind = self.head.watch(tokens, words, known)
-        out = self.head.out(mind)
-        return out[..., 0], out[..., 1:], self.head.ways(mind)
+        return *self.head.say(mind), self.head.ways(mind)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rewardlab.bench.replay import Replay, replay_of
 from rewardlab.core.episode import Episode, Frames, HeldFrames, Origin, Truth, level_of_progress, whole_clip
 from rewardlab.core.errors import DataError, NotApplicable
-from rewardlab.core.seeding import rng_for
-from rewardlab.models.pocket.shown import SHOWN, padded
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.models.pocket.shown import SHOWN, filled
 from rewardlab.perturb.domain.world import WORLD_CHANGES
 from rewardlab.train.pocket.apart import trained_with, worlds_trained_with
 from rewardlab.train.pocket.plan import CAMERAS, PocketPlan
@@ -99,7 +99,7 @@ def _world(rng: Generator) -> Changes:
 
 def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Episode:
     progress = tuple(float(m.progress) for m in rollout.trace.measures)
-    text = rollout.texts[int(rng.integers(len(rollout.texts)))]
+    text = pick(rollout.texts, rng)
     level = level_of_progress(progress[-1])
     source = HeldFrames(frames, np.arange(len(frames)), len(frames), name)
     return Episode(
@@ -117,8 +117,8 @@ def _replay(plan: PocketPlan) -> Replay:
     firsts = [shard for shard in shards_of(plan) if shard.part == "train" and shard.number == 0]
     rng = rng_for(plan.seed, "peers")
     peers: list[Episode] = []
-    for pick in rng.choice(len(firsts), size=min(_PEERS, len(firsts)), replace=False):
-        shard = firsts[int(pick)]
+    for place in rng.choice(len(firsts), size=min(_PEERS, len(firsts)), replace=False):
+        shard = firsts[int(place)]
         for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
             frames = film(rollout.trace, range(plan.kept), Look("right", plan.size), sheets=True)
             peers.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
@@ -140,8 +140,8 @@ def _perturbed(replay: Replay, episode: Episode, rng: Generator) -> tuple[Frames
         progress = np.full(SHOWN, np.nan, np.float32)
         if truth.progress is not None:
             progress[: len(truth.progress)] = truth.progress[:SHOWN]
-        return _filled(frames), View(f"{name}:{severity}", change.episode.instruction, progress, truth.level)
-    return _filled(episode.frames[:SHOWN]), None
+        return filled(frames), View(f"{name}:{severity}", change.episode.instruction, progress, truth.level)
+    return filled(episode.frames), None
 
 
 def _draws(replay: Replay, rng: Generator) -> Iterator[tuple[str, int]]:
@@ -152,9 +152,4 @@ def _draws(replay: Replay, rng: Generator) -> Iterator[tuple[str, int]]:
     for _ in range(_TRIES):
         category = str(rng.choice(np.array(list(chances)), p=np.array(list(chances.values()))))
         names = groups[category]
-        yield names[int(rng.integers(len(names)))], int(rng.integers(1, 5))
-
-
-def _filled(frames: Frames) -> Frames:
-    """Return 16 frames; where there are fewer, the last stands still, which the labels do not count."""
-    return frames[padded(len(frames))]
+        yield pick(names, rng), int(rng.integers(1, 5))

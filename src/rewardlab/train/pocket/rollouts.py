@@ -11,7 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.run import writing
-from rewardlab.core.seeding import rng_for
+from rewardlab.core.seeding import pick, rng_for
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.instructions import counterfactuals, phrasings, where
@@ -107,7 +107,7 @@ def _near_miss(task: str, rng: Generator) -> tuple[Trace, str]:
     """Return a rollout that ends just short of success, the last one tried where none does."""
     steps = int(rng.integers(_STEPS[0] * 2, _STEPS[1] + 1))
     for _ in range(_NEAR_TRIES):
-        quality = _NEAR_MISSES[int(rng.integers(len(_NEAR_MISSES)))]
+        quality = pick(_NEAR_MISSES, rng)
         seed, limit = int(rng.integers(2**31)), float(rng.uniform(0.7, 0.97))
         trace = simulate(task, seed, steps, controller_of(quality, task, seed, limit))
         if trace.measures[-1].level == _NEAR_LEVEL:

@@ -4,6 +4,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rewardlab.core.seeding import pick
+
 _FINE = 256  # pixels; larger surfaces repeat each pixel
 
 
@@ -26,7 +28,7 @@ def _small(shape: tuple[int, int], rng: Generator) -> NDArray[np.uint8]:
         0.5 + 0.25 * (np.sin(2 * np.pi * count * along) + np.sin(2 * np.pi * count * across)),
         _blotches(shape, rng, int(count)),
     )
-    mix = fields[int(rng.integers(len(fields)))][..., None]
+    mix = pick(fields, rng)[..., None]
     first, second = rng.uniform(30, 225, (2, 3))
     grain = rng.normal(0, 6, (height, width, 1))
     return np.asarray(np.clip(first + mix * (second - first) + grain, 0, 255), np.uint8)
