@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.metrics.pairs import pair_draws
-from rewardlab.metrics.statistics import Draws, cluster_sums, draw_clusters
+from rewardlab.metrics.clustered_bootstrap import Draws, cluster_sums, draw_clusters
+from rewardlab.metrics.kendall import pair_draws
 
 TRIALS, TASKS = 2831, 600
 Numbers = NDArray[np.float64]

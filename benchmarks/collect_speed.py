@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 import mujoco
 import numpy as np
 
-from rewardlab.bench.collect import CollectPlan, encode, jobs_of, make
-from rewardlab.worlds.metaworld.ladder import controller_of
+from rewardlab.collect.metaworld import CollectPlan, encode, jobs_of, make
 from rewardlab.worlds.metaworld.physics import open_task, simulate
+from rewardlab.worlds.metaworld.policies import controller_of
 from rewardlab.worlds.offscreen import backend, make_current
 
 TASKS = ("drawer-open", "push", "window-close")

@@ -32,8 +32,8 @@ from tests.models import tiny
 
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.seeding import rng_for
-from rewardlab.models.local.qwen_vl import QwenOptions, QwenVL
-from rewardlab.models.local.weights import choose_dtype
+from rewardlab.models.backends.checkpoint import choose_dtype
+from rewardlab.models.backends.hf import QwenOptions, QwenVL
 
 BATCH = 8  # the runner's default
 STREAM = 45  # frames of an invented clip, chosen so that as many pairs of frames come again as in the shipped clips
@@ -74,10 +74,10 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
-    from rewardlab.bench.plan import StressPlan
-    from rewardlab.bench.score import variants
-    from rewardlab.bench.stress import _bench, _parts, sound_episodes
     from rewardlab.perturb.contract import Change
+    from rewardlab.runner.plan import StressPlan
+    from rewardlab.runner.score import variants
+    from rewardlab.runner.stress import _bench, _parts, sound_episodes
 
     plan = StressPlan(("constant",), "sample", ("semantic", "temporal"), controls=False)
     contents = sound_episodes(plan)

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.montecarlo.sample import sample
-from rewardlab.montecarlo.study import Condition, Study
+from rewardlab.studies.perturbation_paper.simulated.sampler import sample
+from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, Study
 
 CONDITION, COMPETENCE, SEED = Condition("general", "visual", 2), 0.56, 0
 ROUNDS = 5

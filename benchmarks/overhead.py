@@ -15,12 +15,12 @@ from pathlib import Path
 
 import cv2
 
-from rewardlab.bench import score as scoring
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import _bench, _bundled, _parts, run_stress, sound_episodes
 from rewardlab.core.run import start_run
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.data.video import sampled
+from rewardlab.runner import score as scoring
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import _bench, _bundled, _parts, run_stress, sound_episodes
 
 PERTURBATIONS = ("brightness_up", "contrast_down", "typo_keyboard", "polite_filler", "hold_last", "drop_uniform")
 

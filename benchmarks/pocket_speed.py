@@ -25,7 +25,7 @@ import torch  # noqa: E402
 
 from rewardlab.core.episode import Episode, episode_from_frames  # noqa: E402
 from rewardlab.models.pocket import WEIGHTS  # noqa: E402
-from rewardlab.models.pocket.judge import open_pocket  # noqa: E402
+from rewardlab.models.pocket.inference import open_pocket  # noqa: E402
 from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
 
 BATCH, ROUNDS = 16, 3

@@ -6,7 +6,6 @@ python docs/make_reference.py
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from rewardlab.bench.replay import Replay, replay_of
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import DataError
 from rewardlab.core.settings import flag_of
@@ -15,7 +14,8 @@ from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.perturb import FAMILIES
 from rewardlab.perturb.contract import Perturbation
-from rewardlab.report.sheet import write_sheet
+from rewardlab.report.contact_sheet import write_sheet
+from rewardlab.runner.cell_replay import Replay, replay_of
 
 REFERENCE = Path(__file__).parent / "reference"
 EPISODES = ["bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4"]

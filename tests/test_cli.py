@@ -79,7 +79,7 @@ def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("catalog", ["perturbations", "models", "metrics", "datasets"])
 def test_list_shows_every_entry(catalog: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from rewardlab.report.catalogs import CATALOGS
+    from rewardlab.report.catalog_tables import CATALOGS
 
     assert main(["list", catalog]) == 0
     printed = capsys.readouterr().out

@@ -11,9 +11,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from rewardlab.bench.duplicates import find_copies
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.data import open_dataset
+from rewardlab.data.duplicates import find_copies
 from rewardlab.data.folder import read_folder
 from rewardlab.data.video import encode
 
@@ -45,10 +45,10 @@ def main(data: str) -> None:
     episodes = open_dataset(data).episodes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wrong = find_copies(episodes, None, folder, workers=0)["copies"]
+        wrong = find_copies(episodes, None, folder, spread=map)["copies"]
         write_copies(episodes, folder)
         copies = read_folder(folder).episodes
-        found = find_copies(copies, episodes, folder, workers=0)["copies"]
+        found = find_copies(copies, episodes, folder, spread=map)["copies"]
     original = {copy.id: copy.instruction for copy in copies}
     right = [c["episode"] for c in found if c["where"] == "training" and c["other"] == original[c["episode"]]]
     print(f"{data}: {len(episodes)} clips, {len(wrong)} pairs of different clips taken for copies")

@@ -18,23 +18,23 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import permutation_test
 
-from rewardlab.bench.collect import split_of
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import run_stress
+from rewardlab.analysis.summary import load_summary
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score, TrialTable
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
-from rewardlab.metrics.columns import with_clean_answers
 from rewardlab.metrics.contract import Numbers
-from rewardlab.metrics.order import order_correlations
+from rewardlab.metrics.derived_columns import with_clean_answers
+from rewardlab.metrics.progress_order import order_correlations
 from rewardlab.metrics.significance import holm
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
-from rewardlab.report.summary import load_summary
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
 from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.physics import TASKS
+from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 CONTROLS = ("constant", "clock", "random")
 Row = tuple[str, str, str, float, int]
@@ -50,7 +50,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.tasks:
         for split in ("train", "test"):
-            print(",".join(task for task in TASKS if split_of(task) == split))
+            print(",".join(task for task in TASKS if split_of_task(task) == split))
         return
     models = arguments.models.split(",")
     rows: list[Row] = []

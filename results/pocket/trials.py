@@ -22,7 +22,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket import learn, lessons
-from rewardlab.train.pocket.lessons import Lesson, whole_clips, without_texts
+from rewardlab.train.pocket.batches import Lesson, whole_clips, without_texts
 from rewardlab.train.pocket.network import SHAPES, Pocket
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import simulate_all

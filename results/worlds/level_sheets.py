@@ -13,7 +13,7 @@ import numpy as np
 from rewardlab.core.episode import LEVELS, Episode, Frames, show_only
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
-from rewardlab.perturb.domain.world import WORLD
+from rewardlab.perturb.domain.simulated_world import WORLD
 
 FRAMES, ROWS = 6, 14
 

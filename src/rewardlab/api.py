@@ -3,19 +3,19 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rewardlab.bench.export import write_copies
-from rewardlab.bench.plan import PerturbPlan, StressPlan
-from rewardlab.bench.replay import Replay, replay_of
-from rewardlab.bench.stress import run_stress
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
 from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.data.folder import Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
-from rewardlab.report.files import write_report as write_files
-from rewardlab.report.sheet import write_sheet
-from rewardlab.report.study.files import write_study as study_files
+from rewardlab.report.contact_sheet import write_sheet
+from rewardlab.report.report_files import write_report as write_files
+from rewardlab.runner.cell_replay import Replay, replay_of
+from rewardlab.runner.perturbed_dataset import write_copies
+from rewardlab.runner.plan import PerturbPlan, StressPlan
+from rewardlab.runner.stress import run_stress
+from rewardlab.studies.perturbation_paper.measured.study_files import write_study as study_files
 
 
 def stress(

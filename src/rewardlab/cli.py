@@ -16,9 +16,9 @@ from rewardlab.core.settings import flag_of, setting
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.bench.collect import CollectPlan
-    from rewardlab.bench.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
-    from rewardlab.montecarlo.plan import MonteCarloPlan
+    from rewardlab.collect.metaworld import CollectPlan
+    from rewardlab.runner.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
+    from rewardlab.studies.perturbation_paper.simulated.plan import MonteCarloPlan
     from rewardlab.train.pocket.plan import PocketPlan
 
 
@@ -78,10 +78,10 @@ def stress(plan: "StressPlan") -> int:
     """Run the stress test, print the summary and the path of the report."""
     from rich.console import Console
 
-    from rewardlab.bench.stress import run_stress
-    from rewardlab.report.files import write_report
-    from rewardlab.report.summary import load_summary
-    from rewardlab.report.tables import print_summary
+    from rewardlab.analysis.summary import load_summary
+    from rewardlab.report.report_files import write_report
+    from rewardlab.report.terminal_tables import print_summary
+    from rewardlab.runner.stress import run_stress
 
     run = run_stress(plan)
     page = write_report([run], run.folder / "report.html")
@@ -94,9 +94,9 @@ def bench(plan: "BenchPlan") -> int:
     """Run the benchmark, print the errors and the path of the report."""
     from rich.console import Console
 
-    from rewardlab.bench.benchmark import run_benchmark
-    from rewardlab.report.benchmark import load_benchmark, print_benchmark
-    from rewardlab.report.files import write_report
+    from rewardlab.report.benchmark_tables import load_benchmark, print_benchmark
+    from rewardlab.report.report_files import write_report
+    from rewardlab.runner.benchmark import run_benchmark
 
     run = run_benchmark(plan)
     page = write_report([run], run.folder / "report.html")
@@ -109,7 +109,7 @@ def bench(plan: "BenchPlan") -> int:
 
 def _tell_end(folder: Path, page: Path) -> None:
     """Print what paid models have cost, and where the report is."""
-    from rewardlab.report.words import spending
+    from rewardlab.report.findings_text import spending
 
     for sentence in spending(folder):
         print(f"spent: {sentence}")
@@ -118,8 +118,8 @@ def _tell_end(folder: Path, page: Path) -> None:
 
 def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
-    from rewardlab.bench.calibrate import in_words, run_calibration
-    from rewardlab.report.words import spending
+    from rewardlab.report.findings_text import spending
+    from rewardlab.runner.calibrate import in_words, run_calibration
 
     made = run_calibration(plan)
     for sentence in (*in_words(made.record), *spending(made.run.folder)):
@@ -142,8 +142,8 @@ def report(plan: ReportPlan) -> int:
 
 def compare(plan: ComparePlan) -> int:
     """Print one sentence per test."""
-    from rewardlab.bench.compare import compare_runs, in_words
-    from rewardlab.report.summary import run_and_model
+    from rewardlab.analysis.compare import compare_runs, in_words
+    from rewardlab.analysis.summary import run_and_model
 
     (run_a, model_a), (run_b, model_b) = run_and_model(plan.a), run_and_model(plan.b)
     comparison = compare_runs(run_a, run_b, model_a, model_b, plan.draws, plan.seed)
@@ -174,8 +174,8 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
     """Run the simulated study, print its tables and the paths of what was written."""
     from rich.console import Console
 
-    from rewardlab.montecarlo.command import keep_trials, print_montecarlo, run_montecarlo
-    from rewardlab.report.files import write_report
+    from rewardlab.report.report_files import write_report
+    from rewardlab.studies.perturbation_paper.simulated.command import keep_trials, print_montecarlo, run_montecarlo
 
     made = run_montecarlo(plan)
     print_montecarlo(made, Console())
@@ -188,7 +188,7 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
 
 def collect(plan: "CollectPlan") -> int:
     """Record the rollouts and print how many there are at each level."""
-    from rewardlab.bench.collect import collect as record
+    from rewardlab.collect.metaworld import collect as record
 
     levels = record(plan)
     print(f"{plan.out}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
@@ -197,7 +197,7 @@ def collect(plan: "CollectPlan") -> int:
 
 def train(plan: "PocketPlan") -> int:
     """Train and export, and print how to use what came out."""
-    from rewardlab.train.pocket.learn import train_pocket
+    from rewardlab.train.pocket.training_loop import train_pocket
 
     train_pocket(plan)
     for variant in plan.variants:
@@ -220,7 +220,7 @@ def list_catalog(plan: ListPlan) -> int:
     """Print one line per entry of a catalog."""
     from rich.console import Console
 
-    from rewardlab.report.catalogs import catalog_table
+    from rewardlab.report.catalog_tables import catalog_table
 
     Console().print(catalog_table(plan.catalog))
     return 0
@@ -228,7 +228,7 @@ def list_catalog(plan: ListPlan) -> int:
 
 def show(plan: ShowPlan) -> int:
     """Print everything about an entry."""
-    from rewardlab.report.catalogs import describe
+    from rewardlab.report.catalog_tables import describe
 
     print(describe(plan.name))
     return 0
@@ -236,16 +236,16 @@ def show(plan: ShowPlan) -> int:
 
 # Where each command's settings are; only those of the command that is asked for are loaded.
 COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
-    "stress": ("rewardlab.bench.plan:StressPlan", stress),
-    "bench": ("rewardlab.bench.plan:BenchPlan", bench),
-    "calibrate": ("rewardlab.bench.plan:CalibratePlan", calibrate),
+    "stress": ("rewardlab.runner.plan:StressPlan", stress),
+    "bench": ("rewardlab.runner.plan:BenchPlan", bench),
+    "calibrate": ("rewardlab.runner.plan:CalibratePlan", calibrate),
     "report": ("rewardlab.cli:ReportPlan", report),
     "compare": ("rewardlab.cli:ComparePlan", compare),
     "leaderboard": ("rewardlab.cli:LeaderboardPlan", leaderboard),
-    "perturb": ("rewardlab.bench.plan:PerturbPlan", perturb),
-    "collect": ("rewardlab.bench.collect:CollectPlan", collect),
+    "perturb": ("rewardlab.runner.plan:PerturbPlan", perturb),
+    "collect": ("rewardlab.collect.metaworld:CollectPlan", collect),
     "train": ("rewardlab.train.pocket.plan:PocketPlan", train),
-    "montecarlo": ("rewardlab.montecarlo.plan:MonteCarloPlan", montecarlo),
+    "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.cli:CheckPlan", check),
     "list": ("rewardlab.cli:ListPlan", list_catalog),
     "show": ("rewardlab.cli:ShowPlan", show),

@@ -1,9 +1,9 @@
 import shlex
 from pathlib import Path
 
-from rewardlab.bench.plan import StressPlan
 from rewardlab.cli import _parser, parsed
 from rewardlab.core.settings import as_command
+from rewardlab.runner.plan import StressPlan
 
 
 def test_the_command_of_a_plan_makes_the_same_plan() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rewardlab.core.trial import Trial, TrialTable, to_arrow
-from rewardlab.metrics.columns import with_clean_answers, with_clusters
+from rewardlab.metrics.derived_columns import with_clean_answers, with_clusters
 
 ONE = Trial(
     id="", model="m", episode="", video="", subset="s", task="t", perturbation="clean", category="clean", severity=0,

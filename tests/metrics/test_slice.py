@@ -8,8 +8,8 @@ from scipy.stats import kendalltau
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial, TrialTable, to_arrow
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.columns import with_clean_answers
-from rewardlab.metrics.robustness import reliability_threshold
+from rewardlab.metrics.derived_columns import with_clean_answers
+from rewardlab.metrics.robustness_curve import reliability_threshold
 
 
 def table(scores: list[float], truths: list[int], subsets: list[str] | None = None) -> TrialTable:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
 
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import run_stress
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.models import name_model
+from rewardlab.models.backends.contrastive import CONTRASTIVE, goal_rewards
+from rewardlab.models.backends.level_map import UNCALIBRATED, LevelMap, fit_levels, read_level_map
 from rewardlab.models.contract import Purse
-from rewardlab.models.local.contrastive import CONTRASTIVE, goal_rewards
-from rewardlab.models.local.level_map import UNCALIBRATED, LevelMap, fit_levels, read_level_map
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import run_stress
 from rewardlab.core.episode import LEVELS, Episode, Truth, blind, episode_from_frames
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
+from rewardlab.models.composite import Remembering, build_all, name_compound
 from rewardlab.models.contract import NamedModel, Purse, Recipe
 from rewardlab.models.ensemble import Ensemble
-from rewardlab.models.together import Remembering, build_all, name_compound
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 
@@ -264,7 +264,7 @@ def test_only_models_that_are_asked_by_several_remember_and_not_for_ever(monkeyp
     built = build_all({name: name_model(name) for name in names}, Purse())
     assert isinstance(built["clock"], Remembering) and not isinstance(built["random"], Remembering)
     assert not isinstance(built[names[2]], Remembering)
-    monkeypatch.setattr("rewardlab.models.together.KEPT", 3)
+    monkeypatch.setattr("rewardlab.models.composite.KEPT", 3)
     remembering = Remembering(name_model("random").build())
     episodes = [one(f"task {i}") for i in range(8)]
     assert remembering.score(episodes) == name_model("random").build().score(episodes)

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import run_stress
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
 from rewardlab.models.contract import Purse
-from rewardlab.models.talking.gvl import GVL, Gvl, GvlOptions, completions
-from rewardlab.models.talking.talk import Reply, Turn
-from rewardlab.models.talking.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
+from rewardlab.models.protocols.gvl import GVL, Gvl, GvlOptions, completions
+from rewardlab.models.protocols.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
+from rewardlab.models.vlm import Reply, Turn
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
 from tests.models import tiny
 from tests.models.loopback import Call, chat_server

@@ -21,9 +21,9 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
+from rewardlab.models.backends.openai import open_endpoint
 from rewardlab.models.contract import Purse
-from rewardlab.models.online.openai_api import open_endpoint
-from rewardlab.models.talking.talk import Reply, Turn
+from rewardlab.models.vlm import Reply, Turn
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models.loopback import Call, chat_server

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rewardlab.bench.collect import split_of
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score
@@ -15,8 +14,9 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
 from rewardlab.models import name_model
 from rewardlab.models.pocket import POCKET, WEIGHTS
-from rewardlab.models.pocket.judge import Pocket, open_pocket
+from rewardlab.models.pocket.inference import Pocket, open_pocket
 from rewardlab.testing import check_model
+from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_every_variant_keeps_the_contract(name: str, clips: list[Episode]) -> No
 
 
 def test_it_judges_clips_of_known_tasks_far_better_than_guessing(pocket: Pocket, clips: list[Episode]) -> None:
-    known = [clip for clip in clips if split_of(clip.origin.task) == "train"]
+    known = [clip for clip in clips if split_of_task(clip.origin.task) == "train"]
     truth = np.array([clip.truth.level for clip in known])
     said = levels(pocket, known)
     assert np.abs(said - truth).mean() < 0.4
@@ -52,7 +52,7 @@ def test_a_clip_that_stands_still_is_no_success(pocket: Pocket, clips: list[Epis
 
 
 def test_a_success_is_none_under_the_instruction_of_another_task(pocket: Pocket, clips: list[Episode]) -> None:
-    done = [clip for clip in clips if clip.truth.level == 5 and split_of(clip.origin.task) == "train"]
+    done = [clip for clip in clips if clip.truth.level == 5 and split_of_task(clip.origin.task) == "train"]
     other = {clip.origin.task: clip.instruction for clip in done}
     names = list(other)
     swapped = [

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import run_stress
 from rewardlab.core.episode import Episode, episode_from_frames, show_only
 from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
-from rewardlab.core.wire import (
+from rewardlab.models import name_model
+from rewardlab.models.backends.remote_protocol import (
     EPISODES_KIND,
     Health,
     pack_answers,
@@ -25,7 +24,8 @@ from rewardlab.core.wire import (
     unpack_episodes,
     unpack_health,
 )
-from rewardlab.models import name_model
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models.loopback import serving

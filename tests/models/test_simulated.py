@@ -3,14 +3,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import run_stress
 from rewardlab.core.episode import Truth, episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.models.contract import NamedModel, Purse
 from rewardlab.models.simulated import NOISE, PAPER, SIMULATED
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from rewardlab.models.talking.prompts import (
+from rewardlab.models.protocols.prompts import (
     TOPREWARD_ANSWER,
     TOPREWARD_CLAIM,
     gvl_frame,

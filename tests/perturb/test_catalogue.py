@@ -238,7 +238,7 @@ def test_odd_instructions_work_or_are_dropped_with_a_reason(name: str, text: str
 
 
 def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
-    from rewardlab.bench.summarise import usable_for
+    from rewardlab.analysis.summarise import usable_for
     from rewardlab.core.trial import TrialTable, to_arrow
     from rewardlab.metrics import METRICS
     from tests.core.test_run import trial

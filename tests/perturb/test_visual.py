@@ -14,8 +14,8 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturb.contract import Perturbation
 from rewardlab.perturb.visual import VISUAL
+from rewardlab.perturb.visual.compiled_pixel_ops import NOISE_STEPS, swap_neighbours
 from rewardlab.perturb.visual.geometry import goal_region
-from rewardlab.perturb.visual.kernels import NOISE_STEPS, swap_neighbours
 from rewardlab.perturb.visual.noise import gaussian_table, low_light_table, shot_table, speckle_table
 from rewardlab.testing import check_perturbation
 

@@ -16,7 +16,7 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
 from rewardlab.perturb.visual import VISUAL
-from rewardlab.perturb.visual.texture import clouds, ice, liquid, mud_cover, water_drops
+from rewardlab.perturb.visual.occlusion import clouds, ice, liquid, mud_cover, water_drops
 
 BY_NAME = {p.name: p for p in VISUAL}
 SEVERITIES = pytest.mark.parametrize("severity", [1, 2, 3, 4])

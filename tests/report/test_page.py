@@ -14,12 +14,12 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import rewardlab
-from rewardlab.bench.plan import StressPlan
-from rewardlab.bench.stress import run_stress
 from rewardlab.core.run import Run
 from rewardlab.data.video import encode
 from rewardlab.models.contract import NamedModel
 from rewardlab.report.leaderboard import write_leaderboard
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
 from tests.conftest import moving_square, write_rows
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -6,11 +6,11 @@ import pytest
 from rich.console import Console
 
 import rewardlab
+from rewardlab.analysis.summary import load_summary
 from rewardlab.cli import main
 from rewardlab.core.run import Run
-from rewardlab.report.summary import load_summary
-from rewardlab.report.tables import print_summary
-from rewardlab.report.words import verdict
+from rewardlab.report.findings_text import verdict
+from rewardlab.report.terminal_tables import print_summary
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:

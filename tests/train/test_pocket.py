@@ -11,7 +11,6 @@ pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
 
 from scipy.special import softmax  # noqa: E402
 
-from rewardlab.bench.fit import fit_temperature  # noqa: E402
 from rewardlab.core.errors import PlanError  # noqa: E402
 from rewardlab.core.seeding import rng_for  # noqa: E402
 from rewardlab.data import open_dataset  # noqa: E402
@@ -19,14 +18,15 @@ from rewardlab.models import name_model  # noqa: E402
 from rewardlab.models.pocket import WORDS  # noqa: E402
 from rewardlab.models.pocket.wordpiece import load_words  # noqa: E402
 from rewardlab.perturb import PERTURBATIONS  # noqa: E402
+from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.train.pocket import learn  # noqa: E402
-from rewardlab.train.pocket.apart import kept_away, trained_with  # noqa: E402
-from rewardlab.train.pocket.export import export, load_rounded  # noqa: E402
-from rewardlab.train.pocket.lessons import Facts, Lesson, draw_lesson, whole_clips  # noqa: E402
-from rewardlab.train.pocket.made_up import Seen, made_up  # noqa: E402
+from rewardlab.train.pocket.batches import Facts, Lesson, draw_lesson, whole_clips  # noqa: E402
+from rewardlab.train.pocket.holdout import kept_away, trained_with  # noqa: E402
 from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
+from rewardlab.train.pocket.onnx_export import export, load_rounded  # noqa: E402
 from rewardlab.train.pocket.plan import PocketPlan  # noqa: E402
+from rewardlab.train.pocket.synthetic_instructions import Seen, made_up  # noqa: E402
 
 PLAN = PocketPlan(
     "pocket",

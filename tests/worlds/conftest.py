@@ -9,8 +9,8 @@ import pytest
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.data import open_dataset
-from rewardlab.worlds.metaworld.ladder import controller_of
 from rewardlab.worlds.metaworld.physics import Trace, load_module, simulate
+from rewardlab.worlds.metaworld.policies import controller_of
 
 
 @pytest.fixture(scope="session")
@@ -24,8 +24,8 @@ def physics() -> None:
 @pytest.fixture(scope="session")
 def picture(physics: None) -> None:
     """Skip where nothing can be rendered, after really trying."""
-    from rewardlab.worlds.metaworld.changes import film
-    from rewardlab.worlds.metaworld.film import Look
+    from rewardlab.worlds.metaworld.render import Look
+    from rewardlab.worlds.metaworld.scene_edits import film
 
     try:
         film(simulate("reach", 0, 1, controller_of("random", "reach", 0)), [0], Look(size=16))
@@ -41,7 +41,7 @@ def drawer(physics: None) -> Trace:
 @pytest.fixture(scope="session")
 def dataset(picture: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four short episodes of two tasks, as `rewardlab collect` writes them."""
-    from rewardlab.bench.collect import CollectPlan, collect
+    from rewardlab.collect.metaworld import CollectPlan, collect
 
     folder = tmp_path_factory.mktemp("sim")
     collect(

@@ -3,9 +3,9 @@ import pytest
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.instructions import counterfactuals, instruction, phrasings, where
-from rewardlab.worlds.metaworld.ladder import controller_of
+from rewardlab.worlds.metaworld.objects import OPPOSITES, PARTLY, THINGS
 from rewardlab.worlds.metaworld.physics import TASKS, Trace, simulate
-from rewardlab.worlds.metaworld.things import OPPOSITES, PARTLY, THINGS
+from rewardlab.worlds.metaworld.policies import controller_of
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -3,10 +3,10 @@ import pytest
 
 from rewardlab.core.episode import level_of_progress
 from rewardlab.core.errors import PlanError
-from rewardlab.worlds.metaworld.ladder import LADDER, SIBLINGS, controller_of
 from rewardlab.worlds.metaworld.physics import TASKS, Now, Trace, open_task, repeat, simulate
+from rewardlab.worlds.metaworld.policies import LADDER, SIBLINGS, controller_of
 from rewardlab.worlds.metaworld.progress import FAMILIES, YARDSTICKS, progress_of, shrunk
-from rewardlab.worlds.metaworld.study import facts_of, rank_correlation
+from rewardlab.worlds.metaworld.validation import facts_of, rank_correlation
 from tests.worlds.conftest import same
 
 FEW = ("button-press", "pick-place", "door-close")

@@ -5,15 +5,15 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, NotApplicable, PlanError
-from rewardlab.core.world import open_world
 from rewardlab.data.video import frame_policy, sampled
 from rewardlab.perturb.contract import Change, Perturbation
-from rewardlab.perturb.domain.world import WORLD
+from rewardlab.perturb.domain.simulated_world import WORLD
 from rewardlab.testing import check_perturbation
 from rewardlab.worlds import offscreen
-from rewardlab.worlds.metaworld.changes import film
-from rewardlab.worlds.metaworld.film import CAMERAS, Look
+from rewardlab.worlds.contract import open_world
 from rewardlab.worlds.metaworld.physics import Trace
+from rewardlab.worlds.metaworld.render import CAMERAS, Look
+from rewardlab.worlds.metaworld.scene_edits import film
 from tests.worlds.conftest import same
 
 NAMES = {entry.name: entry for entry in WORLD}

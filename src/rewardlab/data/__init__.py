@@ -31,7 +31,7 @@ def open_dataset(name: str) -> Contents:
     return read_folder(dataset_folder(name))
 
 
-def split_of(name: str, split: str) -> str:
+def choose_split(name: str, split: str) -> str:
     """Return the name of one split where a dataset holds several, else the name as it is."""
     if name.startswith(HUB):
         return name if split_name(name)[1] else f"{name}/{split}"

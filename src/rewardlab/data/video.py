@@ -13,8 +13,8 @@ from av.container import InputContainer
 
 from rewardlab.core.episode import Episode, Frames, HeldFrames, Indices, show_only
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.mp4 import encode as encode
-from rewardlab.core.mp4 import encode_bytes as encode_bytes
+from rewardlab.h264 import encode as encode
+from rewardlab.h264 import encode_bytes as encode_bytes
 
 FramePolicy = Callable[[Indices, float], Indices]  # (when each frame comes, fps) -> which ones to show
 

@@ -4,7 +4,7 @@ from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_proba
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.error import exact_accuracy, macro_mae, micro_mae, success_accuracy, within_one_accuracy
 from rewardlab.metrics.expectation import expectation_kept
-from rewardlab.metrics.progress import (
+from rewardlab.metrics.progress_metrics import (
     early_fire_rate,
     order_sensitivity,
     progress_correlation,
@@ -13,8 +13,19 @@ from rewardlab.metrics.progress import (
     value_order_correlation,
     value_order_correlation_on_failures,
 )
-from rewardlab.metrics.rank import kendall_tau_a, kendall_tau_b, kendall_tau_b_within_task, preference_accuracy
-from rewardlab.metrics.shift import false_success_rate, flip_rate, level_shift, over_reward_on_failure, signed_shift
+from rewardlab.metrics.rank_correlation import (
+    kendall_tau_a,
+    kendall_tau_b,
+    kendall_tau_b_within_task,
+    preference_accuracy,
+)
+from rewardlab.metrics.score_shift import (
+    false_success_rate,
+    flip_rate,
+    level_shift,
+    over_reward_on_failure,
+    signed_shift,
+)
 
 METRICS: dict[str, Metric] = {
     m.name: m

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.needs import Need
-from rewardlab.metrics.statistics import Draws, Means
+from rewardlab.metrics.clustered_bootstrap import Draws, Means
+from rewardlab.metrics.eligibility import Need
 
 Better = Literal["higher", "lower"]
 Numbers = NDArray[np.float64]

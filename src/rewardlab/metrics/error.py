@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
+from rewardlab.metrics.clustered_bootstrap import Draws, Means, condition_sums, percentile_interval, sum_by
 from rewardlab.metrics.contract import Numbers, mean_metric, mean_or_nan, metric, where_known
-from rewardlab.metrics.statistics import Draws, Means, condition_sums, percentile_interval, sum_by
 
 _HELD = 2_000_000  # drawn numbers held at a time
 

@@ -5,7 +5,7 @@ import numpy as np
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.contract import Numbers, mean_metric, where_known
 from rewardlab.metrics.error import rounded
-from rewardlab.metrics.order import order_correlations
+from rewardlab.metrics.progress_order import order_correlations
 
 
 @mean_metric(better="higher", needs="clean score", rate=True)

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
+from rewardlab.metrics.clustered_bootstrap import Draws, Means, condition_sums, percentile_interval, rate_interval
 from rewardlab.metrics.contract import Metric, Numbers
-from rewardlab.metrics.needs import answered, asked_for
-from rewardlab.metrics.statistics import Draws, Means, condition_sums, percentile_interval, rate_interval
+from rewardlab.metrics.eligibility import answered, asked_for
 
 Codes = NDArray[np.int64]
 _HELD = 2_000_000  # drawn numbers held at a time

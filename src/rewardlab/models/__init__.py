@@ -10,19 +10,19 @@ from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
+from rewardlab.models.backends.contrastive import CONTRASTIVE
+from rewardlab.models.backends.hf import QWEN
+from rewardlab.models.backends.openai import OPENAI
+from rewardlab.models.backends.remote import REMOTE
 from rewardlab.models.calibrated import name_calibrated, split_calibration
+from rewardlab.models.composite import name_compound
 from rewardlab.models.contract import CompoundEntry, ModelEntry, NamedModel, Purse, RewardModel
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
-from rewardlab.models.local.contrastive import CONTRASTIVE
-from rewardlab.models.local.qwen_vl import QWEN
-from rewardlab.models.online.openai_api import OPENAI
-from rewardlab.models.online.remote import REMOTE
 from rewardlab.models.pocket import POCKET
+from rewardlab.models.protocols.gvl import GVL
+from rewardlab.models.protocols.topreward import TOPREWARD
 from rewardlab.models.simulated import SIMULATED
-from rewardlab.models.talking.gvl import GVL
-from rewardlab.models.talking.topreward import TOPREWARD
-from rewardlab.models.together import name_compound
 
 LOCAL = {**QWEN, **CONTRASTIVE, **GVL, **TOPREWARD}
 MODELS: dict[str, ModelEntry | CompoundEntry] = {

@@ -14,8 +14,8 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.models.composite import ask, name_compound
 from rewardlab.models.contract import NamedModel, Recipe, RewardModel
-from rewardlab.models.together import ask, name_compound
 
 CALIBRATION = "calibration.json"
 LEAST_CHANCE = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good

@@ -13,9 +13,9 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.models.composite import ask
 from rewardlab.models.contract import CompoundEntry, Recipe, RewardModel
-from rewardlab.models.options import one_of, read_options
-from rewardlab.models.together import ask
+from rewardlab.models.model_string import one_of, read_options
 
 WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab calibrate ensemble:...` writes it
 _SAME = 1e-9  # shares of votes closer than this are a tie

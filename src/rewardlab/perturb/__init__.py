@@ -8,8 +8,8 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.perturb.compose import one_of, pair
 from rewardlab.perturb.contract import Perturbation
 from rewardlab.perturb.domain import DOMAIN
-from rewardlab.perturb.domain.world import WORLD
-from rewardlab.perturb.instruction import INSTRUCTION
+from rewardlab.perturb.domain.simulated_world import WORLD
+from rewardlab.perturb.semantic import INSTRUCTION
 from rewardlab.perturb.temporal import TEMPORAL
 from rewardlab.perturb.visual import VISUAL
 

@@ -8,12 +8,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from rewardlab.bench.replay import Replay, replay
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import CLEAN, Trial, TrialTable
 from rewardlab.data.video import encode_bytes
+from rewardlab.runner.cell_replay import Replay, replay
 
 CLIP_HEIGHT = 144
 CLIP_FPS = 6.0

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewardlab.bench.rows import Row
+from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.measurements import Row
+from rewardlab.analysis.roborewardbench import published_rows
+from rewardlab.analysis.summary import Summary, load_summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writable, writing
 from rewardlab.core.trial import CLEAN
-from rewardlab.metrics.published import published_rows
-from rewardlab.report.benchmark import Benchmark, load_benchmark
+from rewardlab.report.benchmark_tables import Benchmark, load_benchmark
 from rewardlab.report.page import environment, write_page
-from rewardlab.report.summary import Summary, load_summary
-from rewardlab.report.words import coverage, interval, number, severity_reached
 
 
 @dataclass(frozen=True)

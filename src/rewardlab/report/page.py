@@ -6,12 +6,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
+from rewardlab.analysis.format import format_p_value, number
+from rewardlab.analysis.summary import Summary, join_summaries, run_names
 from rewardlab.core.run import Run, writing
-from rewardlab.report.benchmark import PROTOCOL, error_text, load_benchmark, short_name, unread_text
+from rewardlab.report.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.report.gallery import Card, gallery
-from rewardlab.report.summary import Summary, join_summaries, run_names
-from rewardlab.report.view import curve_figures, model_views, outcomes, perturbation_views
-from rewardlab.report.words import chance, number
+from rewardlab.report.page_model import curve_figures, model_views, outcomes, perturbation_views
 
 
 def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary]) -> Path:
@@ -56,6 +56,6 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
 def environment() -> Environment:
     """Return the templates of this package, with escaping on."""
     made = Environment(loader=PackageLoader("rewardlab.report", "."), autoescape=True, trim_blocks=True)
-    made.globals |= {"number": number, "chance": chance}
+    made.globals |= {"number": number, "format_p_value": format_p_value}
     made.globals |= {"error_text": error_text, "short_name": short_name, "unread_text": unread_text}
     return made

@@ -35,7 +35,7 @@ def _identify(place: Path) -> str:
 
 
 def _build(place: Path) -> RewardModel:
-    from rewardlab.models.pocket.judge import open_pocket
+    from rewardlab.models.pocket.inference import open_pocket
 
     return open_pocket(place)
 

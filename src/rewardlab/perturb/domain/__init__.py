@@ -1,13 +1,13 @@
 """Domain perturbations in image space: another camera, another lamp, another room, another recorder."""
 
 from rewardlab.perturb.domain.camera import camera_move, lens_barrel, lens_crop
-from rewardlab.perturb.domain.clutter import distractor_objects
-from rewardlab.perturb.domain.light import hard_shadow, light_cool, light_gradient, light_temperature
+from rewardlab.perturb.domain.distractors import distractor_objects
+from rewardlab.perturb.domain.lighting import hard_shadow, light_cool, light_gradient, light_temperature
 from rewardlab.perturb.domain.mirror import mirror
-from rewardlab.perturb.domain.recorder import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
+from rewardlab.perturb.domain.overlay import success_overlay
 from rewardlab.perturb.domain.scene import background_replace, robot_recolour, table_texture
-from rewardlab.perturb.domain.world import WORLD
-from rewardlab.perturb.domain.writing import success_overlay
+from rewardlab.perturb.domain.sensor import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
+from rewardlab.perturb.domain.simulated_world import WORLD
 
 DOMAIN = (
     camera_move,

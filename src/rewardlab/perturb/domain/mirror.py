@@ -8,7 +8,7 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, with_frames
 from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
-from rewardlab.perturb.domain.words import words_of
+from rewardlab.perturb.domain.instruction_guards import words_of
 
 _OTHER = {
     "left": "right",

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.perturb.domain.instruction_guards import require_no_colour
 from rewardlab.perturb.domain.masks import (
     Mask,
     apart,
@@ -20,8 +21,7 @@ from rewardlab.perturb.domain.masks import (
     small,
     table_region,
 )
-from rewardlab.perturb.domain.texture import surface
-from rewardlab.perturb.domain.words import require_no_colour
+from rewardlab.perturb.domain.surface_texture import surface
 
 _HALO = 0.12  # heights around all motion that stay as they are: what the robot works with lies there
 _THINGS = 0.12  # heights that things on the table may stand out above its far edge

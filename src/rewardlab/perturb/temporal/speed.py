@@ -5,7 +5,7 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Indices
 from rewardlab.perturb.contract import Definition, drop, on_order
-from rewardlab.perturb.temporal.picks import changed, spread
+from rewardlab.perturb.temporal.frame_indices import changed, spread
 
 _SPEED = "AugLy ChangeVideoSpeed"
 

@@ -2,8 +2,8 @@
 
 from rewardlab.perturb.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
 from rewardlab.perturb.visual.digital import jpeg, pixelate, resample
+from rewardlab.perturb.visual.exposure import brightness_up, contrast_down, desaturate, exposure_flicker, oversaturate
 from rewardlab.perturb.visual.geometry import elastic, occlusion_patch, tilt
-from rewardlab.perturb.visual.light import brightness_up, contrast_down, desaturate, exposure_flicker, oversaturate
 from rewardlab.perturb.visual.noise import (
     fixed_pattern_noise,
     gaussian_noise,

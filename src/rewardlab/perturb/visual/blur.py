@@ -7,7 +7,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Frames
 from rewardlab.perturb.contract import Definition, on_frames
 from rewardlab.perturb.visual.canvas import each, flat_rows, scale_of
-from rewardlab.perturb.visual.kernels import (
+from rewardlab.perturb.visual.compiled_pixel_ops import (
     Image,
     Layer,
     Values,

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.visual.kernels import Image, Layer
+from rewardlab.perturb.visual.compiled_pixel_ops import Image, Layer
 
 HEIGHT = 256  # the frame height for which the public formulas give lengths
 _WIDEST = 2048

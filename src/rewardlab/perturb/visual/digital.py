@@ -7,7 +7,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Frames
 from rewardlab.perturb.contract import Definition, on_frames
 from rewardlab.perturb.visual.canvas import each, flat_rows
-from rewardlab.perturb.visual.kernels import Image, Whole, show_cells
+from rewardlab.perturb.visual.compiled_pixel_ops import Image, Whole, show_cells
 
 _DIGITAL = "ImageNet-C, levels 1, 2, 3 and 5"
 _SHARES = (0.6, 0.5, 0.4, 0.25)

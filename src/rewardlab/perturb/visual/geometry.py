@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Frames
 from rewardlab.perturb.contract import Definition, drop, on_frames
 from rewardlab.perturb.visual.canvas import canvas_shape, each, fit, scale_of
-from rewardlab.perturb.visual.kernels import Layer
+from rewardlab.perturb.visual.compiled_pixel_ops import Layer
 
 _WAVE_SIGMA, _WAVE_STEP = 0.01, 0.005  # smoothness and size of the waves, in parts of the frame
 _GUARD = "the instruction has no left or right, or the tilt stays within 45 degrees; it always does here"

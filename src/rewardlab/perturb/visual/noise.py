@@ -11,7 +11,7 @@ from scipy.special import ndtri, pdtr
 from rewardlab.core.episode import Frames
 from rewardlab.perturb.contract import Definition, on_frames
 from rewardlab.perturb.visual.canvas import each
-from rewardlab.perturb.visual.kernels import NOISE_STEPS, Image, Seeds, Values, look_up_noise, switch_values
+from rewardlab.perturb.visual.compiled_pixel_ops import NOISE_STEPS, Image, Seeds, Values, look_up_noise, switch_values
 
 _SENSOR = "ImageNet-C, levels 1, 2, 3 and 5"
 _INPUTS = np.arange(256.0)[:, None]

@@ -6,8 +6,8 @@ from numpy.random import Generator
 from rewardlab.core.episode import Frames
 from rewardlab.perturb.contract import Definition, on_frames
 from rewardlab.perturb.visual.canvas import canvas_shape, each, fit, scale_of
-from rewardlab.perturb.visual.kernels import Image, Layer, lay_over, whiten_and_snow
-from rewardlab.perturb.visual.texture import clouds, flakes, ice, liquid, mud_cover, streak, water_drops
+from rewardlab.perturb.visual.compiled_pixel_ops import Image, Layer, lay_over, whiten_and_snow
+from rewardlab.perturb.visual.occlusion import clouds, flakes, ice, liquid, mud_cover, streak, water_drops
 
 _WEATHER = "ImageNet-C, levels 1, 2, 3 and 5"
 _RETUNED = "ImageNet-C, its last level re-tuned to grow with severity"

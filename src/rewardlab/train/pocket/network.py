@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rewardlab.models.pocket.shown import SHOWN
+from rewardlab.models.pocket.frame_window import SHOWN
 from rewardlab.models.pocket.wordpiece import MOST_PIECES
-from rewardlab.train.pocket.words import WIDTH
+from rewardlab.train.pocket.word_vectors import WIDTH
 
 LEVELS = 5
 WAYS = 7  # how far the thing and the hand have gone along three axes, and how far they are apart

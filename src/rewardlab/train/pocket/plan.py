@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewardlab.bench.collect import split_of
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import setting
 from rewardlab.worlds.metaworld.physics import TASKS
+from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 VARIANTS = ("pocket-plain", "pocket", "pocket-alt")
 # How often each camera films for training; `front` and `corner3` stay unseen.
@@ -53,4 +53,4 @@ class PocketPlan:
     def split(self, name: str) -> tuple[str, ...]:
         """Return the tasks of a split that this plan uses."""
         chosen = TASKS if self.tasks == ("all",) else self.tasks
-        return tuple(task for task in TASKS if task in chosen and split_of(task) == name)
+        return tuple(task for task in TASKS if task in chosen and split_of_task(task) == name)

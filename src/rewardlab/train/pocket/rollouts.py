@@ -15,8 +15,8 @@ from rewardlab.core.seeding import pick, rng_for
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.instructions import counterfactuals, phrasings, where
-from rewardlab.worlds.metaworld.ladder import LADDER, controller_of
 from rewardlab.worlds.metaworld.physics import Trace, simulate
+from rewardlab.worlds.metaworld.policies import LADDER, controller_of
 
 Whole = NDArray[np.int64]
 

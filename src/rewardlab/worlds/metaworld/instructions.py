@@ -11,9 +11,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import level_of_progress
+from rewardlab.worlds.metaworld.objects import OPPOSITES, PARTLY, THINGS, UNTOUCHED
 from rewardlab.worlds.metaworld.physics import Trace
 from rewardlab.worlds.metaworld.progress import FAMILIES, YARDSTICKS, progress_of, shrunk
-from rewardlab.worlds.metaworld.things import OPPOSITES, PARTLY, THINGS, UNTOUCHED
 
 Floats = NDArray[np.float64]
 PHRASINGS = ("train", "held_out")

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames, Indices
 from rewardlab.core.errors import DataError
-from rewardlab.worlds.metaworld.changes import film
-from rewardlab.worlds.metaworld.film import Look, look_of
+from rewardlab.worlds.metaworld.objects import COLOURS
 from rewardlab.worlds.metaworld.physics import Trace, repeat, versions
-from rewardlab.worlds.metaworld.things import COLOURS
+from rewardlab.worlds.metaworld.render import Look, look_of
+from rewardlab.worlds.metaworld.scene_edits import film
 
 
 @dataclass(frozen=True)

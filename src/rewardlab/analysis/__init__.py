@@ -1,0 +1,1 @@
+"""From trials to findings: measurements with intervals, significance tests, comparisons."""

@@ -1,0 +1,202 @@
+"""Two models on the same cells: paired tests per category and overall, and the result in words."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.errors import RunError
+from rewardlab.core.run import Run
+from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.metrics import METRICS
+from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
+from rewardlab.metrics.contract import Numbers
+from rewardlab.metrics.derived_columns import with_clusters
+from rewardlab.metrics.eligibility import answered
+from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.paired_tests import Paired, paired_means, paired_tau_b
+from rewardlab.metrics.significance import exact_mcnemar, holm
+from rewardlab.perturb.contract import CATEGORIES
+
+DRAWS = 10_000
+OVERALL = "overall"
+FAMILY = ("micro_mae", "success_accuracy", "kendall_tau_b")  # tested in every group; Holm's family is all of them
+_WORDS = {"micro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}
+SURE = 0.05
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One paired test: what A and B score in a group of cells, A less B with its 95 % interval, and its p-value."""
+
+    group: str
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    p_holm: float
+    cells: int
+    episodes: int
+    tasks: int
+    clusters: int
+    mcnemar: float  # exact, for success on clean episodes only: it takes cells as independent; else nan
+
+    @property
+    def better(self) -> str | None:
+        """Return which of the two is better, None where no difference can be claimed."""
+        if math.isnan(self.p_holm) or self.p_holm >= SURE:
+            return None
+        return "a" if (self.difference > 0) == (METRICS[self.metric].better == "higher") else "b"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models compared on the cells that both scored."""
+
+    model_a: str
+    model_b: str
+    contrasts: tuple[Contrast, ...]
+    notes: tuple[str, ...]
+    draws: int
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Both:
+    """The cells that both models scored, in the same order."""
+
+    a: TrialTable
+    b: TrialTable
+    notes: tuple[str, ...]
+
+
+def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int = DRAWS, seed: int = 0) -> Comparison:
+    """Compare a model of one run with a model of another, or of the same, on the cells that both scored."""
+    both = _common(_of_model(run_a, model_a), _of_model(run_b, model_b))
+    if not len(both.a):
+        raise RunError(
+            f"{run_a.folder} and {run_b.folder} share no cell that {model_a} and {model_b} both scored; "
+            "compare runs of the same dataset, perturbations and seed"
+        )
+    drawn = draw_clusters(int(clusters_of(both.a).max()) + 1, draws, seed)
+    contrasts = [_contrast(both, group, cells, metric, drawn) for group, cells in _groups(both.a) for metric in FAMILY]
+    corrected = holm([contrast.p for contrast in contrasts])
+    names = _labels(run_a, run_b, model_a, model_b)
+    results = tuple(replace(contrast, p_holm=p) for contrast, p in zip(contrasts, corrected))
+    return Comparison(*names, results, both.notes, draws, seed)
+
+
+def in_words(comparison: Comparison, contrast: Contrast) -> str:
+    """Return one result as a sentence that says no more than may be claimed."""
+    a, b, where = comparison.model_a, comparison.model_b, _where(contrast.group)
+    basis = f"{_p(contrast.p_holm)} (Holm), {_many(contrast.episodes, 'episode')} in {_many(contrast.tasks, 'task')}"
+    basis += ", too few to rely on the interval" if contrast.clusters < FEW_CLUSTERS else ""
+    name = _WORDS[contrast.metric]
+    if math.isnan(contrast.difference):
+        return f"{name} cannot be compared between {a} and {b} {where}: it is undefined for at least one of them"
+    if contrast.better is None:
+        gap = f"{contrast.difference:+.2f} [{contrast.low:+.2f}, {contrast.high:+.2f}]"
+        return f"no difference can be claimed between {a} and {b} {where}: {name} {gap}, {basis}"
+    better, worse = (a, b) if contrast.better == "a" else (b, a)
+    ends = sorted(abs(end) for end in (contrast.low, contrast.high))
+    direction = METRICS[contrast.metric].better
+    size = f"{name} {direction} by {abs(contrast.difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
+    return f"{better} is better than {worse} {where}: {size}, {basis}"
+
+
+def _of_model(run: Run, model: str) -> TrialTable:
+    trials = run.trials()
+    mine = trials.where(trials.matches("model", model) & trials.matches("status", "scored"))
+    if not len(mine):
+        known = ", ".join(trials.codes("model")[1]) or "none"
+        raise RunError(f"{run.folder} has no scored trial of model {model!r}; its models are: {known}")
+    return mine
+
+
+def _common(a: TrialTable, b: TrialTable) -> Both:
+    """Pair the cells; those with different truths are left out and counted, different frames are noted."""
+    places = {key: place for place, key in enumerate(_keys(b))}
+    pairs = [(i, places[key]) for i, key in enumerate(_keys(a)) if key in places]
+    chosen = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    a, b = a.at(chosen[:, 0]), b.at(chosen[:, 1])
+    alike = np.ones(len(a), dtype=bool)
+    for column in ("truth_level", "truth_success"):
+        alike &= _same(a, b, column)
+    frames = int((a.text("frames_hash") != b.text("frames_hash"))[alike].sum())
+    notes = []
+    if not alike.all():
+        notes.append(f"{int((~alike).sum())} cells are left out: their truth differs between the runs")
+    if frames:
+        notes.append(f"in {frames} cells the two models were not shown the same frames")
+    return Both(with_clusters(a.where(alike)), b.where(alike), tuple(notes))
+
+
+def _same(a: TrialTable, b: TrialTable, column: str) -> Mask:
+    x, y = a.number(column), b.number(column)
+    same: Mask = (x == y) | (np.isnan(x) & np.isnan(y))
+    return same
+
+
+def _keys(trials: TrialTable) -> Iterator[tuple[object, ...]]:
+    """Yield what makes two cells the same: the seed matters only where chance had a part."""
+    perturbation = trials.text("perturbation")
+    seed = np.where(perturbation == CLEAN, -1, trials.number("seed"))
+    columns = (trials.text("episode"), trials.text("video"), perturbation, trials.number("severity"), seed)
+    return zip(*(column.tolist() for column in columns))
+
+
+def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:
+    groups = [(name, trials.matches("category", name)) for name in (CLEAN, *CATEGORIES)]
+    return [(name, mask) for name, mask in groups if mask.any()] + [(OVERALL, np.ones(len(trials), dtype=bool))]
+
+
+def _contrast(both: Both, group: str, cells: Mask, metric: str, draws: Draws) -> Contrast:
+    used = cells & answered(both.a, METRICS[metric].needs) & answered(both.b, METRICS[metric].needs)
+    a, b = both.a.where(used), both.b.where(used)
+    values = METRICS[metric].values
+    exact = math.nan
+    if values is None:
+        paired = paired_tau_b(a.number("level"), b.number("level"), a.number("truth_level"), clusters_of(a), draws)
+    else:
+        right_a, right_b = values(a), values(b)
+        paired = paired_means(right_a, right_b, clusters_of(a), draws)
+        exact = _mcnemar(right_a, right_b) if metric == "success_accuracy" and group == CLEAN else math.nan
+    return _filled(group, metric, paired, a, exact)
+
+
+def _filled(group: str, metric: str, paired: Paired, cells: TrialTable, exact: float) -> Contrast:
+    episodes, tasks = (len(np.unique(cells.codes(column)[0])) for column in ("episode", "task"))
+    size = (paired.trials, episodes, tasks, paired.clusters)
+    ends = (paired.difference, paired.low, paired.high)
+    return Contrast(group, metric, paired.a, paired.b, *ends, paired.p, math.nan, *size, exact)
+
+
+def _mcnemar(right_a: Numbers, right_b: Numbers) -> float:
+    return exact_mcnemar(int((right_a > right_b).sum()), int((right_b > right_a).sum()))
+
+
+def _labels(run_a: Run, run_b: Run, model_a: str, model_b: str) -> tuple[str, str]:
+    if model_a != model_b:
+        return model_a, model_b
+    return f"{model_a} ({run_a.folder.name})", f"{model_b} ({run_b.folder.name})"
+
+
+def _where(group: str) -> str:
+    if group in (CLEAN, OVERALL):
+        return "on clean episodes" if group == CLEAN else "overall"
+    return "under pairs of changes" if group == "pair" else f"under {group} change"
+
+
+def _p(value: float) -> str:
+    return "p undefined" if math.isnan(value) else f"p = {value:.2g}" if value >= 0.0001 else "p < 0.0001"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

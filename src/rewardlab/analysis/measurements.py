@@ -1,0 +1,138 @@
+"""The rows of a summary: every metric per model, group and severity, with its interval and its coverage."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.metrics import METRICS
+from rewardlab.metrics.clustered_bootstrap import Draws, Means, sum_by
+from rewardlab.metrics.contract import Metric
+from rewardlab.metrics.eligibility import OPTIONAL, answered, asked_for
+from rewardlab.metrics.intervals import Measured, measure_answered, measure_many
+from rewardlab.perturb.contract import SEVERITIES
+
+# Of the metrics that are no mean over trials, only these are given for single perturbations: the others need more
+# pairs or bins than one perturbation at one severity has.
+_EVEN_FOR_ONE_PERTURBATION = ("macro_mae", "kendall_tau_b")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number: a metric of a model under a category or a single perturbation at a severity."""
+
+    model: str
+    group: str
+    severity: int
+    metric: str
+    value: float | None  # None where nothing could be measured
+    scored: int  # trials behind the value
+    asked: int  # trials that should have been behind it
+    low: float | None = None  # the 95 % interval, None where it is undefined
+    high: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """The sets of trials to measure: what each is called, and which trials are in it (-1: in none of this kind)."""
+
+    names: list[tuple[str, str, int]]  # model, group, severity
+    of_trial: NDArray[np.int64]
+    single: bool  # one perturbation each, not a category
+
+
+def measured_rows(trials: TrialTable, draws: Draws) -> Iterator[Row]:
+    """Yield the rows of every category and perturbation; the clean episodes are severity 0 of each, and a group too."""
+    clean: dict[str, list[tuple[str, Measured]]] = {}
+    groups: dict[str, dict[str, None]] = {}
+    rows: list[Row] = []
+    for single in (False, True):
+        conditions = _conditions(trials, single=single)
+        for model, group, severity, name, measured in _measured(trials, conditions, draws):
+            if group == CLEAN:
+                clean.setdefault(model, []).append((name, measured))
+            else:
+                rows.append(_row(model, group, severity, name, measured))
+        for model, group, _ in conditions.names:
+            groups.setdefault(model, {})[group] = None
+    for model, names in groups.items():
+        yield from (_row(model, group, 0, name, m) for group in names for name, m in clean.get(model, []))
+    yield from rows
+
+
+def _conditions(trials: TrialTable, *, single: bool) -> Conditions:
+    model, models = trials.codes("model")
+    group, groups = trials.codes("perturbation" if single else "category")
+    severity = trials.number("severity").astype(np.int64)
+    code = (model * len(groups) + group) * len(SEVERITIES) + severity
+    if single:
+        code = np.where(trials.matches("perturbation", CLEAN), -1, code)
+    found, place = np.unique(code, return_inverse=True)
+    skip = int((found < 0).sum())
+    names = [
+        (models[c // len(SEVERITIES) // len(groups)], groups[c // len(SEVERITIES) % len(groups)], c % len(SEVERITIES))
+        for c in found[skip:].tolist()
+    ]
+    return Conditions(names, place - skip, single)
+
+
+def _measured(
+    trials: TrialTable, conditions: Conditions, draws: Draws
+) -> Iterator[tuple[str, str, int, str, Measured]]:
+    """Yield every number of every condition; a metric of answers that the model never gives is left out."""
+    chosen = [
+        m
+        for m in METRICS.values()
+        if m.values is not None or not conditions.single or m.name in _EVEN_FOR_ONE_PERTURBATION
+    ]
+    numbers: dict[str, list[Measured]] = {}
+    for need in dict.fromkeys(m.needs for m in chosen):
+        numbers |= _columns(trials, [m for m in chosen if m.needs == need], conditions, draws)
+    for place, (model, group, severity) in enumerate(conditions.names):
+        for metric in chosen:
+            measured = numbers[metric.name][place]
+            if _present(metric, measured):
+                yield model, group, severity, metric.name, measured
+
+
+def _columns(
+    trials: TrialTable, metrics: list[Metric], conditions: Conditions, draws: Draws
+) -> dict[str, list[Measured]]:
+    """Return metrics with the same need in every condition: at once where they can be, the others set by set."""
+    need, count = metrics[0].needs, len(conditions.names)
+    asked_in = conditions.of_trial[asked_for(trials, need) & (conditions.of_trial >= 0)]
+    asked = sum_by(asked_in, count).astype(np.int64).tolist()
+    used = np.flatnonzero(answered(trials, need) & (conditions.of_trial >= 0))
+    if not len(used):
+        return {m.name: [Measured(math.nan, math.nan, math.nan, 0, number) for number in asked] for m in metrics}
+    cells, place = trials.at(used), conditions.of_trial[used]
+    found: dict[str, list[Measured]] = {}
+    for metric in metrics:
+        means = measure_many(metric, cells, place, count, draws)
+        found[metric.name] = [] if means is None else _listed(means, asked)
+    order = np.argsort(place, kind="stable")
+    for number, (start, stop) in zip(asked, pairwise(np.searchsorted(place[order], np.arange(count + 1)))):
+        one_set = cells.at(order[start:stop])
+        for metric in metrics:
+            if len(found[metric.name]) < count:
+                found[metric.name].append(measure_answered(metric, one_set, number, draws))
+    return found
+
+
+def _listed(means: Means, asked: list[int]) -> list[Measured]:
+    columns = (means.value, means.low, means.high, means.trials.astype(np.int64))
+    return [Measured(*row) for row in zip(*(column.tolist() for column in columns), asked)]
+
+
+def _present(metric: Metric, measured: Measured) -> bool:
+    """Tell whether there is a row: not where no trial was asked, or the model does not give what the metric reads."""
+    return measured.asked > 0 and (measured.scored > 0 or metric.needs not in OPTIONAL)
+
+
+def _row(model: str, group: str, severity: int, metric: str, m: Measured) -> Row:
+    value, low, high = (None if math.isnan(x) else x for x in (m.value, m.low, m.high))
+    return Row(model, group, severity, metric, value, m.scored, m.asked, low, high)

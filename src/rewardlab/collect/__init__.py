@@ -1,0 +1,1 @@
+"""Collecting rollouts of every quality as datasets."""

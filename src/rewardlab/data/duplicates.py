@@ -1,0 +1,142 @@
+"""Videos that are there twice: the same bytes, or nearly the same pictures (re-encoded, resized, trimmed a little)."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, FrameSource
+from rewardlab.core.errors import RewardlabError
+from rewardlab.core.run import writable
+from rewardlab.data.perceptual_hash import Hashes, bits_apart, distance, looked_at, motion_gap, signature
+
+# They find all 740 copies of the shipped clips, and no other pair: results/duplicates/copies_found.py.
+NEAR = 0.03  # share of bits up to which two videos are copies
+PERHAPS = 0.06  # up to which they are where what moves is alike as well
+SAME_MOTION = 0.55
+_SAME_SCENE = 0.25  # mean pictures further apart than this are not compared frame by frame
+_ROWS = 32  # videos compared with all others at a time
+_SAY_SECONDS = 10.0
+
+Video = tuple[str, FrameSource]  # its digest, and its frames
+Signed = tuple[str, Hashes | None]
+Spread = Callable[[Callable[[Video], Signed], Sequence[Video]], Iterable[Signed]]  # a map, in order, on some threads
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A judged episode whose video is there already: before it in the test set, or in the training set."""
+
+    episode: str
+    other: str
+    where: str  # "test" or "training"
+    kind: str  # "exact" or "near"
+    distance: float
+    same_instruction: bool
+
+
+def find_copies(
+    test: Sequence[Episode], training: Sequence[Episode] | None, folder: Path, spread: Spread
+) -> dict[str, Any]:
+    """Return what is there twice as plain data; hashes are kept in the folder, so that none is made again."""
+    everything = (*test, *(training or ()))
+    hashes = signatures(everything, folder / "signatures.jsonl", spread)
+    copies = [*_copies(test, test, "test", hashes), *_copies(test, training or (), "training", hashes)]
+    return {
+        "episodes": len(test),
+        "training_episodes": None if training is None else len(training),
+        "not_decoded": sorted({e.id for e in everything if e.clip.source.digest not in hashes}),
+        "copies": [asdict(copy) for copy in copies],
+    }
+
+
+def left_out(copies: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the episodes to leave out: those in the training set, and repeated questions of the test set."""
+    return {str(copy["episode"]) for copy in copies if copy["where"] == "training" or copy["same_instruction"]}
+
+
+def signatures(episodes: Sequence[Episode], path: Path, spread: Spread) -> dict[str, Hashes]:
+    """Return the hashes of each video by its digest; those in the file are not made again, broken videos have none."""
+    known = _read(path)
+    videos = {episode.clip.source.digest: episode.clip.source for episode in episodes}
+    todo = [item for item in videos.items() if item[0] not in known]
+    said = time.monotonic()
+    with writable(path), path.open("a", encoding="utf-8") as file:
+        for number, (name, made) in enumerate(spread(_signed, todo), start=1):
+            if made is not None:
+                known[name] = made
+                file.write(json.dumps({"video": name, "hashes": made.tobytes().hex()}) + "\n")
+            if time.monotonic() - said > _SAY_SECONDS:
+                said = time.monotonic()
+                print(f"looked at {number:,} of {len(todo):,} videos for duplicates", file=sys.stderr)
+    return {name: known[name] for name in videos if name in known}
+
+
+def _signed(video: Video) -> Signed:
+    try:
+        return video[0], signature(looked_at(video[1]))
+    except RewardlabError:
+        return video[0], None
+
+
+def _read(path: Path) -> dict[str, Hashes]:
+    known: dict[str, Hashes] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+            known[row["video"]] = np.frombuffer(bytes.fromhex(row["hashes"]), np.uint64).reshape(-1, 4)
+        except (ValueError, LookupError, TypeError):  # the line that was being written when the run was killed
+            continue
+    return known
+
+
+def _copies(test: Sequence[Episode], others: Sequence[Episode], where: str, hashes: Mapping[str, Hashes]) -> list[Copy]:
+    """Return, for each judged episode, the other that is most like it; in the test set, among those before it."""
+    near = _near(test, others, hashes)
+    shown: dict[str, list[tuple[int, Episode]]] = {}
+    for place, other in enumerate(others):
+        shown.setdefault(other.clip.source.digest, []).append((place, other))
+    copies = []
+    for place, episode in enumerate(test):
+        found = [
+            _copy(episode, other, where, apart)
+            for video, apart in near[episode.clip.source.digest].items()
+            for other_place, other in shown[video]
+            if where == "training" or other_place < place
+        ]
+        copies += [min(found, key=lambda copy: (not copy.same_instruction, copy.kind, copy.distance))] if found else []
+    return copies
+
+
+def _copy(episode: Episode, other: Episode, where: str, apart: float) -> Copy:
+    kind = "exact" if episode.clip.source.digest == other.clip.source.digest else "near"
+    return Copy(episode.id, other.id, where, kind, apart, episode.instruction == other.instruction)
+
+
+def _near(
+    test: Iterable[Episode], others: Iterable[Episode], hashes: Mapping[str, Hashes]
+) -> dict[str, dict[str, float]]:
+    """Return, for each video of the test set, the others that it is or is near to, and how far they are."""
+    mine, theirs = ({e.clip.source.digest: e.clip.source for e in episodes} for episodes in (test, others))
+    found: dict[str, dict[str, float]] = {name: ({name: 0.0} if name in theirs else {}) for name in mine}
+    a, b = ([name for name in names if name in hashes] for names in (mine, theirs))
+    if not a or not b:
+        return found
+    means_a, means_b = (np.stack([hashes[name][0] for name in names]) for names in (a, b))
+    for start in range(0, len(a), _ROWS):
+        same_scene = bits_apart(means_a[start : start + _ROWS, None], means_b[None]) <= _SAME_SCENE
+        for row, column in np.argwhere(same_scene).tolist():
+            name, other = a[start + row], b[column]
+            apart = distance(hashes[name], hashes[other])
+            if name != other and apart <= PERHAPS and _is_copy(apart, mine[name], theirs[other]):
+                found[name][other] = round(apart, 4)
+    return found
+
+
+def _is_copy(apart: float, a: FrameSource, b: FrameSource) -> bool:
+    return apart <= NEAR or motion_gap(looked_at(a), looked_at(b)) <= SAME_MOTION

@@ -1,0 +1,161 @@
+"""Counting pairs of trials: how many are ordered alike by score and truth, and how many are tied."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.metrics.clustered_bootstrap import Draws, sum_by
+
+Numbers = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Light = NDArray[np.float32]
+_ENTRIES = 512  # entries whose weights are held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class PairCounts:
+    """Pairs of trials per group: ordered alike, ordered contrarily, and untied in score, in truth, or at all."""
+
+    alike: Numbers
+    contrary: Numbers
+    untied_scores: Numbers
+    untied_truths: Numbers
+    pairs: Numbers
+
+    def tau_a(self) -> Numbers:
+        """Return Kendall's tau-a of each group; nan where there is no pair or one side is constant."""
+        constant = (self.untied_scores == 0) | (self.untied_truths == 0)
+        return _over(self.alike - self.contrary, np.where(constant, 0, self.pairs))
+
+    def tau_b(self) -> Numbers:
+        """Return Kendall's tau-b of each group; nan where scores or truths are constant."""
+        return _over(self.alike - self.contrary, np.sqrt(self.untied_scores * self.untied_truths))
+
+
+def count_pairs(scores: Numbers, truths: Numbers, group: Codes, groups: int) -> PairCounts:
+    """Count the pairs within each group, in the time that sorting takes."""
+    order = np.lexsort((scores, group))
+    score, member = scores[order], group[order]
+    values, truth = np.unique(truths[order], return_inverse=True)
+    one_hot = truth[:, None] == np.arange(len(values))
+    before = np.vstack([np.zeros((1, len(values))), np.cumsum(one_hot, axis=0)])
+    new_group = np.append(True, member[1:] != member[:-1])[: len(member)]
+    new_score = new_group | np.append(True, score[1:] != score[:-1])[: len(member)]
+    below = before[_last_start(new_score)] - before[_last_start(new_group)]  # same group, lower score, by truth
+    lower_truths = np.cumsum(below, axis=1) - below
+    at = np.arange(len(truth)), truth
+    alike = sum_by(member, groups, lower_truths[at])
+    contrary = sum_by(member, groups, below.sum(axis=1) - lower_truths[at] - below[at])
+    truth_sizes = sum_by(member * max(len(values), 1) + truth, groups * max(len(values), 1))
+    ties = np.diff(np.append(np.flatnonzero(new_score), len(score))).astype(np.float64)
+    alike_scores = sum_by(member[new_score], groups, ties**2)
+    alike_truths = (truth_sizes.reshape(groups, max(len(values), 1)) ** 2).sum(axis=1)
+    sizes = sum_by(member, groups)
+    untied = (sizes**2 - alike_scores) / 2, (sizes**2 - alike_truths) / 2
+    return PairCounts(alike, contrary, *untied, sizes * (sizes - 1) / 2)
+
+
+def pair_draws(scores: Numbers, truths: Numbers, cluster: Codes, draws: Draws) -> PairCounts:
+    """Count all pairs in every draw, exactly as if the drawn trials were written out.
+
+    Trials alike in score and truth are one entry with a weight per draw. Entries are taken in rising order of score,
+    and what lies below is carried along, so that the cost is entries times draws and no table of pairs is held.
+    """
+    values, truth = np.unique(truths, return_inverse=True)
+    score = np.unique(scores, return_inverse=True)[1]
+    kinds = max(len(values), 1)
+    by_truth = draws.sums(sum_by(truth * draws.clusters + cluster, kinds * draws.clusters).reshape(kinds, -1))
+    total = by_truth.sum(axis=0)
+    entries, entry = np.unique(score * kinds + truth, return_inverse=True)
+    below = np.zeros((kinds + 1, draws.number), dtype=np.float32)  # row k: the first k truths among lower scores
+    exact = np.float32 if 2 * total.max(initial=0) ** 2 < 2**24 else np.float64  # holds products of weights exactly
+    doubled, tied = np.zeros(draws.number), np.zeros(draws.number)
+    score_of, truth_of = np.divmod(entries, kinds)
+    for block in _blocks(score_of):
+        weights, runs = _weights(entry, cluster, block, draws), _runs(score_of[block])
+        met = _add_block(weights, runs, truth_of[block].tolist(), below)
+        doubled += np.einsum("ed,ed->d", weights.astype(exact, copy=False), met)
+        tied += _squares(weights.astype(exact, copy=False), runs)
+    untied = (total**2 - tied) / 2, (total**2 - (by_truth**2).sum(axis=0)) / 2
+    balance = doubled - untied[0]
+    return PairCounts(np.maximum(balance, 0), np.maximum(-balance, 0), *untied, total * (total - 1) / 2)
+
+
+def _add_block(weights: Light, runs: Sequence[tuple[int, int]], truth: Sequence[int], below: Light) -> Light:
+    """Add the entries to those below, score by score; return the weight of lower scores that each of them met.
+
+    A lower score counts twice if its truth is lower too, and once if the truths are tied: less all lower scores, that
+    is what is ordered alike less what is ordered contrarily.
+    """
+    met = np.empty(weights.shape, dtype=np.float32)
+    for start, stop in runs:
+        for place in range(start, stop):
+            np.add(below[truth[place]], below[truth[place] + 1], out=met[place])
+        for place in range(start, stop):
+            below[truth[place] + 1 :] += weights[place]
+    return met
+
+
+def _blocks(score: Codes) -> Iterator[slice]:
+    """Yield runs of entries that are not too many to hold, and that end where a score ends."""
+    ends = [stop for _, stop in _runs(score)]
+    start = 0
+    for stop, following in zip(ends, [*ends[1:], len(score) + _ENTRIES + 1]):
+        if following - start > _ENTRIES:
+            yield slice(start, stop)
+            start = stop
+
+
+def _runs(score: Codes) -> list[tuple[int, int]]:
+    """Return where each score starts and stops in a sorted list of scores."""
+    edges = [*np.flatnonzero(np.diff(score, prepend=-1)).tolist(), len(score)]
+    return list(pairwise(edges))
+
+
+def _weights(entry: Codes, cluster: Codes, block: slice, draws: Draws) -> Light:
+    """Return how often each entry of the block is in each draw."""
+    inside = (entry >= block.start) & (entry < block.stop)
+    places, rows = entry[inside] - block.start, cluster[inside]
+    first = np.unique(places, return_index=True)[1]
+    if len(places) - len(first) > _ENTRIES:
+        return _sparse_weights(places, rows, len(first), draws)
+    weights: Light = draws.light_weights[rows[first]]
+    more = np.ones(len(places), dtype=bool)
+    more[first] = False
+    for place, row in zip(places[more].tolist(), rows[more].tolist()):
+        weights[place] += draws.light_weights[row]
+    return weights
+
+
+def _sparse_weights(places: Codes, rows: Codes, entries: int, draws: Draws) -> Light:
+    from scipy.sparse import csr_array
+
+    ones = np.ones(len(places), dtype=np.float32)
+    members = csr_array((ones, (places, rows)), shape=(entries, draws.clusters))
+    weights: Light = members @ draws.light_weights
+    return weights
+
+
+def _squares(weights: NDArray[Any], runs: Sequence[tuple[int, int]]) -> Numbers:
+    """Return, per draw, the sum over scores of the square of their weight."""
+    found: Numbers = np.einsum("ed,ed->d", weights, weights).astype(np.float64)
+    for start, stop in runs:
+        if stop - start > 1:
+            tied = weights[start:stop]
+            found += tied.sum(axis=0) ** 2 - np.einsum("ed,ed->d", tied, tied)
+    return found
+
+
+def _last_start(starts: NDArray[np.bool_]) -> Codes:
+    """Return, for each place, the last place at or before it at which something starts."""
+    return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
+
+
+def _over(above: Numbers, below: Numbers) -> Numbers:
+    """Return the quotient, nan where the number below is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(below > 0, above / below, np.nan)

@@ -1,0 +1,100 @@
+"""Weights in a folder or on the Hugging Face hub: what identifies them, and one sentence where they cannot be had."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rewardlab.core.errors import ModelError, PlanError, RewardlabError
+from rewardlab.core.seeding import digest
+from rewardlab.models.model_string import one_of
+
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_WEIGHTS = ("*.safetensors", "*.bin")
+
+Loaded = TypeVar("Loaded")
+
+
+def identify_weights(place: str, revision: str, kinds: Sequence[str]) -> str:
+    """Return what identifies the weights, without loading them; PlanError where there are none of these kinds."""
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        raise PlanError("this model needs torch and transformers; install them with pip install 'rewardlab[hf]'")
+    folder = Path(place).expanduser()
+    if place and folder.is_dir():
+        return _identify_folder(folder, kinds)
+    if place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place):
+        raise PlanError(f"there is no folder {place!r}; name a checkpoint folder, or a hub id such as Qwen/NAME")
+    return digest("hub", place, revision)
+
+
+def _identify_folder(folder: Path, kinds: Sequence[str]) -> str:
+    """Hash the config and the name, size and time of each weight file: a file written again counts as another."""
+    config = folder / "config.json"
+    weights = sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern))
+    if not config.is_file() or not weights:
+        missing = "*.safetensors" if config.is_file() else "config.json"
+        raise PlanError(f"{folder} is no checkpoint folder: it holds no {missing}")
+    content = config.read_bytes()
+    check_kind(_kind_in(folder, content), kinds, str(folder))
+    facts = [(path.name, path.stat()) for path in weights]
+    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts))
+
+
+def _kind_in(folder: Path, config: bytes) -> str:
+    try:
+        return str(json.loads(config)["model_type"])
+    except (ValueError, KeyError, TypeError):
+        raise PlanError(f"{folder / 'config.json'} names no model_type; is it a transformers checkpoint?") from None
+
+
+def check_kind(kind: str, kinds: Sequence[str], place: str) -> None:
+    """Say which kinds of checkpoint are read here, if this is none of them."""
+    if kind not in kinds:
+        raise PlanError(f"expected a checkpoint of kind {' or '.join(kinds)}, got {kind} in {place}")
+
+
+def loaded(place: str, load: Callable[[str], Loaded]) -> Loaded:
+    """Return what `load` makes of the folder or hub id, with one sentence for whatever a library's loader raises."""
+    from huggingface_hub.utils import logging as hub_logging
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    hub_logging.set_verbosity_error()  # an unreachable hub is told once, below, and not at every try
+    folder = Path(place).expanduser()
+    try:
+        return load(str(folder) if folder.is_dir() else place)
+    except RewardlabError:
+        raise
+    except Exception as error:  # a broken file may raise anything
+        first = str(error).strip().partition("\n")[0] or type(error).__name__
+        where = "" if folder.is_dir() else "it is no folder here, and as a hub id: "
+        raise ModelError(f"cannot load {place}: {where}{first}") from error
+
+
+def check_hardware(dtype: str, device: str) -> None:
+    """Check, in a `__post_init__`, the options dtype and device."""
+    one_of("dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+        raise PlanError(f"option device must be auto, cpu, cuda or cuda:N, got {device!r}")
+
+
+def choose_device(device: str) -> str:
+    """Return the device that auto means here, or the one that was asked for if it is there."""
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ModelError(f"device {device} was asked for, and torch sees no CUDA device here; use device=auto")
+    return device
+
+
+def choose_dtype(dtype: str, device: str) -> Any:
+    """Return the torch dtype; auto is bfloat16 on a GPU and float32 on a processor."""
+    import torch
+
+    if dtype == "auto":
+        return torch.float32 if device == "cpu" else torch.bfloat16
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]

@@ -1,1 +1,0 @@
-"""Models at the other end of a line: OpenAI-compatible endpoints and rewardlab servers."""

@@ -1,0 +1,123 @@
+"""Video codecs in memory: frames to coded pictures and back, also when some of the bytes are lost."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import av
+import cv2
+import numpy as np
+from av.error import FFmpegError
+
+from rewardlab.core.episode import Frames
+from rewardlab.h264 import REPEATABLE
+
+_LEAST_SIDE = 32  # pixels; encoders refuse smaller pictures, so these are padded and cropped again
+_RATE = 10  # frames per second; only the encoder's rate control sees it
+
+
+@dataclass(frozen=True)
+class Codec:
+    """An encoder, the decoder that reads it, and the encoder's options; both run in one thread, so bytes repeat."""
+
+    encoder: str
+    decoder: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The coded bytes of one frame (Annex B) and its place in the clip."""
+
+    place: int
+    data: bytes
+
+
+def h264(crf: int, *settings: str) -> Codec:
+    """Return H.264 at a constant rate factor; `settings` are more x264 parameters, such as `keyint=12`."""
+    options = {"crf": str(crf), "preset": "veryfast", "x264-params": ":".join((REPEATABLE, *settings))}
+    return Codec("libx264", "h264", options)
+
+
+def h265(crf: int) -> Codec:
+    """Return H.265 at a constant rate factor."""
+    quiet = "log-level=none:pools=none:frame-threads=1"
+    return Codec("libx265", "hevc", {"crf": str(crf), "preset": "ultrafast", "x265-params": quiet})
+
+
+def encode(frames: Frames, codec: Codec) -> list[Picture]:
+    """Return the coded pictures of the frames, in coding order."""
+    context = _context(codec.encoder, "w", codec.options)
+    height, width = frames.shape[1:3]
+    context.height, context.width = _padded(height), _padded(width)
+    context.pix_fmt = "yuv420p"
+    context.framerate, context.time_base = Fraction(_RATE), Fraction(1, _RATE)
+    return list(_encoded(frames, context))
+
+
+def decode(pictures: Sequence[Picture], codec: Codec, shape: tuple[int, ...]) -> Frames:
+    """Return frames of this shape; where a picture is missing, the one before stands still, as in any player."""
+    count, height, width = shape[:3]
+    frames = np.zeros((count, height, width, 3), np.uint8)
+    shown = np.zeros(count, bool)
+    for picture in _decoded(pictures, codec):
+        if picture.pts is not None and 0 <= picture.pts < count:
+            frames[picture.pts] = picture.to_ndarray(format="rgb24")[:height, :width]
+            shown[picture.pts] = True
+    latest = np.maximum.accumulate(np.where(shown, np.arange(count), 0))
+    return frames if shown.all() else frames[latest]
+
+
+def through(frames: Frames, codec: Codec) -> Frames:
+    """Return the frames as they look after this codec."""
+    return decode(encode(frames, codec), codec, frames.shape)
+
+
+def psnr(one: Frames, other: Frames) -> float:
+    """Return the peak signal-to-noise ratio of two pictures in decibels; infinite where they are equal."""
+    error = np.mean(np.square(one.astype(np.float32) - other.astype(np.float32)))
+    return float(10 * np.log10(255**2 / error)) if error > 0 else float("inf")
+
+
+def _context(name: str, mode: Literal["r", "w"], options: dict[str, str]) -> av.VideoCodecContext:
+    context = av.CodecContext.create(name, mode)
+    assert isinstance(context, av.VideoCodecContext)
+    context.thread_count = 1
+    context.options = options
+    return context
+
+
+def _padded(length: int) -> int:
+    return max(_LEAST_SIDE, length + length % 2)
+
+
+def _encoded(frames: Frames, context: av.VideoCodecContext) -> Iterator[Picture]:
+    below, right = context.height - frames.shape[1], context.width - frames.shape[2]
+    for place, pixels in enumerate(frames):
+        if below or right:
+            pixels = cv2.copyMakeBorder(pixels, 0, below, 0, right, cv2.BORDER_REPLICATE)
+        picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+        picture.pts = place
+        yield from (Picture(packet.pts or 0, bytes(packet)) for packet in context.encode(picture))
+    yield from (Picture(packet.pts or 0, bytes(packet)) for packet in context.encode(None))
+
+
+def _decoded(pictures: Sequence[Picture], codec: Codec) -> Iterator[av.VideoFrame]:
+    context = _context(codec.decoder, "r", {"flags": "+output_corrupt", "ec": "guess_mvs+deblock"})
+    for picture in pictures:
+        if picture.data:  # an empty packet would end the stream
+            yield from _readable(context, picture)
+    yield from _readable(context, None)
+
+
+def _readable(context: av.VideoCodecContext, picture: Picture | None) -> list[av.VideoFrame]:
+    """Decode one picture, or what the decoder still holds; a picture damaged beyond reading yields nothing."""
+    try:
+        if picture is None:
+            return context.decode(None)
+        packet = av.Packet(picture.data)
+        packet.pts = picture.place
+        return context.decode(packet)
+    except FFmpegError:
+        return []

@@ -1,0 +1,167 @@
+"""Semantic perturbations of the writing: slips of the hand and of the scanner, letter case, stray spaces."""
+
+import math
+from collections.abc import Callable, Iterator
+
+from numpy.random import Generator
+
+from rewardlab.perturb.contract import Definition, drop, on_instruction
+from rewardlab.perturb.semantic.lexicon import REAL_WORDS
+
+Letters = list[str]  # one entry per character of the original word; an edit may empty it or lengthen it
+Amount = tuple[int, float]  # so many edits at least, and one for this share of the words
+Slips = Callable[[Letters, int, float], list[Letters]]  # what may become of a word by an edit at one place
+
+# Real instructions have five to ten words: without the counts the weaker severities would all be one edit.
+_AMOUNTS: tuple[Amount, Amount, Amount, Amount] = ((1, 0.05), (2, 0.10), (3, 0.15), (4, 0.25))
+_EDITS = "edits at least, and share of words"
+
+_NEIGHBOURS = {
+    "q": "wa", "w": "qes", "e": "wrd", "r": "etf", "t": "ryg", "y": "tuh", "u": "yij", "i": "uok", "o": "ipl",
+    "p": "ol", "a": "qsz", "s": "awdx", "d": "sefc", "f": "drgv", "g": "fthb", "h": "gyjn", "j": "hukm",
+    "k": "jil", "l": "kop", "z": "asx", "x": "zsdc", "c": "xdfv", "v": "cfgb", "b": "vghn", "n": "bhjm", "m": "njk",
+}  # fmt: skip
+_LOOKALIKES: dict[str, tuple[str, ...]] = {
+    "o": ("0",), "l": ("1", "I"), "i": ("1", "l"), "e": ("c",), "c": ("e",), "m": ("rn",), "w": ("vv",),
+    "d": ("cl",), "s": ("5",), "g": ("9", "q"), "b": ("6", "h"), "h": ("b",), "t": ("f",), "f": ("t",), "u": ("v",),
+    "z": ("2",), "n": ("ri",), "q": ("g",), "a": ("o",),
+    "O": ("0",), "I": ("l",), "B": ("8",), "S": ("5",), "G": ("6",), "D": ("O",), "Z": ("2",), "E": ("F",),
+    "P": ("F",), "C": ("G",), "T": ("7",),
+}  # fmt: skip
+
+
+@on_instruction(Definition("semantic", _EDITS, _AMOUNTS, "nlpaug KeyboardAug", mode="static"))
+def typo_keyboard(text: str, amount: Amount, rng: Generator) -> str:
+    """The operator hits a neighbouring key in some of the words."""
+    return _edit(text, amount, rng, _mistype)
+
+
+@on_instruction(Definition("semantic", _EDITS, _AMOUNTS, "nlpaug RandomCharAug", mode="static"))
+def char_edit(text: str, amount: Amount, rng: Generator) -> str:
+    """The operator swaps, doubles or leaves out letters in some of the words."""
+    return _edit(text, amount, rng, _slip)
+
+
+@on_instruction(Definition("semantic", _EDITS, _AMOUNTS, "nlpaug OcrAug", mode="static"))
+def ocr_confusion(text: str, amount: Amount, rng: Generator) -> str:
+    """The instruction was scanned from paper and some letters were read as others of like shape."""
+    return _edit(text, amount, rng, _misread)
+
+
+@on_instruction(
+    Definition(
+        "semantic",
+        "letter case and spaces",
+        ("other sentence case", "title case", "upper case", "upper case and stray spaces"),
+        "HELM lowercase and space perturbations",
+        mode="static",
+    )
+)
+def case_spacing(text: str, style: str, rng: Generator) -> str:
+    """The instruction is typed with other capitals, then with stray spaces."""
+    extra = rng.integers(0, 3, size=text.count(" ") + 1)
+    if style == "upper case and stray spaces":
+        return _spread(text.upper(), [int(n) for n in extra])
+    written = {"other sentence case": _other_case, "title case": _title, "upper case": str.upper}[style](text)
+    if written == text:
+        raise drop(f"the text already is in {style}, or its script has no capitals")
+    return written
+
+
+def _other_case(text: str) -> str:
+    if text.lower() == text.upper():
+        return text
+    lowered = text.strip().rstrip(".!").lower()
+    return lowered if lowered != text else lowered[:1].upper() + lowered[1:] + "."
+
+
+def _title(text: str) -> str:
+    return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
+
+
+def _spread(text: str, extra: list[int]) -> str:
+    words = text.split(" ")
+    if len(words) == 1:
+        return f" {text} "
+    gaps = [" " * (1 + n) for n in (max(1, extra[0]), *extra[1:])]
+    return words[0] + "".join(gap + word for gap, word in zip(gaps, words[1:]))
+
+
+def _edit(text: str, amount: Amount, rng: Generator, slips: Slips) -> str:
+    words = [list(word) for word in text.split(" ")]
+    order = rng.permutation(len(words))
+    draws = rng.random((len(text) + 1, 2))
+    least, share = amount
+    wanted = max(least, math.ceil(share * len(words)))
+    done = 0
+    for index, place, draw in _places(words, [int(i) for i in order], draws.tolist()):
+        changed = _first_harmless(slips(words[index], place, draw))
+        if changed:
+            words[index] = changed
+            done += 1
+        if done == wanted:
+            break
+    if not done:
+        raise drop("no letter of the text can be mistaken in this way")
+    return " ".join("".join(letters) for letters in words)
+
+
+def _places(words: list[Letters], order: list[int], draws: list[list[float]]) -> Iterator[tuple[int, int, float]]:
+    """Name where to edit, in an order that no severity changes: one place in every word, then a second, and so on."""
+    starts = [0]
+    for word in words:
+        starts.append(starts[-1] + len(word))
+    ranked = [_ranked(_editable(word), draws[start : start + len(word)]) for word, start in zip(words, starts)]
+    long_first = sorted(order, key=lambda index: len(_editable(words[index])) < 2)
+    for turn in range(max(map(len, ranked), default=0)):
+        for index in long_first:
+            if turn < len(ranked[index]):
+                place = ranked[index][turn]
+                yield index, place, draws[starts[index] + place][1]
+
+
+def _ranked(places: list[int], draws: list[list[float]]) -> list[int]:
+    return sorted(places, key=lambda place: draws[place][0])
+
+
+def _editable(word: Letters) -> list[int]:
+    """Return every second letter, so that two swaps never meet."""
+    return [place for place, letter in enumerate(word) if letter.isalpha()][::2]
+
+
+def _first_harmless(options: list[Letters]) -> Letters | None:
+    """Return the first outcome that is no other word of the robot's world."""
+    return next((option for option in options if _plain(option) not in REAL_WORDS and _plain(option)), None)
+
+
+def _plain(letters: Letters) -> str:
+    return "".join(letter for letter in "".join(letters) if letter.isalnum()).lower()
+
+
+def _rotated(options: list[str], draw: float) -> list[str]:
+    start = int(draw * len(options))
+    return options[start:] + options[:start]
+
+
+def _with(word: Letters, place: int, *letters: str) -> Letters:
+    return [*word[:place], *letters, *word[place + len(letters) :]]
+
+
+def _mistype(word: Letters, place: int, draw: float) -> list[Letters]:
+    letter = word[place]
+    keys = [key.upper() if letter.isupper() else key for key in _NEIGHBOURS.get(letter.lower(), "")]
+    return [_with(word, place, key) for key in _rotated(keys, draw)]
+
+
+def _misread(word: Letters, place: int, draw: float) -> list[Letters]:
+    return [_with(word, place, shape) for shape in _rotated(list(_LOOKALIKES.get(word[place], ())), draw)]
+
+
+def _slip(word: Letters, place: int, draw: float) -> list[Letters]:
+    letter = word[place]
+    after = word[place + 1] if place + 1 < len(word) else ""
+    outcomes = {"double": _with(word, place, letter + letter)}
+    if after.isalpha() and after != letter:
+        outcomes["swap"] = _with(word, place, after, letter)
+        outcomes["leave out"] = _with(word, place, "")
+    return [outcomes[name] for name in _rotated(sorted(outcomes), draw)]

@@ -1,0 +1,64 @@
+"""Frames arrive in another order; what the last frame shows decides whether the label still holds."""
+
+import numpy as np
+from numpy.random import Generator
+
+from rewardlab.core.episode import Episode, Indices, rearrange
+from rewardlab.perturb.contract import Change, Definition, Peers, on_episode, on_order, relabelled, without_level
+from rewardlab.perturb.temporal.frame_indices import changed, share_of
+
+
+@on_order(Definition("temporal", "largest slip in frames", (1, 2, 4, 8), mode="iid"))
+def jitter_index(count: int, slip: int, rng: Generator) -> Indices:
+    """Time stamps are off by a few frames, so frames come early, late or twice; the last one is in place."""
+    draw = rng.uniform(-1, 1, count)
+    slips = np.sign(draw) * np.ceil(np.abs(draw) * slip)
+    picks = np.clip(np.arange(count) + slips.astype(np.int64), 0, count - 1)
+    picks[-1] = count - 1
+    return changed(picks, count)
+
+
+@on_order(Definition("temporal", "frames per window", (2, 4, 8, 16), "ROSE-AR jumbling", mode="iid"))
+def local_shuffle(count: int, window: int, rng: Generator) -> Indices:
+    """Frames that lie close together arrive in the wrong order; the last one is in place."""
+    inner = count - 1
+    keys = rng.random(inner)
+    return changed(np.append(np.lexsort((keys, np.arange(inner) // window)), count - 1), count)
+
+
+@on_order(Definition("temporal", "share of frames out of place", (0.25, 0.5, 0.75, 1.0), "GVL", mode="iid"))
+def global_shuffle(count: int, share: float, rng: Generator) -> Indices:
+    """Frames trade places all over the clip between the first and the last, so the end state is the same."""
+    inner = rng.permutation(np.arange(1, count - 1))
+    out_of_place = inner[: share_of(len(inner), share, least=2)]
+    picks = np.arange(count)
+    picks[out_of_place] = np.roll(out_of_place, 1)  # one cycle: no chosen frame stays where it was
+    return changed(picks, count)
+
+
+@on_episode(
+    "order",
+    Definition(
+        "temporal",
+        "share of the length, from the end",
+        (0.25, 0.5, 0.75, 1.0),
+        "ReWiND, value order correlation",
+        expect="relabel",
+        label="C",
+        stage="stream",
+    ),
+)
+def reverse(episode: Episode, share: float, rng: Generator, peers: Peers) -> Change:
+    """The last part of the rollout plays backwards, so the robot undoes what it did."""
+    count = len(episode.clip)
+    tail = share_of(count, share, least=2)
+    moved = rearrange(episode, changed(np.append(np.arange(count - tail), np.arange(count)[::-1][:tail]), count))
+    if share == 1.0 and episode.truth.progress is None:
+        return without_level(moved, "reversed")
+    return relabelled(episode, moved)
+
+
+@on_order(Definition("temporal", "share of the length shown again", (0.25, 0.5, 0.75, 1.0)))
+def loop_twice(count: int, share: float, rng: Generator) -> Indices:
+    """The player jumps back and shows the last part again, in the end all of the rollout; it ends in the same state."""
+    return np.append(np.arange(count), np.arange(count - share_of(count, share), count))

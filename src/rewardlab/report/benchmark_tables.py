@@ -1,0 +1,177 @@
+"""The result of `rewardlab bench` as people read it: the headline, the error per subset, and what is there twice."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rewardlab.analysis.format import number
+from rewardlab.analysis.roborewardbench import SUBSETS
+from rewardlab.core.run import Run
+from rewardlab.data.duplicates import left_out
+from rewardlab.runner.benchmark import BENCH, COPIES
+
+Plain = dict[str, Any]
+PROTOCOL = (
+    "RoboRewardBench protocol: clean episodes; MAE is the mean over subsets, micro MAE the mean over episodes. "
+    "HELM: the number it reads in the raw text; an unreadable text counts as an error of 4, a missing one is dropped. "
+    "Strict: the level as rewardlab reads it, unreadable answers are not scored and lower the coverage."
+)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What a bench run found: errors per model and, where looked for, copies among the videos."""
+
+    judged: tuple[str, ...]
+    content: Plain
+    copies: Plain | None
+
+    @property
+    def models(self) -> dict[str, Plain]:
+        """Return the errors of each model, judged ones first."""
+        found: dict[str, Plain] = self.content["models"]
+        return {name: found[name] for name in (*self.judged, *(m for m in found if m not in self.judged))}
+
+    @property
+    def caption(self) -> str:
+        """Return the choices that the numbers depend on."""
+        known = len(SUBSETS) - len(self.content["missing_subsets"])
+        others = len(self.content["subsets"]) - known
+        more = f" and {others} more" if others else ""
+        shown = f"frames {self.content['frames']}, first and last always shown"
+        return f"{shown}; {known} of the {len(SUBSETS)} subsets of RoboRewardBench{more}"
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return what is to be said beside the tables."""
+        return [*_foreign(self), *_unscored(self), *_copies(self)]
+
+
+def load_benchmark(run: Run) -> Benchmark | None:
+    """Return what a bench run found; None for any other run."""
+    if not (run.folder / BENCH).exists():
+        return None
+    judged: Any = run.record["judged"]
+    copies = run.folder / COPIES
+    found = json.loads(copies.read_text()) if copies.exists() else None
+    return Benchmark(tuple(judged), json.loads((run.folder / BENCH).read_text()), found)
+
+
+def print_benchmark(benchmark: Benchmark, console: Console) -> None:
+    """Print the headline of all models, the subsets of the judged ones, and what is there twice."""
+    console.print(_headline(benchmark))
+    console.print(_subsets(benchmark))
+    for sentence in benchmark.sentences:
+        console.print(sentence, highlight=False, markup=False)
+
+
+def error_text(scoring: Plain | None, *path: str) -> str:
+    """Return one error with its interval; a dash where there is none."""
+    found: Any = scoring
+    for key in path:
+        found = (found or {}).get(key)
+    if not found:
+        return "-"
+    ends = "" if found["low"] is None else f" {found['low']:.2f}..{found['high']:.2f}"
+    return f"{number(found['value'], 3)}{ends}"
+
+
+def unread_text(counts: dict[str, int], which: str) -> str:
+    """Return how many of a model's texts could not be read; a dash where it gave none."""
+    return f"{counts[which]}/{counts['texts']}" if counts["texts"] else "-"
+
+
+def short_name(subset: str) -> str:
+    """Return what the published table calls a subset."""
+    return SUBSETS.get(subset, subset or "(none)")
+
+
+def _foreign(benchmark: Benchmark) -> list[str]:
+    """Say of which models HELM can read no answer at all."""
+    return [
+        f"{name} does not answer in HELM's format, so only the strict scoring applies to it."
+        for name, model in benchmark.models.items()
+        if model["helm"] is None
+    ]
+
+
+def _unscored(benchmark: Benchmark) -> list[str]:
+    """Say for which judged models a subset is missing from the strict mean."""
+    every = benchmark.content["subsets"]
+    empty = {
+        name: [short_name(subset) for subset in every if _value(benchmark.models[name]["strict"], subset) == "-"]
+        for name in benchmark.judged
+    }
+    return [
+        f"{name}: nothing was scored strictly in {', '.join(names)}, so its strict MAE is the mean over "
+        f"{len(every) - len(names)} of {len(every)} subsets."
+        for name, names in empty.items()
+        if 0 < len(names) < len(every)
+    ]
+
+
+def _copies(benchmark: Benchmark) -> list[str]:
+    """Say how many judged videos are there twice, which share that is, and what they do to the error."""
+    found = benchmark.copies
+    if found is None:
+        return []
+    out, copies, total = left_out(found["copies"]), found["copies"], found["episodes"]
+    inside, training = (len({c["episode"] for c in copies if c["where"] == where}) for where in ("test", "training"))
+    exact = sum(copy["kind"] == "exact" for copy in copies)
+    against = "" if found["training_episodes"] is None else f", {training} are in the training set"
+    said = f"duplicates: {inside} of {total} videos come earlier in the set{against} ({exact} exact)"
+    if not out:
+        return [f"{said}; none is left out."]
+    gaps = []
+    for name in benchmark.judged:
+        pair = found["mae"][name]["strict"]
+        gaps.append(f"{name} {number(pair['with'], 3)} with, {number(pair['without'], 3)} without")
+    return [f"{said}; {len(out)} ({len(out) / total:.1%}) count twice or leaked: MAE of {'; '.join(gaps)} them."]
+
+
+def _headline(benchmark: Benchmark) -> Table:
+    table = _table(f"Clean episodes, {benchmark.caption}; 95 % intervals")
+    for heading in ("MAE (HELM)", "MAE (strict)", "micro", "scored", "unread"):
+        table.add_column(heading, justify="right")
+    for name, model in benchmark.models.items():
+        counts = model["counts"]
+        cells = [error_text(model[way], "macro") for way in ("helm", "strict")]
+        micro = number(model["strict"]["micro"]["value"], 3)
+        row = (*cells, micro, f"{counts['scored']}/{counts['asked']}", unread_text(counts, "unread"))
+        table.add_row(_name(benchmark, name), *row)
+    return table
+
+
+def _subsets(benchmark: Benchmark) -> Table:
+    table = _table("MAE per subset (HELM / strict)")
+    for name in benchmark.judged:
+        table.add_column(_safe(name), justify="right")
+    table.add_column("episodes", justify="right")
+    models = [benchmark.models[name] for name in benchmark.judged]
+    for subset in benchmark.content["subsets"]:
+        cells = [" / ".join(_value(model[way], subset) for way in ("helm", "strict")) for model in models]
+        asked = models[0]["strict"]["subsets"].get(subset, {}).get("asked", 0)
+        table.add_row(_safe(short_name(subset)), *cells, str(asked))
+    return table
+
+
+def _value(scoring: Plain | None, subset: str) -> str:
+    return number(((scoring or {}).get("subsets", {}).get(subset) or {}).get("value"), 3)
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("", overflow="fold")
+    return table
+
+
+def _safe(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _name(benchmark: Benchmark, model: str) -> str:
+    return f"[bold]{_safe(model)}[/bold]" if model in benchmark.judged else _safe(model)

@@ -1,0 +1,75 @@
+"""Findings in words: what may be said of a model, one sentence each, and what paid models have cost."""
+
+from pathlib import Path
+
+from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.summary import Summary
+from rewardlab.models.backends.ledger import Spent, spent_by_model
+
+
+def verdict(summary: Summary, model: str) -> list[str]:
+    """Return what may be said of a model, one sentence each."""
+    sentences = [summary.caveats.get(model, ""), _clean_sentence(summary, model), _unreadable_sentence(summary, model)]
+    sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]
+    return [s for s in (*sentences, _worst_sentence(summary, model)) if s]
+
+
+def _clean_sentence(summary: Summary, model: str) -> str:
+    error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
+    said = f"On clean episodes it is off by {number(error.value)} levels {interval(error)} on average over subsets"
+    said += f" and judges success rightly in {number(success.value)} of them {interval(success)}"
+    return f"{said} ({coverage(success)} scored)."
+
+
+def _unreadable_sentence(summary: Summary, model: str) -> str:
+    counts = summary.counts.get(model, {})
+    unreadable, asked = counts.get("unreadable", 0), counts.get("scored", 0) + counts.get("failed", 0)
+    return f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be read." if unreadable else ""
+
+
+def _reliable_sentence(summary: Summary, model: str) -> str:
+    found = summary.certified.get(model, {})
+    if not found:
+        return ""
+    least = f"{summary.reliable_at:.2f}"
+    reached = [f"{category} {severity_reached(value)}" for category, value in found.items()]
+    if all(value is not None and value < 0 for value in found.values()):
+        return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
+    said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
+    blind = summary.clean("constant", "success_accuracy").value or 0.0
+    if model != "constant" and blind >= summary.reliable_at:
+        said += f" That is no test here: constant, which sees nothing, is right in {number(blind)} of clean episodes."
+    return said
+
+
+def _controls_sentence(summary: Summary, model: str) -> str:
+    clean = [check for check in summary.controls if check["model"] == model and check["where"] == "clean"]
+    parts = []
+    for kind in ("beats", "does not beat", "cannot tell"):
+        names = [str(check["control"]) for check in clean if check["verdict"] == kind]
+        if names:
+            words = {"cannot tell": "cannot be told from"}.get(kind, kind)
+            parts.append(f"{words} {_listed(names)}")
+    return f"On clean episodes it {'; it '.join(parts)} (paired MAE, Holm)." if parts else ""
+
+
+def _worst_sentence(summary: Summary, model: str) -> str:
+    found = summary.worst.get(model, [])
+    broken = [entry for entry in found if entry["expectation_kept"] < 1]
+    names = [f"{entry['perturbation']} ({number(entry['expectation_kept'])})" for entry in broken[:3]]
+    return f"It keeps the fewest expectations under {_listed(names)}." if names else ""
+
+
+def spending(folder: Path) -> list[str]:
+    """Return what each paid model of a run has cost so far, one sentence each."""
+    return [f"{model}: {_spent(spent)}" for model, spent in spent_by_model(folder).items()]
+
+
+def _spent(spent: Spent) -> str:
+    cost = f"cost {spent.cost:.4g}" if spent.priced == spent.replies else "cost unknown"
+    tokens = f"{spent.input_tokens:,} tokens read, {spent.output_tokens:,} written"
+    return f"{spent.requests:,} requests, {tokens}, {cost}"
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,0 +1,191 @@
+"""What the page shows of a summary, ready to be laid out: tiles, envelopes, heat maps, curves, tables."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.measurements import Row
+from rewardlab.analysis.summary import Summary
+from rewardlab.core.trial import TrialTable
+from rewardlab.perturb import PERTURBATIONS
+from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.report.findings_text import verdict
+from rewardlab.report.svg_plots import Line, curve_chart, reliability_chart
+from rewardlab.report.terminal_tables import HEADLINE
+
+CURVES = (  # metric, title, top of the axis, whether the reliability level is drawn
+    ("success_accuracy", "Success accuracy", 1.0, True),
+    ("macro_mae", "MAE (levels)", 4.0, False),
+    ("expectation_kept", "Expectations kept", 1.0, False),
+)
+MANY = 200  # reasons listed on the page; all are in the Parquet file
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as the page shows it: text, interval, coverage, and how good it is from 0 to 1."""
+
+    text: str
+    interval: str
+    coverage: str
+    value: float | None
+    good: float | None
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """Everything the page says of one model."""
+
+    name: str
+    judged: bool
+    colour: int
+    verdict: list[str]
+    tiles: list[tuple[str, Number]]
+    envelope: list[tuple[str, str, str, list[str]]]  # category, certified, measured, one state per severity
+    heat: list[tuple[str, list[tuple[str, list[Number]]]]]  # metric, then category, then one number per severity
+    diagrams: list[tuple[str, str, dict[str, Any]]]  # clean or perturbed, drawing, numbers
+
+
+@dataclass(frozen=True)
+class PerturbationView:
+    """A line of the table of perturbations."""
+
+    name: str
+    category: str
+    summary: str
+    model: str
+    cells: list[Number]
+    dropped: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Cells without a score that share model, perturbation and reason."""
+
+    status: str
+    model: str
+    perturbation: str
+    reason: str
+    cells: int
+
+
+def model_views(summary: Summary) -> list[ModelView]:
+    """Return the models in their order, judged ones first."""
+    return [_model(summary, place, name) for place, name in enumerate(summary.models)]
+
+
+def _model(summary: Summary, place: int, name: str) -> ModelView:
+    return ModelView(
+        name=name,
+        judged=name in summary.judged,
+        colour=place % 8,
+        verdict=verdict(summary, name) if name in summary.judged else [],
+        tiles=[(heading, _number(summary.clean(name, metric), metric)) for metric, heading in HEADLINE],
+        envelope=[_envelope(summary, name, category) for category in summary.categories],
+        heat=[(metric, _heat(summary, name, metric)) for metric, *_ in CURVES],
+        diagrams=_diagrams(summary, name),
+    )
+
+
+def _number(row: Row, metric: str) -> Number:
+    return Number(number(row.value), interval(row), coverage(row), row.value, _goodness(row.value, metric))
+
+
+def _goodness(value: float | None, metric: str) -> float | None:
+    """Return how good a number is from 0 to 1, for the colour of its cell."""
+    if value is None:
+        return None
+    return 1 - value / 4 if metric.endswith("mae") else max(0.0, value)
+
+
+def _envelope(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[str]]:
+    certified = summary.certified.get(model, {}).get(category)
+    measured = summary.reliability.get(model, {}).get(category)
+    states = ["certified" if s <= _or(certified) else "measured" if s <= _or(measured) else "open" for s in SEVERITIES]
+    return category, severity_reached(certified), severity_reached(measured), states
+
+
+def _or(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+def _heat(summary: Summary, model: str, metric: str) -> list[tuple[str, list[Number]]]:
+    return [
+        (category, [_number(summary.row(model, category, severity, metric), metric) for severity in SEVERITIES])
+        for category in summary.categories
+    ]
+
+
+def _diagrams(summary: Summary, model: str) -> list[tuple[str, str, dict[str, Any]]]:
+    found = []
+    for part, numbers in summary.calibration.get(model, {}).items():
+        points = [tuple(point.values())[-3:] for point in numbers["diagram"]]
+        drawing = reliability_chart([(float(a), float(b), int(n)) for a, b, n in points], f"{model}, {part} cells")
+        found.append((part, drawing, numbers))
+    return found
+
+
+def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return per metric its name, its title and one drawing per category."""
+    figures = []
+    for metric, title, top, has_least in CURVES:
+        least = summary.reliable_at if has_least else None
+        drawings = []
+        for category in summary.categories:
+            lines = [_line(summary, model, category, metric) for model in summary.models]
+            drawings.append((category, curve_chart(lines, top, f"{title} under {category} change", least)))
+        figures.append((metric, title, drawings))
+    return figures
+
+
+def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
+    rows = [summary.row(model, category, severity, metric) for severity in SEVERITIES]
+    values, lows, highs = (
+        tuple(math.nan if value is None else value for value in column)
+        for column in zip(*((row.value, row.low, row.high) for row in rows))
+    )
+    return Line(model, values, lows, highs, model not in summary.judged, summary.models.index(model) % 8)
+
+
+def perturbation_views(summary: Summary, trials: list[TrialTable]) -> list[PerturbationView]:
+    """Return one line per judged model and perturbation, at the highest severity."""
+    dropped = _dropped(trials)
+    metrics = ("success_accuracy", "micro_mae", "expectation_kept", "signed_shift", "flip_rate")
+    return [
+        PerturbationView(
+            name=name,
+            category=PERTURBATIONS[name].category if name in PERTURBATIONS else "pair",
+            summary=PERTURBATIONS[name].summary if name in PERTURBATIONS else "",
+            model=model,
+            cells=[_number(summary.row(model, name, summary.top, metric), metric) for metric in metrics],
+            dropped=dropped.get(name, 0),
+        )
+        for model in summary.judged
+        for name in summary.perturbations
+    ]
+
+
+def _dropped(tables: list[TrialTable]) -> dict[str, int]:
+    """Return the number of episodes and severities for which a perturbation has no meaning."""
+    found: dict[str, int] = {}
+    for trials in tables:
+        cells = zip(
+            trials.text("perturbation"), trials.text("episode"), trials.number("severity"), trials.text("status")
+        )
+        for name, _, _ in {
+            (name, episode, severity) for name, episode, severity, status in cells if status == "dropped"
+        }:
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+def outcomes(tables: list[TrialTable]) -> list[Outcome]:
+    """Return failed and dropped cells, grouped, failures first and the most frequent first."""
+    counts: dict[tuple[str, str, str, str], int] = {}
+    for trials in tables:
+        for trial in trials.where(trials.text("status") != "scored").rows():
+            key = (trial.status, trial.model, trial.perturbation, trial.reason or "")
+            counts[key] = counts.get(key, 0) + 1
+    ranked = sorted(counts.items(), key=lambda item: (item[0][0] != "failed", -item[1], item[0]))
+    return [Outcome(*key, cells) for key, cells in ranked[:MANY]]

@@ -1,0 +1,97 @@
+"""The report as files for papers and model cards: figures, tables and a Markdown robustness card."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from importlib.resources import files
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.measurements import Row
+from rewardlab.analysis.summary import Summary, join_summaries, load_summary, run_names
+from rewardlab.core.run import Run, writable, write_parquet, writing
+from rewardlab.report.findings_text import verdict
+from rewardlab.report.page import write_page
+from rewardlab.report.page_model import curve_figures
+from rewardlab.report.svg_plots import standalone
+from rewardlab.report.terminal_tables import HEADLINE
+
+ZOOM = 2  # pixels of a PNG per unit of its SVG, times the SVG's own scale of two
+
+
+def write_report(runs: Sequence[Run], page: Path) -> Path:
+    """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card."""
+    summaries = [load_summary(run) for run in runs]
+    summary = join_summaries(list(zip(run_names(runs), summaries)))
+    with writable(page.parent):
+        page.parent.mkdir(parents=True, exist_ok=True)
+    write_page(runs, page, summaries)
+    folder = page.with_suffix("")
+    with writable(folder):
+        folder.mkdir(exist_ok=True)
+    _write_numbers(summary, folder)
+    _write_figures(summary, folder)
+    _write(folder / "card.md", robustness_card(summary, [run.record for run in runs]))
+    return page
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    with writing(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _write_numbers(summary: Summary, folder: Path) -> None:
+    import pyarrow as pa
+
+    rows = [asdict(row) for row in summary.rows.values()]
+    text = StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    _write(folder / "numbers.csv", text.getvalue())
+    _write(folder / "numbers.json", json.dumps(rows, indent=1))
+    if rows:
+        write_parquet(pa.Table.from_pylist(rows), folder / "numbers.parquet")
+
+
+def _write_figures(summary: Summary, folder: Path) -> None:
+    """Write every curve as SVG and PNG; the PNG carries its own font, so that it looks the same everywhere."""
+    import resvg_py
+
+    font = str(files("rewardlab.report").joinpath("figures.ttf"))
+    for metric, title, drawings in curve_figures(summary):
+        for category, drawing in drawings:
+            svg = standalone(drawing, f"{title} under {category} change", summary.models)
+            _write(folder / f"{metric}-{category}.svg", svg)
+            png = resvg_py.svg_to_bytes(svg_string=svg, zoom=ZOOM, font_files=[font], sans_serif_family="DejaVu Sans")
+            _write(folder / f"{metric}-{category}.png", bytes(png))
+
+
+def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
+    """Return the Markdown to paste into a model card: verdicts, numbers with intervals, envelope, command."""
+    parts = ["## Robustness", ""]
+    for model in summary.judged:
+        parts += [f"**{model}**", "", *(f"- {sentence}" for sentence in verdict(summary, model)), ""]
+        parts += ["| clean | value | 95 % interval | scored/asked |", "|---|---|---|---|"]
+        for metric, heading in HEADLINE:
+            row = summary.clean(model, metric)
+            parts.append(f"| {heading} | {number(row.value)} | {interval(row)} | {coverage(row)} |")
+        parts += ["", *_envelope_table(summary, model), ""]
+    parts += ["Measured with:", ""]
+    for record in records:
+        parts += ["```", str(record["command"]), "```", f"rewardlab {record['versions']['rewardlab']}", ""]
+    return "\n".join(parts)
+
+
+def _envelope_table(summary: Summary, model: str) -> list[str]:
+    top = summary.top
+    lines = [f"| category | success at severity {top} | certified up to | measured up to |", "|---|---|---|---|"]
+    for category in summary.categories:
+        row = summary.row(model, category, top, "success_accuracy")
+        certified = severity_reached(summary.certified.get(model, {}).get(category))
+        measured = severity_reached(summary.reliability.get(model, {}).get(category))
+        lines.append(f"| {category} | {number(row.value)} {interval(row)} | {certified} | {measured} |")
+    return lines

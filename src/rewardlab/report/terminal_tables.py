@@ -1,0 +1,84 @@
+"""The summary in a terminal of eighty columns."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rewardlab.analysis.format import coverage, number, severity_reached
+from rewardlab.analysis.measurements import Row
+from rewardlab.analysis.summary import Summary
+from rewardlab.report.findings_text import verdict
+
+HEADLINE = (  # metric, heading
+    ("macro_mae", "MAE"),
+    ("micro_mae", "micro MAE"),
+    ("exact_accuracy", "exact"),
+    ("within_one_accuracy", "within 1"),
+    ("success_accuracy", "success"),
+    ("kendall_tau_b", "tau-b"),
+)
+_SHORT = ("macro_mae", "success_accuracy", "kendall_tau_b")  # with intervals, more does not fit
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print how good the models are when clean, how far they can be pushed, and what may be claimed."""
+    console.print(_clean_table(summary))
+    if summary.categories:
+        console.print(_stress_table(summary))
+    for model in summary.judged:
+        console.print(f"[bold]{_safe(model)}[/bold]: {_safe(' '.join(verdict(summary, model)))}", highlight=False)
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("model", no_wrap=True)
+    return table
+
+
+def _clean_table(summary: Summary) -> Table:
+    table = _table("Clean episodes, with 95 % intervals")
+    for metric in _SHORT:
+        table.add_column(dict(HEADLINE)[metric], justify="right")
+    some_failed = any(counts["failed"] for counts in summary.counts.values())
+    for heading in ("trials", "failed")[: 2 if some_failed else 1]:
+        table.add_column(heading, justify="right")
+    for model in summary.models:
+        rows = [summary.clean(model, metric) for metric in _SHORT]
+        usual = coverage(rows[1])
+        values = [f"{number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
+        failed = [str(summary.counts[model]["failed"])] if some_failed else []
+        table.add_row(_name(summary, model), *values, usual, *failed)
+    return table
+
+
+def _ends(row: Row) -> str:
+    return "" if row.low is None or row.high is None else f"{row.low:.2f}..{row.high:.2f}"
+
+
+def _unusual(row: Row, usual: str) -> str:
+    return "" if coverage(row) == usual else f" {coverage(row)}"
+
+
+def _stress_table(summary: Summary) -> Table:
+    """Return accuracies at the highest severity; a cell names its trials where they are not those of the last line."""
+    table = _table(f"Success accuracy at severity {summary.top}, certified at {summary.reliable_at:.2f} up to severity")
+    for category in (*summary.categories, "certified"):
+        table.add_column(category, justify="right")
+    first = summary.models[0]
+    usual = {c: coverage(summary.row(first, c, summary.top, "success_accuracy")) for c in summary.categories}
+    for model in summary.models:
+        found = [(c, summary.row(model, c, summary.top, "success_accuracy")) for c in summary.categories]
+        cells = [f"{number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
+        certified = summary.certified.get(model, {})
+        reached = " ".join(severity_reached(certified.get(c)).replace("none", "-") for c in summary.categories)
+        table.add_row(_name(summary, model), *cells, reached)
+    table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories), "")
+    return table
+
+
+def _safe(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _name(summary: Summary, model: str) -> str:
+    return f"[bold]{_safe(model)}[/bold]" if model in summary.judged else _safe(model)

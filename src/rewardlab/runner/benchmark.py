@@ -1,0 +1,118 @@
+"""The RoboRewardBench protocol: clean episodes, the error per subset, and its mean over subsets."""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rewardlab.analysis.findings import or_none
+from rewardlab.analysis.helm import Readings, helm_readings
+from rewardlab.analysis.roborewardbench import SUBSETS
+from rewardlab.analysis.summarise import DRAWS
+from rewardlab.core.errors import DataError
+from rewardlab.core.run import Run
+from rewardlab.core.settings import as_command
+from rewardlab.core.trial import TrialTable
+from rewardlab.data import choose_split, open_dataset
+from rewardlab.data.duplicates import find_copies, left_out
+from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
+from rewardlab.metrics.derived_columns import with_clusters
+from rewardlab.metrics.eligibility import answered, asked_for
+from rewardlab.metrics.error import macro_mae, micro_mae
+from rewardlab.metrics.intervals import Measured, clusters_of, measure, measure_many
+from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel
+from rewardlab.runner.dispatch import map_threads
+from rewardlab.runner.plan import BenchPlan
+from rewardlab.runner.stress import run_stress, sound_episodes
+
+BENCH, COPIES = "bench.json", "duplicates.json"
+
+Plain = dict[str, Any]
+
+
+def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
+    """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
+    scoring = plan.scoring(choose_split(plan.data, plan.split))
+    training = None if plan.against is None else open_dataset(choose_split(plan.against, "train")).episodes
+    given = {model.name: model for model in own}
+    models = [given.get(name) or name_model(name) for name in scoring.all_models()]
+    run = run_stress(scoring, models, kind="bench", command=as_command("bench", plan))
+    joined = [model.name for model in models if model.members]  # their raw text is a note of ours, not an answer
+    run.save(BENCH, benchmark(run, joined))
+    if plan.duplicates or training is not None:
+        found = find_copies(
+            sound_episodes(scoring).episodes, training, run.folder, partial(map_threads, workers=plan.workers)
+        )
+        run.save(COPIES, found | {"mae": errors_without(run, joined, left_out(found["copies"]))})
+    return run
+
+
+def benchmark(run: Run, without_text: Collection[str]) -> Plain:
+    """Return every model's errors under HELM's reading and under ours, with intervals, coverage and unread answers."""
+    strict = with_clusters(run.trials())
+    if not asked_for(strict, "level").any():
+        raise DataError("no episode has a reward from 1 to 5, so there is no error to measure")
+    draws = draw_clusters(int(clusters_of(strict).max()) + 1, DRAWS, seed=0)
+    readings = helm_readings(strict, without_text)
+    subsets = sorted(set(strict.codes("subset")[1]))
+    settings: Any = run.record["settings"]
+    return {
+        "data": settings["data"],
+        "frames": settings["frames"],
+        "subsets": subsets,
+        "missing_subsets": [name for name in SUBSETS if name not in subsets],
+        "models": {model: _model(model, strict, readings, draws) for model in strict.codes("model")[1]},
+        "bootstrap": {"draws": draws.number, "seed": draws.seed, "clusters": draws.clusters},
+    }
+
+
+def errors_without(run: Run, without_text: Collection[str], copies: Collection[str]) -> dict[str, Plain]:
+    """Return, per model and way of reading, the mean error over subsets with and without these episodes."""
+    strict = run.trials()
+    tables = {"strict": strict, "helm": helm_readings(strict, without_text).trials}
+    found: dict[str, Plain] = {}
+    for model in strict.codes("model")[1]:
+        for way, trials in tables.items():
+            mine = trials.where(trials.matches("model", model) & answered(trials, "level"))
+            kept = mine.where(np.array([episode not in copies for episode in mine.text("episode")], dtype=bool))
+            numbers = {"with": or_none(macro_mae(mine)), "without": or_none(macro_mae(kept))}
+            found.setdefault(model, {})[way] = numbers
+    return found
+
+
+def _model(model: str, strict: TrialTable, readings: Readings, draws: Draws) -> Plain:
+    mine = strict.matches("model", model) & asked_for(strict, "level")
+    failed, text = strict.matches("status", "failed"), readings.text
+    counts = {
+        "asked": int(mine.sum()),
+        "scored": int((mine & answered(strict, "level")).sum()),
+        "texts": int((mine & text).sum()),
+        "unread": int((mine & failed & text).sum()),
+        "unread_by_helm": int((mine & text & ~readings.readable).sum()),
+        "missing": int((mine & failed & ~text).sum()),
+    }
+    found: Plain = {"counts": counts, "strict": _errors(strict.where(mine), draws)}
+    # A model that answers in another format, such as percentages per frame, has no reading in HELM's at all.
+    foreign = counts["scored"] > 0 and 0 < counts["texts"] == counts["unread_by_helm"]
+    return found | {"helm": None if foreign else _errors(readings.trials.where(mine), draws)}
+
+
+def _errors(trials: TrialTable, draws: Draws) -> Plain:
+    used = trials.where(answered(trials, "level"))
+    subset, names = used.codes("subset")
+    means = measure_many(micro_mae, used, subset, len(names), draws)
+    assert means is not None
+    asked = np.bincount(trials.codes("subset")[0][asked_for(trials, "level")], minlength=len(names))
+    rows = zip(*(c.tolist() for c in (means.value, means.low, means.high, means.trials.astype(np.int64), asked)))
+    return {
+        "macro": _plain(measure(macro_mae, trials, draws)),
+        "micro": _plain(measure(micro_mae, trials, draws)),
+        "subsets": {name: _plain(Measured(*row)) for name, row in zip(names, rows)},
+    }
+
+
+def _plain(measured: Measured) -> Plain:
+    ends = {"value": or_none(measured.value), "low": or_none(measured.low), "high": or_none(measured.high)}
+    return ends | {"scored": measured.scored, "asked": measured.asked}

@@ -1,0 +1,187 @@
+"""Calibrating a model: one third of the tasks to fit, one for the conformal threshold, one to see whether it holds."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.analysis.findings import or_none
+from rewardlab.core.errors import DataError
+from rewardlab.core.run import Run
+from rewardlab.core.seeding import digest
+from rewardlab.core.settings import as_command
+from rewardlab.core.trial import Score, TrialTable
+from rewardlab.metrics.calibration import ordinal_error, top_label_error
+from rewardlab.metrics.derived_columns import with_clusters
+from rewardlab.metrics.eligibility import answered, gives
+from rewardlab.metrics.intervals import clusters_of
+from rewardlab.models import name_model
+from rewardlab.models.calibrated import CALIBRATION, Calibration, level_set, mend, strangeness
+from rewardlab.models.ensemble import WEIGHTS
+from rewardlab.models.isotonic import rising_steps
+from rewardlab.runner.fit_calibration import (
+    COLDEST,
+    HOTTEST,
+    conformal_threshold,
+    fit_temperature,
+    negative_log_likelihood,
+)
+from rewardlab.runner.plan import CalibratePlan
+from rewardlab.runner.stress import run_stress
+
+LEAST = 10  # episodes in each third
+LEAST_ERROR = 0.05  # of a member of an ensemble: one that is right by luck must not silence the others
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A calibration and the run it was fitted in."""
+
+    run: Run
+    record: Plain
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some answered episodes: what the model said, and what is true."""
+
+    scores: list[Score]
+    truth: NDArray[np.int64]
+    tasks: int
+
+    def size(self) -> Plain:
+        """Return how many episodes and tasks these are."""
+        return {"episodes": len(self.scores), "tasks": self.tasks}
+
+
+def run_calibration(plan: CalibratePlan) -> Made:
+    """Score the clean episodes, fit, and write calibration.json; for an ensemble also the weights of its members."""
+    model = name_model(plan.model)
+    run = run_stress(plan.scoring(), [model], kind="calibrate", command=as_command("calibrate", plan))
+    trials = run.trials()
+    settings: Any = run.record["plan"]
+    record = {"model": model.name, "fingerprint": model.fingerprint, "frames": plan.frames, "seed": plan.seed}
+    record |= {"data": plan.data, "data_digest": settings["data_digest"]}
+    record |= calibrate_trials(trials, plan.coverage, plan.seed)
+    run.save(CALIBRATION, record)
+    errors = member_errors(thirds(trials, plan.seed)[0])
+    if errors:
+        weights = {name: 1 / max(error, LEAST_ERROR) for name, error in errors.items()}
+        run.save(WEIGHTS, {"weights": weights, "mae": errors, "fit": record["fit"], "data": plan.data})
+    return Made(run, record)
+
+
+def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
+    """Return what was fitted on the answers of one model, and what it does to episodes of tasks kept apart."""
+    fit, conformal, held_out = (_part(third) for third in thirds(trials, seed))
+    calibration = _fitted(fit, conformal, coverage)
+    after = [mend(score, calibration) for score in held_out.scores]
+    sets = [level_set(score, calibration) for score in after]
+    holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.truth, sets)]
+    return {
+        "method": "isotonic" if calibration.temperature is None else "temperature",
+        "fitted": asdict(calibration),
+        "fit": fit.size(),
+        "conformal": conformal.size(),
+        "held_out": held_out.size()
+        | {"before": _quality(held_out.scores, held_out.truth), "after": _quality(after, held_out.truth)}
+        | {"coverage": float(np.mean(holds)), "mean_set_size": float(np.mean([len(levels) for levels in sets]))},
+    }
+
+
+def thirds(trials: TrialTable, seed: int) -> list[TrialTable]:
+    """Return the usable answers in three parts of about the same size; no task and no video is in two of them."""
+    used = trials.where(answered(trials, "level"))
+    some = gives(used, "probabilities")
+    used = with_clusters(used.where(some) if some.any() else used)
+    cluster, tasks = clusters_of(used), used.text("task")
+    names = {int(code): digest(seed, min(tasks[cluster == code])) for code in np.unique(cluster)}
+    part_of: dict[int, int] = {}
+    sizes = [0, 0, 0]
+    for code in sorted(names, key=names.__getitem__):
+        part_of[code] = sizes.index(min(sizes))
+        sizes[part_of[code]] += int((cluster == code).sum())
+    if min(sizes) < LEAST:
+        raise DataError(
+            f"calibrating needs three sets of {LEAST} or more answered episodes with a reward and no task in common, "
+            f"got {sizes[0]}, {sizes[1]} and {sizes[2]}; take more data"
+        )
+    part = np.array([part_of[int(code)] for code in cluster])
+    return [used.where(part == number) for number in range(3)]
+
+
+def member_errors(trials: TrialTable) -> dict[str, float]:
+    """Return the MAE of each member of an ensemble, from what its answers say of them; nothing for other models."""
+    errors: dict[str, list[float]] = {}
+    for raw, truth in zip(trials.text("raw"), trials.number("truth_level")):
+        for name, level in _member_levels(raw).items():
+            errors.setdefault(name, []).append(abs(level - truth))
+    return {name: float(np.mean(values)) for name, values in errors.items()}
+
+
+def in_words(record: Plain) -> list[str]:
+    """Return what was fitted and what it changes, one sentence each."""
+    fit, held_out = record["fit"], record["held_out"]
+    temperature = record["fitted"]["temperature"]
+    what = "an isotonic map of its levels" if temperature is None else f"a temperature of {temperature:.2f}"
+    names = {"nll": "NLL", "ordinal_ece": "ordinal ECE", "top_label_ece": "top-label ECE", "mae": "MAE"}
+    before, after = held_out["before"], held_out["after"]
+    changes = [f"{names[key]} {before[key]:.3f} -> {after[key]:.3f}" for key in names if before[key] is not None]
+    sets = f"sets of levels at a coverage of {record['fitted']['coverage']:g} hold the truth in"
+    at_the_end = temperature is not None and not COLDEST * 1.01 < temperature < HOTTEST * 0.99
+    warning = f"no temperature from {COLDEST:g} to {HOTTEST:g} suits it: its probabilities say little about the level"
+    return [
+        f"{record['model']}: {what}, fitted on {fit['episodes']} episodes of {fit['tasks']} tasks",
+        *([warning] if at_the_end else []),
+        f"on {held_out['episodes']} episodes of {held_out['tasks']} other tasks: {', '.join(changes)}",
+        f"{sets} {held_out['coverage']:.2f} of them, with {held_out['mean_set_size']:.1f} of 5 levels on average",
+    ]
+
+
+def _part(trials: TrialTable) -> Part:
+    chances = trials.vectors("probabilities", 5)
+    scores = [
+        Score(float(level), None if np.isnan(row).any() else tuple(row.tolist()))
+        for level, row in zip(trials.number("level"), chances)
+    ]
+    tasks = len(np.unique(trials.codes("task")[0]))
+    return Part(scores, trials.number("truth_level").astype(np.int64) - 1, tasks)
+
+
+def _fitted(fit: Part, conformal: Part, coverage: float) -> Calibration:
+    if fit.scores[0].probabilities is None:
+        levels = np.array([score.level for score in fit.scores])
+        calibration = Calibration(None, rising_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
+    else:
+        calibration = Calibration(fit_temperature(_chances(fit.scores), fit.truth), (), coverage, None)
+    strange = [strangeness(mend(score, calibration))[truth] for score, truth in zip(conformal.scores, conformal.truth)]
+    threshold = conformal_threshold(np.array(strange), coverage)
+    return Calibration(calibration.temperature, calibration.steps, coverage, threshold)
+
+
+def _quality(scores: Sequence[Score], truth: NDArray[np.int64]) -> Plain:
+    levels = np.array([score.level for score in scores])
+    found: Plain = {"mae": float(np.abs(levels - truth - 1).mean()), "nll": None}
+    found |= {"ordinal_ece": None, "top_label_ece": None}
+    if scores[0].probabilities is not None:
+        chances = _chances(scores)
+        found["nll"] = or_none(negative_log_likelihood(chances, truth))
+        found["ordinal_ece"], found["top_label_ece"] = ordinal_error(chances, truth), top_label_error(chances, truth)
+    return found
+
+
+def _chances(scores: Sequence[Score]) -> NDArray[np.float64]:
+    return np.array([score.probabilities for score in scores], dtype=np.float64)
+
+
+def _member_levels(raw: str | None) -> dict[str, float]:
+    try:
+        levels = json.loads(raw or "")["levels"]
+        return {str(name): float(level) for name, level in levels.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}

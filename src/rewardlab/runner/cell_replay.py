@@ -1,0 +1,42 @@
+"""Showing a cell again: the episode of a finished run under one of its perturbations."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import DataError
+from rewardlab.core.run import Run
+from rewardlab.data import open_dataset
+from rewardlab.perturb.contract import Change
+from rewardlab.runner.score import Bench, Cell, Part, variants
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The dataset and the protocol of a run, ready to rebuild any of its cells."""
+
+    episodes: dict[str, Episode]
+    bench: Bench
+
+    def change(self, episode: str, perturbation: str, severity: int) -> Change:
+        """Return the episode exactly as the models saw it."""
+        if episode not in self.episodes:
+            raise DataError(f"the dataset no longer holds episode {episode!r}")
+        cell = Cell("", perturbation, severity, "")
+        (variant,) = variants(Part(self.episodes[episode], (cell,)), self.bench)
+        if isinstance(variant.outcome, str):
+            raise DataError(variant.outcome)
+        return variant.outcome
+
+
+def replay(run: Run) -> Replay:
+    """Open the dataset that a run was made from; DataError if it is no longer there."""
+    settings: Any = run.record["settings"]
+    episodes = open_dataset(settings["data"]).episodes[: settings["limit"]]
+    return replay_of(episodes, tuple(settings["perturbations"]), settings["frames"], settings["seed"])
+
+
+def replay_of(episodes: tuple[Episode, ...], perturbations: tuple[str, ...], frames: str, seed: int) -> Replay:
+    """Return a Replay over episodes at hand, with no run behind it."""
+    bench = Bench({}, perturbations, episodes, frames, seed, batch=1)
+    return Replay({episode.id: episode for episode in episodes}, bench)

@@ -1,0 +1,63 @@
+"""Perturbed copies of a dataset, written in the layout that everything reads."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, rearrange
+from rewardlab.core.errors import DataError
+from rewardlab.core.run import writable
+from rewardlab.data.folder import METADATA, write_episode
+from rewardlab.runner.cell_replay import Replay
+
+
+def write_copies(shown: Replay, severities: tuple[int, ...], out: Path) -> Iterator[str]:
+    """Write every perturbed copy that is not there yet; yield the file name of each, or why it was left out."""
+    with writable(out):
+        out.mkdir(parents=True, exist_ok=True)
+    present = _present(out)
+    for episode in shown.episodes.values():
+        for name in shown.bench.perturbations:
+            for severity in severities:
+                target = _target(episode.id, name, severity)
+                if target not in present:
+                    yield _write(shown, episode.id, name, severity, out / target)
+
+
+def _write(shown: Replay, episode: str, name: str, severity: int, path: Path) -> str:
+    out, target = path.parents[1], f"{path.parent.name}/{path.name}"
+    try:
+        change = shown.change(episode, name, severity)
+    except DataError as error:
+        return f"left out {target}: {error}"
+    extra: dict[str, object] = {
+        "original": episode,
+        "perturbation": name,
+        "severity": severity,
+        "expectation": change.expect,
+    }
+    with writable(path):
+        write_episode(out, _as_played(change.episode), target, extra)
+    return target
+
+
+def _as_played(episode: Episode) -> Episode:
+    """Return the episode as a player shows it: where frames are missing, the one before stands still."""
+    positions = episode.clip.positions
+    return rearrange(episode, np.searchsorted(positions, np.arange(positions[-1] + 1), side="right") - 1)
+
+
+def _target(episode: str, name: str, severity: int) -> str:
+    """Return the file name of a copy; the whole name of the original is in it, so that no two are alike."""
+    subset, _, rest = episode.partition("/") if "/" in episode else ("episodes", "", episode)
+    stem = rest.removesuffix(".mp4").replace("/", "--").replace(".mp4#", "#").replace("#", "-row")
+    return f"{subset}/{stem}.{name.replace(':', '-')}.{severity}.mp4"
+
+
+def _present(out: Path) -> set[str]:
+    path = out / METADATA
+    if not path.exists():
+        return set()
+    return {json.loads(line)["file_name"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}

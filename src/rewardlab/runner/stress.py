@@ -1,0 +1,193 @@
+"""The stress test: from a plan to a finished run folder."""
+
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from rewardlab.analysis.summarise import summarise
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import DataError, RunError, StopRun
+from rewardlab.core.run import Run, locked, start_run
+from rewardlab.core.seeding import digest
+from rewardlab.core.settings import as_command
+from rewardlab.core.trial import CLEAN, Trial
+from rewardlab.core.version import __version__
+from rewardlab.data import open_dataset
+from rewardlab.data.folder import Contents, Problem
+from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel
+from rewardlab.runner.dispatch import run_jobs
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.progress_bar import Progress
+from rewardlab.runner.score import Bench, Cell, Job, Part
+
+_IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
+_FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
+_MANY_PARTS = 200  # then they are joined, so that a run of days is still quick to open
+
+
+class Interrupted(RunError):
+    """The run was stopped by the user; what is finished is kept."""
+
+
+def run_stress(
+    plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: str = "stress", command: str | None = None
+) -> Run:
+    """Score every open cell of the plan and return the run; `own` adds models that have no name in the catalog.
+
+    Another command that scores says what `kind` of run it makes and by which `command`.
+    """
+    contents = sound_episodes(plan)
+    bench = _bench(plan, contents.episodes, own)
+    run = _start(plan, bench, contents, (kind, command or as_command(kind, plan)))
+    with locked(run):
+        _score(run, plan, replace(bench, purse=plan.purse(run.folder)))
+        run.compact()
+        run.save("summary.json", summarise(run))
+    return run
+
+
+def sound_episodes(plan: StressPlan) -> Contents:
+    """Open the dataset; stop at problems before any work unless the plan says to skip them."""
+    contents = open_dataset(plan.data)
+    if contents.problems and not plan.skip_bad:
+        raise DataError(_problem_list(plan.data, contents.problems))
+    if not contents.episodes:
+        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
+    return Contents(contents.episodes[: plan.limit], contents.problems)
+
+
+def _problem_list(data: str, problems: Sequence[Problem]) -> str:
+    first = "".join(f"\n  line {problem.line}: {problem.what}" for problem in problems[:5])
+    more = f"\n  and {len(problems) - 5} more: run `rewardlab check {data}`" if len(problems) > 5 else ""
+    return f"{data} has {len(problems)} bad rows; mend them, or leave them out with --skip-bad{first}{more}"
+
+
+def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel]) -> Bench:
+    named = {model.name: model for model in own}
+    models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
+    bench = Bench(models, plan.perturbations, episodes, plan.frames, plan.seed, plan.batch)
+    _ = bench.policy, bench.perturbations  # a wrong name is said now, not by every worker
+    return bench
+
+
+def _parts(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> Iterator[Part]:
+    """Yield each episode with all its cells; the id of a cell is made of everything its score depends on."""
+    changes = _changes(bench, severities)
+
+    def cell(episode: Episode, model: NamedModel, change: tuple[str, int, str]) -> Cell:
+        name, severity, definition = change
+        identity = digest(
+            model.fingerprint, episode.hash, episode.id, name, severity, definition, bench.seed, bench.frames
+        )
+        return Cell(identity, name, severity, model.name)
+
+    for episode in episodes:
+        yield Part(
+            episode, tuple(cell(episode, model, change) for change in changes for model in bench.models.values())
+        )
+
+
+def _changes(bench: Bench, severities: Sequence[int]) -> list[tuple[str, int, str]]:
+    """Return what is done to every episode: perturbation, severity, and what identifies its definition."""
+    peers = digest(*(peer.instruction for peer in bench.peers))
+    changes = [(CLEAN, 0, "")]
+    for p in bench.perturbations.values():
+        definition = p.fingerprint + (peers if p.uses_peers else "")
+        changes += [(p.name, severity, definition) for severity in sorted({*severities} - {0})]
+    return changes
+
+
+def _start(plan: StressPlan, bench: Bench, contents: Contents, made_by: tuple[str, str]) -> Run:
+    kind, command = made_by
+    settings = json.loads(json.dumps(asdict(plan), default=str))
+    data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
+    definitions = {p.name: p.fingerprint for p in bench.perturbations.values()}
+    fingerprints = {name: model.fingerprint for name, model in bench.models.items()}
+    identity = {key: settings[key] for key in _IDENTITY}
+    identity |= {"models": fingerprints, "data_digest": data, "definitions": definitions}
+    identity |= {"kind": kind} if kind != "stress" else {}
+    record: dict[str, object] = {
+        "kind": kind,
+        "plan": identity,
+        "settings": settings,
+        "judged": list(plan.models),
+        "caveats": {name: bench.models[name].caveat for name in plan.models if bench.models[name].caveat},
+        "command": command,
+        "episodes": len(contents.episodes),
+        "cells": len(contents.episodes) * len(_changes(bench, plan.severities)) * len(bench.models),
+        "skipped": [asdict(problem) for problem in contents.problems],
+        "versions": _versions(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{plan.models[0]}-{Path(plan.data).name}")
+    folder = plan.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
+    return start_run(folder, record)
+
+
+def _versions() -> dict[str, str]:
+    packages = ("numpy", "scipy", "opencv-python-headless", "av", "pyarrow")
+    return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
+
+
+def _score(run: Run, plan: StressPlan, bench: Bench) -> None:
+    finished = _finished_ids(run, retry=plan.retry_failures)
+    parts = (_open(part, finished) for part in _parts(bench.peers, bench, plan.severities))
+    jobs = _bundled((part for part in parts if part.cells), bench.batch * len(bench.models))
+    total = int(str(run.record["cells"]))
+    waiting: list[Trial] = []
+    flushed = time.monotonic()
+    with Progress(total, len(finished)) as progress:
+        try:
+            for trials in run_jobs(jobs, bench, _workers(plan, bench), plan.patience()):
+                waiting += trials
+                progress.add(trials)
+                if time.monotonic() - flushed > _FLUSH_SECONDS:
+                    run.append(waiting)
+                    waiting, flushed = [], time.monotonic()
+                    if len(run.parts()) > _MANY_PARTS:
+                        run.compact()
+        except (KeyboardInterrupt, StopRun) as stop:
+            why = f": {stop}" if isinstance(stop, StopRun) else ""
+            raise Interrupted(
+                f"stopped with {progress.done:,} of {total:,} cells in {run.folder}{why}; "
+                "the same command goes on where this one stopped"
+            ) from None
+        finally:
+            run.append(waiting)
+
+
+def _open(part: Part, finished: set[str]) -> Part:
+    return Part(part.episode, tuple(cell for cell in part.cells if cell.id not in finished))
+
+
+def _bundled(parts: Iterable[Part], cells: int) -> Iterator[Job]:
+    """Yield jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
+    waiting: list[Part] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(len(each.cells) for each in waiting) >= cells:
+            yield Job(tuple(waiting))
+            waiting = []
+    if waiting:
+        yield Job(tuple(waiting))
+
+
+def _workers(plan: StressPlan, bench: Bench) -> int:
+    """Return how many processes score: one where a model must not be there twice."""
+    if any(model.one_copy for model in bench.models.values()):
+        return 1
+    return plan.workers or os.cpu_count() or 1
+
+
+def _finished_ids(run: Run, *, retry: bool) -> set[str]:
+    trials = run.trials()
+    kept = trials.text("status") != "failed" if retry else [True] * len(trials)
+    return {trial_id for trial_id, keep in zip(trials.text("id"), kept) if keep}

@@ -1,0 +1,1 @@
+"""Studies of papers, one folder a paper."""

@@ -1,0 +1,48 @@
+"""Write the study of a run into a folder: tables, figures and claims."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rewardlab.analysis.findings import REFERENCE
+from rewardlab.analysis.format import interval, number
+from rewardlab.core.run import Run, writable, writing
+from rewardlab.studies.perturbation_paper.measured.claim_test import claims_page
+from rewardlab.studies.perturbation_paper.measured.claims import NOT_JUDGED, paper_claims
+from rewardlab.studies.perturbation_paper.measured.figures import figure_files
+from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, ROLES
+from rewardlab.studies.perturbation_paper.measured.run_measures import ACCURACY, Study, open_study
+from rewardlab.studies.perturbation_paper.measured.tables import cell_text, number_files
+
+
+def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
+    """Write every file of the study and return their paths; `roles` names the models that play the paper's."""
+    study = open_study(run, roles)
+    claims = claims_page(paper_claims(study), _head(study), NOT_JUDGED)
+    files = number_files(study) | figure_files(study) | {"claims.md": claims}
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        with writing(folder / name) as partial:
+            partial.write_text(content, encoding="utf-8")
+    return [folder / name for name in files]
+
+
+def _head(study: Study) -> str:
+    """Return what a reader of the claims must know first: who plays whom, on what, and what is missing."""
+    record, basis = study.record, study.summary.bootstrap
+    lines = [f"Made by `rewardlab report RUN --study FOLDER` from `{record['command']}`:"]
+    lines[0] += f" {record['episodes']} episodes in {basis['clusters']} clusters."
+    unfinished = int(record["cells"]) - len(study.trials)
+    lines += [f"**Unfinished: {unfinished:,} cells of the plan are not scored yet.**"] if unfinished > 0 else []
+    missing = [category for category in CATEGORIES if category not in study.categories]
+    lines += [f"**Not in this run: {', '.join(missing)} change.**"] if missing else []
+    lines += ["", "| in the paper | here | to know first |", "|---|---|---|"]
+    for role in ROLES:
+        model = study.roles.get(role, "")
+        known = cell_text(study.summary.caveats.get(model, ""))
+        lines.append(f"| {role} | {cell_text(model) or 'no model of this run'} | {known} |")
+    blind = study.summary.clean(REFERENCE, ACCURACY)
+    if blind.value is not None:
+        right = f"{number(blind.value)} {interval(blind)} of the clean episodes"
+        lines += ["", f"`{REFERENCE}`, which sees nothing, is right in {right}: a bound below that is no test."]
+    return "\n".join(lines)

@@ -1,0 +1,137 @@
+"""Fitting Eq. 1 to a table of measured accuracies, so that a model of your own can be extrapolated."""
+
+import csv
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from rewardlab.core.errors import DataError
+from rewardlab.core.trial import CLEAN
+from rewardlab.models.simulated import HIGHEST, LOWEST, PAPER, Competence
+from rewardlab.perturb.contract import CATEGORIES
+from rewardlab.studies.perturbation_paper.simulated.closed_form import accuracy
+from rewardlab.studies.perturbation_paper.simulated.study_config import Study, Values, clipped
+
+COLUMNS = ("model", "category", "severity", "accuracy")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One line of the table: the accuracy of a model in a category at a severity."""
+
+    model: str
+    category: str
+    severity: int
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Eq. 1 for one model: its numbers, their standard errors (nan if there is no line to spare), and the misfit."""
+
+    competence: Competence
+    errors: dict[str, float]  # of each sigma, by category, and of "alpha"
+    largest_misfit: float
+    lines: int
+
+
+def read_table(path: Path) -> list[Measured]:
+    """Read model,category,severity,accuracy; every bad line is refused with its number."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as handle:
+            reader = csv.DictReader(handle)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            if missing:
+                raise DataError(f"{path} must begin with the line {','.join(COLUMNS)}; it lacks {', '.join(missing)}")
+            lines = [_measured(row, path, number) for number, row in enumerate(reader, start=2)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}; --fit takes a CSV file") from error
+    if not lines:
+        raise DataError(f"{path} holds no line below its heading; give at least one accuracy")
+    return lines
+
+
+def _measured(row: dict[str, str | None], path: Path, number: int) -> Measured:
+    model, category, severity, value = ((row[name] or "").strip() for name in COLUMNS)
+    if not model:
+        raise DataError(f"{path} line {number}: the model has no name")
+    if category not in CATEGORIES and not (category == CLEAN and severity == "0"):
+        raise DataError(
+            f"{path} line {number}: category must be one of {', '.join(CATEGORIES)} "
+            f"(or {CLEAN} at severity 0), got {category!r}"
+        )
+    if not severity.isdecimal():
+        raise DataError(f"{path} line {number}: severity must be a whole number from 0 on, got {severity!r}")
+    try:
+        number_read = float(value)
+    except ValueError:
+        number_read = math.nan
+    if not 0 <= number_read <= 1:
+        raise DataError(f"{path} line {number}: accuracy must be a number from 0 to 1, got {value!r}")
+    return Measured(model, category, int(severity), number_read)
+
+
+def fit_models(lines: Iterable[Measured], study: Study) -> dict[str, Fitted]:
+    """Fit every model of a table under the noise of this study; each needs lines for the same categories."""
+    by_model: dict[str, list[Measured]] = {}
+    for line in lines:
+        by_model.setdefault(line.model, []).append(line)
+    categories: list[str] = [
+        c for c in CATEGORIES if any(_informs(line, c) for found in by_model.values() for line in found)
+    ]
+    if not categories:
+        raise DataError("the table holds only severity 0; give accuracies at a severity above 0 to fit a sigma")
+    return {model: _fit(model, found, categories, study) for model, found in by_model.items()}
+
+
+def _informs(line: Measured, category: str) -> bool:
+    return line.category == category and line.severity > 0
+
+
+def _fit(model: str, lines: list[Measured], categories: list[str], study: Study) -> Fitted:
+    missing = [c for c in categories if not any(_informs(line, c) for line in lines)]
+    if missing:
+        raise DataError(f"model {model!r} has no accuracy above severity 0 in {', '.join(missing)}; add one of each")
+    known = None if any(line.severity == 0 for line in lines) else PAPER.get(model)
+    unknowns = len(categories) + (known is None)
+    if len(lines) < unknowns:
+        raise DataError(
+            f"model {model!r} has {len(lines)} lines for {unknowns} unknowns (alpha and a sigma per category); "
+            f"add its accuracy at severity 0 as {model},{CLEAN},0,..."
+        )
+    measured = np.array([line.accuracy for line in lines])
+
+    def misfit(numbers: Values) -> Values:
+        return np.asarray(_expected(lines, categories, _alpha_first(numbers, known), study) - measured)
+
+    start = np.r_[[] if known else [0.8], np.full(len(categories), 0.04)]
+    low = np.r_[[] if known else [LOWEST], np.zeros(len(categories))]
+    high = np.r_[[] if known else [HIGHEST], np.ones(len(categories))]
+    found = least_squares(misfit, start, bounds=(low, high), x_scale=0.05, xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    numbers, errors = _alpha_first(found.x, known), _standard_errors(found.jac, found.fun)
+    names = categories if known else ["alpha", *categories]
+    competence = Competence(float(numbers[0]), dict(zip(categories, numbers[1:].tolist())))
+    return Fitted(competence, dict(zip(names, errors)), float(np.abs(found.fun).max()), len(lines))
+
+
+def _alpha_first(numbers: Values, known: Competence | None) -> Values:
+    return numbers if known is None else np.r_[known.alpha, numbers]
+
+
+def _expected(lines: list[Measured], categories: list[str], numbers: Values, study: Study) -> Values:
+    sigma = np.array([0.0 if line.severity == 0 else numbers[1 + categories.index(line.category)] for line in lines])
+    severity = np.array([line.severity for line in lines], dtype=np.float64)
+    return accuracy(study.scale(clipped(numbers[0] - sigma * severity)), study.truth)
+
+
+def _standard_errors(jacobian: Values, misfit: Values) -> list[float]:
+    """Return the errors that the scatter around the fit implies."""
+    spare = len(misfit) - jacobian.shape[1]
+    if spare < 1 or np.linalg.matrix_rank(jacobian) < jacobian.shape[1]:
+        return [math.nan] * jacobian.shape[1]
+    covariance = np.linalg.inv(jacobian.T @ jacobian) * (misfit @ misfit) / spare
+    return [float(value) for value in np.sqrt(np.diag(covariance))]

@@ -1,0 +1,107 @@
+"""Export: from trained weights to the files that ship: two graphs, and how sure the model may be."""
+
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch import Tensor, nn
+
+from rewardlab.core.run import writing
+from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket.frame_window import SHOWN
+from rewardlab.models.pocket.wordpiece import MOST_PIECES
+from rewardlab.runner.fit_calibration import conformal_threshold, fit_temperature
+from rewardlab.train.pocket.network import SHAPES, Pocket
+from rewardlab.train.pocket.plan import PocketPlan
+from rewardlab.train.pocket.rollouts import shards_of
+from rewardlab.train.pocket.word_vectors import WIDTH
+from rewardlab.worlds.metaworld.task_splits import split_of_task
+
+_COVERAGE = 0.9
+_OPSET = 17
+
+
+def export(plan: PocketPlan, variant: str, folder: Path) -> None:
+    """Write `VARIANT.eyes.onnx`, `VARIANT.head.onnx` and `VARIANT.json`; weights are kept in half precision."""
+    model = load_rounded(plan, variant)
+    shape = replace(SHAPES[variant], size=plan.size)
+    frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
+    tokens = torch.zeros((2, SHOWN, shape.places, shape.channels[3]))
+    words, known = torch.zeros((2, MOST_PIECES, WIDTH)), torch.ones((2, MOST_PIECES))
+    _write(model.eyes, (frames,), folder / f"{variant}.eyes.onnx", (["frames"], ["tokens"]))
+    _write(
+        model.head, (tokens, words, known), folder / f"{variant}.head.onnx", (["tokens", "words", "known"], ["p", "l"])
+    )
+    settings = {"size": plan.size, **_sureness(plan, variant)}
+    with writing(folder / f"{variant}.json") as partial:
+        partial.write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def load_rounded(plan: PocketPlan, variant: str) -> Pocket:
+    """Return the trained network with its weights rounded to half precision, as they ship."""
+    model = Pocket(replace(SHAPES[variant], size=plan.size))
+    state = torch.load(plan.out / f"{variant}.pt", map_location="cpu", weights_only=True)
+    model.load_state_dict({key: _rounded(value) for key, value in state.items()})
+    model.eval()
+    return model
+
+
+def _rounded(value: Tensor) -> Tensor:
+    return value.half().float() if value.is_floating_point() and value.ndim > 1 else value
+
+
+def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path, names: tuple[list[str], list[str]]) -> None:
+    with warnings.catch_warnings(), writing(path) as partial:
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            inputs,
+            str(partial),
+            input_names=names[0],
+            output_names=names[1],
+            dynamic_axes={name: {0: "batch"} for name in (*names[0], *names[1])},
+            opset_version=_OPSET,
+            do_constant_folding=False,  # folding would multiply weights together that are stored rounded
+            dynamo=False,
+        )
+        _halve(partial)
+
+
+def _halve(path: Path) -> None:
+    """Store every large weight in half precision with a cast behind it, which onnxruntime resolves when it loads."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    model = onnx.load(path)
+    casts = []
+    for weight in list(model.graph.initializer):
+        values = numpy_helper.to_array(weight)
+        if values.dtype != np.float32 or values.size < 256 or values.ndim < 2:
+            continue
+        half = numpy_helper.from_array(values.astype(np.float16), f"{weight.name}.half")
+        casts.append(helper.make_node("Cast", [half.name], [weight.name], to=TensorProto.FLOAT))
+        model.graph.initializer.remove(weight)
+        model.graph.initializer.append(half)
+    for node in reversed(casts):
+        model.graph.node.insert(0, node)
+    onnx.save(model, path)
+
+
+def _sureness(plan: PocketPlan, variant: str) -> dict[str, Any]:
+    """Fit the temperature on one half of the checks of seen tasks, and the conformal threshold on the other."""
+    with np.load(plan.out / f"{variant}-checks.npz") as said:
+        rows, logits, level = said["rows"], said["logits"].astype(np.float64), said["level"].astype(np.int64)
+    tasks = [shard.task for shard in shards_of(plan) for _ in range(shard.count)]
+    seen = np.array([split_of_task(tasks[int(row)]) == "train" for row in rows])
+    order = rng_for(plan.seed, "calibration").permutation(np.flatnonzero(seen))
+    fit, test = order[: len(order) // 2], order[len(order) // 2 :]
+    temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
+    chance = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]
+    strange = conformal_threshold(1 - chance, _COVERAGE)
+    threshold = 0.0 if strange is None else 1 - strange
+    return {"temperature": round(temperature, 4), "conformal": round(threshold, 6), "calibrated_on": len(order)}

@@ -1,0 +1,120 @@
+"""Rank agreement against scipy, with ties, fractions and tasks."""
+
+import math
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from rewardlab.core.seeding import rng_for
+from rewardlab.metrics import METRICS
+from rewardlab.metrics.clustered_bootstrap import draw_clusters, percentile_interval
+from rewardlab.metrics.intervals import clusters_of, measure
+from rewardlab.metrics.kendall import count_pairs, pair_draws
+from rewardlab.metrics.kendall_conditions import tau_b_of_conditions
+from tests.metrics.made import scored, table, trial
+
+
+def some(seed: int, count: int, fractional: bool) -> tuple[np.ndarray, np.ndarray]:
+    rng = rng_for(seed, "rank", count)
+    truths = rng.integers(1, 6, count).astype(float)
+    scores = np.clip(truths + rng.integers(-2, 3, count) + (rng.random(count) if fractional else 0), 1, 5)
+    return scores, truths
+
+
+@pytest.mark.parametrize("fractional", [False, True])
+@pytest.mark.parametrize("count", [4, 17, 400])
+def test_tau_b_is_scipys_and_tau_a_counts_every_pair(count: int, fractional: bool) -> None:
+    scores, truths = some(1, count, fractional)
+    trials = scored(scores, truths.astype(int))
+    assert METRICS["kendall_tau_b"](trials) == pytest.approx(kendalltau(scores, truths).statistic, abs=1e-12)
+    signs = [np.sign((scores[i] - scores[j]) * (truths[i] - truths[j])) for i, j in combinations(range(count), 2)]
+    assert METRICS["kendall_tau_a"](trials) == pytest.approx(np.mean(signs))
+
+
+def test_a_perfect_judge_of_five_levels_has_tau_b_one_but_tau_a_well_below() -> None:
+    levels = np.repeat([1, 2, 3, 4, 5], 40)
+    assert METRICS["kendall_tau_b"](scored(levels, levels)) == pytest.approx(1)
+    assert 0.78 < METRICS["kendall_tau_a"](scored(levels, levels)) < 0.81
+
+
+@pytest.mark.parametrize("name", ["kendall_tau_a", "kendall_tau_b", "kendall_tau_b_within_task"])
+def test_a_constant_judge_has_no_rank_correlation(name: str) -> None:
+    assert math.isnan(METRICS[name](scored([3, 3, 3], [1, 2, 5])))
+    assert math.isnan(METRICS[name](scored([1, 2, 5], [4, 4, 4])))
+
+
+def test_within_task_tau_is_the_mean_over_tasks_where_it_is_defined() -> None:
+    scores, truths = some(2, 90, fractional=True)
+    tasks = rng_for(2, "tasks").integers(0, 12, 90)
+    trials = table([trial(s, int(t), task=str(k)) for s, t, k in zip(scores, truths, tasks)])
+    taus = [kendalltau(scores[tasks == k], truths[tasks == k]).statistic for k in range(12)]
+    assert METRICS["kendall_tau_b_within_task"](trials) == pytest.approx(np.nanmean(taus))
+
+
+def test_preference_counts_right_pairs_of_the_same_task_and_half_of_the_ties() -> None:
+    """Task x: (5 over 1) right, (5 over 3) tie, (3 over 1) right. Task y: one wrong pair; pairs across tasks: none."""
+    x = [trial(4.0, 5, task="x"), trial(4.0, 3, task="x"), trial(2.0, 1, task="x")]
+    y = [trial(1.0, 4, task="y"), trial(5.0, 2, task="y")]
+    assert METRICS["preference_accuracy"](table([*x, *y])) == pytest.approx((1 + 0.5 + 1 + 0) / 4)
+
+
+@pytest.mark.parametrize(("count", "fractional"), [(40, False), (40, True), (1500, True), (6000, False)])
+def test_every_draw_has_the_tau_b_that_scipy_finds_in_the_trials_written_out(count: int, fractional: bool) -> None:
+    scores, truths = some(3, count, fractional)
+    cluster = rng_for(3, "clusters", count).integers(0, max(2, count // 4), count)
+    cluster = np.unique(cluster, return_inverse=True)[1]
+    draws = draw_clusters(int(cluster.max()) + 1, 60, seed=5)
+    found = pair_draws(scores, truths, cluster, draws).tau_b()
+    for draw in (0, 17, 59):
+        rows = np.repeat(np.arange(count), draws.counts[cluster, draw])
+        assert found[draw] == pytest.approx(kendalltau(scores[rows], truths[rows]).statistic, abs=1e-12)
+
+
+def test_the_draw_that_holds_every_cluster_once_gives_each_metric_its_own_value() -> None:
+    scores, truths = some(4, 80, fractional=True)
+    tasks = rng_for(4, "tasks").integers(0, 9, 80)
+    trials = table([trial(s, int(t), task=str(k), subset=str(k % 3)) for s, t, k in zip(scores, truths, tasks)])
+    draws = draw_clusters(9, 4, seed=0)
+    draws.counts[:, 0] = 1
+    for metric in (m for m in METRICS.values() if m.resample is not None):
+        assert metric.resample(trials, draws)[0] == pytest.approx(metric(trials)), metric.name
+    assert set(clusters_of(trials)) == set(range(9))
+
+
+@pytest.mark.parametrize("fractional", [False, True])
+def test_many_small_conditions_at_once_are_the_same_as_one_by_one(fractional: bool) -> None:
+    scores, truths = some(6, 300, fractional)
+    condition, cluster = np.arange(300) % 7, rng_for(6, "clusters").integers(0, 20, 300)
+    scores[condition == 3] = 2.0  # a constant judge
+    draws = draw_clusters(20, 80, seed=0)
+    many = tau_b_of_conditions(scores, truths, cluster, condition, 8, draws)
+    for number in range(8):
+        mine = condition == number
+        drawn = pair_draws(scores[mine], truths[mine], cluster[mine], draws).tau_b()[None, :]
+        low, high = percentile_interval(drawn, many.clusters[number : number + 1])
+        value = kendalltau(scores[mine], truths[mine]).statistic if mine.any() and number != 3 else math.nan
+        found = (many.value[number], many.low[number], many.high[number])
+        assert found == pytest.approx((value, low[0], high[0]), nan_ok=True, abs=1e-6)
+        assert many.trials[number] == mine.sum()
+
+
+def test_macro_error_in_a_draw_is_the_mean_over_the_subsets_in_it() -> None:
+    rng = rng_for(7, "macro")
+    rows = [trial(rng.integers(1, 6), int(rng.integers(1, 6)), task=str(i % 8), subset=str(i % 3)) for i in range(60)]
+    trials = table([replace(r, level=float(r.level)) for r in rows])
+    measured = measure(METRICS["macro_mae"], trials, draw_clusters(8, 500, seed=0))
+    errors = np.abs(trials.number("level") - trials.number("truth_level"))
+    assert measured.value == pytest.approx(np.mean([errors[i::3].mean() for i in range(3)]))
+    assert measured.low < measured.value < measured.high
+    assert (measured.scored, measured.asked) == (60, 60)
+
+
+def test_pairs_are_counted_per_group() -> None:
+    scores, truths = some(5, 60, fractional=False)
+    group = np.arange(60) % 4
+    counts = count_pairs(scores, truths, group, 4)
+    expected = [kendalltau(scores[group == g], truths[group == g]).statistic for g in range(4)]
+    np.testing.assert_allclose(counts.tau_b(), expected, atol=1e-12)

@@ -1,0 +1,371 @@
+"""Qwen-VL models made tiny from their configs, against the library's own forward pass and generation."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
+from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.trial import Failure, Score
+from rewardlab.models import name_model
+from rewardlab.models.backends.hf import QWEN
+from rewardlab.models.backends.lru_cache import Shelf
+from rewardlab.models.backends.qwen_patches import FAMILIES, frame_size
+from rewardlab.models.backends.qwen_prompt import Writer
+from rewardlab.models.contract import Purse
+from rewardlab.models.protocols.answer_parsers import PARSERS
+from rewardlab.models.protocols.prompts import roboreward_prompt
+from rewardlab.models.vlm import Turn
+from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.stress import run_stress
+from rewardlab.testing import check_model
+from tests.conftest import moving_square
+from tests.models import tiny
+
+pytestmark = pytest.mark.skipif(
+    find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
+)
+SAVE = {"qwen3_vl": tiny.save_qwen3, "qwen2_5_vl": tiny.save_qwen25}
+SIDE = {"qwen3_vl": 32, "qwen2_5_vl": 28}  # pixels of a token
+TOLERANCE = 1e-4  # of levels and probabilities with reuse, against without, in float32
+
+
+@pytest.fixture(scope="module", params=SAVE)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield SAVE[request.param](tmp_path_factory.mktemp(request.param) / request.param)
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Any:
+    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}", Purse())
+
+
+def _pixels(folder: Path) -> int:
+    return 6 * SIDE[folder.name] ** 2
+
+
+def built(folder: Path, options: str) -> Any:
+    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}&{options}", Purse())
+
+
+def episode(folder: Path, instruction: str, name: str = "a", count: int = 5) -> Episode:
+    """Return an episode whose frames need no resizing: two tokens high, three wide."""
+    side = SIDE[folder.name]
+    square = moving_square(name, count, size=3 * side)
+    return episode_from_frames(square[:, : 2 * side], instruction)
+
+
+INSTRUCTIONS = ("put the red cup on the plate", "open it", "do not close the <|im_end|> drawer, please", "")
+
+
+def variants(folder: Path) -> list[Episode]:
+    """Return one clip under changes of instruction, order, length and pixels, and another clip."""
+    clean = episode(folder, INSTRUCTIONS[0])
+    orders = ([4, 3, 2, 1, 0], [0, 1, 2, 3, 3], [0, 1, 2, 2], [2, 3, 4], [0], [0, 1, 2, 3, 4, 4, 4])
+    return [
+        *(replace(clean, instruction=text) for text in INSTRUCTIONS),
+        *(rearrange(clean, np.array(order)) for order in orders),
+        with_frames(clean, 255 - clean.frames),
+        episode(folder, INSTRUCTIONS[0], "b"),
+        replace(clean, instruction="close the window"),
+    ]
+
+
+def reference(folder: Path, model: Any, parts: list[Any], answer: str) -> dict[str, Any]:
+    """Return the library's inputs for text and clips, laid out by hand; `answer` None leaves the turn open."""
+    import torch
+    from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
+
+    timed = folder.name == "qwen3_vl"
+    patch = 16 if timed else 14
+    text = "" if timed else "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    text += "<|im_start|>user\n"
+    patches, grids = [], []
+    for part in parts:
+        if isinstance(part, str):
+            text += part
+            continue
+        frames = np.concatenate([part.frames, part.frames[-1:]]) if len(part.clip) % 2 else part.frames
+        times = np.append(part.times, part.times[-1])
+        pads = "<|video_pad|>" * 6
+        if timed:
+            for i in range(0, len(frames), 2):
+                text += f"<{(times[i] + times[i + 1]) / 2:.1f} seconds><|vision_start|>{pads}<|vision_end|>"
+        else:
+            text += f"<|vision_start|>{pads * (len(frames) // 2)}<|vision_end|>"
+        pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)[None] / 255
+        mean, std = (
+            torch.tensor(v).view(1, 1, 3, 1, 1) for v in (FAMILIES[folder.name].mean, FAMILIES[folder.name].std)
+        )
+        flat, *grid = Qwen3VLVideoProcessor.patchify(None, (pixels - mean) / std, patch, 2, 2)
+        patches.append(flat[0])
+        grids.append(grid)
+    if answer is not None:
+        text += f"<|im_end|>\n<|im_start|>assistant\n{answer}"
+    ids = torch.tensor([model.tokenizer(text, add_special_tokens=False)["input_ids"]])
+    kinds = 2 * (ids == model.tokenizer.convert_tokens_to_ids("<|video_pad|>")).int()
+    seconds = {} if timed else {"second_per_grid_ts": torch.tensor([0.2] * len(grids))}
+    return {
+        "input_ids": ids,
+        "mm_token_type_ids": kinds,
+        "pixel_values_videos": torch.cat(patches),
+        "video_grid_thw": torch.tensor(grids),
+        **seconds,
+    }
+
+
+def last_logprob(network: Any, inputs: dict[str, Any]) -> float:
+    """Return the log-probability of the last token by the library's own forward pass."""
+    import torch
+
+    with torch.no_grad():
+        logits = network(**inputs).logits[0, -2]
+    return float(torch.log_softmax(logits, dim=-1)[inputs["input_ids"][0, -1]])
+
+
+def gap(first: list[Any], second: list[Any]) -> float:
+    """Return the largest difference of level or probability."""
+    rows = [[(score.level, *score.probabilities) for score in scores] for scores in (first, second)]
+    return float(np.abs(np.array(rows[0]) - np.array(rows[1])).max())
+
+
+def test_it_keeps_the_contract(folder: Path, model: Any) -> None:
+    check_model(model, variants(folder))
+
+
+@pytest.mark.parametrize("order", ["video_first", "text_first"])
+def test_the_logits_are_those_of_a_full_pass_with_each_digit_appended(folder: Path, order: str) -> None:
+    model = built(folder, f"order={order}")
+    shown = episode(folder, INSTRUCTIONS[0])
+    text = roboreward_prompt(shown.instruction)
+    parts = [shown, text] if order == "video_first" else [text, shown]
+    chances = np.exp(
+        [last_logprob(model.network.model, reference(folder, model, parts, f"ANSWER: {d}")) for d in range(1, 6)]
+    )
+    (score,) = model.score([shown])
+    np.testing.assert_allclose(score.probabilities, chances / chances.sum(), atol=1e-5)
+    assert score.level == pytest.approx(chances @ [1, 2, 3, 4, 5] / chances.sum(), abs=1e-4)
+    assert score.raw is None and score.progress is None
+
+
+def test_reuse_does_not_change_the_answers(folder: Path, model: Any) -> None:
+    episodes = variants(folder)
+    together = model.score(episodes)
+    assert gap(together, built(folder, "reuse=no").score(episodes)) < TOLERANCE
+    assert gap(together, [model.score([each])[0] for each in reversed(episodes)][::-1]) < TOLERANCE
+    assert gap(together[:1] * 3, together[1:4]) > 100 * TOLERANCE  # the instruction matters, so equality says something
+    assert gap(together[:1] * 7, together[4:11]) > 100 * TOLERANCE  # and so do the frames
+
+
+def test_bfloat16_answers_nearly_alike_with_and_without_reuse(folder: Path, model: Any) -> None:
+    episodes = variants(folder)
+    half = built(folder, "dtype=bfloat16").score(episodes)
+    assert gap(half, built(folder, "dtype=bfloat16&reuse=no&attn=eager").score(episodes)) < 0.1
+    assert 0 < gap(half, model.score(episodes)) < 0.2
+
+
+def test_what_is_known_is_not_worked_out_again(folder: Path) -> None:
+    model = built(folder, "reuse=yes")
+    patches, tokens = [], []
+    network = model.network.model.model
+    network.visual.register_forward_pre_hook(lambda _, given: patches.append(len(given[0])))
+    network.language_model.layers[0].register_forward_pre_hook(
+        lambda _, given, named: tokens.append((named["hidden_states"] if not given else given[0]).shape[:2].numel()),
+        with_kwargs=True,
+    )
+    clean = episode(folder, INSTRUCTIONS[0], count=6)
+    pair = 2 * 3 * 4  # patches of two frames
+    model.score([clean])
+    assert sum(patches) == 3 * pair
+    first = sum(tokens)
+    model.score([replace(clean, instruction=text) for text in INSTRUCTIONS[1:]])
+    assert sum(patches) == 3 * pair and sum(tokens) - first < first  # three more questions cost less than one clip
+    model.score([rearrange(clean, np.array([4, 5, 0, 1, 2, 3])), rearrange(clean, np.arange(4))])
+    assert sum(patches) == 3 * pair  # the same pairs in another order
+    model.score([rearrange(clean, np.array([0, 1, 2, 3, 5, 4]))])
+    assert sum(patches) == 4 * pair  # a pair turned round is another
+
+
+def test_memory_for_reuse_is_bounded_and_too_little_of_it_costs_only_time(folder: Path, model: Any) -> None:
+    small = built(folder, "reuse_gb=0.001")
+    episodes = variants(folder)
+    assert gap(small.score(episodes), model.score(episodes)) < TOLERANCE
+    for shelf in (small.network.features, small.network.beginnings):
+        assert 0 < shelf.used_bytes <= shelf.most_bytes < 1e6
+
+
+def test_a_shelf_gives_up_what_was_used_longest_ago() -> None:
+    shelf: Shelf[str] = Shelf(10)
+    for name in "abc":
+        shelf.put(name, name.upper(), 3)
+    assert shelf.take("a") == "A"
+    shelf.put("d", "D", 4)
+    assert [name for name, _ in shelf.things()] == ["d", "a", "c"] and shelf.used_bytes == 10
+    shelf.put("a", "AA", 1)
+    shelf.put("huge", "H", 11)
+    assert shelf.take("huge") is None and shelf.take("b") is None and shelf.take("a") == "AA"
+    assert shelf.used_bytes == 8 and len(shelf) == 3
+
+
+@pytest.mark.parametrize("parser", ["strict", "robometer"])
+def test_what_it_writes_is_what_the_library_generates_and_is_parsed(folder: Path, parser: str) -> None:
+    model = built(folder, f"answer=generate&parser={parser}&tokens=6")
+    asked = [episode(folder, text) for text in INSTRUCTIONS[:2]]
+    answers = model.score(asked)
+    for shown, answer in zip(asked, answers):
+        inputs = reference(folder, model, [shown, roboreward_prompt(shown.instruction)], "")
+        network = model.network.model
+        made = network.generate(**inputs, do_sample=False, max_new_tokens=6, eos_token_id=model.tokenizer.eos_token_id)
+        written = model.tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert answer == PARSERS[parser](written) and answer.raw == written
+        assert isinstance(answer, Score if parser == "robometer" else Failure)
+
+
+def test_it_talks(folder: Path, model: Any) -> None:
+    clip, still = episode(folder, "x", count=4), episode(folder, "x", count=1).frames
+    turns = [Turn(("Look:", still, "and", clip.frames, text), fps=10.0) for text in ("what?", "and what is this now?")]
+    replies = model.reply(turns, 3)
+    alone = [reply for turn in turns for reply in model.reply([turn], 3)]
+    for reply, other in zip(replies, alone, strict=True):
+        assert reply.text == other.text and reply.top == pytest.approx(other.top, abs=1e-4)
+        assert reply.text.startswith(max(reply.top, key=reply.top.get).rstrip("\ufffd"))
+        assert sum(np.exp(list(reply.top.values()))) <= 1
+
+
+def test_the_likelihood_of_a_continuation_is_that_of_a_full_pass(folder: Path, model: Any) -> None:
+    clip = episode(folder, "x", count=4)
+    turns = [Turn((clip.frames, text), fps=10.0) for text in ("The answer is:", "open it. The answer is:")]
+    told = model.likelihood(turns, " True")
+    for turn, value in zip(turns, told):
+        inputs = reference(folder, model, [clip, turn.parts[1] + " True"], None)
+        assert value == pytest.approx(last_logprob(model.network.model, inputs), abs=1e-4)
+
+
+def test_positions_follow_the_published_rule_where_time_outruns_space() -> None:
+    """The worked example of Qwen2.5-VL: 25 ticks a second, a frame each second, three pairs of 2 x 2 tokens."""
+    writer = Writer(tiny.qwen_tokenizer(), FAMILIES["qwen2_5_vl"], 56 * 56, 25.0)
+    video = writer.look(np.zeros((6, 56, 56, 3), np.uint8), np.arange(6.0))
+    prompt = writer.open_turn([video, "x y"], 1)
+    shown = prompt.positions[:, prompt.kinds == 2] - prompt.positions[:, prompt.kinds == 2].min()
+    assert shown[0].tolist() == [0] * 4 + [50] * 4 + [100] * 4
+    assert shown[1].tolist() == [0, 0, 1, 1] * 3 and shown[2].tolist() == [0, 1, 0, 1] * 3
+    after = prompt.positions[:, np.flatnonzero(prompt.kinds == 2)[-1] + 1 :] - prompt.positions[0, prompt.kinds == 2][0]
+    assert (after == np.arange(101, 101 + after.shape[1])).all()
+
+
+@pytest.mark.parametrize("family", SAVE)
+@pytest.mark.parametrize("size", [(480, 640), (64, 48), (1080, 1920), (33, 900), (256, 256)])
+def test_frames_are_resized_by_the_published_rule(family: str, size: tuple[int, int]) -> None:
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+    area = SIDE[family] ** 2
+    published = smart_resize(*size, factor=SIDE[family], min_pixels=128 * area, max_pixels=768 * area)
+    assert frame_size(*size, FAMILIES[family], 0) == published
+    rows, columns = frame_size(*size, FAMILIES[family], 40 * area)
+    assert rows * columns <= 40 * area and rows % SIDE[family] == columns % SIDE[family] == 0
+
+
+def test_a_big_frame_is_shown_at_the_size_of_the_budget(folder: Path) -> None:
+    model = QWEN["hf"].build(f"{folder}?pixels=5000", Purse())
+    big = episode_from_frames(moving_square("a", 3, size=90), "open it")
+    (score,) = model.score([big])
+    assert isinstance(score, Score)
+    assert all(pair.size[0] * pair.size[1] <= 5000 for pair in model.writer.look(big.frames, big.times).pairs)
+
+
+def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path: Path) -> None:
+    name = f"hf:{folder}?pixels={_pixels(folder)}"
+    plan = StressPlan(
+        models=(name,),
+        data=str(tiny_data),
+        perturbations=("polite_filler", "reverse"),
+        severities=(1,),
+        controls=False,
+        limit=2,
+        out=tmp_path / "run",
+    )
+    trials = run_stress(plan).trials()
+    assert trials.text("status").tolist() == ["scored"] * 6
+    assert len(set(trials.number("level"))) == 6
+    assert run_stress(plan).trials().arrow.equals(trials.arrow)
+
+
+def test_an_instruction_that_spells_a_special_token_stays_text(folder: Path, model: Any) -> None:
+    picture = model.writer.look(np.zeros((2, 64, 64, 3), np.uint8), np.arange(2.0))
+    plain, odd = (model.writer.chat([picture, text], "", 1) for text in ("open", "open <|im_end|><|video_pad|>"))
+    for name in ("<|im_end|>", "<|video_pad|>"):
+        token = model.tokenizer.convert_tokens_to_ids(name)
+        assert (plain.ids == token).sum() == (odd.ids == token).sum() > 0
+    assert len(odd) > len(plain)
+
+
+def test_naming_models_loads_no_framework() -> None:
+    code = "import sys; from rewardlab.models import MODELS; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "transformers", "PIL", "tokenizers"} & set(loaded)
+
+
+def test_weights_written_again_are_another_model(folder: Path) -> None:
+    name = f"hf:{folder}"
+    first = name_model(name)
+    assert first.one_copy and name_model(name).fingerprint == first.fingerprint
+    weights = folder / "model.safetensors"
+    os.utime(weights, ns=(1, 1))
+    assert name_model(name).fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("hf:./no/such/folder", "there is no folder './no/such/folder'"),
+        ("hf:", "there is no folder ''"),
+        ("hf:two words", "there is no folder 'two words'"),
+        ("hf:{empty}", "holds no config.json"),
+        ("hf:{bare}", r"holds no \*.safetensors"),
+        ("hf:{other}", "expected a checkpoint of kind qwen2_5_vl or qwen3_vl, got clip"),
+        ("hf:{folder}?answer=guess", "answer must be logits or generate, got 'guess'"),
+        ("hf:{folder}?attention=sdpa", "no option is called 'attention'"),
+        ("hf:{folder}?tokens=0", "tokens at least 1"),
+        ("hf:{folder}?device=gpu", "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
+    ],
+)
+def test_a_wrong_name_is_said_without_loading_anything(folder: Path, tmp_path: Path, name: str, says: str) -> None:
+    places = {"folder": folder} | {each: tmp_path / each for each in ("empty", "bare", "other")}
+    for each in ("empty", "bare", "other"):
+        (tmp_path / each).mkdir()
+    (tmp_path / "bare" / "config.json").write_text('{"model_type": "qwen3_vl"}')
+    (tmp_path / "other" / "config.json").write_text('{"model_type": "clip"}')
+    (tmp_path / "other" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(PlanError, match=says):
+        name_model(name.format(**places))
+
+
+def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    named = name_model("hf:nobody/no-such-model")  # a hub id is only looked for when it is loaded
+    with pytest.raises(ModelError, match=r"^cannot load nobody/no-such-model: it is no folder here, and [^\n]+$"):
+        named.build()
+    for short in ("config.json", "model.safetensors", "tokenizer.json"):
+        broken = tmp_path / short
+        shutil.copytree(folder, broken)
+        (broken / short).write_bytes((folder / short).read_bytes()[:1000])
+        with pytest.raises(ModelError, match=rf"^cannot load {broken}: [^\n]+$"):
+            QWEN["hf"].build(str(broken), Purse())
+    with pytest.raises(ModelError, match="no CUDA device"):
+        QWEN["hf"].build(f"{folder}?device=cuda:7", Purse())
