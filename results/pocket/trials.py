@@ -21,7 +21,7 @@ import torch
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.wordpiece import load_words
-from rewardlab.train.pocket import learn, lessons
+from rewardlab.train.pocket import batches, training_loop
 from rewardlab.train.pocket.batches import Lesson, whole_clips, without_texts
 from rewardlab.train.pocket.network import SHAPES, Pocket
 from rewardlab.train.pocket.plan import PocketPlan
@@ -33,13 +33,13 @@ LEFT_OUT = ("drawer-close", "soccer", "handle-pull", "peg-insert-side", "lever-p
             "plate-slide-back")
 # fmt: on
 MORE_WORLDS = {"plain0": 0.15, "plain1": 0.15, "world": 0.4, "view": 0.3}
-KINDS = dict(lessons._KINDS) | {"forward": 0.45, "made_up": 0.25, "mismatch": 0.08}
+KINDS = dict(batches._KINDS) | {"forward": 0.45, "made_up": 0.25, "mismatch": 0.08}
 
 
 @dataclass(frozen=True)
 class Trial:
     kinds: dict[str, float] = field(default_factory=lambda: KINDS)
-    sources: dict[str, float] = field(default_factory=lambda: lessons._ROBUST)
+    sources: dict[str, float] = field(default_factory=lambda: batches._ROBUST)
     ways: float = 0.5  # how much the ways of hand and thing count in the loss
     colours: float = 0.0  # share of clips whose colours are changed and exchanged
 
@@ -65,10 +65,10 @@ def main() -> None:
     )
     plan.out.mkdir(parents=True, exist_ok=True)
     simulate_all(plan)
-    run_trials(plan, learn.make_store(plan, robust=True), LEFT_OUT)
+    run_trials(plan, training_loop.make_store(plan, robust=True), LEFT_OUT)
 
 
-def run_trials(plan: PocketPlan, store: learn.Store, left_out: tuple[str, ...]) -> None:
+def run_trials(plan: PocketPlan, store: training_loop.Store, left_out: tuple[str, ...]) -> None:
     facts = store.facts
     checks = np.setdiff1d(np.arange(len(facts.tasks)), facts.training)
     kept = np.array([row for row in facts.training if facts.tasks[row] not in left_out])
@@ -78,7 +78,7 @@ def run_trials(plan: PocketPlan, store: learn.Store, left_out: tuple[str, ...]) 
         mine = replace(plan, out=plan.out / str(number))
         mine.out.mkdir(exist_ok=True)
         with changed(trial):
-            learn.learn(mine, "pocket", some)
+            training_loop.learn(mine, "pocket", some)
         model = Pocket(replace(SHAPES["pocket"], size=plan.size)).to(plan.device)
         model.load_state_dict(torch.load(mine.out / "pocket.pt", weights_only=True))
         told = ", ".join(f"{what} {value:.3f}" for what, value in measured(plan, some, model, checks).items())
@@ -94,14 +94,14 @@ def changed(trial: Trial) -> Iterator[None]:
         mock.patch.object(lessons, "_KINDS", kinds),
         mock.patch.object(lessons, "_ROBUST", trial.sources),
         mock.patch.object(learn, "_WAYS_COUNT", trial.ways),
-        mock.patch.object(learn, "_frames", recoloured(learn._frames, trial.colours)),
+        mock.patch.object(learn, "_frames", recoloured(training_loop._frames, trial.colours)),
         mock.patch.object(lessons, "get_context", return_value=get_context("fork")),
     ):
         yield
 
 
 def recoloured(frames_of: Any, share: float) -> Any:
-    def frames(store: learn.Store, lesson: Lesson, rng: Any) -> torch.Tensor:
+    def frames(store: training_loop.Store, lesson: Lesson, rng: Any) -> torch.Tensor:
         x: torch.Tensor = frames_of(store, lesson, rng)
         if rng is None or not share:
             return x
@@ -117,7 +117,7 @@ def recoloured(frames_of: Any, share: float) -> Any:
     return frames
 
 
-def measured(plan: PocketPlan, store: learn.Store, model: Pocket, rows: Any) -> dict[str, float]:
+def measured(plan: PocketPlan, store: training_loop.Store, model: Pocket, rows: Any) -> dict[str, float]:
     """Return errors on seen and unseen tasks, told and untold, and what the other requirements ask for."""
     facts, words = store.facts, load_words(WORDS)
     tasks = np.array([facts.tasks[row] for row in rows])
@@ -152,9 +152,9 @@ def measured(plan: PocketPlan, store: learn.Store, model: Pocket, rows: Any) -> 
     }
 
 
-def judged(store: learn.Store, model: Pocket, lesson: Lesson, batch: int) -> Any:
+def judged(store: training_loop.Store, model: Pocket, lesson: Lesson, batch: int) -> Any:
     """Return the level at the end of every clip."""
-    return learn.median_levels(learn.asked(store, model, lesson, batch))
+    return training_loop.median_levels(training_loop.asked(store, model, lesson, batch))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def test_a_changed_world_is_recorded_and_rendered_again(picture: None, tmp_path:
     import numpy as np
 
     from rewardlab.perturb.domain.simulated_world import WORLD
-    from rewardlab.worlds.contract import open_world
+    from rewardlab.worlds import open_world
 
     collect(plan(tmp_path, tasks=("reach",), episodes=1, world=("world_table_texture:4",), counterfactuals=0))
     (episode,) = open_dataset(str(tmp_path)).episodes

@@ -20,7 +20,7 @@ from rewardlab.models.pocket.wordpiece import load_words  # noqa: E402
 from rewardlab.perturb import PERTURBATIONS  # noqa: E402
 from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
-from rewardlab.train.pocket import learn  # noqa: E402
+from rewardlab.train.pocket import training_loop  # noqa: E402
 from rewardlab.train.pocket.batches import Facts, Lesson, draw_lesson, whole_clips  # noqa: E402
 from rewardlab.train.pocket.holdout import kept_away, trained_with  # noqa: E402
 from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
@@ -48,7 +48,7 @@ PLAN = PocketPlan(
 def trained(tmp_path_factory: pytest.TempPathFactory) -> PocketPlan:
     torch.set_num_threads(1)
     plan = replace(PLAN, out=tmp_path_factory.mktemp("pocket"))
-    learn.train_pocket(plan)
+    training_loop.train_pocket(plan)
     return plan
 
 
@@ -61,7 +61,7 @@ def test_stopped_training_goes_on_to_the_same_weights(
 ) -> None:
     plan = replace(trained, out=tmp_path, variants=("pocket",))
     (tmp_path / "rollouts").symlink_to(trained.out / "rollouts")
-    save = learn._save
+    save = training_loop._save
 
     def interrupted(*arguments: object) -> None:
         save(*arguments)
@@ -69,10 +69,10 @@ def test_stopped_training_goes_on_to_the_same_weights(
 
     monkeypatch.setattr(learn, "_save", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        learn.train_pocket(plan)
+        training_loop.train_pocket(plan)
     assert not (tmp_path / "pocket.pt").exists()
     monkeypatch.setattr(learn, "_save", save)
-    learn.train_pocket(plan)
+    training_loop.train_pocket(plan)
     first, again = weights(trained), weights(plan)
     assert all(torch.equal(first[name], again[name]) for name in first)
 
@@ -186,10 +186,10 @@ def test_unknown_answers_teach_nothing() -> None:
     true_progress = torch.full((2, 16), torch.nan)
     true_level = torch.zeros((2, 16), dtype=torch.int64)
     true_level[:, 7] = 4
-    loss = learn.loss_of(progress, levels, true_progress, true_level)
+    loss = training_loop.loss_of(progress, levels, true_progress, true_level)
     other = levels.clone()
     other[:, 8:] += 3 * torch.randn(2, 8, 5)
-    assert learn.loss_of(progress + 1, other, true_progress, true_level) == loss
+    assert training_loop.loss_of(progress + 1, other, true_progress, true_level) == loss
 
 
 def test_some_of_every_category_is_kept_away_from_training() -> None:

@@ -9,8 +9,7 @@ from rewardlab.data.video import frame_policy, sampled
 from rewardlab.perturb.contract import Change, Perturbation
 from rewardlab.perturb.domain.simulated_world import WORLD
 from rewardlab.testing import check_perturbation
-from rewardlab.worlds import offscreen
-from rewardlab.worlds.contract import open_world
+from rewardlab.worlds import offscreen, open_world
 from rewardlab.worlds.metaworld.physics import Trace
 from rewardlab.worlds.metaworld.render import CAMERAS, Look
 from rewardlab.worlds.metaworld.scene_edits import film
