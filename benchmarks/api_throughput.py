@@ -25,7 +25,7 @@ from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
 from rewardlab.models import name_model
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 
 LATENCY = 0.1
 ANSWER = json.dumps(
@@ -74,7 +74,7 @@ def seconds(port: int, episodes: list[Episode], concurrency: int) -> float:
     """Return the time for scoring all episodes with a fresh ledger and fresh connections."""
     with tempfile.TemporaryDirectory() as folder:
         name = f"openai:judge@http://127.0.0.1:{port}/v1?concurrency={concurrency}&patience=600"
-        model = name_model(name).build(Purse(folder=Path(folder)))
+        model = name_model(name).build(Budget(folder=Path(folder)))
         started = time.perf_counter()
         answers = model.score(episodes)
         taken = time.perf_counter() - started

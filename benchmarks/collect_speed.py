@@ -13,7 +13,7 @@ import numpy as np
 
 from rewardlab.collect.metaworld import CollectPlan, encode, jobs_of, make
 from rewardlab.worlds.metaworld.physics import open_task, simulate
-from rewardlab.worlds.metaworld.policies import controller_of
+from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.offscreen import backend, make_current
 
 TASKS = ("drawer-open", "push", "window-close")
@@ -56,9 +56,9 @@ def measure_theirs() -> "Counter[str]":
     """Return the seconds of one episode that renders every step with MuJoCo's renderer as it comes."""
     spent: Counter[str] = Counter()
     for task in TASKS:
-        simulate(task, 1, 1, controller_of("expert", task, 1))
+        simulate(task, 1, 1, make_policy("expert", task, 1))
         clock = [time.perf_counter()]
-        trace = simulate(task, 1, STEPS, controller_of("expert", task, 1))
+        trace = simulate(task, 1, STEPS, make_policy("expert", task, 1))
         clock.append(time.perf_counter())
         frames, seconds = render_as_it_comes(task, trace.qpos[::EVERY])
         start = time.perf_counter()

@@ -15,7 +15,7 @@ from rewardlab.models import MODELS
 from rewardlab.perturb import FAMILIES
 from rewardlab.perturb.contract import Perturbation
 from rewardlab.report.contact_sheet import write_sheet
-from rewardlab.runner.cell_replay import Replay, replay_of
+from rewardlab.runner.cell_replay import CellReplay, cell_replay
 
 REFERENCE = Path(__file__).parent / "reference"
 EPISODES = ["bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4"]
@@ -50,7 +50,7 @@ def catalog_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def perturbations_page(shown: Replay) -> str:
+def perturbations_page(shown: CellReplay) -> str:
     total = sum(len(family) for family in FAMILIES.values())
     parts = [
         "# The catalogue of perturbations",
@@ -64,7 +64,7 @@ def perturbations_page(shown: Replay) -> str:
     return "\n".join(parts)
 
 
-def entry(shown: Replay, p: Perturbation) -> list[str]:
+def entry(shown: CellReplay, p: Perturbation) -> list[str]:
     facts = f"label {p.label} · expect {p.expect} · changes {p.channel} · chance {p.mode} · follows {p.follows}"
     head = [f"### {p.name}", p.summary, "", facts, ""]
     table = [
@@ -76,7 +76,7 @@ def entry(shown: Replay, p: Perturbation) -> list[str]:
     return [*head, *table, *(examples(shown, p) if p.channel == "instruction" else [picture(shown, p)]), ""]
 
 
-def examples(shown: Replay, p: Perturbation) -> list[str]:
+def examples(shown: CellReplay, p: Perturbation) -> list[str]:
     rows = ["| severity | instruction |", "|---|---|"]
     for episode in shown.episodes.values():
         found = [text(shown, episode.id, p, severity) for severity in (1, 2, 3, 4)]
@@ -86,7 +86,7 @@ def examples(shown: Replay, p: Perturbation) -> list[str]:
     return rows if len(rows) > 2 else ["No shipped clip has an instruction for which this is defined.", ""]
 
 
-def text(shown: Replay, episode: str, p: Perturbation, severity: int) -> str:
+def text(shown: CellReplay, episode: str, p: Perturbation, severity: int) -> str:
     try:
         change = shown.change(episode, p.name, severity)
     except DataError as error:
@@ -94,7 +94,7 @@ def text(shown: Replay, episode: str, p: Perturbation, severity: int) -> str:
     return f"{change.episode.instruction} *[{change.expect}]*"
 
 
-def picture(shown: Replay, p: Perturbation) -> str:
+def picture(shown: CellReplay, p: Perturbation) -> str:
     for episode in EPISODES:
         try:
             shown.change(episode, p.name, 4)
@@ -117,7 +117,7 @@ def main() -> None:
     EPISODES.extend(episode.id for episode in simulated if episode.truth.level == 5)
     every = {episode.id: episode for episode in (*open_dataset("sample").episodes, *simulated)}
     ordered = (*(every[name] for name in EPISODES), *(e for e in every.values() if e.id not in EPISODES))
-    shown = replay_of(ordered, ("all",), "uniform:16", seed=0)
+    shown = cell_replay(ordered, ("all",), "uniform:16", seed=0)
     (REFERENCE / "perturbations.md").write_text(perturbations_page(shown))
 
 

@@ -78,7 +78,7 @@ def run_trials(plan: PocketPlan, store: training_loop.Store, left_out: tuple[str
         mine = replace(plan, out=plan.out / str(number))
         mine.out.mkdir(exist_ok=True)
         with changed(trial):
-            training_loop.learn(mine, "pocket", some)
+            training_loop.training_loop(mine, "pocket", some)
         model = Pocket(replace(SHAPES["pocket"], size=plan.size)).to(plan.device)
         model.load_state_dict(torch.load(mine.out / "pocket.pt", weights_only=True))
         told = ", ".join(f"{what} {value:.3f}" for what, value in measured(plan, some, model, checks).items())
@@ -87,15 +87,15 @@ def run_trials(plan: PocketPlan, store: training_loop.Store, left_out: tuple[str
 
 @contextmanager
 def changed(trial: Trial) -> Iterator[None]:
-    """Train as the trial says; processes that draw lessons are forked, for fresh ones would not know."""
+    """Train as the trial says; processes that draw batches are forked, for fresh ones would not know."""
     total = sum(trial.kinds.values())
     kinds = {kind: share / total for kind, share in trial.kinds.items()}
     with (
-        mock.patch.object(lessons, "_KINDS", kinds),
-        mock.patch.object(lessons, "_ROBUST", trial.sources),
-        mock.patch.object(learn, "_WAYS_COUNT", trial.ways),
-        mock.patch.object(learn, "_frames", recoloured(training_loop._frames, trial.colours)),
-        mock.patch.object(lessons, "get_context", return_value=get_context("fork")),
+        mock.patch.object(batches, "_KINDS", kinds),
+        mock.patch.object(batches, "_ROBUST", trial.sources),
+        mock.patch.object(training_loop, "_WAYS_COUNT", trial.ways),
+        mock.patch.object(training_loop, "_frames", recoloured(training_loop._frames, trial.colours)),
+        mock.patch.object(batches, "get_context", return_value=get_context("fork")),
     ):
         yield
 

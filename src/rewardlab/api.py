@@ -11,7 +11,7 @@ from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.report.contact_sheet import write_sheet
 from rewardlab.report.report_files import write_report as write_files
-from rewardlab.runner.cell_replay import Replay, replay_of
+from rewardlab.runner.cell_replay import CellReplay, cell_replay
 from rewardlab.runner.perturbed_dataset import write_copies
 from rewardlab.runner.plan import PerturbPlan, StressPlan
 from rewardlab.runner.stress import run_stress
@@ -77,11 +77,11 @@ def perturbed_files(plan: PerturbPlan) -> Iterator[str]:
         raise PlanError(f"--out {plan.out} is the dataset itself; choose another folder")
     limit = plan.limit or (1 if plan.sheet else None)
     frames = "uniform:16" if plan.sheet else "all"
-    shown = replay_of(contents.episodes[:limit], plan.perturbations, frames, plan.seed)
+    shown = cell_replay(contents.episodes[:limit], plan.perturbations, frames, plan.seed)
     yield from _sheets(shown, plan.out) if plan.sheet else write_copies(shown, plan.severities, plan.out)
 
 
-def _sheets(shown: Replay, out: Path) -> Iterator[str]:
+def _sheets(shown: CellReplay, out: Path) -> Iterator[str]:
     for number, episode in enumerate(shown.episodes):
         for perturbation in shown.bench.perturbations.values():
             suffix = f"-{number + 1}" if len(shown.episodes) > 1 else ""

@@ -17,21 +17,21 @@ CERTAIN_FIVE = (0.0, 0.0, 0.0, 0.0, 1.0)
 def forecasts(count: int, sharpness: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities and labels drawn from them: a perfectly calibrated judge."""
     rng = rng_for(0, "forecasts", count)
-    chances = rng.dirichlet(np.full(5, sharpness), count)
-    labels = (rng.random(count)[:, None] > np.cumsum(chances, axis=1)[:, :4]).sum(axis=1)
-    return chances, labels
+    probs = rng.dirichlet(np.full(5, sharpness), count)
+    labels = (rng.random(count)[:, None] > np.cumsum(probs, axis=1)[:, :4]).sum(axis=1)
+    return probs, labels
 
 
-def judged(chances: np.ndarray, labels: np.ndarray) -> TrialTable:
-    return table([trial(3.0, int(k) + 1, probabilities=tuple(p.tolist())) for p, k in zip(chances, labels)])
+def judged(probs: np.ndarray, labels: np.ndarray) -> TrialTable:
+    return table([trial(3.0, int(k) + 1, probabilities=tuple(p.tolist())) for p, k in zip(probs, labels)])
 
 
 def test_brier_is_scikit_learns() -> None:
     measures = pytest.importorskip("sklearn.metrics")
-    chances, labels = forecasts(150)
+    probs, labels = forecasts(150)
     one_hot = np.eye(5)[labels]
-    expected = sum(measures.brier_score_loss(one_hot[:, k], chances[:, k]) for k in range(5))
-    assert METRICS["brier_score"](judged(chances, labels)) == pytest.approx(expected)
+    expected = sum(measures.brier_score_loss(one_hot[:, k], probs[:, k]) for k in range(5))
+    assert METRICS["brier_score"](judged(probs, labels)) == pytest.approx(expected)
 
 
 def test_rps_by_hand() -> None:
@@ -42,10 +42,10 @@ def test_rps_by_hand() -> None:
 
 def test_rps_is_the_mean_of_the_brier_scores_of_four_thresholds() -> None:
     measures = pytest.importorskip("sklearn.metrics")
-    chances, labels = forecasts(120)
-    above = 1 - np.cumsum(chances, axis=1)
+    probs, labels = forecasts(120)
+    above = 1 - np.cumsum(probs, axis=1)
     each = [measures.brier_score_loss(labels > k, np.clip(above[:, k], 0, 1)) for k in range(4)]
-    assert METRICS["ranked_probability_score"](judged(chances, labels)) == pytest.approx(np.mean(each))
+    assert METRICS["ranked_probability_score"](judged(probs, labels)) == pytest.approx(np.mean(each))
 
 
 @pytest.mark.parametrize(("truth", "rps", "brier", "ece"), [(5, 0.0, 0.0, 0.0), (1, 1.0, 2.0, 1.0)])
@@ -68,20 +68,20 @@ def test_trials_without_probabilities_do_not_count_and_alone_they_are_nan() -> N
 
 
 def test_top_label_ece_by_hand_and_as_a_loop() -> None:
-    chances, labels = forecasts(400, sharpness=0.5)
-    confidence, right = chances.max(axis=1), chances.argmax(axis=1) == labels
+    probs, labels = forecasts(400, sharpness=0.5)
+    confidence, right = probs.max(axis=1), probs.argmax(axis=1) == labels
     total = 0.0
     for low in np.arange(15) / 15:
         inside = (confidence >= low) & ((confidence < low + 1 / 15) | (low == 14 / 15))
         if inside.any():
             total += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
-    assert top_label_error(chances, labels) == pytest.approx(total)
+    assert top_label_error(probs, labels) == pytest.approx(total)
 
 
 def test_top_label_ece_is_netcals() -> None:
     netcal = pytest.importorskip("netcal.metrics")
-    chances, labels = forecasts(400, sharpness=0.5)
-    assert top_label_error(chances, labels) == pytest.approx(netcal.ECE(15).measure(chances, labels), abs=1e-6)
+    probs, labels = forecasts(400, sharpness=0.5)
+    assert top_label_error(probs, labels) == pytest.approx(netcal.ECE(15).measure(probs, labels), abs=1e-6)
 
 
 def test_ordinal_ece_by_hand() -> None:
@@ -93,20 +93,20 @@ def test_ordinal_ece_by_hand() -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(100, 0.111), (500, 0.049)])
 def test_a_calibrated_judge_is_near_the_known_null_and_rarely_above_its_quantile(count: int, expected: float) -> None:
-    chances, _ = forecasts(count)
+    probs, _ = forecasts(count)
     rng = rng_for(1, "null", count)
     errors = []
     for _ in range(200):
-        labels = (rng.random(count)[:, None] > np.cumsum(chances, axis=1)[:, :4]).sum(axis=1)
-        errors.append(top_label_error(chances, labels))
-    quantile = null_quantiles(judged(chances, labels), seed=0)["top_label_ece"]
+        labels = (rng.random(count)[:, None] > np.cumsum(probs, axis=1)[:, :4]).sum(axis=1)
+        errors.append(top_label_error(probs, labels))
+    quantile = null_quantiles(judged(probs, labels), seed=0)["top_label_ece"]
     assert np.mean(errors) == pytest.approx(expected, rel=0.25)
     assert 0.90 <= np.mean(np.asarray(errors) <= quantile) <= 0.99
 
 
 def test_an_overconfident_judge_is_above_the_null() -> None:
-    chances, labels = forecasts(500)
-    sure = chances**4 / (chances**4).sum(axis=1, keepdims=True)
+    probs, labels = forecasts(500)
+    sure = probs**4 / (probs**4).sum(axis=1, keepdims=True)
     trials = judged(sure, labels)
     null = null_quantiles(trials, seed=0)
     for name in ("top_label_ece", "ordinal_ece"):
@@ -114,8 +114,8 @@ def test_an_overconfident_judge_is_above_the_null() -> None:
 
 
 def test_the_diagram_holds_every_trial_once() -> None:
-    chances, labels = forecasts(300)
-    points = reliability_diagram(judged(chances, labels))
+    probs, labels = forecasts(300)
+    points = reliability_diagram(judged(probs, labels))
     assert sum(point.trials for point in points) == 300
     gap = sum(point.trials * abs(point.accuracy - point.confidence) for point in points) / 300
-    assert gap == pytest.approx(top_label_error(chances, labels))
+    assert gap == pytest.approx(top_label_error(probs, labels))

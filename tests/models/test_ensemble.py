@@ -12,7 +12,7 @@ from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
 from rewardlab.models.composite import Remembering, build_all, name_compound
-from rewardlab.models.contract import NamedModel, Purse, Recipe
+from rewardlab.models.contract import Budget, NamedModel, Recipe
 from rewardlab.models.ensemble import Ensemble
 from rewardlab.runner.plan import StressPlan
 from rewardlab.runner.stress import run_stress
@@ -63,8 +63,8 @@ def expected_error(errors: tuple[float, ...], by: str) -> float:
     total = 0.0
     for truth in LEVELS:
         for cell in product(*(distribution(truth, error).items() for error in errors)):
-            levels, chances = zip(*cell)
-            total += np.prod(chances) * abs(by_hand(levels, by) - truth)
+            levels, probs = zip(*cell)
+            total += np.prod(probs) * abs(by_hand(levels, by) - truth)
     return total / len(LEVELS)
 
 
@@ -202,7 +202,7 @@ def test_it_is_made_of_its_members() -> None:
     assert blind_one.fingerprint != name_model("ensemble:clock,random:1").fingerprint
     assert blind_one.fingerprint != name_model("ensemble:clock,random?by=mean").fingerprint
     assert not blind_one.one_copy
-    big = NamedModel("big", "0", False, lambda purse: Says(Score(2.0)), one_copy=True)
+    big = NamedModel("big", "0", False, lambda budget: Says(Score(2.0)), one_copy=True)
     assert name_compound("both", Recipe(("big",), "", lambda built: built[0]), [big, blind_one]).one_copy
     check_model(blind_one.build(), open_dataset("sample").episodes[:3])
 
@@ -261,7 +261,7 @@ def test_a_member_that_is_judged_too_is_asked_once(
 
 def test_only_models_that_are_asked_by_several_remember_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("clock", "random", "ensemble:clock,constant")
-    built = build_all({name: name_model(name) for name in names}, Purse())
+    built = build_all({name: name_model(name) for name in names}, Budget())
     assert isinstance(built["clock"], Remembering) and not isinstance(built["random"], Remembering)
     assert not isinstance(built[names[2]], Remembering)
     monkeypatch.setattr("rewardlab.models.composite.KEPT", 3)

@@ -14,7 +14,7 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 from rewardlab.models.protocols.gvl import GVL, Gvl, GvlOptions, completions
 from rewardlab.models.protocols.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
 from rewardlab.models.vlm import Reply, Turn
@@ -202,18 +202,18 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @has_hf
 def test_topreward_over_a_local_model_keeps_the_contract(qwen: Path) -> None:
-    model = TOPREWARD["topreward"].build(f"hf:{qwen}?pixels=4096&prefixes=4", Purse())
+    model = TOPREWARD["topreward"].build(f"hf:{qwen}?pixels=4096&prefixes=4", Budget())
     episodes = [brightening(5), rearrange(brightening(6), np.arange(6)[::-1]), brightening(1), brightening(5, "x")]
     check_model(model, episodes)
     assert len({score.level for score in model.score(episodes)}) == 4
-    plain = TOPREWARD["topreward"].build(f"hf:{qwen}?prefixes=4&reuse=no&pixels=4096", Purse())
+    plain = TOPREWARD["topreward"].build(f"hf:{qwen}?prefixes=4&reuse=no&pixels=4096", Budget())
     for score, other in zip(model.score(episodes), plain.score(episodes)):
         np.testing.assert_allclose([score.level, *score.progress], [other.level, *other.progress], atol=1e-3)
 
 
 @has_hf
 def test_gvl_over_a_local_model_gets_an_answer_or_says_why_not(qwen: Path) -> None:
-    model = GVL["gvl"].build(f"hf:{qwen}?pixels=4096&tokens=5", Purse())
+    model = GVL["gvl"].build(f"hf:{qwen}?pixels=4096&tokens=5", Budget())
     (answer,) = model.score([brightening(3)])
     assert isinstance(answer, Failure) and "each of 3 frames, got 0" in answer.reason and answer.raw
 

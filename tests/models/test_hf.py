@@ -21,7 +21,7 @@ from rewardlab.models.backends.hf import QWEN
 from rewardlab.models.backends.lru_cache import Shelf
 from rewardlab.models.backends.qwen_patches import FAMILIES, frame_size
 from rewardlab.models.backends.qwen_prompt import Writer
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
 from rewardlab.models.vlm import Turn
@@ -51,7 +51,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Any:
-    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}", Purse())
+    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}", Budget())
 
 
 def _pixels(folder: Path) -> int:
@@ -59,7 +59,7 @@ def _pixels(folder: Path) -> int:
 
 
 def built(folder: Path, options: str) -> Any:
-    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}&{options}", Purse())
+    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}&{options}", Budget())
 
 
 def episode(folder: Path, instruction: str, name: str = "a", count: int = 5) -> Episode:
@@ -153,12 +153,12 @@ def test_the_logits_are_those_of_a_full_pass_with_each_digit_appended(folder: Pa
     shown = episode(folder, INSTRUCTIONS[0])
     text = roboreward_prompt(shown.instruction)
     parts = [shown, text] if order == "video_first" else [text, shown]
-    chances = np.exp(
+    probs = np.exp(
         [last_logprob(model.network.model, reference(folder, model, parts, f"ANSWER: {d}")) for d in range(1, 6)]
     )
     (score,) = model.score([shown])
-    np.testing.assert_allclose(score.probabilities, chances / chances.sum(), atol=1e-5)
-    assert score.level == pytest.approx(chances @ [1, 2, 3, 4, 5] / chances.sum(), abs=1e-4)
+    np.testing.assert_allclose(score.probabilities, probs / probs.sum(), atol=1e-5)
+    assert score.level == pytest.approx(probs @ [1, 2, 3, 4, 5] / probs.sum(), abs=1e-4)
     assert score.raw is None and score.progress is None
 
 
@@ -237,7 +237,9 @@ def test_what_it_writes_is_what_the_library_generates_and_is_parsed(folder: Path
 
 def test_it_talks(folder: Path, model: Any) -> None:
     clip, still = episode(folder, "x", count=4), episode(folder, "x", count=1).frames
-    turns = [Turn(("Look:", still, "and", clip.frames, text), fps=10.0) for text in ("what?", "and what is this now?")]
+    turns = [
+        Turn(("CameraView:", still, "and", clip.frames, text), fps=10.0) for text in ("what?", "and what is this now?")
+    ]
     replies = model.reply(turns, 3)
     alone = [reply for turn in turns for reply in model.reply([turn], 3)]
     for reply, other in zip(replies, alone, strict=True):
@@ -280,7 +282,7 @@ def test_frames_are_resized_by_the_published_rule(family: str, size: tuple[int, 
 
 
 def test_a_big_frame_is_shown_at_the_size_of_the_budget(folder: Path) -> None:
-    model = QWEN["hf"].build(f"{folder}?pixels=5000", Purse())
+    model = QWEN["hf"].build(f"{folder}?pixels=5000", Budget())
     big = episode_from_frames(moving_square("a", 3, size=90), "open it")
     (score,) = model.score([big])
     assert isinstance(score, Score)
@@ -366,6 +368,6 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: P
         shutil.copytree(folder, broken)
         (broken / short).write_bytes((folder / short).read_bytes()[:1000])
         with pytest.raises(ModelError, match=rf"^cannot load {broken}: [^\n]+$"):
-            QWEN["hf"].build(str(broken), Purse())
+            QWEN["hf"].build(str(broken), Budget())
     with pytest.raises(ModelError, match="no CUDA device"):
-        QWEN["hf"].build(f"{folder}?device=cuda:7", Purse())
+        QWEN["hf"].build(f"{folder}?device=cuda:7", Budget())

@@ -22,7 +22,7 @@ from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
 from rewardlab.models.backends.openai import open_endpoint
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import Reply, Turn
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
@@ -181,12 +181,12 @@ def test_a_server_that_is_not_there_or_asks_for_an_hour_stops_the_run(tmp_path: 
             call.refuse(500)
 
     with chat_server(react) as server:
-        model = name_model(server.model("retries=1")).build(Purse(folder=tmp_path))
+        model = name_model(server.model("retries=1")).build(Budget(folder=tmp_path))
         with pytest.raises(StopRun, match="come back later; run the same command again later"):
             model.score(episodes("a", "b"))  # what is tried again meanwhile does not wait for the hour
     assert server.asked.total() == 3
     with pytest.raises(StopRun, match=r"cannot connect to http://127\.0\.0\.1:.*is the server running"):
-        name_model(server.model("retries=0")).build(Purse(max_requests=1, folder=tmp_path)).score(episodes("a"))
+        name_model(server.model("retries=0")).build(Budget(max_requests=1, folder=tmp_path)).score(episodes("a"))
     assert Counter(next(iter(line)) for line in ledger_lines(tmp_path)) == {"sent": 4, "refused": 4}
 
 
@@ -275,18 +275,18 @@ def test_the_same_question_in_one_batch_is_asked_once() -> None:
 
 
 def test_nothing_is_paid_for_twice_and_a_torn_line_is_passed_over(tmp_path: Path) -> None:
-    purse = Purse(folder=tmp_path)
+    budget = Budget(folder=tmp_path)
     with chat_server(good) as server:
-        first = name_model(server.model()).build(purse).score(episodes("a", "bb", "ccc"))
+        first = name_model(server.model()).build(budget).score(episodes("a", "bb", "ccc"))
         with (tmp_path / "ledger.jsonl").open("a") as file:
             file.write('{"key": "torn", "model": "jud')
-        again = name_model(server.model()).build(purse).score(episodes("a", "bb", "ccc", "dddd"))
+        again = name_model(server.model()).build(budget).score(episodes("a", "bb", "ccc", "dddd"))
         assert again[:3] == first
         assert set(server.asked.values()) == {1}
-        after = name_model(server.model()).build(purse).score(episodes("dddd"))
+        after = name_model(server.model()).build(budget).score(episodes("dddd"))
         assert after == again[3:]
         assert set(server.asked.values()) == {1}
-        other = name_model(server.model(name="other")).build(purse).score(episodes("a"))
+        other = name_model(server.model(name="other")).build(budget).score(episodes("a"))
         assert isinstance(other[0], Score)
     assert server.asked.total() == 5
 
@@ -296,16 +296,16 @@ def test_the_budget_of_requests_holds_over_models_and_restarts(tmp_path: Path) -
         call.refuse(500, "again", retry_after="0") if call.task == "a" and call.before == 0 else good(call)
 
     with chat_server(react) as server:
-        purse = Purse(max_requests=4, folder=tmp_path)
-        one, other = (name_model(server.model(name=name)).build(purse) for name in ("judge", "other"))
+        budget = Budget(max_requests=4, folder=tmp_path)
+        one, other = (name_model(server.model(name=name)).build(budget) for name in ("judge", "other"))
         one.score(episodes("a", "bb"))  # the 500 cost nothing and does not count
         with pytest.raises(StopRun, match="the budget of 4 requests is spent; allow more with --max-requests"):
             other.score(episodes("a", "bb", "ccc"))
         assert server.answered.total() == 4
-        restarted = name_model(server.model(name="other")).build(purse)
+        restarted = name_model(server.model(name="other")).build(budget)
         kept = [task for task in ("a", "bb", "ccc") if _answers_for_free(restarted, task)]
         assert len(kept) == 2
-        more = name_model(server.model(name="other")).build(Purse(max_requests=5, folder=tmp_path))
+        more = name_model(server.model(name="other")).build(Budget(max_requests=5, folder=tmp_path))
         assert all(isinstance(answer, Score) for answer in more.score(episodes("a", "bb", "ccc")))
     assert server.answered.total() == 5
 
@@ -320,21 +320,21 @@ def _answers_for_free(model: object, task: str) -> bool:
 def test_the_budget_of_money_is_not_overdrawn_by_requests_under_way(tmp_path: Path) -> None:
     prices = "input_price=2&output_price=10"  # 1,000 tokens in and 10 out cost 0.0021
     with chat_server(good) as server:
-        model = name_model(server.model(prices)).build(Purse(max_cost=0.01, folder=tmp_path))
+        model = name_model(server.model(prices)).build(Budget(max_cost=0.01, folder=tmp_path))
         with pytest.raises(StopRun, match=r"may cost 0\.0021, and 0\.0084 of 0\.01 are spent; allow .*--max-cost"):
             model.score(episodes(*(f"task {n}" for n in range(20))))
         assert server.answered.total() == 4
         costs = [line["cost"] for line in ledger_lines(tmp_path) if "key" in line]
         assert costs == pytest.approx([0.0021] * 4)
         with pytest.raises(PlanError, match="--max-cost needs the prices of judge"):
-            name_model(server.model()).build(Purse(max_cost=1.0))
+            name_model(server.model()).build(Budget(max_cost=1.0))
 
 
 def test_a_dear_model_does_not_go_out_at_the_price_of_a_cheap_one(tmp_path: Path) -> None:
-    purse = Purse(max_cost=1.0, folder=tmp_path)
+    budget = Budget(max_cost=1.0, folder=tmp_path)
     with chat_server(good) as server:
-        name_model(server.model("input_price=0.01&output_price=0", "cheap")).build(purse).score(episodes("a"))
-        dear = name_model(server.model("input_price=100&output_price=0", "dear")).build(purse)  # 0.1 for a reply
+        name_model(server.model("input_price=0.01&output_price=0", "cheap")).build(budget).score(episodes("a"))
+        dear = name_model(server.model("input_price=100&output_price=0", "dear")).build(budget)  # 0.1 for a reply
         with pytest.raises(StopRun, match=r"may cost 0\.1, and 0\.9 of 1 are spent"):
             dear.score(episodes(*(f"task {n}" for n in range(20))))
     assert server.answered.total() == 1 + 9
@@ -347,7 +347,7 @@ def test_a_cost_limit_without_counted_tokens_stops_after_one_request(tokens: dic
         call.send(200, json.dumps({"choices": choices, "usage": tokens}).encode())
 
     with chat_server(react) as server:
-        model = name_model(server.model("input_price=1&output_price=1")).build(Purse(max_cost=1.0))
+        model = name_model(server.model("input_price=1&output_price=1")).build(Budget(max_cost=1.0))
         with pytest.raises(StopRun, match="does not say how many tokens it used"):
             model.score(episodes("a", "b", "c"))
     assert server.asked.total() == 1
@@ -361,7 +361,7 @@ def test_it_can_be_talked_with() -> None:
         call.say("ANSWER: 4", **({} if "plain" in call.text else said))
 
     with chat_server(react) as server:
-        talker = open_endpoint(server.model().removeprefix("openai:"), Purse())
+        talker = open_endpoint(server.model().removeprefix("openai:"), Budget())
         picture = moving_square("x", count=1, size=16)
         said, plain = talker.reply([Turn(("look", picture, "well?")), Turn(("plain",))], 50)
         assert isinstance(said, Reply) and said.text == "ANSWER: 4"

@@ -206,7 +206,7 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
     monkeypatch.chdir(tmp_path)
     name = f"../../{EVIL}"
     plan = StressPlan(models=(name,), data=str(tiny_data), perturbations=("jpeg",), severities=(4,))
-    run = run_stress(plan, own=[NamedModel(name, "0", False, lambda purse: Spiteful())])
+    run = run_stress(plan, own=[NamedModel(name, "0", False, lambda budget: Spiteful())])
     assert run.folder.resolve().parent == tmp_path / "runs"
     rewardlab.write_report(run)
     page, complaints = opened(browser, run, 1280)

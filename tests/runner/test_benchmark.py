@@ -138,7 +138,7 @@ def test_a_model_that_never_answers_has_no_error_and_stops_nothing(benchmark_dat
             return [Failure("[bold]no camera[/bold]")] * len(episodes)
 
     name = "<script>[red]silent"
-    silent = NamedModel(name, "0", False, lambda purse: Silent())
+    silent = NamedModel(name, "0", False, lambda budget: Silent())
     settings = plan(benchmark_data, tmp_path / "run", name, duplicates=True)
     run = run_benchmark(settings, own=[silent])
     found = json.loads((run.folder / "bench.json").read_text())["models"][name]

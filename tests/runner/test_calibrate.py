@@ -13,8 +13,8 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score, TrialTable, to_arrow
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
-from rewardlab.models.calibrated import Calibrated, Calibration, level_set, mend, tempered
-from rewardlab.models.isotonic import rising_steps
+from rewardlab.models.calibrated import Calibrated, Calibration, apply_calibration, apply_temperature, level_set
+from rewardlab.models.isotonic import isotonic_steps
 from rewardlab.runner.calibrate import calibrate_trials, in_words, member_errors, run_calibration, thirds
 from rewardlab.runner.fit_calibration import conformal_threshold, fit_temperature, negative_log_likelihood
 from rewardlab.runner.plan import CalibratePlan
@@ -31,14 +31,14 @@ def overconfident(count: int, heat: float, seed: int = 0) -> tuple[np.ndarray, n
     rng = np.random.default_rng(seed)
     true = rng.dirichlet((0.7,) * 5, count)
     truth = (rng.random(count)[:, None] > np.cumsum(true, axis=1)[:, :4]).sum(axis=1)
-    return true, tempered(true, 1 / heat), truth
+    return true, apply_temperature(true, 1 / heat), truth
 
 
-def trials_with(chances: np.ndarray | None, levels: np.ndarray, truth: np.ndarray, per_task: int = 10) -> TrialTable:
+def trials_with(probs: np.ndarray | None, levels: np.ndarray, truth: np.ndarray, per_task: int = 10) -> TrialTable:
     """Return one trial each; every hundredth video is shown under the task of its neighbour too."""
     rows = []
     for place, (level, true) in enumerate(zip(levels, truth)):
-        given = None if chances is None else tuple(chances[place].tolist())
+        given = None if probs is None else tuple(probs[place].tolist())
         names = {"id": str(place), "episode": str(place), "video": str(place - (place % 100 == 0 and place > 0))}
         names |= {"task": f"task {place // per_task}"}
         rows.append(trial(float(level), int(true) + 1, probabilities=given, **names))
@@ -48,18 +48,18 @@ def trials_with(chances: np.ndarray | None, levels: np.ndarray, truth: np.ndarra
 def test_the_temperature_that_was_put_in_is_found() -> None:
     _, said, truth = overconfident(4000, heat=2.5)
     assert fit_temperature(said, truth) == pytest.approx(2.5, rel=0.06)
-    assert tempered(said, 1.0) == pytest.approx(said, abs=1e-5)
+    assert apply_temperature(said, 1.0) == pytest.approx(said, abs=1e-5)
 
 
 def test_isotonic_steps_rise_and_follow_the_mean() -> None:
     said = np.array([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 5.0])
     truth = np.array([1.0, 2.0, 4.0, 4.0, 3.0, 2.0, 5.0])  # 3 said is worth less than 2 said: they are joined
-    assert rising_steps(said, truth) == ((1.0, 1.5), (2.0, 3.25), (3.0, 3.25), (5.0, 5.0))
+    assert isotonic_steps(said, truth) == ((1.0, 1.5), (2.0, 3.25), (3.0, 3.25), (5.0, 5.0))
     reference = pytest.importorskip("sklearn.isotonic").IsotonicRegression().fit(said, truth)
-    steps = rising_steps(said, truth)
+    steps = isotonic_steps(said, truth)
     for level in np.linspace(1, 5, 41):
-        mended = mend(Score(level), Calibration(None, steps, 0.9, None)).level
-        assert mended == pytest.approx(reference.predict([level])[0])
+        calibrated = apply_calibration(Score(level), Calibration(None, steps, 0.9, None)).level
+        assert calibrated == pytest.approx(reference.predict([level])[0])
 
 
 def test_the_conformal_threshold_is_the_rank_that_theory_asks_for() -> None:
@@ -110,8 +110,8 @@ def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
 
 
 def test_a_certain_model_is_never_infinitely_surprised() -> None:
-    chances = np.eye(5)[[0, 1, 2]]
-    assert np.isfinite(negative_log_likelihood(chances, np.array([0, 1, 4])))
+    probs = np.eye(5)[[0, 1, 2]]
+    assert np.isfinite(negative_log_likelihood(probs, np.array([0, 1, 4])))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_certain_model_is_never_infinitely_surprised() -> None:
 def test_the_set_holds_the_levels_that_are_not_too_strange(
     score: Score, calibration: Calibration, levels: list[int]
 ) -> None:
-    assert level_set(mend(score, calibration), calibration) == levels
+    assert level_set(apply_calibration(score, calibration), calibration) == levels
 
 
 def test_a_mended_answer_keeps_what_the_model_said() -> None:
@@ -137,10 +137,10 @@ def test_a_mended_answer_keeps_what_the_model_said() -> None:
             return answers[: len(episodes)]
 
     episodes = [episode_from_frames(moving_square("x", count=2), "t")] * 2
-    mended, failed = Calibrated(Talks(), Calibration(2.0, (), 0.9, 0.75)).score(episodes)
-    assert (mended.level, mended.progress) == (4, (0.1, 0.9))
-    assert json.loads(mended.raw) == {"set": [3, 4, 5], "coverage": 0.9, "level": 4.0, "raw": "ANSWER: 4"}
-    assert mended.probabilities[3] < 0.6 and sum(mended.probabilities) == pytest.approx(1)
+    calibrated, failed = Calibrated(Talks(), Calibration(2.0, (), 0.9, 0.75)).score(episodes)
+    assert (calibrated.level, calibrated.progress) == (4, (0.1, 0.9))
+    assert json.loads(calibrated.raw) == {"set": [3, 4, 5], "coverage": 0.9, "level": 4.0, "raw": "ANSWER: 4"}
+    assert calibrated.probabilities[3] < 0.6 and sum(calibrated.probabilities) == pytest.approx(1)
     assert failed == Failure("no camera", "hm")
 
 
@@ -170,10 +170,10 @@ def test_the_calibrated_model_is_named_by_its_model_and_the_folder_or_file(fitte
     assert name_model(f"clock+{fitted / 'calibration.json'}").build() == named.build()
     episodes = open_dataset("sample").episodes[:5]
     steps = json.loads((fitted / "calibration.json").read_text())["fitted"]["steps"]
-    own, mended = name_model("clock").build().score(episodes), named.build().score(episodes)
+    own, calibrated = name_model("clock").build().score(episodes), named.build().score(episodes)
     said, meant = zip(*steps)
-    assert [m.level for m in mended] == pytest.approx([float(np.interp(o.level, said, meant)) for o in own])
-    assert mended[0].progress == own[0].progress
+    assert [m.level for m in calibrated] == pytest.approx([float(np.interp(o.level, said, meant)) for o in own])
+    assert calibrated[0].progress == own[0].progress
 
 
 def test_a_changed_calibration_is_another_model(fitted: Path, tmp_path: Path) -> None:

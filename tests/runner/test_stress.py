@@ -208,7 +208,7 @@ def test_a_model_that_cannot_be_built_stops_the_run_with_its_reason(tiny_data: P
         def score(self, episodes: object) -> list[object]:
             return []
 
-    def build(purse: object) -> Broken:
+    def build(budget: object) -> Broken:
         raise ModelError("no weights at /nowhere")
 
     from rewardlab.models.contract import NamedModel
@@ -434,10 +434,10 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
 
     from rewardlab.models.contract import NamedModel
 
-    slow = NamedModel("slow", "0", False, lambda purse: threading.Event().wait())
+    slow = NamedModel("slow", "0", False, lambda budget: threading.Event().wait())
     with pytest.raises(ModelError, match="did not load in time"):
         run_stress(plan(tiny_data, tmp_path / "a", models=("slow",), load_timeout=3.0), own=[slow])
-    dying = NamedModel("dying", "0", False, lambda purse: os._exit(3))
+    dying = NamedModel("dying", "0", False, lambda budget: os._exit(3))
     with pytest.raises(ModelError, match="exit code 3 while it loaded"):
         run_stress(plan(tiny_data, tmp_path / "b", models=("dying",)), own=[dying])
 
@@ -445,7 +445,7 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
 def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
     from rewardlab.models.contract import NamedModel
 
-    def refuse(purse: object) -> Never:
+    def refuse(budget: object) -> Never:
         raise ValueError("no weights here\n  look there\n")
 
     with pytest.raises(ModelError) as caught:

@@ -67,11 +67,11 @@ def test_stopped_training_goes_on_to_the_same_weights(
         save(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(learn, "_save", interrupted)
+    monkeypatch.setattr(training_loop, "_save", interrupted)
     with pytest.raises(KeyboardInterrupt):
         training_loop.train_pocket(plan)
     assert not (tmp_path / "pocket.pt").exists()
-    monkeypatch.setattr(learn, "_save", save)
+    monkeypatch.setattr(training_loop, "_save", save)
     training_loop.train_pocket(plan)
     first, again = weights(trained), weights(plan)
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -203,8 +203,8 @@ def test_some_of_every_category_is_kept_away_from_training() -> None:
 def test_the_best_temperature_undoes_a_known_one() -> None:
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(4000, 5))
-    chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    level = np.array([rng.choice(5, p=row) for row in chances]) + 1
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    level = np.array([rng.choice(5, p=row) for row in probs]) + 1
     assert fit_temperature(softmax(logits * 2.5, axis=1), level - 1) == pytest.approx(2.5, rel=0.1)
 
 

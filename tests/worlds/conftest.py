@@ -10,7 +10,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.data import open_dataset
 from rewardlab.worlds.metaworld.physics import Trace, load_module, simulate
-from rewardlab.worlds.metaworld.policies import controller_of
+from rewardlab.worlds.metaworld.policies import make_policy
 
 
 @pytest.fixture(scope="session")
@@ -24,18 +24,18 @@ def physics() -> None:
 @pytest.fixture(scope="session")
 def picture(physics: None) -> None:
     """Skip where nothing can be rendered, after really trying."""
-    from rewardlab.worlds.metaworld.render import Look
-    from rewardlab.worlds.metaworld.scene_edits import film
+    from rewardlab.worlds.metaworld.render import CameraView
+    from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
     try:
-        film(simulate("reach", 0, 1, controller_of("random", "reach", 0)), [0], Look(size=16))
+        render_rollout(simulate("reach", 0, 1, make_policy("random", "reach", 0)), [0], CameraView(size=16))
     except PlanError as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
 def drawer(physics: None) -> Trace:
-    return simulate("drawer-open", 3, 160, controller_of("expert", "drawer-open", 3))
+    return simulate("drawer-open", 3, 160, make_policy("expert", "drawer-open", 3))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.instructions import counterfactuals, instruction, phrasings, where
 from rewardlab.worlds.metaworld.objects import OPPOSITES, PARTLY, THINGS
 from rewardlab.worlds.metaworld.physics import TASKS, Trace, simulate
-from rewardlab.worlds.metaworld.policies import controller_of
+from rewardlab.worlds.metaworld.policies import make_policy
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -27,7 +27,7 @@ def test_a_displacement_is_said_as_the_robot_sees_it() -> None:
 
 
 def test_a_hidden_goal_is_said_in_centimetres(physics: None) -> None:
-    trace = simulate("push", 2, 1, controller_of("random", "push", 2))
+    trace = simulate("push", 2, 1, make_policy("random", "push", 2))
     text = instruction(trace, "train", rng_for(0, "x"))
     assert " cm " in text and "{" not in text
 
@@ -38,16 +38,16 @@ def test_an_opened_drawer_does_not_satisfy_other_wishes(drawer: Trace) -> None:
 
 
 def test_a_half_opened_drawer_is_what_halfway_asks_for(physics: None) -> None:
-    trace = simulate("drawer-open", 4, 160, controller_of("stops_early", "drawer-open", 4, limit=0.45))
+    trace = simulate("drawer-open", 4, 160, make_policy("stops_early", "drawer-open", 4, limit=0.45))
     found = {other.kind: other.level for other in counterfactuals(trace, rng_for(0, "x"))}
     assert found["halfway"] >= 4 and found["leave"] == 1
 
 
 def test_what_nobody_touched_was_left_alone_and_other_goals_are_far(physics: None) -> None:
-    trace = simulate("push", 2, 5, controller_of("random", "push", 2))
+    trace = simulate("push", 2, 5, make_policy("random", "push", 2))
     found = {other.kind: other.level for other in counterfactuals(trace, rng_for(0, "x"))}
     assert found == {"leave": 5, "other_goal": 1}
-    reach = simulate("reach", 2, 5, controller_of("random", "reach", 2))
+    reach = simulate("reach", 2, 5, make_policy("random", "reach", 2))
     assert "other_thing" in {other.kind for other in counterfactuals(reach, rng_for(0, "x"))}
 
 

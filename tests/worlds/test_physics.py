@@ -4,7 +4,7 @@ import pytest
 from rewardlab.core.episode import level_of_progress
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.metaworld.physics import TASKS, Now, Trace, open_task, repeat, simulate
-from rewardlab.worlds.metaworld.policies import LADDER, SIBLINGS, controller_of
+from rewardlab.worlds.metaworld.policies import POLICIES, SIBLINGS, make_policy
 from rewardlab.worlds.metaworld.progress import FAMILIES, YARDSTICKS, progress_of, shrunk
 from rewardlab.worlds.metaworld.validation import facts_of, rank_correlation
 from tests.worlds.conftest import same
@@ -26,8 +26,8 @@ def test_every_task_of_the_simulator_is_there(physics: None) -> None:
 
 @pytest.mark.parametrize("task", FEW)
 def test_actions_taken_again_lead_through_the_same_states(physics: None, task: str) -> None:
-    first = simulate(task, 5, 60, controller_of("expert", task, 5))
-    simulate(task, 6, 20, controller_of("random", task, 6))
+    first = simulate(task, 5, 60, make_policy("expert", task, 5))
+    simulate(task, 6, 20, make_policy("random", task, 6))
     again = repeat(task, 5, first.actions)
     assert same(first.qpos, again.qpos) and same(first.progress, again.progress) and same(first.layout, again.layout)
 
@@ -48,19 +48,19 @@ def test_the_same_states_backwards_fall(drawer: Trace) -> None:
 
 
 def test_the_random_policy_leaves_the_drawer_shut(physics: None) -> None:
-    trace = simulate("drawer-open", 3, 60, controller_of("random", "drawer-open", 3))
+    trace = simulate("drawer-open", 3, 60, make_policy("random", "drawer-open", 3))
     assert trace.measures[-1].level == 1
 
 
-@pytest.mark.parametrize("quality", LADDER)
+@pytest.mark.parametrize("quality", POLICIES)
 def test_every_quality_acts_within_bounds_and_repeats(physics: None, quality: str) -> None:
-    runs = [simulate("drawer-open", 4, 60, controller_of(quality, "drawer-open", 4)) for _ in range(2)]
+    runs = [simulate("drawer-open", 4, 60, make_policy(quality, "drawer-open", 4)) for _ in range(2)]
     assert np.abs(runs[0].actions).max() <= 1
     assert same(runs[0].actions, runs[1].actions)
 
 
 def test_one_that_stops_early_stops_at_its_limit(physics: None) -> None:
-    trace = simulate("drawer-open", 4, 160, controller_of("stops_early", "drawer-open", 4, limit=0.5))
+    trace = simulate("drawer-open", 4, 160, make_policy("stops_early", "drawer-open", 4, limit=0.5))
     assert 0.4 < trace.progress[-1] < 0.9 and trace.measures[-1].level == 3
 
 

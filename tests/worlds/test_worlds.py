@@ -11,8 +11,8 @@ from rewardlab.perturb.domain.simulated_world import WORLD
 from rewardlab.testing import check_perturbation
 from rewardlab.worlds import offscreen, open_world
 from rewardlab.worlds.metaworld.physics import Trace
-from rewardlab.worlds.metaworld.render import CAMERAS, Look
-from rewardlab.worlds.metaworld.scene_edits import film
+from rewardlab.worlds.metaworld.render import CAMERAS, CameraView
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from tests.worlds.conftest import same
 
 NAMES = {entry.name: entry for entry in WORLD}
@@ -108,17 +108,17 @@ def test_an_episode_without_a_world_or_with_other_pixels_is_dropped(episodes: tu
 
 
 def test_the_goal_marker_is_hidden_unless_asked_for(picture: None, drawer: Trace) -> None:
-    plain, marked = (film(drawer, [0], Look(size=64, marker=marker)) for marker in (False, True))
+    plain, marked = (render_rollout(drawer, [0], CameraView(size=64, marker=marker)) for marker in (False, True))
     assert not same(plain, marked)
-    assert same(film(drawer, [0], Look(size=64, marker=True), [("goal_hidden", (0.0,))]), plain)
+    assert same(render_rollout(drawer, [0], CameraView(size=64, marker=True), [("goal_hidden", (0.0,))]), plain)
     with pytest.raises(NotApplicable, match="none to hide"):
-        film(drawer, [0], Look(size=64), [("goal_hidden", (0.0,))])
+        render_rollout(drawer, [0], CameraView(size=64), [("goal_hidden", (0.0,))])
 
 
 @pytest.mark.parametrize("camera", CAMERAS)
 def test_pictures_are_the_right_way_up(picture: None, drawer: Trace, camera: str) -> None:
     """The brown table lies below the grey floor and background behind it, except from straight above."""
-    (frame,) = film(drawer, [0], Look(camera, 64)).astype(int)
+    (frame,) = render_rollout(drawer, [0], CameraView(camera, 64)).astype(int)
     brown = (frame[..., 0] - frame[..., 2]) > 20
     table = brown & (frame[..., 0] < 160) & (abs(frame[..., 0] - 2 * frame[..., 1]) > 40)
     assert table.any()

@@ -25,10 +25,10 @@ from rewardlab.core.settings import setting
 from rewardlab.data.video import encode
 from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, instruction
 from rewardlab.worlds.metaworld.physics import MOST_STEPS, STEPS_PER_SECOND, TASKS, Trace, simulate
-from rewardlab.worlds.metaworld.policies import LADDER, controller_of
-from rewardlab.worlds.metaworld.render import look_of
+from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
+from rewardlab.worlds.metaworld.render import camera_view
 from rewardlab.worlds.metaworld.replay import Record, kept_steps, record_of
-from rewardlab.worlds.metaworld.scene_edits import film
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from rewardlab.worlds.metaworld.task_splits import SPLITS, split_of_task
 
 RECORD = "collect.json"
@@ -74,11 +74,11 @@ class CollectPlan:
     def __post_init__(self) -> None:
         if self.simulator != "metaworld":
             raise PlanError(f"the simulator must be metaworld, got {self.simulator!r}")
-        for names, catalog, what in ((self.tasks, TASKS, "task"), (self.quality, LADDER, "quality")):
+        for names, catalog, what in ((self.tasks, TASKS, "task"), (self.quality, POLICIES, "quality")):
             for name in names:
                 find({**dict.fromkeys(catalog), "all": None}, name, what)
         for camera in self.camera:
-            look_of(camera, self.size, self.marker)
+            camera_view(camera, self.size, self.marker)
         for text in self.world:
             _read_world(text)
         if self.phrasings not in PHRASINGS:
@@ -149,12 +149,12 @@ def make(plan: CollectPlan, job: Job) -> Made:
     clock = [time.perf_counter()]
     rng = rng_for(plan.seed, "collect", job.task, job.index)
     steps = int(rng.integers(plan.frames[0] - 1, plan.frames[1])) * plan.stride
-    look = look_of(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
+    look = camera_view(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
     world = str(rng.choice(np.array(plan.world)))
     trace, quality = _rollout(plan, job, steps)
     clock.append(time.perf_counter())
     facts = Record(job.task, trace.seed, steps, plan.stride, float(trace.progress[-1]), look, _changes(world, rng))
-    frames = film(trace, kept_steps(steps, plan.stride).tolist(), look, facts.changes)
+    frames = render_rollout(trace, kept_steps(steps, plan.stride).tolist(), look, facts.changes)
     clock.append(time.perf_counter())
     video, fps = plan.out / f"{job.stem}.mp4", STEPS_PER_SECOND / plan.stride
     with writing(video) as partial:
@@ -177,7 +177,7 @@ def _rollout(plan: CollectPlan, job: Job, steps: int) -> tuple[Trace, str]:
         seed = int(rng.integers(2**31))
         quality = _quality(plan, job, rng)
         limit = float(rng.uniform(*_STOPS[wanted])) if plan.balance else None
-        trace = simulate(job.task, seed, steps, controller_of(quality, job.task, seed, limit))
+        trace = simulate(job.task, seed, steps, make_policy(quality, job.task, seed, limit))
         tried.append((abs(trace.measures[-1].level - wanted), trace, quality))
         if tried[-1][0] == 0:
             break
@@ -186,7 +186,7 @@ def _rollout(plan: CollectPlan, job: Job, steps: int) -> tuple[Trace, str]:
 
 
 def _quality(plan: CollectPlan, job: Job, rng: np.random.Generator) -> str:
-    allowed = list(LADDER) if "all" in plan.quality else list(plan.quality)
+    allowed = list(POLICIES) if "all" in plan.quality else list(plan.quality)
     if not plan.balance:
         return allowed[job.index % len(allowed)]
     likely = [name for name in _LIKELY[1 + job.index % 5] if name in allowed]

@@ -58,9 +58,9 @@ def _plain_score(score: Score) -> Score:
     """Return the score in plain numbers and printable text, whatever kinds of numbers the model used."""
     if isinstance(score.level, str):
         raise ModelError(f"level must be a number from 1 to 5, got the text {score.level!r}")
-    chances = None if score.probabilities is None else tuple(float(p) for p in score.probabilities)
+    probs = None if score.probabilities is None else tuple(float(p) for p in score.probabilities)
     progress = None if score.progress is None else tuple(float(p) for p in score.progress)
-    return Score(float(score.level), chances, progress, None if score.raw is None else _printable(score.raw))
+    return Score(float(score.level), probs, progress, None if score.raw is None else _printable(score.raw))
 
 
 def _printable(text: object) -> str:
@@ -70,11 +70,9 @@ def _printable(text: object) -> str:
 def _check_score(score: Score, shown_frames: int) -> None:
     if not (math.isfinite(score.level) and 1 <= score.level <= 5):
         raise ModelError(f"level must be a number from 1 to 5, got {score.level}")
-    chances = score.probabilities
-    if chances is not None and not (
-        len(chances) == 5 and all(0 <= p <= 1 for p in chances) and abs(sum(chances) - 1) < 1e-3
-    ):
-        raise ModelError(f"probabilities must be five numbers that sum to 1, got {chances}")
+    probs = score.probabilities
+    if probs is not None and not (len(probs) == 5 and all(0 <= p <= 1 for p in probs) and abs(sum(probs) - 1) < 1e-3):
+        raise ModelError(f"probabilities must be five numbers that sum to 1, got {probs}")
     progress = score.progress
     if progress is not None and not (len(progress) == shown_frames and all(math.isfinite(p) for p in progress)):
         raise ModelError(f"progress must be {shown_frames} finite numbers, one per frame, got {len(progress)}")

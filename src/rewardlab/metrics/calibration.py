@@ -16,9 +16,9 @@ _SIMULATED = 500_000  # labels drawn for the null, about
 
 def _forecasts(trials: TrialTable) -> tuple[Numbers, NDArray[np.int64]]:
     """Return probabilities and true levels (0 to 4) of the trials that have both."""
-    chances, truth = trials.vectors("probabilities", 5), trials.number("truth_level")
-    known = ~np.isnan(chances).any(axis=1) & ~np.isnan(truth)
-    return chances[known], truth[known].astype(np.int64) - 1
+    probs, truth = trials.vectors("probabilities", 5), trials.number("truth_level")
+    known = ~np.isnan(probs).any(axis=1) & ~np.isnan(truth)
+    return probs[known], truth[known].astype(np.int64) - 1
 
 
 def _one_hot(trials: TrialTable) -> Numbers:
@@ -43,29 +43,29 @@ def brier_score(trials: TrialTable) -> Numbers:
 @metric(better="lower", needs="probabilities")
 def ordinal_ece(trials: TrialTable) -> float:
     """Calibration error of "the level is above k", mean over k = 1 to 4, with bins of equal mass."""
-    chances, truth = _forecasts(trials)
-    return ordinal_error(chances, truth)
+    probs, truth = _forecasts(trials)
+    return ordinal_error(probs, truth)
 
 
 @metric(better="lower", needs="probabilities")
 def top_label_ece(trials: TrialTable) -> float:
     """Calibration error of the most probable level, in 15 bins of equal width; read it against its null."""
-    chances, truth = _forecasts(trials)
-    return top_label_error(chances, truth)
+    probs, truth = _forecasts(trials)
+    return top_label_error(probs, truth)
 
 
-def ordinal_error(chances: Numbers, truth: NDArray[np.int64]) -> float:
+def ordinal_error(probs: Numbers, truth: NDArray[np.int64]) -> float:
     """Return the ordinal calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
     if not len(truth):
         return float("nan")
-    return float(_ordinal_errors(chances, truth[:, None])[0])
+    return float(_ordinal_errors(probs, truth[:, None])[0])
 
 
-def top_label_error(chances: Numbers, truth: NDArray[np.int64]) -> float:
+def top_label_error(probs: Numbers, truth: NDArray[np.int64]) -> float:
     """Return the top-label calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
     if not len(truth):
         return float("nan")
-    return float(_top_label_errors(chances, truth[:, None])[0])
+    return float(_top_label_errors(probs, truth[:, None])[0])
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class DiagramBin:
 
 def reliability_diagram(trials: TrialTable) -> list[DiagramBin]:
     """Return the bins of the top-label calibration error that hold a trial, from unsure to sure."""
-    chances, truth = _forecasts(trials)
-    confidence, place = _confidence(chances)
-    right = chances.argmax(axis=1) == truth
+    probs, truth = _forecasts(trials)
+    confidence, place = _confidence(probs)
+    right = probs.argmax(axis=1) == truth
     return [
         DiagramBin(float(confidence[place == b].mean()), float(right[place == b].mean()), int((place == b).sum()))
         for b in np.unique(place)
@@ -94,35 +94,35 @@ def null_quantiles(trials: TrialTable, seed: int, share: float = 0.95) -> dict[s
     The labels are drawn from the model's own probabilities, less often for more trials; an error below its null is no
     sign of miscalibration.
     """
-    chances, _ = _forecasts(trials)
-    if not len(chances):
+    probs, _ = _forecasts(trials)
+    if not len(probs):
         return {"ordinal_ece": float("nan"), "top_label_ece": float("nan")}
-    rng = rng_for(seed, "calibration null", len(chances))
-    draws = int(np.clip(_SIMULATED // len(chances), 50, 500))
-    edges = np.cumsum(chances, axis=1)[:, :4].astype(np.float32)
-    luck = rng.random((len(chances), draws), dtype=np.float32)
+    rng = rng_for(seed, "calibration null", len(probs))
+    draws = int(np.clip(_SIMULATED // len(probs), 50, 500))
+    edges = np.cumsum(probs, axis=1)[:, :4].astype(np.float32)
+    luck = rng.random((len(probs), draws), dtype=np.float32)
     labels = np.zeros(luck.shape, dtype=np.int8)
     for k in range(4):
         labels += luck >= edges[:, k, None]
-    ordinal, top = _ordinal_errors(chances, labels), _top_label_errors(chances, labels)
+    ordinal, top = _ordinal_errors(probs, labels), _top_label_errors(probs, labels)
     return {"ordinal_ece": float(np.quantile(ordinal, share)), "top_label_ece": float(np.quantile(top, share))}
 
 
-def _confidence(chances: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
+def _confidence(probs: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
     """Return the top probability and its bin; the last bin is closed, so that 1 belongs to it."""
-    confidence = chances.max(axis=1, initial=0)
+    confidence = probs.max(axis=1, initial=0)
     return confidence, np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
 
 
-def _top_label_errors(chances: Numbers, labels: NDArray[Any]) -> Numbers:
+def _top_label_errors(probs: Numbers, labels: NDArray[Any]) -> Numbers:
     """Return the error for each column of labels."""
-    confidence, place = _confidence(chances)
-    best = chances.argmax(axis=1).astype(labels.dtype)
+    confidence, place = _confidence(probs)
+    best = probs.argmax(axis=1).astype(labels.dtype)
     return _binned_gap(labels == best[:, None], confidence, place)
 
 
-def _ordinal_errors(chances: Numbers, labels: NDArray[Any]) -> Numbers:
-    above = 1 - np.cumsum(chances, axis=1)[:, :4]
+def _ordinal_errors(probs: Numbers, labels: NDArray[Any]) -> Numbers:
+    above = 1 - np.cumsum(probs, axis=1)[:, :4]
     gaps = [_binned_gap(labels > k, above[:, k], _equal_mass(above[:, k])) for k in range(4)]
     mean: Numbers = np.mean(gaps, axis=0)
     return mean

@@ -16,7 +16,7 @@ from rewardlab.models.backends.openai import OPENAI
 from rewardlab.models.backends.remote import REMOTE
 from rewardlab.models.calibrated import name_calibrated, split_calibration
 from rewardlab.models.composite import name_compound
-from rewardlab.models.contract import CompoundEntry, ModelEntry, NamedModel, Purse, RewardModel
+from rewardlab.models.contract import Budget, CompoundEntry, ModelEntry, NamedModel, RewardModel
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
 from rewardlab.models.pocket import POCKET
@@ -54,13 +54,13 @@ def name_model(model: str | RewardModel) -> NamedModel:
         recipe = entry.read(argument)
         return name_compound(model, recipe, [name_model(member) for member in recipe.members])
     if entry.identify is None:
-        entry.build(argument, Purse())  # a wrong argument is said now, not in a worker
+        entry.build(argument, Budget())  # a wrong argument is said now, not in a worker
         identity = ""
     else:
         identity = entry.identify(argument)
 
-    def build(purse: Purse) -> RewardModel:
-        return entry.build(argument, purse)
+    def build(budget: Budget) -> RewardModel:
+        return entry.build(argument, budget)
 
     fingerprint = digest(__version__, model, identity)
     return NamedModel(model, fingerprint, entry.sees_truth, build, entry.one_copy, caveat=entry.caveat)
@@ -85,7 +85,7 @@ def _given(model: RewardModel) -> NamedModel:
     except (OSError, TypeError):
         code = ""
     state = sha256(cloudpickle.dumps(vars(model) if hasattr(model, "__dict__") else None)).hexdigest()
-    return NamedModel(type(model).__name__, digest(type(model).__qualname__, code, state), False, lambda purse: model)
+    return NamedModel(type(model).__name__, digest(type(model).__qualname__, code, state), False, lambda budget: model)
 
 
 def _called(path: str, found: object) -> object:
@@ -98,7 +98,7 @@ def _outside(path: str) -> NamedModel:
     """Load `package.module:name`: a model object, or a class or function that makes one without arguments."""
     found, code = load_object(path)
 
-    def build(purse: Purse) -> RewardModel:
+    def build(budget: Budget) -> RewardModel:
         made = found if isinstance(found, RewardModel) and not isinstance(found, type) else _called(path, found)
         if not isinstance(made, RewardModel):
             raise ModelError(

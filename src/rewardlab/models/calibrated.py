@@ -1,4 +1,4 @@
-"""MODEL+FOLDER: a model whose answers are mended by what `rewardlab calibrate` fitted for it."""
+"""MODEL+FOLDER: a model whose answers are calibrated by what `rewardlab calibrate` fitted for it."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from rewardlab.models.composite import ask, name_compound
 from rewardlab.models.contract import NamedModel, Recipe, RewardModel
 
 CALIBRATION = "calibration.json"
-LEAST_CHANCE = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
+LEAST_PROB = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
 
 Numbers = NDArray[np.float64]
 
@@ -45,50 +45,50 @@ class Calibrated:
     calibration: Calibration
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return the mended answers; `raw` holds the set of levels, and what the model itself said."""
+        """Return the calibrated answers; `raw` holds the set of levels, and what the model itself said."""
         return [self._one(answer) for answer in ask(self.model, episodes)]
 
     def _one(self, answer: Answer) -> Answer:
         if isinstance(answer, Failure):
             return answer
-        mended = mend(answer, self.calibration)
-        note = {"set": level_set(mended, self.calibration), "coverage": self.calibration.coverage}
+        calibrated = apply_calibration(answer, self.calibration)
+        note = {"set": level_set(calibrated, self.calibration), "coverage": self.calibration.coverage}
         note |= {"level": answer.level, "raw": answer.raw}
-        return replace(mended, raw=json.dumps(note, ensure_ascii=False, separators=(",", ":")))
+        return replace(calibrated, raw=json.dumps(note, ensure_ascii=False, separators=(",", ":")))
 
 
-def tempered(chances: Numbers, temperature: float) -> Numbers:
+def apply_temperature(probs: Numbers, temperature: float) -> Numbers:
     """Return probabilities over the last axis flattened (above 1) or sharpened (below 1)."""
-    logs = np.log(np.maximum(chances, LEAST_CHANCE)) / temperature
+    logs = np.log(np.maximum(probs, LEAST_PROB)) / temperature
     raised = np.exp(logs - logs.max(axis=-1, keepdims=True))
     found: Numbers = raised / raised.sum(axis=-1, keepdims=True)
     return found
 
 
-def mend(score: Score, calibration: Calibration) -> Score:
-    """Return the score with mended probabilities and its own level, or with a mended level where it has none."""
+def apply_calibration(score: Score, calibration: Calibration) -> Score:
+    """Return the score with calibrated probabilities and its own level, or with a calibrated level where it has none."""
     if calibration.temperature is None:
         said, meant = zip(*calibration.steps)
         return replace(score, level=float(np.interp(score.level, said, meant)), probabilities=None)
     if score.probabilities is None:
         return score
-    chances = tempered(np.array(score.probabilities), calibration.temperature)
-    return replace(score, probabilities=tuple(chances.tolist()))
+    probs = apply_temperature(np.array(score.probabilities), calibration.temperature)
+    return replace(score, probabilities=tuple(probs.tolist()))
 
 
-def strangeness(score: Score) -> Numbers:
+def nonconformity(score: Score) -> Numbers:
     """Return how strange each level would be as the truth: its improbability, or its distance from the level said."""
     if score.probabilities is None:
         return np.abs(np.array(LEVELS) - score.level)
     return 1 - np.array(score.probabilities)
 
 
-def level_set(mended: Score, calibration: Calibration) -> list[int]:
+def level_set(calibrated: Score, calibration: Calibration) -> list[int]:
     """Return the levels that stay possible; the least strange one always does."""
     by_chance = calibration.temperature is not None
-    if calibration.threshold is None or by_chance != (mended.probabilities is not None):
+    if calibration.threshold is None or by_chance != (calibrated.probabilities is not None):
         return list(LEVELS)
-    strange = strangeness(mended)
+    strange = nonconformity(calibrated)
     limit = max(calibration.threshold, float(strange.min()))
     return [level for level, value in zip(LEVELS, strange) if value <= limit]
 

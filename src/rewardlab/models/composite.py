@@ -9,7 +9,7 @@ from rewardlab.core.errors import ModelError, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, checked
 from rewardlab.core.version import __version__
-from rewardlab.models.contract import NamedModel, Purse, Recipe, RewardModel
+from rewardlab.models.contract import Budget, NamedModel, Recipe, RewardModel
 
 KEPT = 4096  # answers remembered per model: far more than are asked for between two models of a batch
 
@@ -57,15 +57,15 @@ def name_compound(name: str, recipe: Recipe, members: Sequence[NamedModel]) -> N
         ]
         return recipe.join(shielded)
 
-    def make(purse: Purse) -> RewardModel:
-        return join([member.build(purse) for member in members])
+    def make(budget: Budget) -> RewardModel:
+        return join([member.build(budget) for member in members])
 
     identity = digest(__version__, name, recipe.identity, *(member.fingerprint for member in members))
     one_copy = any(member.one_copy for member in members)
     return NamedModel(name, identity, sees_truth, make, one_copy, tuple(members), join)
 
 
-def build_all(models: Mapping[str, NamedModel], purse: Purse) -> dict[str, RewardModel]:
+def build_all(models: Mapping[str, NamedModel], budget: Budget) -> dict[str, RewardModel]:
     """Build the models of a run; one that is asked by several is built once and remembers what it said."""
     uses = Counter(model.fingerprint for top in models.values() for model in _with_members(top))
     shared: dict[str, RewardModel] = {}
@@ -73,7 +73,7 @@ def build_all(models: Mapping[str, NamedModel], purse: Purse) -> dict[str, Rewar
     def built(model: NamedModel) -> RewardModel:
         if model.fingerprint in shared:
             return shared[model.fingerprint]
-        made = _made(model, purse) if model.join is None else model.join([built(member) for member in model.members])
+        made = _made(model, budget) if model.join is None else model.join([built(member) for member in model.members])
         if uses[model.fingerprint] > 1:
             shared[model.fingerprint] = made = Remembering(made)
         return made
@@ -81,10 +81,10 @@ def build_all(models: Mapping[str, NamedModel], purse: Purse) -> dict[str, Rewar
     return {name: built(model) for name, model in models.items()}
 
 
-def _made(model: NamedModel, purse: Purse) -> RewardModel:
+def _made(model: NamedModel, budget: Budget) -> RewardModel:
     """Build a model; whatever code from outside raises becomes one sentence with its name."""
     try:
-        return model.build(purse)
+        return model.build(budget)
     except RewardlabError:
         raise
     except Exception as error:

@@ -18,7 +18,7 @@ class RewardModel(Protocol):
 
 
 @dataclass(frozen=True)
-class Purse:
+class Budget:
     """What a run may spend on models that cost money, and the folder where they write down what was paid for."""
 
     max_requests: int | None = None
@@ -35,7 +35,7 @@ class ModelEntry:
     """
 
     summary: str
-    build: Callable[[str, Purse], RewardModel]
+    build: Callable[[str, Budget], RewardModel]
     sees_truth: bool = False  # controls only: every other model gets the episode without truth and provenance
     identify: Callable[[str], str] | None = None
     one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
@@ -69,12 +69,12 @@ class NamedModel:
     name: str
     fingerprint: str
     sees_truth: bool
-    make: Callable[[Purse], RewardModel]
+    make: Callable[[Budget], RewardModel]
     one_copy: bool = False
     members: tuple["NamedModel", ...] = ()
     join: Callable[[Sequence[RewardModel]], RewardModel] | None = None
     caveat: str = ""
 
-    def build(self, purse: Purse | None = None) -> RewardModel:
+    def build(self, budget: Budget | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""
-        return self.make(purse or Purse())
+        return self.make(budget or Budget())

@@ -56,18 +56,18 @@ class Ensemble:
         scores = list(said.values())
         weights = np.array([weight for name, weight in zip(self.names, self.weights) if name in said])
         levels = np.array([score.level for score in scores])
-        level, chances = _combine(self.by, scores, weights / weights.sum())
+        level, probs = _combine(self.by, scores, weights / weights.sum())
         note: dict[str, object] = {"by": self.by, "levels": {name: score.level for name, score in said.items()}}
         note |= {"sd": round(float(levels.std()), 4)} | ({"failed": failed} if failed else {})
         raw = json.dumps(note, ensure_ascii=False, separators=(",", ":"))
-        return Score(level, tuple(chances.tolist()), _mean_progress(scores), raw)
+        return Score(level, tuple(probs.tolist()), _mean_progress(scores), raw)
 
 
 def _combine(by: str, scores: Sequence[Score], weights: Numbers) -> tuple[float, Numbers]:
     levels = np.array([score.level for score in scores])
     if by == "mean":
-        chances = weights @ np.array([_chances(score) for score in scores])
-        return float(np.clip(chances @ np.array(LEVELS), 1, 5)), chances
+        probs = weights @ np.array([_probs(score) for score in scores])
+        return float(np.clip(probs @ np.array(LEVELS), 1, 5)), probs
     shares = vote_shares(levels, weights)
     return (weighted_median(levels, weights) if by == "median" else majority(levels, weights)), shares
 
@@ -96,7 +96,7 @@ def weighted_median(levels: Numbers, weights: Numbers) -> float:
     return float(ordered[place])
 
 
-def _chances(score: Score) -> tuple[float, ...]:
+def _probs(score: Score) -> tuple[float, ...]:
     """Return a member's probabilities; one without is certain of its level, split over the two whole ones around it."""
     return score.probabilities or tuple(max(0.0, 1 - abs(score.level - level)) for level in LEVELS)
 

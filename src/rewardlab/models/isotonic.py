@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 
-def rising_steps(said: Numbers, truth: Numbers) -> tuple[tuple[float, float], ...]:
+def isotonic_steps(said: Numbers, truth: Numbers) -> tuple[tuple[float, float], ...]:
     """Return the rising map from what was said to what is true on average, as the ends of its flat parts."""
     from scipy.optimize import isotonic_regression
 

@@ -12,7 +12,7 @@ from rewardlab.core.run import writable, writing
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturb.contract import SEVERITIES, Perturbation
 from rewardlab.report.gallery import small
-from rewardlab.runner.cell_replay import Replay
+from rewardlab.runner.cell_replay import CellReplay
 
 COLUMNS = 6
 FRAME_HEIGHT = 120
@@ -21,7 +21,7 @@ _QUALITY = {".webp": [cv2.IMWRITE_WEBP_QUALITY, 45]}
 INK, PAPER, SOFT = (30, 30, 30), 255, (110, 110, 110)
 
 
-def write_sheet(shown: Replay, episode: str, perturbation: Perturbation, path: Path) -> None:
+def write_sheet(shown: CellReplay, episode: str, perturbation: Perturbation, path: Path) -> None:
     """Write the contact sheet of one perturbation of one episode as a picture (.png, .webp, .jpg)."""
     strips = [_strip(shown, episode, perturbation, severity) for severity in SEVERITIES]
     width = max(strip.shape[1] for strip in strips)
@@ -34,7 +34,7 @@ def write_sheet(shown: Replay, episode: str, perturbation: Perturbation, path: P
         partial.write_bytes(data.tobytes())
 
 
-def _strip(shown: Replay, episode: str, perturbation: Perturbation, severity: int) -> Frames:
+def _strip(shown: CellReplay, episode: str, perturbation: Perturbation, severity: int) -> Frames:
     """Return one row: a caption, and frames spread evenly from the first to the last."""
     name = perturbation.name if severity else CLEAN
     try:

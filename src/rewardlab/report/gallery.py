@@ -13,7 +13,7 @@ from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import CLEAN, Trial, TrialTable
 from rewardlab.data.video import encode_bytes
-from rewardlab.runner.cell_replay import Replay, replay
+from rewardlab.runner.cell_replay import CellReplay, replay
 
 CLIP_HEIGHT = 144
 CLIP_FPS = 6.0
@@ -64,7 +64,7 @@ def _is_broken(entry: dict[str, Any]) -> bool:
     return bool(entry["expectation_kept"] < 1)
 
 
-def _card(shown: Replay, trials: TrialTable, model: str, entry: dict[str, Any]) -> Card | None:
+def _card(shown: CellReplay, trials: TrialTable, model: str, entry: dict[str, Any]) -> Card | None:
     name, severity = str(entry["perturbation"]), int(entry["severity"])
     under = (trials.text("perturbation") == name) & (trials.number("severity") == severity)
     clean = trials.where((trials.text("perturbation") == CLEAN) & (trials.text("model") == model)).rows()

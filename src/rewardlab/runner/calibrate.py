@@ -19,9 +19,9 @@ from rewardlab.metrics.derived_columns import with_clusters
 from rewardlab.metrics.eligibility import answered, gives
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.models import name_model
-from rewardlab.models.calibrated import CALIBRATION, Calibration, level_set, mend, strangeness
+from rewardlab.models.calibrated import CALIBRATION, Calibration, apply_calibration, level_set, nonconformity
 from rewardlab.models.ensemble import WEIGHTS
-from rewardlab.models.isotonic import rising_steps
+from rewardlab.models.isotonic import isotonic_steps
 from rewardlab.runner.fit_calibration import (
     COLDEST,
     HOTTEST,
@@ -80,7 +80,7 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     """Return what was fitted on the answers of one model, and what it does to episodes of tasks kept apart."""
     fit, conformal, held_out = (_part(third) for third in thirds(trials, seed))
     calibration = _fitted(fit, conformal, coverage)
-    after = [mend(score, calibration) for score in held_out.scores]
+    after = [apply_calibration(score, calibration) for score in held_out.scores]
     sets = [level_set(score, calibration) for score in after]
     holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.truth, sets)]
     return {
@@ -144,10 +144,10 @@ def in_words(record: Plain) -> list[str]:
 
 
 def _part(trials: TrialTable) -> Part:
-    chances = trials.vectors("probabilities", 5)
+    probs = trials.vectors("probabilities", 5)
     scores = [
         Score(float(level), None if np.isnan(row).any() else tuple(row.tolist()))
-        for level, row in zip(trials.number("level"), chances)
+        for level, row in zip(trials.number("level"), probs)
     ]
     tasks = len(np.unique(trials.codes("task")[0]))
     return Part(scores, trials.number("truth_level").astype(np.int64) - 1, tasks)
@@ -156,10 +156,13 @@ def _part(trials: TrialTable) -> Part:
 def _fitted(fit: Part, conformal: Part, coverage: float) -> Calibration:
     if fit.scores[0].probabilities is None:
         levels = np.array([score.level for score in fit.scores])
-        calibration = Calibration(None, rising_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
+        calibration = Calibration(None, isotonic_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
     else:
-        calibration = Calibration(fit_temperature(_chances(fit.scores), fit.truth), (), coverage, None)
-    strange = [strangeness(mend(score, calibration))[truth] for score, truth in zip(conformal.scores, conformal.truth)]
+        calibration = Calibration(fit_temperature(_probs(fit.scores), fit.truth), (), coverage, None)
+    strange = [
+        nonconformity(apply_calibration(score, calibration))[truth]
+        for score, truth in zip(conformal.scores, conformal.truth)
+    ]
     threshold = conformal_threshold(np.array(strange), coverage)
     return Calibration(calibration.temperature, calibration.steps, coverage, threshold)
 
@@ -169,13 +172,13 @@ def _quality(scores: Sequence[Score], truth: NDArray[np.int64]) -> Plain:
     found: Plain = {"mae": float(np.abs(levels - truth - 1).mean()), "nll": None}
     found |= {"ordinal_ece": None, "top_label_ece": None}
     if scores[0].probabilities is not None:
-        chances = _chances(scores)
-        found["nll"] = or_none(negative_log_likelihood(chances, truth))
-        found["ordinal_ece"], found["top_label_ece"] = ordinal_error(chances, truth), top_label_error(chances, truth)
+        probs = _probs(scores)
+        found["nll"] = or_none(negative_log_likelihood(probs, truth))
+        found["ordinal_ece"], found["top_label_ece"] = ordinal_error(probs, truth), top_label_error(probs, truth)
     return found
 
 
-def _chances(scores: Sequence[Score]) -> NDArray[np.float64]:
+def _probs(scores: Sequence[Score]) -> NDArray[np.float64]:
     return np.array([score.probabilities for score in scores], dtype=np.float64)
 
 

@@ -12,7 +12,7 @@ from rewardlab.runner.score import Bench, Cell, Part, variants
 
 
 @dataclass(frozen=True)
-class Replay:
+class CellReplay:
     """The dataset and the protocol of a run, ready to rebuild any of its cells."""
 
     episodes: dict[str, Episode]
@@ -29,14 +29,14 @@ class Replay:
         return variant.outcome
 
 
-def replay(run: Run) -> Replay:
+def replay(run: Run) -> CellReplay:
     """Open the dataset that a run was made from; DataError if it is no longer there."""
     settings: Any = run.record["settings"]
     episodes = open_dataset(settings["data"]).episodes[: settings["limit"]]
-    return replay_of(episodes, tuple(settings["perturbations"]), settings["frames"], settings["seed"])
+    return cell_replay(episodes, tuple(settings["perturbations"]), settings["frames"], settings["seed"])
 
 
-def replay_of(episodes: tuple[Episode, ...], perturbations: tuple[str, ...], frames: str, seed: int) -> Replay:
-    """Return a Replay over episodes at hand, with no run behind it."""
+def cell_replay(episodes: tuple[Episode, ...], perturbations: tuple[str, ...], frames: str, seed: int) -> CellReplay:
+    """Return a CellReplay over episodes at hand, with no run behind it."""
     bench = Bench({}, perturbations, episodes, frames, seed, batch=1)
-    return Replay({episode.id: episode for episode in episodes}, bench)
+    return CellReplay({episode.id: episode for episode in episodes}, bench)

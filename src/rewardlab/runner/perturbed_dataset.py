@@ -10,10 +10,10 @@ from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import writable
 from rewardlab.data.folder import METADATA, write_episode
-from rewardlab.runner.cell_replay import Replay
+from rewardlab.runner.cell_replay import CellReplay
 
 
-def write_copies(shown: Replay, severities: tuple[int, ...], out: Path) -> Iterator[str]:
+def write_copies(shown: CellReplay, severities: tuple[int, ...], out: Path) -> Iterator[str]:
     """Write every perturbed copy that is not there yet; yield the file name of each, or why it was left out."""
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def write_copies(shown: Replay, severities: tuple[int, ...], out: Path) -> Itera
                     yield _write(shown, episode.id, name, severity, out / target)
 
 
-def _write(shown: Replay, episode: str, name: str, severity: int, path: Path) -> str:
+def _write(shown: CellReplay, episode: str, name: str, severity: int, path: Path) -> str:
     out, target = path.parents[1], f"{path.parent.name}/{path.name}"
     try:
         change = shown.change(episode, name, severity)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import setting
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
 
@@ -59,9 +59,9 @@ class StressPlan:
     max_cost: float | None = _scoring("max_cost")
     out: Path | None = _scoring("out")
 
-    def purse(self, folder: Path) -> Purse:
+    def budget(self, folder: Path) -> Budget:
         """Return what models may spend; what they paid for is written down in the run folder."""
-        return Purse(self.max_requests, self.max_cost, folder)
+        return Budget(self.max_requests, self.max_cost, folder)
 
     def patience(self) -> tuple[float, float]:
         """Return the seconds that models may take to load, and for one batch."""

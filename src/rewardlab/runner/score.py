@@ -12,7 +12,7 @@ from rewardlab.core.errors import NotApplicable, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, checked
 from rewardlab.data.video import FramePolicy, frame_policy, sampled
-from rewardlab.models.contract import NamedModel, Purse, RewardModel
+from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import Change, Perturbation
 
@@ -70,7 +70,7 @@ class Bench:
     frames: str
     seed: int
     batch: int
-    purse: Purse = Purse()
+    budget: Budget = Budget()
 
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:

@@ -48,7 +48,7 @@ def run_stress(
     bench = _bench(plan, contents.episodes, own)
     run = _start(plan, bench, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
-        _score(run, plan, replace(bench, purse=plan.purse(run.folder)))
+        _score(run, plan, replace(bench, budget=plan.budget(run.folder)))
         run.compact()
         run.save("summary.json", summarise(run))
     return run

@@ -20,7 +20,7 @@ def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     try:
         bench: Bench = cloudpickle.loads(pipe.recv_bytes())
-        models = build_all(bench.models, bench.purse)
+        models = build_all(bench.models, bench.budget)
     except EOFError:
         return
     except Exception as error:

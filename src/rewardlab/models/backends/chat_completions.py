@@ -159,11 +159,11 @@ def _usage(usage: Any) -> Usage:
     return read, wrote
 
 
-def level_chances(top: dict[str, float]) -> tuple[float, ...] | None:
+def level_probs(top: dict[str, float]) -> tuple[float, ...] | None:
     """Return probabilities over the levels 1 to 5 from log-probabilities of tokens; one that is not listed gets 0."""
-    chances = dict.fromkeys(LEVELS, 0.0)
+    probs = dict.fromkeys(LEVELS, 0.0)
     for token, logprob in top.items():
         if token.strip() in _DIGITS:
-            chances[_DIGITS[token.strip()]] += math.exp(logprob)
-    total = sum(chances.values())
-    return tuple(chance / total for chance in chances.values()) if total > 0 else None
+            probs[_DIGITS[token.strip()]] += math.exp(logprob)
+    total = sum(probs.values())
+    return tuple(chance / total for chance in probs.values()) if total > 0 else None

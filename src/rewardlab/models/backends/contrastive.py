@@ -21,7 +21,7 @@ from rewardlab.models.backends.checkpoint import (
 )
 from rewardlab.models.backends.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
 from rewardlab.models.backends.lru_cache import Shelf
-from rewardlab.models.contract import ModelEntry, Purse
+from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import read_options
 
 KINDS = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
@@ -148,7 +148,7 @@ def _level_map(options: ContrastiveOptions) -> LevelMap:
     return read_level_map(Path(options.levels).expanduser()) if options.levels else UNCALIBRATED
 
 
-def _build(argument: str, purse: Purse) -> Contrastive:
+def _build(argument: str, budget: Budget) -> Contrastive:
     place, options = read_options(argument, ContrastiveOptions())
     level_map = _level_map(options)
     encoder = loaded(place, lambda found: _load(found, options))

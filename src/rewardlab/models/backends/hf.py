@@ -20,7 +20,7 @@ from rewardlab.models.backends.checkpoint import (
 )
 from rewardlab.models.backends.qwen_patches import FAMILIES
 from rewardlab.models.backends.qwen_prompt import Part, Picture, Prompt, Writer
-from rewardlab.models.contract import ModelEntry, Purse
+from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import one_of, read_options
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
@@ -101,8 +101,8 @@ class QwenVL:
             parts, shared = self._parts(turn)
             prompts.append(self.writer.open_turn([*parts, continuation], shared))
         asked = self.network.ask([prompt.cut(len(prompt) - 1) for prompt in prompts])
-        chances = [torch.log_softmax(row, dim=-1) for answers in asked for row in answers.logits]
-        return [float(row[int(prompt.ids[-1])]) for row, prompt in zip(chances, prompts)]
+        probs = [torch.log_softmax(row, dim=-1) for answers in asked for row in answers.logits]
+        return [float(row[int(prompt.ids[-1])]) for row, prompt in zip(probs, prompts)]
 
     def _prompt(self, picture: Picture, instruction: str) -> Prompt:
         asked = (roboreward_prompt(""), instruction)
@@ -145,9 +145,9 @@ class QwenVL:
             if all(self.ends.intersection(row) for row in zip(*written)):
                 break
             answers = self.network.go_on(answers, tokens)
-        for row, chances, first in zip(zip(*written), likeliest.values.tolist(), likeliest.indices.tolist()):
+        for row, probs, first in zip(zip(*written), likeliest.values.tolist(), likeliest.indices.tolist()):
             end = next((place for place, token in enumerate(row) if token in self.ends), len(row))
-            top = {self.tokenizer.decode([token]): chance for token, chance in zip(first, chances)}
+            top = {self.tokenizer.decode([token]): chance for token, chance in zip(first, probs)}
             yield Reply(self.tokenizer.decode(row[:end], skip_special_tokens=True), top)
 
     def _level_tokens(self) -> list[int]:
@@ -169,9 +169,9 @@ def _expected(logits: list[float]) -> Answer:
     values = np.array(logits)
     if not np.isfinite(values).all():
         return Failure("the model's logits are not finite numbers; try dtype=float32")
-    chances = np.exp(values - values.max())
-    chances /= chances.sum()
-    return Score(float(chances @ LEVELS), tuple(chances.tolist()))
+    probs = np.exp(values - values.max())
+    probs /= probs.sum()
+    return Score(float(probs @ LEVELS), tuple(probs.tolist()))
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
@@ -186,7 +186,7 @@ def identify(argument: str) -> str:
     return identify_weights(place, options.revision, tuple(FAMILIES))
 
 
-def build(argument: str, purse: Purse) -> QwenVL:
+def build(argument: str, budget: Budget) -> QwenVL:
     """Return the model with its weights loaded."""
     place, options = read_options(argument, QwenOptions())
     return loaded(place, lambda found: _load(found, options))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rewardlab.core.errors import StopRun
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 
 FILE = "ledger.jsonl"
 
@@ -54,19 +54,19 @@ class Spent:
 
 
 class Ledger:
-    """Keeps what one model paid for, and stops the run before more is spent than the purse allows.
+    """Keeps what one model paid for, and stops the run before more is spent than the budget allows.
 
-    Models of the same run share the file, and so the purse. Without a folder everything is kept in memory.
+    Models of the same run share the file, and so the budget. Without a folder everything is kept in memory.
     """
 
-    def __init__(self, purse: Purse, model: str) -> None:
-        self.purse = purse
+    def __init__(self, budget: Budget, model: str) -> None:
+        self.budget = budget
         self.model = model
         self._spent = Spent()
         self._replies: dict[str, Any] = {}
         self._read_to = 0
         self._priced = False  # whether a reply to this very model had a price: another's tells nothing of its own
-        self._path = purse.folder / FILE if purse.folder else None
+        self._path = budget.folder / FILE if budget.folder else None
         if self._path:
             _end_torn_line(self._path)
 
@@ -79,7 +79,7 @@ class Ledger:
     @property
     def price_unknown(self) -> bool:
         """Tell whether the cost is limited while nothing tells yet what a request to this model costs."""
-        return self.purse.max_cost is not None and not self._priced
+        return self.budget.max_cost is not None and not self._priced
 
     def find(self, key: str) -> Any | None:
         """Return the reply to this request if it was paid for before."""
@@ -87,8 +87,8 @@ class Ledger:
         return self._replies.get(key)
 
     def send(self, key: str) -> None:
-        """Write down that a request goes out; raise StopRun instead if the purse does not allow it."""
-        self._check_purse()
+        """Write down that a request goes out; raise StopRun instead if the budget does not allow it."""
+        self._check_budget()
         self._write({"sent": key})
 
     def refuse(self, key: str) -> None:
@@ -102,19 +102,19 @@ class Ledger:
             await asyncio.to_thread(_append, self._path, b"", sync=True)
         self._priced |= cost is not None
 
-    def _check_purse(self) -> None:
-        spent, purse = self.spent, self.purse
-        if purse.max_requests is not None and spent.requests >= purse.max_requests:
-            raise StopRun(f"the budget of {purse.max_requests:,} requests is spent; allow more with --max-requests")
-        if purse.max_cost is None:
+    def _check_budget(self) -> None:
+        spent, budget = self.spent, self.budget
+        if budget.max_requests is not None and spent.requests >= budget.max_requests:
+            raise StopRun(f"the budget of {budget.max_requests:,} requests is spent; allow more with --max-requests")
+        if budget.max_cost is None:
             return
         if spent.replies > spent.priced:
             raise StopRun(
                 "the cost is limited, but the server does not say how many tokens it used; use --max-requests instead"
             )
-        if spent.committed + spent.dearest > purse.max_cost:
+        if spent.committed + spent.dearest > budget.max_cost:
             raise StopRun(
-                f"the next request may cost {spent.dearest:.4g}, and {spent.committed:.4g} of {purse.max_cost:.4g} "
+                f"the next request may cost {spent.dearest:.4g}, and {spent.committed:.4g} of {budget.max_cost:.4g} "
                 "are spent; allow more with --max-cost"
             )
 

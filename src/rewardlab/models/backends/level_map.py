@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
-from rewardlab.models.isotonic import rising_steps
+from rewardlab.models.isotonic import isotonic_steps
 
 Floats = NDArray[np.float64]
 
@@ -68,5 +68,5 @@ def fit_levels(similarities: Sequence[float], levels: Sequence[float]) -> LevelM
     """Return the rising map from similarity to level with the least squared error (isotonic regression)."""
     if len(similarities) != len(levels) or not len(levels):
         raise PlanError(f"expected one level per similarity, got {len(levels)} and {len(similarities)}")
-    ends = rising_steps(np.asarray(similarities, np.float64), np.asarray(levels, np.float64))
+    ends = isotonic_steps(np.asarray(similarities, np.float64), np.asarray(levels, np.float64))
     return LevelMap(tuple(end for end, _ in ends), tuple(level for _, level in ends))

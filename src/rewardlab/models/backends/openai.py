@@ -11,7 +11,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.contract import ModelEntry, Purse
+from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import one_of, read_options, read_url
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
@@ -78,17 +78,17 @@ def identify(argument: str) -> str:
     return digest(url, roboreward_prompt(""))
 
 
-def open_endpoint(argument: str, purse: Purse) -> "Endpoint":
+def open_endpoint(argument: str, budget: Budget) -> "Endpoint":
     """Return the model as something to talk with; see `rewardlab.models.vlm`."""
     from rewardlab.models.backends.openai_endpoint import Endpoint
 
     model, url, settings = read_name(argument)
-    if purse.max_cost is not None and min(settings.input_price, settings.output_price) < 0:
+    if budget.max_cost is not None and min(settings.input_price, settings.output_price) < 0:
         raise PlanError(
             f"--max-cost needs the prices of {model}: add ?input_price=...&output_price=... per million tokens, "
             "0 where it costs nothing"
         )
-    return Endpoint(model, url, settings, purse)
+    return Endpoint(model, url, settings, budget)
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class ChatModel:
         return Turn((frames, prompt) if self.settings.first == "video" else (prompt, frames), float(fps))
 
     def _read(self, said: "Said | Failure") -> Answer:
-        from rewardlab.models.backends.chat_completions import level_chances
+        from rewardlab.models.backends.chat_completions import level_probs
         from rewardlab.models.backends.openai_endpoint import missing
 
         if isinstance(said, Failure):
@@ -119,16 +119,16 @@ class ChatModel:
             return missing(said)
         answer = PARSERS[self.settings.parser](said.text)
         if isinstance(answer, Score):
-            chances = level_chances(said.digit) if said.digit and answer.level.is_integer() else None
-            return replace(answer, probabilities=chances)
+            probs = level_probs(said.digit) if said.digit and answer.level.is_integer() else None
+            return replace(answer, probabilities=probs)
         if said.finish == "length":
             cut = f"; the answer was cut off at {self.settings.max_tokens} tokens, allow more with ?max_tokens="
             return Failure(answer.reason + cut, answer.raw)
         return answer
 
 
-def _build(argument: str, purse: Purse) -> ChatModel:
-    return ChatModel(open_endpoint(argument, purse), read_name(argument)[2])
+def _build(argument: str, budget: Budget) -> ChatModel:
+    return ChatModel(open_endpoint(argument, budget), read_name(argument)[2])
 
 
 OPENAI = {

@@ -25,7 +25,7 @@ from rewardlab.models.backends.chat_completions import (
 from rewardlab.models.backends.http_client import Line, Manners, Rejected, Request, wait_for
 from rewardlab.models.backends.ledger import Ledger
 from rewardlab.models.backends.openai import ApiSettings, api_key
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import Reply, Turn
 
 
@@ -41,11 +41,11 @@ class _Question:
 class Endpoint:
     """One model of one server; it lives as long as the run, with its connections and its ledger."""
 
-    def __init__(self, model: str, url: str, settings: ApiSettings, purse: Purse) -> None:
+    def __init__(self, model: str, url: str, settings: ApiSettings, budget: Budget) -> None:
         self._model = model
         self._url = url
         self._settings = settings
-        self._ledger = Ledger(purse, f"{model}@{url}")
+        self._ledger = Ledger(budget, f"{model}@{url}")
         manners = Manners(settings.concurrency, settings.retries, settings.timeout)
         hint = f"check the model's name, the address, and the key in {settings.key_env}"
         self._line = Line(manners, api_key(settings), hint)

@@ -17,7 +17,7 @@ from rewardlab.models.backends.remote_protocol import (
     unpack_answers,
     unpack_health,
 )
-from rewardlab.models.contract import ModelEntry, Purse
+from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import read_options, read_url
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _read(argument: str) -> tuple[str, RemoteSettings]:
     return url.rstrip("/"), settings
 
 
-def _build(argument: str, purse: Purse) -> Remote:
+def _build(argument: str, budget: Budget) -> Remote:
     from rewardlab.models.backends.http_client import Line, Manners, Request, wait_for
 
     url, settings = _read(argument)
@@ -84,7 +84,7 @@ def _build(argument: str, purse: Purse) -> Remote:
 
 def _identify(argument: str) -> str:
     """Ask the server which model it holds, so that other weights at the same address are another model."""
-    return _build(argument, Purse()).health.fingerprint
+    return _build(argument, Budget()).health.fingerprint
 
 
 REMOTE = {

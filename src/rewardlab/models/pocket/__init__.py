@@ -4,7 +4,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rewardlab.core.errors import PlanError
-from rewardlab.models.contract import ModelEntry, Purse, RewardModel
+from rewardlab.models.contract import Budget, ModelEntry, RewardModel
 
 WEIGHTS = Path(__file__).with_name("weights")
 WORDS = WEIGHTS / "words.npz"
@@ -41,7 +41,7 @@ def _build(place: Path) -> RewardModel:
 
 
 def _entry(name: str) -> ModelEntry:
-    def build(argument: str, purse: Purse) -> RewardModel:
+    def build(argument: str, budget: Budget) -> RewardModel:
         return _build(_place(name, argument))
 
     def identify(argument: str) -> str:

@@ -78,15 +78,15 @@ class Pocket:
         ]
 
     def _score(self, progress: Floats, logits: Floats, known: float, length: int) -> Score:
-        chances = softmax(logits.astype(np.float64) / self.settings.temperature)
+        probs = softmax(logits.astype(np.float64) / self.settings.temperature)
         if known < 0.5:  # hardly a word is English: be as unsure as that
-            chances = 2 * known * chances + (1 - 2 * known) / len(chances)
-        level = int(np.searchsorted(chances.cumsum(), 0.5)) + 1
-        likely = [place + 1 for place, chance in enumerate(chances) if chance >= self.settings.conformal]
+            probs = 2 * known * probs + (1 - 2 * known) / len(probs)
+        level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
+        likely = [place + 1 for place, chance in enumerate(probs) if chance >= self.settings.conformal]
         spread = np.interp(np.arange(length), _chosen(length), 1 / (1 + np.exp(-progress.astype(np.float64))))
         return Score(
             float(min(level, 5)),
-            tuple(chances.tolist()),
+            tuple(probs.tolist()),
             tuple(spread.tolist()),
             json.dumps({"set90": likely or [level]}),
         )

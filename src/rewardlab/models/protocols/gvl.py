@@ -12,7 +12,7 @@ from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames,
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.contract import ModelEntry, Purse
+from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import one_of
 from rewardlab.models.protocols.answer_parsers import UNREADABLE
 from rewardlab.models.protocols.prompts import gvl_frame, gvl_opening, gvl_question
@@ -104,9 +104,9 @@ def _identify(argument: str) -> str:
     return digest(identify_talker(backend), gvl_opening(""), gvl_question(""))
 
 
-def _build(argument: str, purse: Purse) -> Gvl:
+def _build(argument: str, budget: Budget) -> Gvl:
     backend, options = split_options(argument, GvlOptions())
-    return Gvl(open_talker(backend, purse), options)
+    return Gvl(open_talker(backend, budget), options)
 
 
 GVL = {

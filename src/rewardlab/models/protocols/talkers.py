@@ -7,7 +7,7 @@ from typing import TypeVar
 from rewardlab.core.catalog import find
 from rewardlab.models.backends import hf as qwen_vl
 from rewardlab.models.backends import openai as openai_api
-from rewardlab.models.contract import Purse
+from rewardlab.models.contract import Budget
 from rewardlab.models.model_string import read_options
 from rewardlab.models.vlm import Talker
 
@@ -19,7 +19,7 @@ class _Line:
     """How a talker is checked without being opened, and how it is opened."""
 
     identify: Callable[[str], str]
-    open: Callable[[str, Purse], Talker]
+    open: Callable[[str, Budget], Talker]
 
 
 TALKERS = {
@@ -47,7 +47,7 @@ def identify_talker(backend: str) -> str:
     return find(TALKERS, head, "model to talk with").identify(argument)
 
 
-def open_talker(backend: str, purse: Purse) -> Talker:
+def open_talker(backend: str, budget: Budget) -> Talker:
     """Return the talker, ready to be asked; this may load weights."""
     head, _, argument = backend.partition(":")
-    return find(TALKERS, head, "model to talk with").open(argument, purse)
+    return find(TALKERS, head, "model to talk with").open(argument, budget)

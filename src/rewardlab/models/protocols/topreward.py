@@ -10,7 +10,7 @@ from rewardlab.core.episode import Episode, Frames, Indices
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.contract import ModelEntry, Purse
+from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import one_of
 from rewardlab.models.protocols.gvl import shown_frames
 from rewardlab.models.protocols.prompts import TOPREWARD_ANSWER, TOPREWARD_CLAIM, topreward_question
@@ -84,9 +84,9 @@ def _identify(argument: str) -> str:
     return digest(identify_talker(backend), TOPREWARD_CLAIM, topreward_question(""))
 
 
-def _build(argument: str, purse: Purse) -> TopReward:
+def _build(argument: str, budget: Budget) -> TopReward:
     backend, options = split_options(argument, TopRewardOptions())
-    return TopReward(open_talker(backend, purse), options)
+    return TopReward(open_talker(backend, budget), options)
 
 
 TOPREWARD = {

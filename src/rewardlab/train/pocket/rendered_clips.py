@@ -14,13 +14,13 @@ from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket.frame_window import SHOWN, filled
 from rewardlab.perturb.domain.simulated_world import WORLD_CHANGES
-from rewardlab.runner.cell_replay import Replay, replay_of
+from rewardlab.runner.cell_replay import CellReplay, cell_replay
 from rewardlab.train.pocket.holdout import trained_with, worlds_trained_with
 from rewardlab.train.pocket.plan import CAMERAS, PocketPlan
 from rewardlab.train.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
 from rewardlab.train.pocket.workers import spread
-from rewardlab.worlds.metaworld.render import Look
-from rewardlab.worlds.metaworld.scene_edits import film
+from rewardlab.worlds.metaworld.render import CameraView
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
 Changes = tuple[tuple[str, tuple[float, ...]], ...]
 
@@ -40,7 +40,7 @@ class View:
     level: int
 
 
-def film_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[View | None]]:
+def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[View | None]]:
     """Film every rollout: `plain0`, `plain1` or `world` as kept frames, `view` as perturbed clips with their labels.
 
     The pixels are a file in `folder` that the workers fill together; delete it when it has been copied. Views are made
@@ -73,7 +73,7 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
     for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)):
         rng = rng_for(plan.seed, kind, shard.name, index)
         if replay is None:
-            look = Look(camera_of(plan, shard, index, kind), plan.size)
+            look = CameraView(camera_of(plan, shard, index, kind), plan.size)
             pixels[start + index] = _filmed(plan, rollout, look, _world(rng) if kind == "world" else ())
             continue
         episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
@@ -82,11 +82,11 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
     return views
 
 
-def _filmed(plan: PocketPlan, rollout: Rollout, look: Look, changes: Changes) -> Frames:
+def _filmed(plan: PocketPlan, rollout: Rollout, look: CameraView, changes: Changes) -> Frames:
     try:
-        return film(rollout.trace, range(plan.kept), look, changes, sheets=True)
+        return render_rollout(rollout.trace, range(plan.kept), look, changes, sheets=True)
     except NotApplicable:  # such as no room on the table for one thing more
-        return film(rollout.trace, range(plan.kept), look, sheets=True)
+        return render_rollout(rollout.trace, range(plan.kept), look, sheets=True)
 
 
 def _world(rng: Generator) -> Changes:
@@ -112,7 +112,7 @@ def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Epi
 
 
 @lru_cache(maxsize=1)
-def _replay(plan: PocketPlan) -> Replay:
+def _replay(plan: PocketPlan) -> CellReplay:
     """Return the perturbations with some rollouts of several tasks as peers."""
     firsts = [shard for shard in shards_of(plan) if shard.part == "train" and shard.number == 0]
     rng = rng_for(plan.seed, "peers")
@@ -120,12 +120,12 @@ def _replay(plan: PocketPlan) -> Replay:
     for place in rng.choice(len(firsts), size=min(_PEERS, len(firsts)), replace=False):
         shard = firsts[int(place)]
         for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
-            frames = film(rollout.trace, range(plan.kept), Look("right", plan.size), sheets=True)
+            frames = render_rollout(rollout.trace, range(plan.kept), CameraView("right", plan.size), sheets=True)
             peers.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
-    return replay_of(tuple(peers), trained_with(), f"uniform:{SHOWN}", plan.seed)
+    return cell_replay(tuple(peers), trained_with(), f"uniform:{SHOWN}", plan.seed)
 
 
-def _perturbed(replay: Replay, episode: Episode, rng: Generator) -> tuple[Frames, View | None]:
+def _perturbed(replay: CellReplay, episode: Episode, rng: Generator) -> tuple[Frames, View | None]:
     """Return the clip under a perturbation that applies and leaves a known label; else as it is, without a label."""
     at_hand = replace(replay, episodes={episode.id: episode})
     for name, severity in _draws(replay, rng):
@@ -144,12 +144,12 @@ def _perturbed(replay: Replay, episode: Episode, rng: Generator) -> tuple[Frames
     return filled(episode.frames), None
 
 
-def _draws(replay: Replay, rng: Generator) -> Iterator[tuple[str, int]]:
+def _draws(replay: CellReplay, rng: Generator) -> Iterator[tuple[str, int]]:
     groups: dict[str, list[str]] = {}
     for p in replay.bench.perturbations.values():
         groups.setdefault(p.category, []).append(p.name)
-    chances = {"visual": 0.35, "domain": 0.25, "semantic": 0.25, "temporal": 0.15}
+    probs = {"visual": 0.35, "domain": 0.25, "semantic": 0.25, "temporal": 0.15}
     for _ in range(_TRIES):
-        category = str(rng.choice(np.array(list(chances)), p=np.array(list(chances.values()))))
+        category = str(rng.choice(np.array(list(probs)), p=np.array(list(probs.values()))))
         names = groups[category]
         yield pick(names, rng), int(rng.integers(1, 5))

@@ -16,7 +16,7 @@ from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.instructions import counterfactuals, phrasings, where
 from rewardlab.worlds.metaworld.physics import Trace, simulate
-from rewardlab.worlds.metaworld.policies import LADDER, controller_of
+from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
 Whole = NDArray[np.int64]
 
@@ -96,11 +96,11 @@ def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
 
 
 def _any_quality(task: str, rng: Generator) -> tuple[Trace, str]:
-    weights = np.array([_SHARES.get(name, 1.0) for name in LADDER])
-    quality = str(rng.choice(np.array(list(LADDER)), p=weights / weights.sum()))
+    weights = np.array([_SHARES.get(name, 1.0) for name in POLICIES])
+    quality = str(rng.choice(np.array(list(POLICIES)), p=weights / weights.sum()))
     seed, steps = int(rng.integers(2**31)), int(rng.integers(_STEPS[0], _STEPS[1] + 1))
     limit = float(rng.uniform(0.05, 1.0)) if quality in ("stops_early", "drops") else None
-    return simulate(task, seed, steps, controller_of(quality, task, seed, limit)), quality
+    return simulate(task, seed, steps, make_policy(quality, task, seed, limit)), quality
 
 
 def _near_miss(task: str, rng: Generator) -> tuple[Trace, str]:
@@ -109,7 +109,7 @@ def _near_miss(task: str, rng: Generator) -> tuple[Trace, str]:
     for _ in range(_NEAR_TRIES):
         quality = pick(_NEAR_MISSES, rng)
         seed, limit = int(rng.integers(2**31)), float(rng.uniform(0.7, 0.97))
-        trace = simulate(task, seed, steps, controller_of(quality, task, seed, limit))
+        trace = simulate(task, seed, steps, make_policy(quality, task, seed, limit))
         if trace.measures[-1].level == _NEAR_LEVEL:
             break
     return trace, quality

@@ -19,7 +19,7 @@ from rewardlab.train.pocket.batches import Facts, Lesson, lessons, whole_clips, 
 from rewardlab.train.pocket.network import LEVELS, SHAPES, Pocket
 from rewardlab.train.pocket.onnx_export import export
 from rewardlab.train.pocket.plan import PocketPlan
-from rewardlab.train.pocket.rendered_clips import film_all
+from rewardlab.train.pocket.rendered_clips import render_all
 from rewardlab.train.pocket.rollouts import load_rollouts, shards_of, simulate_all
 from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.objects import UNTOUCHED
@@ -67,7 +67,7 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
     pixels: dict[str, Tensor] = {}
     views: list[Any] = []
     for kind in ("plain0", *(("view", "world") if robust else ()), "plain1"):
-        film, found = film_all(plan, kind, plan.out)
+        film, found = render_all(plan, kind, plan.out)
         pixels[kind] = _uploaded(film, plan.device)
         views = found or views
         if kind != "plain0":  # views are made of it

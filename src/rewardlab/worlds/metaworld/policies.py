@@ -63,7 +63,7 @@ SIBLINGS = {
 }
 
 
-def controller_of(quality: str, task: str, seed: int, limit: float | None = None) -> Controller:
+def make_policy(quality: str, task: str, seed: int, limit: float | None = None) -> Controller:
     """Return a controller that does the task with this quality; its chance comes from the seed and the names.
 
     `limit` is the progress at which one that stops or lets go does so; it is drawn where it is not given.
@@ -71,7 +71,7 @@ def controller_of(quality: str, task: str, seed: int, limit: float | None = None
     rng = rng_for(seed, "ladder", task, quality)
     pace = float(rng.uniform(0.8, 1.0))
     drawn = float(rng.uniform(0.02, 0.95))
-    return find(LADDER, quality, "quality")(Script(task, rng, pace, drawn if limit is None else limit))
+    return find(POLICIES, quality, "quality")(Script(task, rng, pace, drawn if limit is None else limit))
 
 
 def controller_with_noise(task: str, seed: int, sigma: float) -> Controller:
@@ -268,7 +268,7 @@ def _random(script: Script) -> Controller:
     return control
 
 
-LADDER: dict[str, Callable[[Script], Controller]] = {
+POLICIES: dict[str, Callable[[Script], Controller]] = {
     "expert": _expert,
     "noise_low": lambda script: _noise(script, 0.5),
     "noise_mid": lambda script: _noise(script, 1.2),

@@ -45,7 +45,7 @@ CAMERAS = {
 
 
 @dataclass(frozen=True)
-class Look:
+class CameraView:
     """How a rollout is filmed: the camera, the side of the picture in pixels, and whether the goal is marked."""
 
     camera: str = "right"
@@ -60,7 +60,7 @@ class Set:
     scene: Any
     model: Any
     trace: Trace
-    look: Look
+    look: CameraView
 
 
 Edit = Callable[[Set], None]
@@ -79,7 +79,7 @@ class Studio:
         self.scene = mujoco.MjvScene(self.model, _MOST_GEOMS)
 
     def shoot(
-        self, trace: Trace, steps: Sequence[int], look: Look, edits: Sequence[Edit] = (), *, sheets: bool = False
+        self, trace: Trace, steps: Sequence[int], look: CameraView, edits: Sequence[Edit] = (), *, sheets: bool = False
     ) -> Frames:
         """Return the pictures of these steps, uint8 (T, H, W, 3); edits change the scene of every frame.
 
@@ -98,7 +98,9 @@ class Studio:
             film[start : start + len(some)] = self._sheet(trace, some, look, edits, per_side)
         return film
 
-    def _sheet(self, trace: Trace, steps: Sequence[int], look: Look, edits: Sequence[Edit], per_side: int) -> Frames:
+    def _sheet(
+        self, trace: Trace, steps: Sequence[int], look: CameraView, edits: Sequence[Edit], per_side: int
+    ) -> Frames:
         """Draw pictures side by side, so many to a row, and read them."""
         mujoco = load_module("mujoco")
 
@@ -174,10 +176,10 @@ def _studio(task: str, process: int) -> Studio:
     return Studio(task)
 
 
-def look_of(camera: str, size: int, marker: bool) -> Look:
+def camera_view(camera: str, size: int, marker: bool) -> CameraView:
     """Return a look after checking that there is such a camera."""
     find(CAMERAS, camera, "camera")
-    return replace(Look(), camera=camera, size=size, marker=marker)
+    return replace(CameraView(), camera=camera, size=size, marker=marker)
 
 
 def add_ball(scene: Any, place: Floats, rgba: tuple[float, float, float, float], radius: float = 0.02) -> None:
@@ -218,7 +220,7 @@ def _option() -> Any:
     return option
 
 
-def _view(model: Any, look: Look) -> Any:
+def _view(model: Any, look: CameraView) -> Any:
     mujoco = load_module("mujoco")
 
     camera, view = CAMERAS[look.camera], mujoco.MjvCamera()

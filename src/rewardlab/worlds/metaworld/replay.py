@@ -13,8 +13,8 @@ from rewardlab.core.episode import Frames, Indices
 from rewardlab.core.errors import DataError
 from rewardlab.worlds.metaworld.objects import COLOURS
 from rewardlab.worlds.metaworld.physics import Trace, repeat, versions
-from rewardlab.worlds.metaworld.render import Look, look_of
-from rewardlab.worlds.metaworld.scene_edits import film
+from rewardlab.worlds.metaworld.render import CameraView, camera_view
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Record:
     steps: int
     stride: int
     end: float
-    look: Look
+    look: CameraView
     changes: tuple[tuple[str, tuple[float, ...]], ...] = ()  # what was already changed when it was recorded
 
     def kept(self) -> NDArray[np.int64]:
@@ -45,7 +45,7 @@ class Replayed:
         """Film these frames of the video again, with a named change of the scene or none."""
         steps = self.record.kept()[frames].tolist()
         more = ((change, tuple(amounts)),) if change else ()
-        return film(self.trace, steps, self.record.look, (*self.record.changes, *more))
+        return render_rollout(self.trace, steps, self.record.look, (*self.record.changes, *more))
 
 
 def kept_steps(steps: int, stride: int) -> NDArray[np.int64]:
@@ -104,7 +104,7 @@ def _actions(path: str) -> NDArray[np.float32]:
 def _read(record: Mapping[str, object]) -> tuple[Record, str]:
     row: Any = record
     try:
-        look = look_of(str(row["camera"]), int(row["size"]), bool(row["marker"]))
+        look = camera_view(str(row["camera"]), int(row["size"]), bool(row["marker"]))
         facts = Record(
             str(row["task"]),
             int(row["seed"]),

@@ -13,7 +13,7 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.physics import Trace
-from rewardlab.worlds.metaworld.render import CENTRE, Edit, Look, Set, Studio, add_ball, add_shape, studio
+from rewardlab.worlds.metaworld.render import CENTRE, CameraView, Edit, Set, Studio, add_ball, add_shape, studio
 from rewardlab.worlds.metaworld.textures import pattern
 
 Floats = NDArray[np.float64]
@@ -26,10 +26,10 @@ _CLEAR = 0.09  # metres that stay free around the work
 _SHAPES = (2, 5, 6)  # MuJoCo's sphere, cylinder and box
 
 
-def film(
+def render_rollout(
     trace: Trace,
     steps: Sequence[int],
-    look: Look,
+    look: CameraView,
     changes: Sequence[tuple[str, Amounts]] = (),
     *,
     sheets: bool = False,

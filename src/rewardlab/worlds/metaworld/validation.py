@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewardlab.worlds.metaworld.physics import TASKS, Controller, Floats, Trace, simulate
-from rewardlab.worlds.metaworld.policies import LADDER, controller_of, controller_with_noise
+from rewardlab.worlds.metaworld.policies import POLICIES, controller_with_noise, make_policy
 
 _SEEDS = 5
 _STEPS = 400
@@ -74,7 +74,7 @@ def soundness() -> None:
     print("| quality | " + " | ".join(f"level {level}" for level in range(1, 6)) + " | mean progress |")
     print("|---|---|---|---|---|---|---|")
     total = 0
-    for quality in LADDER:
+    for quality in POLICIES:
         rows = [row for task in TASKS for row in _rollouts(task, _maker(quality, task), range(1), _SHORT)]
         total += len(rows)
         _print_levels(quality, rows)
@@ -91,7 +91,7 @@ def soundness() -> None:
 
 
 def _maker(quality: str, task: str) -> Callable[[int], Controller]:
-    return lambda seed: controller_of(quality, task, seed)
+    return lambda seed: make_policy(quality, task, seed)
 
 
 def _noisy(task: str, sigma: float) -> Callable[[int], Controller]:
