@@ -1,12 +1,9 @@
 """Compiled loops over pixels; every random number is a function of a frame's seed and the place in the frame."""
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from rewardlab.core.compiled import compiled
 from rewardlab.core.episode import Frames
 
 Image = NDArray[np.uint8]  # (H, W, 3)
@@ -23,16 +20,6 @@ _BLOCK = 4096  # values whose random bits are drawn at once, to stay in the firs
 _STRIDE = np.uint64(0x9E3779B97F4A7C15)  # splitmix64
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def compiled(function: F) -> F:
-    """Compile on first use and keep the machine code on disk; outputs are passed in, as numpy allocates them faster."""
-    try:
-        return cast(F, njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # nowhere to keep it, as in a container without a home: compile anew in every process
-        return cast(F, njit(nogil=True)(function))
 
 
 @compiled

@@ -1,30 +1,19 @@
 """Compiled loops over sampled episodes."""
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rewardlab.core.compiled import compiled
 from rewardlab.studies.perturbation_paper.simulated.closed_form import BINS
 
 Values = NDArray[np.float64]
-F = TypeVar("F", bound=Callable[..., object])
 
 EPISODES, RIGHT, TAU, ORDERED, ERROR, GAPS = range(6)  # columns of the sums; one gap per bin follows from GAPS on
 WIDTH = GAPS + BINS
 
 
-def _compiled(function: F) -> F:
-    try:
-        return cast(F, njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # nowhere to keep it, as in a container without a home: compile anew in every process
-        return cast(F, njit(nogil=True)(function))
-
-
-@_compiled
+@compiled
 def predict(rng: Generator, truth: Values, scale: float, rho: float, out: Values) -> None:
     """Fill (episodes, steps) with true progress plus stationary noise; drawing here is twice as fast as in NumPy."""
     fresh = np.sqrt(1 - rho**2)
@@ -36,7 +25,7 @@ def predict(rng: Generator, truth: Values, scale: float, rho: float, out: Values
             out[i, t] = truth[t] + scale * noise
 
 
-@_compiled
+@compiled
 def middle_of_three(first: Values, second: Values, third: Values) -> None:
     """Put the middle of three members' predictions in place of the first's."""
     for i in range(first.shape[0]):
@@ -45,7 +34,7 @@ def middle_of_three(first: Values, second: Values, third: Values) -> None:
             first[i, t] = max(low, min(high, third[i, t]))
 
 
-@_compiled
+@compiled
 def tau_b(values: Values) -> float:
     """Return Kendall's tau-b of values with a strictly rising truth; nan if all values are tied."""
     above, tied = 0, 0
@@ -61,7 +50,7 @@ def tau_b(values: Values) -> float:
     return net / np.sqrt(float(pairs - tied) * pairs) if tied < pairs else np.nan
 
 
-@_compiled
+@compiled
 def add_up(predictions: Values, truth: Values, block: int, first: int, sums: Values) -> None:
     """Add the measures of each episode to the sums of its block; `first` is the number of the first episode."""
     share = 1 / truth.size
