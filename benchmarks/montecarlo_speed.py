@@ -17,14 +17,14 @@ from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.studies.perturbation_paper.simulated.sampler import sample
-from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, Study
+from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig
 
 CONDITION, COMPETENCE, SEED = Condition("general", "visual", 2), 0.56, 0
 ROUNDS = 5
 SIZES = {4: (2_000, 1_000_000, 3_000), 100: (1_000, 40_000, 50)}  # T: episodes of the loop, ours, least ratio
 
 
-def loop(study: Study) -> tuple[float, float]:
+def loop(study: StudyConfig) -> tuple[float, float]:
     """Return mean accuracy and mean tau, one episode at a time."""
     rng = rng_for(SEED, "loop", study.steps)
     truth, scale, fresh = study.truth, float(study.scale(COMPETENCE)), np.sqrt(1 - study.rho**2)
@@ -39,13 +39,13 @@ def loop(study: Study) -> tuple[float, float]:
     return float(np.mean(accuracies)), float(np.mean(taus))
 
 
-def ours(study: Study) -> tuple[float, float]:
+def ours(study: StudyConfig) -> tuple[float, float]:
     """Return the same two from the sampler."""
     found = sample(study, CONDITION, COMPETENCE, SEED)
     return found["accuracy"].value, found["tau"].value
 
 
-def rate(function: Callable[[Study], tuple[float, float]], study: Study) -> float:
+def rate(function: Callable[[StudyConfig], tuple[float, float]], study: StudyConfig) -> float:
     """Return episodes per second of one pass."""
     started = time.perf_counter()
     function(study)
@@ -55,8 +55,8 @@ def rate(function: Callable[[Study], tuple[float, float]], study: Study) -> floa
 def compare(steps: int) -> float:
     """Print both rates for one length of episode and return the ratio of their medians."""
     few, many, least = SIZES[steps]
-    slow, fast = Study(steps=steps, episodes=few), Study(steps=steps, episodes=many)
-    ours(Study(steps=steps, episodes=10))  # compile, or load what was compiled
+    slow, fast = StudyConfig(steps=steps, episodes=few), StudyConfig(steps=steps, episodes=many)
+    ours(StudyConfig(steps=steps, episodes=10))  # compile, or load what was compiled
     rates = [(rate(loop, slow), rate(ours, fast)) for _ in range(ROUNDS)]
     per_loop, per_ours = (float(np.median(column)) for column in zip(*rates))
     ratio = per_ours / per_loop

@@ -51,7 +51,7 @@ def write_report(*runs: Run | Path | str, out: Path | None = None) -> Path:
 
 
 def write_study(run: Run | Path | str, out: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
-    """Write the first paper's table, figures and claims as a run measured them, and return the paths.
+    """Write the perturbation paper's table, figures and claims as a run measured them, and return the paths.
 
     `roles` says which of the run's models plays general, tuned and ensemble; without it the shipped ones do.
     """

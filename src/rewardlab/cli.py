@@ -18,7 +18,7 @@ from rewardlab.core.version import __version__
 if TYPE_CHECKING:
     from rewardlab.collect.metaworld import CollectPlan
     from rewardlab.runner.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
-    from rewardlab.studies.perturbation_paper.simulated.plan import MonteCarloPlan
+    from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.train.pocket.plan import PocketPlan
 
 
@@ -28,7 +28,7 @@ class ReportPlan:
 
     runs: tuple[Path, ...] = setting("run folders", positional=True)
     out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
-    study: Path | None = setting("write the first paper's table, figures and claims from one run there instead", None)
+    study: Path | None = setting("write the perturbation paper's study, measured on one run, there instead", None)
 
     def __post_init__(self) -> None:
         if self.study is not None and len(self.runs) != 1:
@@ -175,7 +175,11 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
     from rich.console import Console
 
     from rewardlab.report.report_files import write_report
-    from rewardlab.studies.perturbation_paper.simulated.command import keep_trials, print_montecarlo, run_montecarlo
+    from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (
+        keep_trials,
+        print_montecarlo,
+        run_montecarlo,
+    )
 
     made = run_montecarlo(plan)
     print_montecarlo(made, Console())
@@ -245,7 +249,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "perturb": ("rewardlab.runner.plan:PerturbPlan", perturb),
     "collect": ("rewardlab.collect.metaworld:CollectPlan", collect),
     "train": ("rewardlab.train.pocket.plan:PocketPlan", train),
-    "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.plan:MonteCarloPlan", montecarlo),
+    "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.cli:CheckPlan", check),
     "list": ("rewardlab.cli:ListPlan", list_catalog),
     "show": ("rewardlab.cli:ShowPlan", show),

@@ -1,4 +1,7 @@
-"""Models of Eq. 1 of the first paper: the truth plus correlated noise that grows as competence falls.
+"""Simulated reward models: the truth plus correlated noise that grows as competence falls.
+
+Competence is Eq. 1 of "Perturbation-Based Robustness Analysis of Vision-Language Reward Models for Robotics", here
+called the perturbation paper.
 
 A model sees an episode, never which perturbation made it. So `simulated:general` judges everything with the
 competence of clean episodes, and `simulated:general@visual=4` everything with the competence that Eq. 1 gives
@@ -100,7 +103,7 @@ def _condition(text: str) -> tuple[str, int]:
 
 SIMULATED = {
     "simulated": ModelEntry(
-        "Eq. 1 of the first paper: the truth plus noise; simulated:general, tuned or ensemble; "
+        "Eq. 1 of the perturbation paper: the truth plus noise; simulated:general, tuned or ensemble; "
         "simulated:general@visual=4 for the noise of visual severity 4, whatever it is shown",
         lambda text, _: _build(text),
         sees_truth=True,

@@ -1,1 +1,1 @@
-"""The first paper's study, measured: its table, its figures and its claims, from one run of real models."""
+"""The study of the perturbation paper, measured: its table, its figures and its claims, from one run of real models."""

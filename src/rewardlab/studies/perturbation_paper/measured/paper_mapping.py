@@ -1,13 +1,13 @@
-"""What our models and tasks stand for in the first paper: its three configurations, and its kinds of tasks."""
+"""What our models and tasks stand for in the perturbation paper: its three configurations, and its kinds of tasks."""
 
 from collections.abc import Sequence
 
-from rewardlab.studies.perturbation_paper.stated_table import TABLE
+from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 from rewardlab.worlds.metaworld.progress import YARDSTICKS
 
-ROLES = tuple(TABLE)  # general, tuned, ensemble
-CATEGORIES = tuple(TABLE["general"])
-WORST, TASK_SEVERITY = 4, 3  # the severities of its first table and of its third figure
+ROLES = tuple(STATED_ACCURACY)  # general, tuned, ensemble
+CATEGORIES = tuple(STATED_ACCURACY["general"])
+WORST, TASK_SEVERITY = 4, 3  # the severities of its Table 1 and of its Figure 3
 RELIABLE_AT = 0.70
 PRECISE, COARSE = ("insertion", "assembly"), ("pick-place", "pushing", "stacking")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from rewardlab.analysis.findings import REFERENCE
 from rewardlab.analysis.format import interval, number
 from rewardlab.core.run import Run, writable, writing
-from rewardlab.studies.perturbation_paper.measured.claim_test import claims_page
-from rewardlab.studies.perturbation_paper.measured.claims import NOT_JUDGED, paper_claims
-from rewardlab.studies.perturbation_paper.measured.figures import figure_files
+from rewardlab.studies.perturbation_paper.measured.claim_decision import claims_page
+from rewardlab.studies.perturbation_paper.measured.measured_figures import figure_files
+from rewardlab.studies.perturbation_paper.measured.measured_study import ACCURACY, MeasuredStudy, open_study
+from rewardlab.studies.perturbation_paper.measured.measured_tables import cell_text, number_files
+from rewardlab.studies.perturbation_paper.measured.paper_claims import NOT_JUDGED, paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, ROLES
-from rewardlab.studies.perturbation_paper.measured.run_measures import ACCURACY, Study, open_study
-from rewardlab.studies.perturbation_paper.measured.tables import cell_text, number_files
 
 
 def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
@@ -27,7 +27,7 @@ def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) 
     return [folder / name for name in files]
 
 
-def _head(study: Study) -> str:
+def _head(study: MeasuredStudy) -> str:
     """Return what a reader of the claims must know first: who plays whom, on what, and what is missing."""
     record, basis = study.record, study.summary.bootstrap
     lines = [f"Made by `rewardlab report RUN --study FOLDER` from `{record['command']}`:"]

@@ -1,1 +1,1 @@
-"""The simulated study of the first paper: what it states, what its equation gives, and what sampling gives."""
+"""The simulated study of the perturbation paper: what it states, what its equation gives, and what sampling gives."""

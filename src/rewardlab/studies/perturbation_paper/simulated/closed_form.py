@@ -3,14 +3,14 @@
 import numpy as np
 from scipy.special import ndtr
 
-from rewardlab.studies.perturbation_paper.simulated.study_config import Study, Values, clipped
+from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig, Values, clipped
 
 BINS = 10  # equal bins of predicted progress for the calibration error
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _SMALLEST = 1e-12  # stands in for a scale of nothing where a formula divides by it
 
 
-def closed_form(study: Study, competence: Values) -> dict[str, Values]:
+def closed_form(study: StudyConfig, competence: Values) -> dict[str, Values]:
     """Return accuracy, tau, calibration error and mean absolute error at each competence."""
     scale = study.scale(competence)
     return {
@@ -21,7 +21,7 @@ def closed_form(study: Study, competence: Values) -> dict[str, Values]:
     }
 
 
-def over_drift(study: Study, centre: Values) -> dict[str, tuple[Values, Values]]:
+def mean_over_drift(study: StudyConfig, centre: Values) -> dict[str, tuple[Values, Values]]:
     """Return mean and standard deviation of each closed form over the noise that Eq. 1 adds to competence."""
     drawn = clipped(centre[..., None] + study.drift * _NODES)
     weights = _WEIGHTS / _WEIGHTS.sum()
@@ -34,10 +34,10 @@ def over_drift(study: Study, centre: Values) -> dict[str, tuple[Values, Values]]
 
 def accuracy(scale: Values, truth: Values) -> Values:
     """Return the chance that a step is put on its side of one half, averaged over steps."""
-    return np.asarray(1 - step_errors(scale, truth).mean(axis=-1))
+    return np.asarray(1 - step_error_rates(scale, truth).mean(axis=-1))
 
 
-def step_errors(scale: Values, truth: Values) -> Values:
+def step_error_rates(scale: Values, truth: Values) -> Values:
     """Return the chance of a wrong side per step (last axis); a noiseless model is never wrong."""
     margin = np.abs(truth - 0.5)
     wide = np.asarray(scale, dtype=np.float64)[..., None]

@@ -14,7 +14,7 @@ WIDTH = GAPS + BINS
 
 
 @compiled
-def predict(rng: Generator, truth: Values, scale: float, rho: float, out: Values) -> None:
+def sample_predictions(rng: Generator, truth: Values, scale: float, rho: float, out: Values) -> None:
     """Fill (episodes, steps) with true progress plus stationary noise; drawing here is twice as fast as in NumPy."""
     fresh = np.sqrt(1 - rho**2)
     for i in range(out.shape[0]):
@@ -26,7 +26,7 @@ def predict(rng: Generator, truth: Values, scale: float, rho: float, out: Values
 
 
 @compiled
-def middle_of_three(first: Values, second: Values, third: Values) -> None:
+def median_of_three(first: Values, second: Values, third: Values) -> None:
     """Put the middle of three members' predictions in place of the first's."""
     for i in range(first.shape[0]):
         for t in range(first.shape[1]):
@@ -51,7 +51,7 @@ def tau_b(values: Values) -> float:
 
 
 @compiled
-def add_up(predictions: Values, truth: Values, block: int, first: int, sums: Values) -> None:
+def accumulate_measures(predictions: Values, truth: Values, block: int, first: int, sums: Values) -> None:
     """Add the measures of each episode to the sums of its block; `first` is the number of the first episode."""
     share = 1 / truth.size
     for i in range(predictions.shape[0]):

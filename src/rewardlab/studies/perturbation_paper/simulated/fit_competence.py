@@ -14,13 +14,13 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.models.simulated import HIGHEST, LOWEST, PAPER, Competence
 from rewardlab.perturb.contract import CATEGORIES
 from rewardlab.studies.perturbation_paper.simulated.closed_form import accuracy
-from rewardlab.studies.perturbation_paper.simulated.study_config import Study, Values, clipped
+from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig, Values, clipped
 
 COLUMNS = ("model", "category", "severity", "accuracy")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAccuracy:
     """One line of the table: the accuracy of a model in a category at a severity."""
 
     model: str
@@ -30,7 +30,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedCompetence:
     """Eq. 1 for one model: its numbers, their standard errors (nan if there is no line to spare), and the misfit."""
 
     competence: Competence
@@ -39,7 +39,7 @@ class Fitted:
     lines: int
 
 
-def read_table(path: Path) -> list[Measured]:
+def read_table(path: Path) -> list[MeasuredAccuracy]:
     """Read model,category,severity,accuracy; every bad line is refused with its number."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as handle:
@@ -55,7 +55,7 @@ def read_table(path: Path) -> list[Measured]:
     return lines
 
 
-def _measured(row: dict[str, str | None], path: Path, number: int) -> Measured:
+def _measured(row: dict[str, str | None], path: Path, number: int) -> MeasuredAccuracy:
     model, category, severity, value = ((row[name] or "").strip() for name in COLUMNS)
     if not model:
         raise DataError(f"{path} line {number}: the model has no name")
@@ -72,12 +72,12 @@ def _measured(row: dict[str, str | None], path: Path, number: int) -> Measured:
         number_read = math.nan
     if not 0 <= number_read <= 1:
         raise DataError(f"{path} line {number}: accuracy must be a number from 0 to 1, got {value!r}")
-    return Measured(model, category, int(severity), number_read)
+    return MeasuredAccuracy(model, category, int(severity), number_read)
 
 
-def fit_models(lines: Iterable[Measured], study: Study) -> dict[str, Fitted]:
+def fit_models(lines: Iterable[MeasuredAccuracy], study: StudyConfig) -> dict[str, FittedCompetence]:
     """Fit every model of a table under the noise of this study; each needs lines for the same categories."""
-    by_model: dict[str, list[Measured]] = {}
+    by_model: dict[str, list[MeasuredAccuracy]] = {}
     for line in lines:
         by_model.setdefault(line.model, []).append(line)
     categories: list[str] = [
@@ -88,11 +88,11 @@ def fit_models(lines: Iterable[Measured], study: Study) -> dict[str, Fitted]:
     return {model: _fit(model, found, categories, study) for model, found in by_model.items()}
 
 
-def _informs(line: Measured, category: str) -> bool:
+def _informs(line: MeasuredAccuracy, category: str) -> bool:
     return line.category == category and line.severity > 0
 
 
-def _fit(model: str, lines: list[Measured], categories: list[str], study: Study) -> Fitted:
+def _fit(model: str, lines: list[MeasuredAccuracy], categories: list[str], study: StudyConfig) -> FittedCompetence:
     missing = [c for c in categories if not any(_informs(line, c) for line in lines)]
     if missing:
         raise DataError(f"model {model!r} has no accuracy above severity 0 in {', '.join(missing)}; add one of each")
@@ -115,14 +115,14 @@ def _fit(model: str, lines: list[Measured], categories: list[str], study: Study)
     numbers, errors = _alpha_first(found.x, known), _standard_errors(found.jac, found.fun)
     names = categories if known else ["alpha", *categories]
     competence = Competence(float(numbers[0]), dict(zip(categories, numbers[1:].tolist())))
-    return Fitted(competence, dict(zip(names, errors)), float(np.abs(found.fun).max()), len(lines))
+    return FittedCompetence(competence, dict(zip(names, errors)), float(np.abs(found.fun).max()), len(lines))
 
 
 def _alpha_first(numbers: Values, known: Competence | None) -> Values:
     return numbers if known is None else np.r_[known.alpha, numbers]
 
 
-def _expected(lines: list[Measured], categories: list[str], numbers: Values, study: Study) -> Values:
+def _expected(lines: list[MeasuredAccuracy], categories: list[str], numbers: Values, study: StudyConfig) -> Values:
     sigma = np.array([0.0 if line.severity == 0 else numbers[1 + categories.index(line.category)] for line in lines])
     severity = np.array([line.severity for line in lines], dtype=np.float64)
     return accuracy(study.scale(clipped(numbers[0] - sigma * severity)), study.truth)

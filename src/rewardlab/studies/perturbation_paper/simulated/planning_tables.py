@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 
-from rewardlab.studies.perturbation_paper.simulated.fit_competence import Fitted
-from rewardlab.studies.perturbation_paper.simulated.power_analysis import CONFIDENCE, MOST, POWER, Need
-from rewardlab.studies.perturbation_paper.simulated.simulation import Results
+from rewardlab.studies.perturbation_paper.simulated.fit_competence import FittedCompetence
+from rewardlab.studies.perturbation_paper.simulated.power_analysis import CONFIDENCE, MOST, POWER, SampleSize
+from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults
+from rewardlab.studies.perturbation_paper.simulated.simulation_tables import TextTable, number
 from rewardlab.studies.perturbation_paper.simulated.study_config import MEASURES
-from rewardlab.studies.perturbation_paper.simulated.tables import Sheet, number
 
 POOR_FIT = 0.02  # a misfit of accuracy beyond which the equation does not describe the model
 
 
-def fit_sheet(fitted: Mapping[str, Fitted]) -> Sheet:
+def fit_table(fitted: Mapping[str, FittedCompetence]) -> TextTable:
     """Return the fitted numbers of Eq. 1 with their standard errors."""
     rows = []
     for model, found in fitted.items():
@@ -27,16 +27,16 @@ def fit_sheet(fitted: Mapping[str, Fitted]) -> Sheet:
         "Least squares on accuracy under the noise of this study. untested: as many unknowns as lines, so the fit "
         "passes through every line and no standard error can be given."
     )
-    return Sheet("fit", "Eq. 1 fitted to your table", columns, tuple(rows), note)
+    return TextTable("fit", "Eq. 1 fitted to your table", columns, tuple(rows), note)
 
 
-def _verdict(found: Fitted) -> str:
+def _verdict(found: FittedCompetence) -> str:
     if found.largest_misfit > POOR_FIT:
         return "Eq. 1 does not fit"
     return "fits" if found.lines > len(found.errors) else "untested"
 
 
-def power_sheet(found: Iterable[Need], level: float) -> Sheet:
+def power_table(found: Iterable[SampleSize], level: float) -> TextTable:
     """Return how many episodes certify each condition."""
     rows = tuple(
         (
@@ -57,10 +57,10 @@ def power_sheet(found: Iterable[Need], level: float) -> Sheet:
         "level (30 at least). formula: normal approximation. false: the share of studies of that size that "
         f"certify a model exactly at the level; {1 - CONFIDENCE:.0%} is meant."
     )
-    return Sheet("power", f"Episodes needed to certify an accuracy of {level:g}", columns, rows, note)
+    return TextTable("power", f"Episodes needed to certify an accuracy of {level:g}", columns, rows, note)
 
 
-def conditions_sheet(results: Results) -> Sheet:
+def conditions_table(results: SimulationResults) -> TextTable:
     """Return every condition with every measure as plain numbers, for other programs."""
     rows = []
     for outcome in (*results.outcomes, *results.tasks):
@@ -74,4 +74,4 @@ def conditions_sheet(results: Results) -> Sheet:
         rows.append(tuple(cells))
     parts = ("expected", "given", "sampled", "low", "high")
     columns = ("model", "category", "task", "severity", "competence", *(f"{m}_{p}" for m in MEASURES for p in parts))
-    return Sheet("conditions", "Every condition", columns, tuple(rows))
+    return TextTable("conditions", "Every condition", columns, tuple(rows))

@@ -8,15 +8,15 @@ from numpy.random import Generator
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.studies.perturbation_paper.simulated import compiled_sampling as kernels
-from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, Study, Values, clipped
+from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig, Values, clipped
 
-_CHUNK = 1 << 16  # predictions held at once, to stay in the second cache
+_BATCH = 1 << 16  # predictions held at once, to stay in the second cache
 _BLOCKS = 1000  # groups of episodes from whose scatter the errors are taken
 NORMAL_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SampledMean:
     """A sampled mean and its standard error."""
 
     value: float
@@ -28,41 +28,43 @@ class Estimate:
         return self.value - NORMAL_95 * self.error, self.value + NORMAL_95 * self.error
 
 
-def drawn_competence(study: Study, condition: Condition, seed: int) -> float:
+def draw_competence(study: StudyConfig, condition: Condition, seed: int) -> float:
     """Return the competence of a condition with the noise of Eq. 1, which is drawn once for all its episodes."""
-    rng = rng_for(seed, "competence", *_names(condition))
+    rng = rng_for(seed, "competence", *_rng_names(condition))
     return float(clipped(study.centre(condition) + study.drift * rng.standard_normal()))
 
 
-def sample(study: Study, condition: Condition, competence: float, seed: int) -> dict[str, Estimate]:
+def sample(study: StudyConfig, condition: Condition, competence: float, seed: int) -> dict[str, SampledMean]:
     """Return every measure over the episodes of one condition."""
-    rng = rng_for(seed, "episodes", *_names(condition))
-    return measured(chunks(study, competence, rng), study)
+    rng = rng_for(seed, "episodes", *_rng_names(condition))
+    return measure(prediction_batches(study, competence, rng), study)
 
 
-def sample_vote(study: Study, condition: Condition, competence: float, seed: int) -> dict[str, Estimate]:
+def sample_vote(study: StudyConfig, condition: Condition, competence: float, seed: int) -> dict[str, SampledMean]:
     """Return every measure of the majority vote of three members of this competence."""
-    rng = rng_for(seed, "vote", *_names(condition))
-    return measured(vote_chunks(study, competence, rng), study)
+    rng = rng_for(seed, "vote", *_rng_names(condition))
+    return measure(vote_batches(study, competence, rng), study)
 
 
-def predictions(study: Study, condition: Condition, competence: float, seed: int, *, vote: bool = False) -> Values:
+def predictions(
+    study: StudyConfig, condition: Condition, competence: float, seed: int, *, vote: bool = False
+) -> Values:
     """Return predicted progress (episodes, steps): the very episodes that `sample` or `sample_vote` measures."""
-    rng = rng_for(seed, "vote" if vote else "episodes", *_names(condition))
-    parts = vote_chunks(study, competence, rng) if vote else chunks(study, competence, rng)
+    rng = rng_for(seed, "vote" if vote else "episodes", *_rng_names(condition))
+    parts = vote_batches(study, competence, rng) if vote else prediction_batches(study, competence, rng)
     return np.concatenate(list(parts))
 
 
-def chunks(study: Study, competence: float, rng: Generator) -> Iterator[Values]:
+def prediction_batches(study: StudyConfig, competence: float, rng: Generator) -> Iterator[Values]:
     """Yield predicted progress of the study's episodes, some at a time."""
     truth, scale = study.truth, float(study.scale(competence))
     for size in _sizes(study):
         buffer = np.empty((size, study.steps))
-        kernels.predict(rng, truth, scale, study.rho, buffer)
+        kernels.sample_predictions(rng, truth, scale, study.rho, buffer)
         yield buffer
 
 
-def vote_chunks(study: Study, competence: float, rng: Generator) -> Iterator[Values]:
+def vote_batches(study: StudyConfig, competence: float, rng: Generator) -> Iterator[Values]:
     """Yield the middle prediction of three members: it is past one half just when two of the three are."""
     truth, scale = study.truth, float(study.scale(competence))
     own, shared = np.sqrt(1 - study.correlation), np.sqrt(study.correlation)
@@ -70,26 +72,26 @@ def vote_chunks(study: Study, competence: float, rng: Generator) -> Iterator[Val
     for size in _sizes(study):
         members = np.empty((3, size, study.steps))
         common = np.empty((size, study.steps))
-        kernels.predict(rng, still, scale * shared, study.rho, common)
+        kernels.sample_predictions(rng, still, scale * shared, study.rho, common)
         for member in members:
-            kernels.predict(rng, truth, scale * own, study.rho, member)
+            kernels.sample_predictions(rng, truth, scale * own, study.rho, member)
             member += common
-        kernels.middle_of_three(*members)
+        kernels.median_of_three(*members)
         yield members[0]
 
 
-def measured(parts: Iterator[Values], study: Study) -> dict[str, Estimate]:
+def measure(parts: Iterator[Values], study: StudyConfig) -> dict[str, SampledMean]:
     """Return every measure over predictions that come in parts."""
     block = -(-study.episodes // _BLOCKS)
     sums = np.zeros((-(-study.episodes // block), kernels.WIDTH))
     first, truth = 0, study.truth
     for part in parts:
-        kernels.add_up(part, truth, block, first, sums)
+        kernels.accumulate_measures(part, truth, block, first, sums)
         first += len(part)
     return estimates(sums, study.steps)
 
 
-def estimates(sums: Values, steps: int) -> dict[str, Estimate]:
+def estimates(sums: Values, steps: int) -> dict[str, SampledMean]:
     """Return the measures and their standard errors from the sums of each block of episodes."""
     episodes = sums[:, kernels.EPISODES]
     gaps = sums[:, kernels.GAPS :]
@@ -110,22 +112,22 @@ def smallest_mistake(steps: int) -> dict[str, float]:
     return {"accuracy": 1 / steps, "tau": 4 / (steps * (steps - 1)), "ece": 0.0, "mae": 0.0}
 
 
-def _ratio(sums: Values, counts: Values, smallest: float = 0.0) -> Estimate:
+def _ratio(sums: Values, counts: Values, smallest: float = 0.0) -> SampledMean:
     """Return a mean; its error is never below that of one `smallest` mistake, for none seen is no proof of none."""
     total = counts.sum()
     if not total:
-        return Estimate(float("nan"), float("nan"))
+        return SampledMean(float("nan"), float("nan"))
     mean = sums.sum() / total
     blocks = len(counts)
     scatter = np.sqrt(blocks / (blocks - 1) * np.square(sums - mean * counts).sum())
-    return Estimate(float(mean), float(max(scatter, smallest) / total))
+    return SampledMean(float(mean), float(max(scatter, smallest) / total))
 
 
-def _sizes(study: Study) -> Iterator[int]:
-    most = max(1, _CHUNK // study.steps)
+def _sizes(study: StudyConfig) -> Iterator[int]:
+    most = max(1, _BATCH // study.steps)
     for first in range(0, study.episodes, most):
         yield min(most, study.episodes - first)
 
 
-def _names(condition: Condition) -> tuple[str, str, str, int]:
+def _rng_names(condition: Condition) -> tuple[str, str, str, int]:
     return condition.model, condition.category, condition.task, condition.severity

@@ -19,16 +19,16 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
 from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.core.version import __version__
-from rewardlab.studies.perturbation_paper.simulated.plan import MonteCarloPlan
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.studies.perturbation_paper.simulated.sampler import predictions
-from rewardlab.studies.perturbation_paper.simulated.simulation import Results
-from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, Study, Values
+from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults
+from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig, Values
 
 YES, NO = 5, 1
 _GROUPS = 101  # the bootstrap draws tasks; episodes are independent, but no group may hold one step of a ramp only
 
 
-def write_run(plan: MonteCarloPlan, results: Results, folder: Path) -> Run:
+def write_run(plan: MonteCarloPlan, results: SimulationResults, folder: Path) -> Run:
     """Write every sampled episode of the study into a run folder."""
     run = start_run(folder, _record(plan, results))
     with locked(run):
@@ -39,7 +39,7 @@ def write_run(plan: MonteCarloPlan, results: Results, folder: Path) -> Run:
     return run
 
 
-def _sampled(results: Results) -> Iterator[tuple[str, Condition, Values]]:
+def _sampled(results: SimulationResults) -> Iterator[tuple[str, Condition, Values]]:
     study, seed = results.study, results.seed
     for outcome in results.outcomes:
         values = predictions(study, outcome.condition, outcome.competence, seed)
@@ -49,12 +49,12 @@ def _sampled(results: Results) -> Iterator[tuple[str, Condition, Values]]:
             yield voted_name(study), outcome.condition, values
 
 
-def voted_name(study: Study) -> str:
+def voted_name(study: StudyConfig) -> str:
     """Return the name of the real vote in runs and tables."""
     return f"{study.voters} vote"
 
 
-def _trials(results: Results, model: str, condition: Condition, values: Values) -> Iterator[Trial]:
+def _trials(results: SimulationResults, model: str, condition: Condition, values: Values) -> Iterator[Trial]:
     study, truth = results.study, results.study.truth
     clean = condition.severity == 0
     drawn = digest(repr(study), results.seed, model, condition.category, condition.severity)
@@ -86,7 +86,7 @@ def _trials(results: Results, model: str, condition: Condition, values: Values) 
         )
 
 
-def _record(plan: MonteCarloPlan, results: Results) -> dict[str, object]:
+def _record(plan: MonteCarloPlan, results: SimulationResults) -> dict[str, object]:
     study = results.study
     settings = json.loads(json.dumps(asdict(plan), default=str))
     judged = [*study.models, *([voted_name(study)] if results.votes else [])]

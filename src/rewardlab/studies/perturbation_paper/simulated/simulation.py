@@ -7,19 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewardlab.metrics.robustness_curve import reliability_threshold
-from rewardlab.studies.perturbation_paper.simulated.closed_form import closed_form, over_drift, vote_accuracy
+from rewardlab.studies.perturbation_paper.simulated.closed_form import closed_form, mean_over_drift, vote_accuracy
 from rewardlab.studies.perturbation_paper.simulated.sampler import (
-    Estimate,
-    drawn_competence,
+    SampledMean,
+    draw_competence,
     sample,
     sample_vote,
     smallest_mistake,
 )
-from rewardlab.studies.perturbation_paper.simulated.study_config import MEASURES, Condition, Study, clipped
+from rewardlab.studies.perturbation_paper.simulated.study_config import MEASURES, Condition, StudyConfig, clipped
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConditionResult:
     """One condition: expected and spread over the noise of Eq. 1, given the competence drawn, and sampled."""
 
     condition: Condition
@@ -27,30 +27,30 @@ class Outcome:
     expected: dict[str, float]
     spread: dict[str, float]  # standard deviation that the noise of Eq. 1 alone causes
     given: dict[str, float]  # the closed form at the competence drawn
-    sampled: dict[str, Estimate]
+    sampled: dict[str, SampledMean]
 
 
 @dataclass(frozen=True)
-class Vote:
+class VoteResult:
     """A real majority vote under one condition; only its accuracy has a closed form."""
 
     condition: Condition
     expected: float  # at the competence of Eq. 1 without its noise
     given: float  # at the competence drawn
-    sampled: dict[str, Estimate]
+    sampled: dict[str, SampledMean]
 
 
 @dataclass(frozen=True)
-class Results:
+class SimulationResults:
     """Everything that a study gave."""
 
-    study: Study
+    study: StudyConfig
     seed: int
-    outcomes: tuple[Outcome, ...]
-    tasks: tuple[Outcome, ...]
-    votes: tuple[Vote, ...]
+    outcomes: tuple[ConditionResult, ...]
+    tasks: tuple[ConditionResult, ...]
+    votes: tuple[VoteResult, ...]
 
-    def find(self, model: str, category: str, severity: int) -> Outcome:
+    def find(self, model: str, category: str, severity: int) -> ConditionResult:
         """Return the outcome of one condition."""
         wanted = Condition(model, category, severity)
         return next(outcome for outcome in self.outcomes if outcome.condition == wanted)
@@ -58,32 +58,32 @@ class Results:
     def clean_accuracy(self, model: str) -> float:
         """Return the closed form of a model's accuracy on clean episodes."""
         centre = np.array(self.study.models[model].alpha)
-        return float(over_drift(self.study, centre)["accuracy"][0])
+        return float(mean_over_drift(self.study, centre)["accuracy"][0])
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReliableRange:
     """How far a curve stays at or above the level, both ways; None: not even at the start, or nowhere below it."""
 
     last_reliable: int | None
     first_failing: int | None
 
 
-def run_study(study: Study, seed: int) -> Results:
+def run_study(study: StudyConfig, seed: int) -> SimulationResults:
     """Sample every condition of a study beside its closed form."""
     outcomes = _outcomes(study, study.conditions(), seed)
     voting = [outcome for outcome in outcomes if outcome.condition.model == study.voters]
     votes = tuple(_vote(study, outcome, seed) for outcome in voting)
-    return Results(study, seed, outcomes, _outcomes(study, study.task_conditions(), seed), votes)
+    return SimulationResults(study, seed, outcomes, _outcomes(study, study.task_conditions(), seed), votes)
 
 
-def _outcomes(study: Study, conditions: Iterable[Condition], seed: int) -> tuple[Outcome, ...]:
+def _outcomes(study: StudyConfig, conditions: Iterable[Condition], seed: int) -> tuple[ConditionResult, ...]:
     wanted = list(conditions)
-    drawn = np.array([drawn_competence(study, condition, seed) for condition in wanted])
+    drawn = np.array([draw_competence(study, condition, seed) for condition in wanted])
     given = closed_form(study, drawn)
-    expected = over_drift(study, np.array([study.centre(condition) for condition in wanted]))
+    expected = mean_over_drift(study, np.array([study.centre(condition) for condition in wanted]))
     return tuple(
-        Outcome(
+        ConditionResult(
             condition,
             float(drawn[i]),
             {name: float(expected[name][0][i]) for name in MEASURES},
@@ -95,42 +95,42 @@ def _outcomes(study: Study, conditions: Iterable[Condition], seed: int) -> tuple
     )
 
 
-def _vote(study: Study, outcome: Outcome, seed: int) -> Vote:
+def _vote(study: StudyConfig, outcome: ConditionResult, seed: int) -> VoteResult:
     centre = float(clipped(study.centre(outcome.condition)))
     scales = study.scale(np.array([centre, outcome.competence]))
     expected, given = vote_accuracy(scales, study.truth, study.correlation)
     sampled = sample_vote(study, outcome.condition, outcome.competence, seed)
-    return Vote(outcome.condition, float(expected), float(given), sampled)
+    return VoteResult(outcome.condition, float(expected), float(given), sampled)
 
 
-def averaged(estimates: Sequence[Estimate]) -> Estimate:
+def averaged(estimates: Sequence[SampledMean]) -> SampledMean:
     """Return the plain mean of independent estimates."""
     values, errors = [e.value for e in estimates], [e.error for e in estimates]
-    return Estimate(float(np.mean(values)), float(np.sqrt(np.square(errors).sum()) / len(errors)))
+    return SampledMean(float(np.mean(values)), float(np.sqrt(np.square(errors).sum()) / len(errors)))
 
 
-def reach(study: Study, curve: Sequence[float]) -> Reach:
+def reliable_range(study: StudyConfig, curve: Sequence[float]) -> ReliableRange:
     """Return the last reliable and the first failing severity of a curve over the study's severities."""
     last = int(reliability_threshold(curve, study.reliable_at))
     severities = study.severities
-    return Reach(
+    return ReliableRange(
         last_reliable=severities[last] if last >= 0 else None,
         first_failing=severities[last + 1] if last + 1 < len(severities) else None,
     )
 
 
-def departures(results: Results) -> list[float]:
+def z_scores(results: SimulationResults) -> list[float]:
     """Return how many standard errors each sampled measure lies from its closed form at the drawn competence."""
     study = results.study
     found = [
-        _departure(study, name, outcome.sampled[name], outcome.given[name])
+        _z_score(study, name, outcome.sampled[name], outcome.given[name])
         for outcome in (*results.outcomes, *results.tasks)
         for name in MEASURES
     ]
-    return found + [_departure(study, "accuracy", vote.sampled["accuracy"], vote.given) for vote in results.votes]
+    return found + [_z_score(study, "accuracy", vote.sampled["accuracy"], vote.given) for vote in results.votes]
 
 
-def _departure(study: Study, measure: str, estimate: Estimate, exact: float) -> float:
+def _z_score(study: StudyConfig, measure: str, estimate: SampledMean, exact: float) -> float:
     """Return the distance in standard errors, or in those that the closed form implies where mistakes are rare."""
     gap = estimate.value - exact
     if abs(gap) < 1e-9:  # a noiseless model has no error to divide by

@@ -30,7 +30,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyConfig:
     """A study of Eq. 1: competence falls with severity, and noise around true progress grows as it falls."""
 
     models: Mapping[str, Competence] = field(default_factory=lambda: dict(PAPER))
@@ -94,7 +94,7 @@ def clipped(competence: Values | float) -> Values:
     return np.clip(np.asarray(competence, dtype=np.float64), LOWEST, HIGHEST)
 
 
-def _check_lists(study: Study) -> None:
+def _check_lists(study: StudyConfig) -> None:
     if not study.models:
         raise PlanError("a study needs at least one model, got none")
     unknown = [name for name in study.categories if name not in CATEGORIES]
@@ -105,7 +105,7 @@ def _check_lists(study: Study) -> None:
         raise PlanError(f"severities must rise from 0 or more, got {','.join(map(str, steps)) or 'none'}")
 
 
-def _check_numbers(study: Study) -> None:
+def _check_numbers(study: StudyConfig) -> None:
     rules = (
         (study.steps >= 2, "steps (T) must be at least 2, for one step has no order", study.steps),
         (study.episodes >= 2, "episodes must be at least 2, for one has no interval", study.episodes),

@@ -7,40 +7,46 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from rewardlab.studies.perturbation_paper.simulated.claims import claims
-from rewardlab.studies.perturbation_paper.simulated.sampler import NORMAL_95, Estimate
-from rewardlab.studies.perturbation_paper.simulated.simulation import Outcome, Reach, Results, averaged, reach
-from rewardlab.studies.perturbation_paper.simulated.stated_numbers import compare
-from rewardlab.studies.perturbation_paper.simulated.study_config import Study
-from rewardlab.studies.perturbation_paper.stated_table import FAILING, TABLE
+from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY, STATED_THRESHOLD
+from rewardlab.studies.perturbation_paper.simulated.claim_checks import claim_checks
+from rewardlab.studies.perturbation_paper.simulated.reproduction import reproductions
+from rewardlab.studies.perturbation_paper.simulated.sampler import NORMAL_95, SampledMean
+from rewardlab.studies.perturbation_paper.simulated.simulation import (
+    ConditionResult,
+    ReliableRange,
+    SimulationResults,
+    averaged,
+    reliable_range,
+)
+from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
 
-Row = tuple[str, ...]
+Cells = tuple[str, ...]
 NEVER, NONE = "never", "none"
 
 
 @dataclass(frozen=True)
-class Sheet:
+class TextTable:
     """One table: a cell may hold several lines; `note` says how to read it."""
 
     name: str
     title: str
-    columns: Row
-    rows: tuple[Row, ...]
+    columns: Cells
+    rows: tuple[Cells, ...]
     note: str = ""
 
 
-def study_sheets(results: Results) -> list[Sheet]:
+def study_tables(results: SimulationResults) -> list[TextTable]:
     """Return every table of a study that has something in it."""
-    makers: tuple[Callable[[Results], Sheet], ...] = (
-        *(stated_sheet, table_1, figure_1, figure_2, figure_3),
-        *(reliability_sheet, vote_sheet, calibration_sheet, claims_sheet),
+    makers: tuple[Callable[[SimulationResults], TextTable], ...] = (
+        *(stated_table, worst_case_table, accuracy_table, tau_table, task_table),
+        *(reliability_table, vote_table, calibration_table, claims_table),
     )
-    return [sheet for sheet in (make(results) for make in makers) if sheet.rows]
+    return [table for table in (make(results) for make in makers) if table.rows]
 
 
-def stated_sheet(results: Results) -> Sheet:
+def stated_table(results: SimulationResults) -> TextTable:
     """Return the numbers of the paper beside ours, with the reason where one cannot be met."""
-    found = compare(results)
+    found = reproductions(results)
     rows = tuple(
         (
             c.stated.where,
@@ -61,44 +67,44 @@ def stated_sheet(results: Results) -> Sheet:
         if not c.met:
             why = c.stated.reason or "the settings are not the fitted ones"
             note += f"\n{c.stated.model}, {c.stated.categories[0]}: {why}."
-    return Sheet("stated", "Every stated number", columns, rows, note)
+    return TextTable("stated", "Every stated number", columns, rows, note)
 
 
-def with_interval(estimate: Estimate) -> str:
+def with_interval(estimate: SampledMean) -> str:
     """Return a sampled number with half the width of its 95% interval."""
     return f"{number(estimate.value)} ±{number(NORMAL_95 * estimate.error)}"
 
 
-def _beside(expected: float, estimate: Estimate, stated: str = "") -> str:
+def _beside(expected: float, estimate: SampledMean, stated: str = "") -> str:
     words = [number(expected), with_interval(estimate)]
     return " / ".join([stated, *words] if stated else words)
 
 
-def _reading(results: Results) -> str:
+def _reading(results: SimulationResults) -> str:
     paper = "stated / " if results.study.of_paper else ""
     drawn = "Sampling draws the noise of Eq. 1 once per condition; the closed form averages over it."
     return f"Each cell: {paper}closed form / sampled with its 95% interval. {drawn}"
 
 
-def table_1(results: Results) -> Sheet:
+def worst_case_table(results: SimulationResults) -> TextTable:
     """Return accuracy at the highest severity by model and category."""
     study, worst = results.study, max(results.study.severities)
-    missed = {(c.stated.model, c.stated.categories[0]) for c in compare(results) if not c.met}
+    missed = {(c.stated.model, c.stated.categories[0]) for c in reproductions(results) if not c.met}
 
     def cell(model: str, category: str) -> str:
         outcome = results.find(model, category, worst)
-        known = results.study.of_paper and worst == 4 and model in TABLE
-        stated = number(TABLE[model][category]) if known else ""
+        known = results.study.of_paper and worst == 4 and model in STATED_ACCURACY
+        stated = number(STATED_ACCURACY[model][category]) if known else ""
         mark = " ≠" if (model, category) in missed and known else ""
         return _beside(outcome.expected["accuracy"], outcome.sampled["accuracy"], stated) + mark
 
     rows = tuple((model, *(cell(model, category) for category in study.categories)) for model in study.models)
     mark = " ≠ cannot be met; the reason is in the table of stated numbers." if study.of_paper else ""
     title = f"Table 1: accuracy at severity {worst}"
-    return Sheet("table1", title, ("model", *study.categories), rows, _reading(results) + mark)
+    return TextTable("table1", title, ("model", *study.categories), rows, _reading(results) + mark)
 
 
-def figure_1(results: Results) -> Sheet:
+def accuracy_table(results: SimulationResults) -> TextTable:
     """Return accuracy over severity."""
     study = results.study
     rows = tuple(
@@ -107,18 +113,18 @@ def figure_1(results: Results) -> Sheet:
         for category in study.categories
     )
     columns = ("model", "category", *(f"sev. {s}" for s in study.severities))
-    return Sheet("figure1", "Figure 1: accuracy over severity", columns, rows, "Closed form / sampled ± 95%.")
+    return TextTable("figure1", "Figure 1: accuracy over severity", columns, rows, "Closed form / sampled ± 95%.")
 
 
-def _accuracy_cell(outcome: Outcome) -> str:
+def _accuracy_cell(outcome: ConditionResult) -> str:
     return _beside(outcome.expected["accuracy"], outcome.sampled["accuracy"])
 
 
-def figure_2(results: Results) -> Sheet:
+def tau_table(results: SimulationResults) -> TextTable:
     """Return tau, averaged over categories, over severity."""
     study = results.study
     stated = {
-        (c.stated.model, c.stated.severity): c.stated.value for c in compare(results) if c.stated.measure == "tau"
+        (c.stated.model, c.stated.severity): c.stated.value for c in reproductions(results) if c.stated.measure == "tau"
     }
 
     def cell(model: str, severity: int) -> str:
@@ -129,10 +135,10 @@ def figure_2(results: Results) -> Sheet:
 
     rows = tuple((model, *(cell(model, severity) for severity in study.severities)) for model in study.models)
     columns = ("model", *(f"sev. {s}" for s in study.severities))
-    return Sheet("figure2", "Figure 2: Kendall's tau-b, mean over categories", columns, rows, _reading(results))
+    return TextTable("figure2", "Figure 2: Kendall's tau-b, mean over categories", columns, rows, _reading(results))
 
 
-def figure_3(results: Results) -> Sheet:
+def task_table(results: SimulationResults) -> TextTable:
     """Return accuracy by task, averaged over categories."""
     study = results.study
 
@@ -148,10 +154,10 @@ def figure_3(results: Results) -> Sheet:
     note = (
         "Closed form / sampled ± 95%. The paper states no number here; how much each task scales sigma is our choice."
     )
-    return Sheet("figure3", title, ("task", "sigma times", *study.models), rows, note)
+    return TextTable("figure3", title, ("task", "sigma times", *study.models), rows, note)
 
 
-def reliability_sheet(results: Results) -> Sheet:
+def reliability_table(results: SimulationResults) -> TextTable:
     """Return how far each model can be pushed, both ways, on competence and on accuracy."""
     study = results.study
     rows = []
@@ -159,10 +165,10 @@ def reliability_sheet(results: Results) -> Sheet:
         for category in study.categories:
             found = [results.find(model, category, severity) for severity in study.severities]
             centre = [study.centre(outcome.condition) for outcome in found]
-            expected = reach(study, centre)
-            sampled = reach(study, [outcome.competence for outcome in found])
-            measured = reach(study, [outcome.sampled["accuracy"].value for outcome in found])
-            stated = FAILING[model] if study.of_paper else "-"
+            expected = reliable_range(study, centre)
+            sampled = reliable_range(study, [outcome.competence for outcome in found])
+            measured = reliable_range(study, [outcome.sampled["accuracy"].value for outcome in found])
+            stated = STATED_THRESHOLD[model] if study.of_paper else "-"
             chance = number(_chance_of(study, centre, expected))
             both = (", ".join(_both(sampled)), ", ".join(_both(measured)))
             rows.append((model, category, stated, *_both(expected), chance, *both))
@@ -172,15 +178,15 @@ def reliability_sheet(results: Results) -> Sheet:
         "it; fails: the first failing one, which is what it states. chance: that the noise of Eq. 1 leaves it there; "
         "as drawn: last, fails in this study; on accuracy: last, fails if sampled accuracy had to stay above the level."
     )
-    return Sheet("reliability", f"Reliable at {study.reliable_at:g}", columns, tuple(rows), note)
+    return TextTable("reliability", f"Reliable at {study.reliable_at:g}", columns, tuple(rows), note)
 
 
-def _both(found: Reach) -> Row:
+def _both(found: ReliableRange) -> Cells:
     last, first = found.last_reliable, found.first_failing
     return NONE if last is None else str(last), NEVER if first is None else str(first)
 
 
-def _chance_of(study: Study, centre: Sequence[float], found: Reach) -> float:
+def _chance_of(study: StudyConfig, centre: Sequence[float], found: ReliableRange) -> float:
     """Return the chance that a study with the noise of Eq. 1 finds the same first failing severity."""
     above = np.array(centre) - study.reliable_at
     stays = ndtr(above / study.drift) if study.drift else (above >= 0).astype(np.float64)
@@ -190,7 +196,7 @@ def _chance_of(study: Study, centre: Sequence[float], found: Reach) -> float:
     return float(np.prod(stays[:place]) * (1 - stays[place]))
 
 
-def vote_sheet(results: Results) -> Sheet:
+def vote_table(results: SimulationResults) -> TextTable:
     """Return the row of Eq. 1 beside a real majority vote of three such members."""
     study, worst = results.study, max(results.study.severities)
     rows = []
@@ -199,22 +205,22 @@ def vote_sheet(results: Results) -> Sheet:
         if condition.severity in (0, worst):
             row = results.find(condition.model, condition.category, condition.severity)
             known = results.study.of_paper and condition.severity == 4
-            stated = number(TABLE[condition.model][condition.category]) if known else "-"
+            stated = number(STATED_ACCURACY[condition.model][condition.category]) if known else "-"
             taus = (number(row.expected["tau"]), number(vote.sampled["tau"].value))
             cells = (_accuracy_cell(row), _beside(vote.expected, vote.sampled["accuracy"]))
             rows.append((condition.category, str(condition.severity), stated, *cells, *taus))
     columns = ("category", "sev.", "stated", "row of Eq. 1", "vote of three", "tau: row", "vote")
     title = f"{study.voters}: its own row of Eq. 1, and a real vote whose members' errors correlate by"
     note = "Accuracy: closed form / sampled ± 95%. A vote answers with the middle one of three predictions."
-    return Sheet("vote", f"{title} {study.correlation:g}", columns, tuple(rows), note)
+    return TextTable("vote", f"{title} {study.correlation:g}", columns, tuple(rows), note)
 
 
-def calibration_sheet(results: Results) -> Sheet:
+def calibration_table(results: SimulationResults) -> TextTable:
     """Return calibration error and mean absolute error of predicted progress, clean and at the highest severity."""
     study = results.study
     ends = sorted({study.severities[0], study.severities[-1]})
 
-    def cell(outcome: Outcome, measure: str) -> str:
+    def cell(outcome: ConditionResult, measure: str) -> str:
         return _beside(outcome.expected[measure], outcome.sampled[measure])
 
     rows = tuple(
@@ -227,13 +233,13 @@ def calibration_sheet(results: Results) -> Sheet:
         "Of predicted against true progress, ten bins. Closed form / sampled ± 95%. The paper states neither. A "
         "sampled ECE is a sum of absolute values and lies above the closed form when episodes are few."
     )
-    return Sheet("calibration", "Calibration error and mean absolute error", columns, rows, note)
+    return TextTable("calibration", "Calibration error and mean absolute error", columns, rows, note)
 
 
-def claims_sheet(results: Results) -> Sheet:
+def claims_table(results: SimulationResults) -> TextTable:
     """Return the sentences of the paper that can be held against numbers."""
-    rows = tuple((c.sentence, "yes" if c.holds else "NO", c.found) for c in claims(results))
-    return Sheet("claims", "What the paper says in words", ("sentence", "holds", "found"), rows)
+    rows = tuple((c.sentence, "yes" if c.holds else "NO", c.found) for c in claim_checks(results))
+    return TextTable("claims", "What the paper says in words", ("sentence", "holds", "found"), rows)
 
 
 def number(value: float, decimals: int = 3) -> str:

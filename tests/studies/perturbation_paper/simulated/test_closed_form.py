@@ -3,9 +3,9 @@ import pytest
 from scipy.stats import norm
 
 from rewardlab.studies.perturbation_paper.simulated import closed_form as theory
-from rewardlab.studies.perturbation_paper.simulated.study_config import Study
+from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
 
-PAPER = Study()
+PAPER = StudyConfig()
 
 
 @pytest.mark.parametrize("competence", [0.4, 0.6, 0.72, 0.85])
@@ -24,21 +24,21 @@ def test_the_formulas_of_the_paper_are_those_written_out_by_hand(competence: flo
 
 
 def test_long_episodes_approach_their_limits() -> None:
-    scale, long = np.array([0.02, 0.05]), Study(steps=4000, rho=0.0)
+    scale, long = np.array([0.02, 0.05]), StudyConfig(steps=4000, rho=0.0)
     np.testing.assert_allclose(theory.accuracy(scale, long.truth), 1 - 0.79788 * scale, atol=1e-4)
     np.testing.assert_allclose(theory.tau(scale, 4000, 0.0), 1 - 4 * scale / np.sqrt(np.pi) + 2 * scale**2, atol=1e-3)
 
 
 @pytest.mark.parametrize("steps", [2, 3, 4, 7])
 def test_a_model_without_noise_is_right_about_everything(steps: int) -> None:
-    found = theory.closed_form(Study(noise=0.0, steps=steps), np.array(0.5))
+    found = theory.closed_form(StudyConfig(noise=0.0, steps=steps), np.array(0.5))
     assert found["accuracy"] == pytest.approx(1) and found["tau"] == pytest.approx(1)
     assert found["ece"] == pytest.approx(0, abs=1e-9) and found["mae"] == 0
 
 
 def test_a_vote_of_independent_members_is_the_binomial_one_and_of_equal_members_none() -> None:
     scale = np.array([0.05, 0.118, 0.2])
-    wrong = theory.step_errors(scale, PAPER.truth)
+    wrong = theory.step_error_rates(scale, PAPER.truth)
     alone = 1 - (3 * wrong**2 - 2 * wrong**3).mean(axis=-1)
     np.testing.assert_allclose(theory.vote_accuracy(scale, PAPER.truth, 0.0), alone, atol=1e-9)
     row = theory.accuracy(scale, PAPER.truth)
@@ -56,6 +56,6 @@ def test_the_noise_of_eq_1_is_averaged_over_and_its_spread_given() -> None:
     centre = np.array([0.72])
     draws = 0.72 + 0.005 * np.random.default_rng(0).standard_normal(20_000)
     sampled = theory.closed_form(PAPER, draws)
-    for name, (mean, spread) in theory.over_drift(PAPER, centre).items():
+    for name, (mean, spread) in theory.mean_over_drift(PAPER, centre).items():
         assert mean[0] == pytest.approx(sampled[name].mean(), abs=1e-4)
         assert spread[0] == pytest.approx(sampled[name].std(), rel=0.04)

@@ -12,29 +12,29 @@ from rewardlab.analysis.summarise import summarise
 from rewardlab.analysis.summary import load_summary
 from rewardlab.core.run import Run
 from rewardlab.report.page import render_page
-from rewardlab.studies.perturbation_paper.simulated.command import (
-    MonteCarlo,
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (
+    MonteCarloOutput,
     keep_trials,
     print_montecarlo,
     run_montecarlo,
 )
-from rewardlab.studies.perturbation_paper.simulated.plan import MonteCarloPlan
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.studies.perturbation_paper.simulated.simulated_run import write_run
 
 
-def made_in(folder: Path, **settings: object) -> tuple[MonteCarloPlan, MonteCarlo]:
+def made_in(folder: Path, **settings: object) -> tuple[MonteCarloPlan, MonteCarloOutput]:
     plan = MonteCarloPlan(out=folder, **settings)  # type: ignore[arg-type]
     return plan, run_montecarlo(plan)
 
 
-def printed(made: MonteCarlo) -> str:
+def printed(made: MonteCarloOutput) -> str:
     text = io.StringIO()
     print_montecarlo(made, Console(file=text, width=200))
     return text.getvalue()
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[MonteCarloPlan, MonteCarlo, Run]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[MonteCarloPlan, MonteCarloOutput, Run]:
     plan, made = made_in(tmp_path_factory.mktemp("mc") / "run", episodes=12, severities=(0, 4))
     run = keep_trials(plan, made)
     assert run is not None
@@ -44,7 +44,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[MonteCarloPlan, Mon
 def test_every_table_and_picture_of_the_paper_is_written(tmp_path: Path) -> None:
     _, made = made_in(tmp_path, trials=False)
     names = {path.name for path in tmp_path.iterdir()}
-    assert {f"{sheet.name}.csv" for sheet in made.sheets} | {"conditions.csv", "tables.txt"} <= names
+    assert {f"{table.name}.csv" for table in made.tables} | {"conditions.csv", "tables.txt"} <= names
     assert {"figure1.svg", "figure2.svg", "figure3.svg", "stated.svg", "vote.svg"} <= names
     for path in tmp_path.glob("*.svg"):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
@@ -62,7 +62,7 @@ def test_the_same_plan_gives_the_same_files(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-def test_a_run_holds_every_episode_and_has_a_report(small: tuple[MonteCarloPlan, MonteCarlo, Run]) -> None:
+def test_a_run_holds_every_episode_and_has_a_report(small: tuple[MonteCarloPlan, MonteCarloOutput, Run]) -> None:
     _, _, run = small
     trials = run.trials()
     assert len(trials) == 12 * 4 * 2 * 4  # episodes, categories, severities, three models and the vote
@@ -71,7 +71,7 @@ def test_a_run_holds_every_episode_and_has_a_report(small: tuple[MonteCarloPlan,
 
 
 def test_the_predictions_of_a_run_are_those_that_were_measured(
-    small: tuple[MonteCarloPlan, MonteCarlo, Run],
+    small: tuple[MonteCarloPlan, MonteCarloOutput, Run],
 ) -> None:
     _, made, run = small
     assert made.results is not None
@@ -104,7 +104,7 @@ def test_a_fitted_study_is_extrapolated_and_not_held_against_the_paper(tmp_path:
     table = tmp_path / "mine.csv"
     table.write_text("model,category,severity,accuracy\nmine,clean,0,0.96\nmine,visual,2,0.90\n")
     _, made = made_in(tmp_path / "out", fit=table, severities=(0, 2, 8), episodes=50)
-    names = [sheet.name for sheet in made.sheets]
+    names = [table.name for table in made.tables]
     assert names[0] == "fit" and "stated" not in names and "claims" not in names and "vote" not in names
     assert "mine" in printed(made) and "sev. 8" in printed(made)
     assert not (tmp_path / "out" / "stated.svg").exists()
@@ -112,7 +112,7 @@ def test_a_fitted_study_is_extrapolated_and_not_held_against_the_paper(tmp_path:
 
 def test_planning_a_study_prints_the_episodes_it_needs(tmp_path: Path) -> None:
     _, made = made_in(tmp_path, power=True, reliable_at=0.9)
-    assert [sheet.name for sheet in made.sheets] == ["power"]
+    assert [table.name for table in made.tables] == ["power"]
     assert "Episodes needed to certify an accuracy of 0.9" in printed(made)
     assert ElementTree.parse(tmp_path / "power.svg").getroot() is not None
 

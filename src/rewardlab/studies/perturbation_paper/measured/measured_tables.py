@@ -14,15 +14,20 @@ from rewardlab.metrics.calibration import null_quantiles
 from rewardlab.metrics.condition_contrasts import Estimate
 from rewardlab.metrics.eligibility import answered
 from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.studies.perturbation_paper.measured.measured_study import (
+    ACCURACY,
+    MeasuredStudy,
+    groups_evenly,
+    over_categories,
+)
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, GROUPS, RELIABLE_AT, WORST
-from rewardlab.studies.perturbation_paper.measured.run_measures import ACCURACY, Study, groups_evenly, over_categories
-from rewardlab.studies.perturbation_paper.stated_table import FAILING
+from rewardlab.studies.perturbation_paper.paper_results import STATED_THRESHOLD
 
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
 _NUMBERS = ("value", "low", "high", "scored", "asked", "coverage")
 
 
-def number_files(study: Study) -> dict[str, str]:
+def number_files(study: MeasuredStudy) -> dict[str, str]:
     """Return the tables by file name."""
     return {
         "table1.csv": _csv(("model", "plays", "category", *_NUMBERS, "paper"), _table_1(study)),
@@ -36,8 +41,8 @@ def number_files(study: Study) -> dict[str, str]:
     }
 
 
-def table_1_page(study: Study) -> str:
-    """Return the paper's first table in Markdown, with what is missing and how it was measured."""
+def table_1_page(study: MeasuredStudy) -> str:
+    """Return the paper's Table 1 in Markdown, with what is missing and how it was measured."""
     lines = [f"# Success accuracy at severity {WORST}", "", "Each cell: ours with its 95 % interval, the number that"]
     lines[-1] += " the paper states for the configuration that the model plays, and the cells scored of those asked."
     lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
@@ -47,14 +52,14 @@ def table_1_page(study: Study) -> str:
     return "\n".join([*lines, "", *_remarks(study)]) + "\n"
 
 
-def _cell(study: Study, model: str, category: str) -> str:
+def _cell(study: MeasuredStudy, model: str, category: str) -> str:
     row = study.summary.row(model, category, WORST, ACCURACY)
     stated = study.stated(model, category)
     beside = [] if stated is None else [f"paper {stated:.3f}"]
     return "<br>".join([f"**{number(row.value, 3)}** {interval(row, 3)}", *beside, coverage(row)])
 
 
-def _remarks(study: Study) -> Iterator[str]:
+def _remarks(study: MeasuredStudy) -> Iterator[str]:
     """Yield what is to be said below the table, what is missing first."""
     for model in study.summary.models:
         rows = [(c, study.summary.row(model, c, WORST, ACCURACY)) for c in CATEGORIES]
@@ -75,7 +80,7 @@ def _remarks(study: Study) -> Iterator[str]:
     yield f"- Intervals: {basis['draws']:,} draws of {basis['clusters']} clusters{rough}; {basis['method']}."
 
 
-def _holds(study: Study, model: str, category: str) -> bool | None:
+def _holds(study: MeasuredStudy, model: str, category: str) -> bool | None:
     row, stated = study.summary.row(model, category, WORST, ACCURACY), study.stated(model, category)
     if row.low is None or row.high is None or stated is None:
         return None
@@ -87,14 +92,14 @@ def cell_text(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _table_1(study: Study) -> Iterator[Sequence[object]]:
+def _table_1(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     for model in study.summary.models:
         for category in CATEGORIES:
             row = study.summary.row(model, category, WORST, ACCURACY)
             yield model, study.role(model), category, *_numbers(row), study.stated(model, category)
 
 
-def _every(study: Study) -> Iterator[Sequence[object]]:
+def _every(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     """Yield every row of the summary that is about a category; severity 0 is the clean episodes."""
     nulls = _nulls(study)
     for row in study.summary.rows.values():
@@ -104,7 +109,7 @@ def _every(study: Study) -> Iterator[Sequence[object]]:
             yield row.model, row.group, row.severity, row.metric, better, *_numbers(row), null
 
 
-def _nulls(study: Study) -> dict[tuple[str, str, int], dict[str, float]]:
+def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]:
     """Return what calibration errors a calibrated model would show: these have no interval of their own."""
     cells = study.trials.where(answered(study.trials, "probabilities"))
     severity, found = cells.number("severity"), {}
@@ -117,26 +122,26 @@ def _nulls(study: Study) -> dict[tuple[str, str, int], dict[str, float]]:
     return found
 
 
-def _thresholds(study: Study) -> Iterator[Sequence[object]]:
+def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     """Yield thresholds at the paper's level, where its own stand beside them, and at levels that ask for more."""
     for level in (RELIABLE_AT, *_MORE_RELIABLE):
         found: Any = thresholds(study.trials, study.draws, level)
         for model in study.summary.models:
-            stated = FAILING.get(study.role(model)) if level == RELIABLE_AT else None
+            stated = STATED_THRESHOLD.get(study.role(model)) if level == RELIABLE_AT else None
             for category in CATEGORIES:
                 reached = [found[way].get(model, {}).get(category) for way in ("certified", "reliability")]
                 words = [severity_reached(value).replace("-", "") for value in reached]
                 yield model, study.role(model), category, level, *words, stated
 
 
-def _figure_2(study: Study) -> Iterator[Sequence[object]]:
+def _figure_2(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     for model in study.summary.judged:
         for severity in SEVERITIES:
             weights = over_categories(model, severity, study.categories)
             yield model, severity, *_estimate(study.tau.combined(weights))
 
 
-def _figure_3(study: Study) -> Iterator[Sequence[object]]:
+def _figure_3(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     for model in study.summary.judged:
         for group in GROUPS:
             weights = groups_evenly(model, (group,), study.categories)

@@ -1,11 +1,17 @@
-"""The claims of the first paper, in our words, each as questions to a run."""
+"""The claims of the perturbation paper, in our words, each as questions to a run."""
 
 from collections.abc import Callable, Iterator
 
 from rewardlab.core.trial import CLEAN
 from rewardlab.metrics.condition_contrasts import ConditionMeans, Weights, less
 from rewardlab.perturb.contract import SEVERITIES
-from rewardlab.studies.perturbation_paper.measured.claim_test import Claim, Question
+from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
+from rewardlab.studies.perturbation_paper.measured.measured_study import (
+    MeasuredStudy,
+    at,
+    groups_evenly,
+    over_categories,
+)
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     CATEGORIES,
     COARSE,
@@ -15,8 +21,7 @@ from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     TASK_SEVERITY,
     WORST,
 )
-from rewardlab.studies.perturbation_paper.measured.run_measures import Study, at, groups_evenly, over_categories
-from rewardlab.studies.perturbation_paper.stated_table import TAU
+from rewardlab.studies.perturbation_paper.paper_results import STATED_TAU
 
 _NEAR = 0.03  # how far a measured change may lie from the stated one and still be the same
 _MODERATE, _CLOSE = 2, 0.75  # our reading of moderate perturbations, and of approaching an accuracy of 0.70
@@ -28,16 +33,16 @@ NOT_JUDGED = (
 _LOST = f"accuracy lost from clean to severity {WORST}, each cell against its own clean episode"
 
 
-def paper_claims(study: Study) -> list[Claim]:
+def paper_claims(study: MeasuredStudy) -> list[Claim]:
     """Return every claim that numbers can decide."""
-    makers: tuple[Callable[[Study], Iterator[Claim]], ...] = (
+    makers: tuple[Callable[[MeasuredStudy], Iterator[Claim]], ...] = (
         *(_losses, _losses_compared, _accuracies),
         *(_orders, _thresholds, _tasks),
     )
     return [claim for make in makers for claim in make(study)]
 
 
-def _losses(study: Study) -> Iterator[Claim]:
+def _losses(study: MeasuredStudy) -> Iterator[Claim]:
     general = study.model("general")
     mean = {role: over_categories(study.model(role), WORST) for role in ROLES}
     yield Claim(
@@ -64,7 +69,7 @@ def _losses(study: Study) -> Iterator[Claim]:
     )
 
 
-def _losses_compared(study: Study) -> Iterator[Claim]:
+def _losses_compared(study: MeasuredStudy) -> Iterator[Claim]:
     def loses_more(one: str, other: str, category: str) -> Question:
         sides = (at(study.model(role), category, WORST) for role in (one, other))
         return _more(study.loss, f"{one} less {other}, {category}", *sides)
@@ -89,7 +94,7 @@ def _losses_compared(study: Study) -> Iterator[Claim]:
     )
 
 
-def _accuracies(study: Study) -> Iterator[Claim]:
+def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
     def leads(one: str, other: str, category: str, severity: int) -> Question:
         sides = (at(study.model(role), category, severity) for role in (one, other))
         return _more(study.accuracy, f"{one} less {other}, {category}", *sides)
@@ -120,10 +125,10 @@ def _accuracies(study: Study) -> Iterator[Claim]:
     )
 
 
-def _orders(study: Study) -> Iterator[Claim]:
+def _orders(study: MeasuredStudy) -> Iterator[Claim]:
     words = "tau-b of progress with true progress within an episode, mean over categories"
     mean = {(role, severity): over_categories(study.model(role), severity) for role in ROLES for severity in SEVERITIES}
-    fall = round(TAU["general"][0] - TAU["general"][WORST], 3)
+    fall = round(STATED_TAU["general"][0] - STATED_TAU["general"][WORST], 3)
     yield Claim(
         "the general model's tau falls from .97 to .82",
         "abstract, 3.3",
@@ -147,7 +152,7 @@ def _orders(study: Study) -> Iterator[Claim]:
     )
 
 
-def _thresholds(study: Study) -> Iterator[Claim]:
+def _thresholds(study: MeasuredStudy) -> Iterator[Claim]:
     yield Claim(
         "the general model is unreliable from severity 1 on in every category",
         "abstract, 3.4",
@@ -170,7 +175,7 @@ def _thresholds(study: Study) -> Iterator[Claim]:
     )
 
 
-def _best(study: Study, category: str) -> Question:
+def _best(study: MeasuredStudy, category: str) -> Question:
     """Ask about the model that was measured to be the best in a category."""
     found = {m: study.accuracy.combined(at(m, category, _MODERATE)).value for m in study.summary.judged}
     best = max(found, key=lambda model: (found[model] == found[model], found[model]))
@@ -178,7 +183,7 @@ def _best(study: Study, category: str) -> Question:
     return Question(words, study.accuracy, at(best, category, _MODERATE), _CLOSE, above=False)
 
 
-def _tasks(study: Study) -> Iterator[Claim]:
+def _tasks(study: MeasuredStudy) -> Iterator[Claim]:
     present = {condition[1] for condition in study.group_loss.places}
     precise, coarse = ([g for g in kind if g in present] or kind for kind in (PRECISE, COARSE))
     gaps = {
@@ -204,7 +209,9 @@ def _more(means: ConditionMeans, words: str, one: Weights, other: Weights) -> Qu
     return Question(words, means, less(one, other))
 
 
-def _accurate(study: Study, role: str, category: str, severity: int, bound: float, *, above: bool = True) -> Question:
+def _accurate(
+    study: MeasuredStudy, role: str, category: str, severity: int, bound: float, *, above: bool = True
+) -> Question:
     words = f"{role}, {category}, severity {severity}"
     return Question(words, study.accuracy, at(study.model(role), category, severity), bound, above)
 

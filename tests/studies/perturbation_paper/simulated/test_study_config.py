@@ -6,10 +6,10 @@ import pytest
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.models.simulated import Competence
-from rewardlab.studies.perturbation_paper.simulated.command import run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.fit_competence import read_table
-from rewardlab.studies.perturbation_paper.simulated.plan import MonteCarloPlan
-from rewardlab.studies.perturbation_paper.simulated.study_config import Study
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import run_montecarlo
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
+from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"rho": 1.0}, r"rho must be .* got 1\.0"),
@@ -30,7 +30,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("settings", "says"), NONSENSE)
 def test_nonsense_is_refused_in_a_sentence(settings: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=says):
-        Study(**settings)
+        StudyConfig(**settings)
     with pytest.raises(PlanError, match=says):
         run_montecarlo(MonteCarloPlan(**settings, out=tmp_path / "x"))
     assert not (tmp_path / "x").exists()
@@ -52,7 +52,7 @@ def test_nonsense_is_refused_in_a_sentence(settings: dict[str, Any], says: str, 
 )
 def test_a_study_of_nonsense_models_is_refused(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(PlanError, match=says):
-        Study(**settings)
+        StudyConfig(**settings)
 
 
 HEAD = "model,category,severity,accuracy\n"

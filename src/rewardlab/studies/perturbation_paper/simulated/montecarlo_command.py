@@ -15,46 +15,46 @@ from rewardlab.core.run import Run, writable, writing
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
 from rewardlab.perturb.contract import SEVERITIES
-from rewardlab.studies.perturbation_paper.simulated.figures import power_figure, study_figures
-from rewardlab.studies.perturbation_paper.simulated.fit_competence import Fitted, fit_models, read_table
-from rewardlab.studies.perturbation_paper.simulated.plan import MOST_TRIALS, MonteCarloPlan
-from rewardlab.studies.perturbation_paper.simulated.planning_tables import conditions_sheet, fit_sheet, power_sheet
-from rewardlab.studies.perturbation_paper.simulated.power_analysis import needs
+from rewardlab.studies.perturbation_paper.simulated.fit_competence import FittedCompetence, fit_models, read_table
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MOST_TRIALS, MonteCarloPlan
+from rewardlab.studies.perturbation_paper.simulated.planning_tables import conditions_table, fit_table, power_table
+from rewardlab.studies.perturbation_paper.simulated.power_analysis import required_sample_sizes
 from rewardlab.studies.perturbation_paper.simulated.sampler import NORMAL_95
 from rewardlab.studies.perturbation_paper.simulated.simulated_run import write_run
-from rewardlab.studies.perturbation_paper.simulated.simulation import Results, departures, run_study
-from rewardlab.studies.perturbation_paper.simulated.study_config import Study
-from rewardlab.studies.perturbation_paper.simulated.tables import Sheet, study_sheets
+from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults, run_study, z_scores
+from rewardlab.studies.perturbation_paper.simulated.simulation_figures import power_figure, study_figures
+from rewardlab.studies.perturbation_paper.simulated.simulation_tables import TextTable, study_tables
+from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
 
 _WIDE = 150  # columns of the printed tables in a file
-_MANY = 100_000  # episodes from which on the departures are close to normal
+_MANY = 100_000  # episodes from which on z-scores are close to normal
 
 
 @dataclass(frozen=True)
-class MonteCarlo:
+class MonteCarloOutput:
     """What the command made: tables, remarks, the folder it wrote, and the results if a study was sampled."""
 
-    sheets: tuple[Sheet, ...]
+    tables: tuple[TextTable, ...]
     remarks: tuple[str, ...]
     folder: Path
-    results: Results | None = None
+    results: SimulationResults | None = None
 
 
-def run_montecarlo(plan: MonteCarloPlan) -> MonteCarlo:
+def run_montecarlo(plan: MonteCarloPlan) -> MonteCarloOutput:
     """Sample the study of a plan, or fit or plan one, and write tables and pictures to its folder."""
     study, fitted = _study(plan)
-    first = [fit_sheet(fitted)] if fitted else []
+    first = [fit_table(fitted)] if fitted else []
     made_by = as_command("montecarlo", plan)
     if plan.power:
-        found = needs(study, plan.seed)
-        made = MonteCarlo((*first, power_sheet(found, study.reliable_at)), (), _folder(plan))
+        found = required_sample_sizes(study, plan.seed)
+        made = MonteCarloOutput((*first, power_table(found, study.reliable_at)), (), _folder(plan))
         return _write(plan, made, {"power.svg": power_figure(found, study.reliable_at, made_by)})
     results = run_study(study, plan.seed)
-    made = MonteCarlo((*first, *study_sheets(results)), (_check(results),), _folder(plan), results)
+    made = MonteCarloOutput((*first, *study_tables(results)), (_check(results),), _folder(plan), results)
     return _write(plan, made, study_figures(results, made_by))
 
 
-def keep_trials(plan: MonteCarloPlan, made: MonteCarlo) -> Run | None:
+def keep_trials(plan: MonteCarloPlan, made: MonteCarloOutput) -> Run | None:
     """Write the sampled episodes as a run beside the tables, if the plan asks for it and its size allows it."""
     fits = plan.episodes <= MOST_TRIALS and set(plan.severities) <= set(SEVERITIES)
     if made.results is None or not plan.trials or not fits:
@@ -62,8 +62,8 @@ def keep_trials(plan: MonteCarloPlan, made: MonteCarlo) -> Run | None:
     return write_run(plan, made.results, made.folder)
 
 
-def _study(plan: MonteCarloPlan) -> tuple[Study, Mapping[str, Fitted]]:
-    study = Study(
+def _study(plan: MonteCarloPlan) -> tuple[StudyConfig, Mapping[str, FittedCompetence]]:
+    study = StudyConfig(
         severities=plan.severities,
         episodes=plan.episodes,
         steps=plan.steps,
@@ -79,9 +79,9 @@ def _study(plan: MonteCarloPlan) -> tuple[Study, Mapping[str, Fitted]]:
     return replace(study, models=models, categories=tuple(next(iter(models.values())).sigma)), fitted
 
 
-def _check(results: Results) -> str:
+def _check(results: SimulationResults) -> str:
     """Say how the sampler stands to the closed form."""
-    distances = np.abs(departures(results))
+    distances = np.abs(z_scores(results))
     inside = int((distances <= NORMAL_95).sum())
     words = f"{inside} of {len(distances)} sampled 95% intervals hold the closed form at the competence drawn"
     if results.study.episodes < _MANY:
@@ -93,13 +93,13 @@ def _folder(plan: MonteCarloPlan) -> Path:
     return plan.out or Path("runs") / f"montecarlo-{digest(repr(plan))[:8]}"
 
 
-def _write(plan: MonteCarloPlan, made: MonteCarlo, pictures: Mapping[str, str]) -> MonteCarlo:
+def _write(plan: MonteCarloPlan, made: MonteCarloOutput, pictures: Mapping[str, str]) -> MonteCarloOutput:
     """Write CSV files, pictures and the printed tables."""
     with writable(made.folder):
         made.folder.mkdir(parents=True, exist_ok=True)
-    for sheet in [*made.sheets, *([conditions_sheet(made.results)] if made.results else [])]:
-        with writing(made.folder / f"{sheet.name}.csv") as partial, partial.open("w", newline="") as handle:
-            csv.writer(handle, lineterminator="\n").writerows([sheet.columns, *sheet.rows])
+    for table in [*made.tables, *([conditions_table(made.results)] if made.results else [])]:
+        with writing(made.folder / f"{table.name}.csv") as partial, partial.open("w", newline="") as handle:
+            csv.writer(handle, lineterminator="\n").writerows([table.columns, *table.rows])
     for name, drawing in pictures.items():
         with writing(made.folder / name) as partial:
             partial.write_text(drawing, encoding="utf-8")
@@ -110,16 +110,16 @@ def _write(plan: MonteCarloPlan, made: MonteCarlo, pictures: Mapping[str, str]) 
     return made
 
 
-def print_montecarlo(made: MonteCarlo, console: Console) -> None:
+def print_montecarlo(made: MonteCarloOutput, console: Console) -> None:
     """Print the tables, how to read them, and the remarks."""
-    for sheet in made.sheets:
-        table = Table(*sheet.columns, title=sheet.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-        table.pad_edge, table.padding, table.collapse_padding = False, (0, 1, 0, 0), True
-        for row in sheet.rows:
-            table.add_row(*(escape(cell.replace(" / ", "\n")) for cell in row))
-        console.print(table)
-        if sheet.note:
-            console.print(escape(sheet.note), style="dim", highlight=False)
+    for table in made.tables:
+        grid = Table(*table.columns, title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        grid.pad_edge, grid.padding, grid.collapse_padding = False, (0, 1, 0, 0), True
+        for row in table.rows:
+            grid.add_row(*(escape(cell.replace(" / ", "\n")) for cell in row))
+        console.print(grid)
+        if table.note:
+            console.print(escape(table.note), style="dim", highlight=False)
             console.print()
     for remark in made.remarks:
         console.print(remark, highlight=False)

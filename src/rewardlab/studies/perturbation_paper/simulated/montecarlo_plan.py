@@ -11,7 +11,7 @@ MOST_TRIALS = 5_000  # episodes a condition up to which single trials are worth 
 
 @dataclass(frozen=True)
 class MonteCarloPlan:
-    """Run the simulated study of the first paper, or fit its equation to your own accuracies, and say what holds."""
+    """Run the perturbation paper's simulated study, or fit its equation to your own accuracies, and say what holds."""
 
     episodes: int = setting("episodes sampled per condition", 500)
     seed: int = setting("seed of everything drawn by chance", 0)

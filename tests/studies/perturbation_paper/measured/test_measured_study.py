@@ -18,13 +18,13 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.condition_contrasts import condition_means
-from rewardlab.studies.perturbation_paper.measured.claim_test import Claim, Question
-from rewardlab.studies.perturbation_paper.measured.claims import paper_claims
+from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
+from rewardlab.studies.perturbation_paper.measured.measured_study import at, open_study
+from rewardlab.studies.perturbation_paper.measured.paper_claims import paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import GROUPS, group_of, roles_of
-from rewardlab.studies.perturbation_paper.measured.run_measures import at, open_study
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study
-from rewardlab.studies.perturbation_paper.simulated.command import keep_trials, run_montecarlo
-from rewardlab.studies.perturbation_paper.simulated.plan import MonteCarloPlan
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
+from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.worlds.metaworld.progress import YARDSTICKS
 from tests.metrics.made import trial
 

@@ -9,6 +9,12 @@ from rewardlab.analysis.findings import REFERENCE
 from rewardlab.metrics.condition_contrasts import Estimate
 from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper import drawing as draw
+from rewardlab.studies.perturbation_paper.measured.measured_study import (
+    MeasuredStudy,
+    at,
+    groups_evenly,
+    over_categories,
+)
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     GROUPS,
     RELIABLE_AT,
@@ -16,8 +22,7 @@ from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     WORST,
     group_of,
 )
-from rewardlab.studies.perturbation_paper.measured.run_measures import Study, at, groups_evenly, over_categories
-from rewardlab.studies.perturbation_paper.stated_table import TAU
+from rewardlab.studies.perturbation_paper.paper_results import STATED_TAU
 
 _SPAN = (float(SEVERITIES[0]), float(SEVERITIES[-1]))
 _GREY, _RED = "#7b8794", "#c0392b"
@@ -25,13 +30,13 @@ _LETTER = 5.7  # pixels that a letter of small text takes, about
 _KEY = "line and dot: measured; band: 95 % interval; diamond: stated in the paper"
 
 
-def figure_files(study: Study) -> dict[str, str]:
+def figure_files(study: MeasuredStudy) -> dict[str, str]:
     """Return the figures by file name; one without a single number is left out."""
     found = {"figure1.svg": figure_1(study), "figure2.svg": figure_2(study), "figure3.svg": figure_3(study)}
     return {name: drawing for name, drawing in found.items() if drawing}
 
 
-def figure_1(study: Study) -> str:
+def figure_1(study: MeasuredStudy) -> str:
     """Return success accuracy over severity, one plot per category; nothing where nothing was measured."""
     blind = [REFERENCE] if REFERENCE in study.summary.models else []
     models = list(dict.fromkeys([*study.summary.judged, *blind]))
@@ -57,13 +62,13 @@ def figure_1(study: Study) -> str:
     return _picture(study, "Figure 1: success accuracy over severity", _KEY, [" ".join(notes)], size, body)
 
 
-def figure_2(study: Study) -> str:
+def figure_2(study: MeasuredStudy) -> str:
     """Return tau-b within the episode over severity, mean over categories; nothing where nothing was measured."""
     found = {
         model: [study.tau.combined(over_categories(model, s, study.categories)) for s in SEVERITIES]
         for model in study.summary.judged
     }
-    stated = {m: TAU.get(study.role(m), {}) for m in found}
+    stated = {m: STATED_TAU.get(study.role(m), {}) for m in found}
     lows = _lows(found)
     if not lows:
         return ""
@@ -78,7 +83,7 @@ def figure_2(study: Study) -> str:
     return _picture(study, title, _KEY, [notes], (740, 420), body)
 
 
-def figure_3(study: Study) -> str:
+def figure_3(study: MeasuredStudy) -> str:
     """Return the accuracy that each kind of task loses, mean over categories; nothing where no task is known."""
     judged = study.summary.judged
     lost = {(m, g): study.group_loss.combined(groups_evenly(m, (g,), study.categories)) for m in judged for g in GROUPS}
@@ -119,11 +124,11 @@ def _steps(low: float, high: float) -> list[float]:
     return [round(step * i, 2) for i in range(math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6) + 1)]
 
 
-def _tasks(study: Study, group: str | None) -> list[str]:
+def _tasks(study: MeasuredStudy, group: str | None) -> list[str]:
     return sorted(task for task in study.trials.codes("task")[1] if group_of(task) == group)
 
 
-def _whereabouts(study: Study) -> list[str]:
+def _whereabouts(study: MeasuredStudy) -> list[str]:
     """Say which tasks went where."""
     lines = [f"{group}: {', '.join(_tasks(study, group)) or 'no task in this run'}." for group in GROUPS]
     others = _tasks(study, None)
@@ -135,7 +140,7 @@ def _lows(found: Mapping[str, Sequence[Estimate]]) -> list[float]:
     return [e.low if e.low == e.low else e.value for curve in found.values() for e in curve if e.value == e.value]
 
 
-def _curves(study: Study, area: draw.Area, found: Mapping[str, Sequence[Estimate]]) -> str:
+def _curves(study: MeasuredStudy, area: draw.Area, found: Mapping[str, Sequence[Estimate]]) -> str:
     """Return a curve per model over all bands; it breaks where a number is missing. A control is a dashed line."""
     colours, bands, lines = draw.colours(study.summary.judged), [], []
     for model, curve in found.items():
@@ -154,7 +159,7 @@ def _told(estimate: Estimate) -> str:
     return f"{estimate.value:.3f} {estimate.ends}"
 
 
-def _legend(study: Study) -> str:
+def _legend(study: MeasuredStudy) -> str:
     """Return the names of the judged models, short, each with the configuration that it plays."""
     judged = study.summary.judged
     short = [f"ensemble of {m.count(',') + 1}" if m.startswith("ensemble:") else m for m in judged]
@@ -164,7 +169,7 @@ def _legend(study: Study) -> str:
 
 
 def _picture(
-    study: Study, title: str, key: str, notes: Sequence[str], size: tuple[int, int], body: Sequence[str]
+    study: MeasuredStudy, title: str, key: str, notes: Sequence[str], size: tuple[int, int], body: Sequence[str]
 ) -> str:
     """Return the file: below the plots, what is to be noted and the command of the run."""
     width, bottom = size

@@ -26,13 +26,13 @@ from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     group_of,
     roles_of,
 )
-from rewardlab.studies.perturbation_paper.stated_table import TABLE
+from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 
 ACCURACY, TAU = "success_accuracy", "progress_tau_b"
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class MeasuredStudy:
     """One run, its summary, and which of its models play the paper's configurations."""
 
     record: Mapping[str, Any]
@@ -50,8 +50,8 @@ class Study:
         return next((role for role, name in self.roles.items() if name == model), "")
 
     def stated(self, model: str, category: str) -> float | None:
-        """Return what the paper's first table says of the part that a model plays; None where it plays none."""
-        return TABLE.get(self.role(model), {}).get(category)
+        """Return what the paper's Table 1 says of the part that a model plays; None where it plays none."""
+        return STATED_ACCURACY.get(self.role(model), {}).get(category)
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class Study:
         return condition_means(values, clusters_of(self.trials), columns, self.draws, rate=rate)
 
 
-def open_study(run: Run, roles: Mapping[str, str] | None = None) -> Study:
+def open_study(run: Run, roles: Mapping[str, str] | None = None) -> MeasuredStudy:
     """Read a run; `roles` says which model plays general, tuned and ensemble, else their names do.
 
     The draws are those of the run's summary, so that every number is the one on the report page.
@@ -120,7 +120,7 @@ def open_study(run: Run, roles: Mapping[str, str] | None = None) -> Study:
     trials = with_clusters(with_clean_answers(run.trials()))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     draws = draw_clusters(clusters, int(summary.bootstrap["draws"]), int(summary.bootstrap["seed"]))
-    return Study(run.record, summary, trials, draws, parts)
+    return MeasuredStudy(run.record, summary, trials, draws, parts)
 
 
 def only(*names: str | int) -> Weights:

@@ -7,9 +7,9 @@ from scipy.stats import kendalltau
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.simulated import Competence, correlated
 from rewardlab.studies.perturbation_paper.simulated import compiled_sampling as kernels
-from rewardlab.studies.perturbation_paper.simulated.sampler import drawn_competence, measured, predictions, sample
-from rewardlab.studies.perturbation_paper.simulated.simulation import departures, run_study
-from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, Study
+from rewardlab.studies.perturbation_paper.simulated.sampler import draw_competence, measure, predictions, sample
+from rewardlab.studies.perturbation_paper.simulated.simulation import run_study, z_scores
+from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig
 
 CELL = Condition("general", "visual", 4)
 
@@ -27,7 +27,7 @@ def test_tau_b_is_scipys_with_and_without_ties(steps: int, grid: int) -> None:
 
 
 def test_the_measures_are_those_of_a_plain_loop_over_episodes() -> None:
-    study = Study(episodes=300, steps=5)
+    study = StudyConfig(episodes=300, steps=5)
     values = np.round(predictions(study, CELL, 0.4, 7) * 6) / 6  # coarse answers have ties
     truth, bins = study.truth, [0.0] * 10
     accuracies, taus, errors = [], [], []
@@ -38,7 +38,7 @@ def test_the_measures_are_those_of_a_plain_loop_over_episodes() -> None:
             taus.append(kendalltau(row, truth).statistic)
         for said, true in zip(np.clip(row, 0, 1), truth):
             bins[min(int(said * 10), 9)] += (true - said) / values.size
-    found = measured(iter([values[:123], values[123:]]), study)
+    found = measure(iter([values[:123], values[123:]]), study)
     assert found["accuracy"].value == pytest.approx(np.mean(accuracies))
     assert found["accuracy"].error == pytest.approx(np.std(accuracies, ddof=1) / np.sqrt(300))
     assert found["tau"].value == pytest.approx(np.mean(taus))
@@ -47,11 +47,11 @@ def test_the_measures_are_those_of_a_plain_loop_over_episodes() -> None:
 
 
 STUDIES = {
-    "the paper's": Study(),
-    "two steps": Study(steps=2, rho=0.0),
-    "a step at one half": Study(steps=5, rho=0.9, correlation=0.6),
-    "a hundred steps": Study(steps=100, rho=0.7, noise=1.5, correlation=0.3, tasks={}),
-    "two models, other severities": Study(
+    "the paper's": StudyConfig(),
+    "two steps": StudyConfig(steps=2, rho=0.0),
+    "a step at one half": StudyConfig(steps=5, rho=0.9, correlation=0.6),
+    "a hundred steps": StudyConfig(steps=100, rho=0.7, noise=1.5, correlation=0.3, tasks={}),
+    "two models, other severities": StudyConfig(
         models={"a": Competence(0.6, {"visual": 0.05}), "b": Competence(0.99, {"visual": 0.2})},
         categories=("visual",),
         severities=(0, 3, 10, 40),
@@ -64,13 +64,13 @@ STUDIES = {
 @pytest.mark.parametrize("seed", [0, 1])
 def test_sampling_agrees_with_the_closed_form(name: str, seed: int) -> None:
     results = run_study(replace(STUDIES[name], episodes=80_000 // STUDIES[name].steps), seed)
-    distances = np.array(departures(results))
+    distances = np.array(z_scores(results))
     assert np.abs(distances).max() < 4
     assert 0.8 < distances.std() < 1.2  # errors are neither under- nor overstated
 
 
 def test_noise_has_unit_variance_and_the_stated_correlation() -> None:
-    study = Study(episodes=200_000, rho=0.6, steps=6, noise=1.0)
+    study = StudyConfig(episodes=200_000, rho=0.6, steps=6, noise=1.0)
     noise = predictions(study, CELL, 0.0, 3) - study.truth
     found = np.corrcoef(noise.T)
     lags = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
@@ -79,20 +79,23 @@ def test_noise_has_unit_variance_and_the_stated_correlation() -> None:
 
 
 def test_the_fast_and_the_plain_noise_are_the_same() -> None:
-    study = Study(episodes=50, steps=7, rho=0.3)
+    study = StudyConfig(episodes=50, steps=7, rho=0.3)
     normals = rng_for(3, "episodes", "general", "visual", "", 4).standard_normal((50, 7))
     plain = study.truth + study.scale(0.4) * correlated(normals, 0.3)
     np.testing.assert_allclose(predictions(study, CELL, 0.4, 3), plain)
 
 
 def test_a_condition_depends_on_its_name_and_seed_only() -> None:
-    small, large = Study(episodes=100), Study(episodes=100, severities=(4,), categories=("visual",), tasks={})
+    small, large = (
+        StudyConfig(episodes=100),
+        StudyConfig(episodes=100, severities=(4,), categories=("visual",), tasks={}),
+    )
     assert sample(small, CELL, 0.4, 5) == sample(large, CELL, 0.4, 5)
     assert sample(small, CELL, 0.4, 5) != sample(small, CELL, 0.4, 6)
-    assert drawn_competence(small, CELL, 5) == drawn_competence(large, CELL, 5)
+    assert draw_competence(small, CELL, 5) == draw_competence(large, CELL, 5)
 
 
 def test_no_mistake_in_few_episodes_is_not_called_certain() -> None:
-    flawless = sample(Study(episodes=20, noise=0.01), CELL, 0.9, 0)
+    flawless = sample(StudyConfig(episodes=20, noise=0.01), CELL, 0.9, 0)
     assert flawless["accuracy"].value == flawless["tau"].value == 1
     assert flawless["accuracy"].interval[0] < 1 and flawless["tau"].interval[0] < 1

@@ -7,27 +7,27 @@ import pytest
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.simulated import Competence
+from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 from rewardlab.studies.perturbation_paper.simulated.closed_form import accuracy
-from rewardlab.studies.perturbation_paper.simulated.fit_competence import Measured, fit_models, read_table
+from rewardlab.studies.perturbation_paper.simulated.fit_competence import MeasuredAccuracy, fit_models, read_table
 from rewardlab.studies.perturbation_paper.simulated.power_analysis import (
     POWER,
-    certified,
-    fewest_episodes,
-    needs,
-    right_steps,
+    certified_share,
+    correct_step_shares,
+    required_sample_sizes,
+    smallest_sample_size,
 )
-from rewardlab.studies.perturbation_paper.simulated.study_config import Study
-from rewardlab.studies.perturbation_paper.stated_table import TABLE
+from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
 
-STUDY = Study()
+STUDY = StudyConfig()
 MINE = Competence(0.78, {"visual": 0.07, "temporal": 0.02})
 
 
-def lines_of(model: Competence, severities: range, noise: float = 0.0) -> list[Measured]:
+def lines_of(model: Competence, severities: range, noise: float = 0.0) -> list[MeasuredAccuracy]:
     rng = rng_for(0, "measured")
     cells = [(c, s) for c in model.sigma for s in severities]
     exact = [float(accuracy(STUDY.scale(model.at(c, s)), STUDY.truth)) for c, s in cells]
-    return [Measured("mine", c, s, a + noise * rng.standard_normal()) for (c, s), a in zip(cells, exact)]
+    return [MeasuredAccuracy("mine", c, s, a + noise * rng.standard_normal()) for (c, s), a in zip(cells, exact)]
 
 
 @pytest.mark.parametrize("severities", [range(5), range(1, 3)])
@@ -47,7 +47,7 @@ def test_the_errors_of_a_fit_cover_the_truth() -> None:
 
 
 def test_the_papers_table_gives_back_its_fitted_numbers_and_not_its_stated_ones() -> None:
-    lines = [Measured(m, c, 4, value) for m, row in TABLE.items() for c, value in row.items()]
+    lines = [MeasuredAccuracy(m, c, 4, value) for m, row in STATED_ACCURACY.items() for c, value in row.items()]
     fitted = fit_models(lines, STUDY)
     assert fitted["general"].competence.sigma["temporal"] == pytest.approx(0.062, abs=0.003)
     assert fitted["tuned"].competence.sigma["semantic"] > 0.08  # stated: 0.06
@@ -56,22 +56,23 @@ def test_the_papers_table_gives_back_its_fitted_numbers_and_not_its_stated_ones(
 
 
 def test_accuracies_that_the_equation_cannot_give_are_seen_in_the_misfit() -> None:
-    lines = [Measured("m", "clean", 0, 0.95), Measured("m", "visual", 1, 0.30)]
+    lines = [MeasuredAccuracy("m", "clean", 0, 0.95), MeasuredAccuracy("m", "visual", 1, 0.30)]
     assert fit_models(lines, STUDY)["m"].largest_misfit > 0.1
 
 
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ([Measured("m", "visual", 4, 0.9)], "1 lines for 2 unknowns"),
-        ([Measured("m", "clean", 0, 0.9)], "only severity 0"),
+        ([MeasuredAccuracy("m", "visual", 4, 0.9)], "1 lines for 2 unknowns"),
+        ([MeasuredAccuracy("m", "clean", 0, 0.9)], "only severity 0"),
         (
-            [Measured("m", "visual", s, 0.9) for s in (0, 1)] + [Measured("n", "domain", s, 0.9) for s in (0, 1)],
+            [MeasuredAccuracy("m", "visual", s, 0.9) for s in (0, 1)]
+            + [MeasuredAccuracy("n", "domain", s, 0.9) for s in (0, 1)],
             "'m' has no accuracy above severity 0 in domain",
         ),
     ],
 )
-def test_a_table_with_too_little_in_it_is_refused(lines: list[Measured], says: str) -> None:
+def test_a_table_with_too_little_in_it_is_refused(lines: list[MeasuredAccuracy], says: str) -> None:
     with pytest.raises(DataError, match=says):
         fit_models(lines, STUDY)
 
@@ -79,25 +80,27 @@ def test_a_table_with_too_little_in_it_is_refused(lines: list[Measured], says: s
 def test_a_table_written_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_bytes("﻿model,category,severity,accuracy\r\nm, clean ,0,0.95\r\nm,visual,3,0.80\r\n".encode())
-    assert read_table(path) == [Measured("m", "clean", 0, 0.95), Measured("m", "visual", 3, 0.80)]
+    assert read_table(path) == [MeasuredAccuracy("m", "clean", 0, 0.95), MeasuredAccuracy("m", "visual", 3, 0.80)]
 
 
 def test_the_found_size_certifies_as_often_as_it_says() -> None:
     rng = rng_for(0, "sizes")
-    shares = right_steps(Study(episodes=5000), 0.65, rng)
-    size = fewest_episodes(shares, 0.88, rng, reliable=True)
+    shares = correct_step_shares(StudyConfig(episodes=5000), 0.65, rng)
+    size = smallest_sample_size(shares, 0.88, rng, reliable=True)
     assert size is not None
-    assert certified(shares, size, 0.88, rng, reliable=True) == pytest.approx(POWER, abs=0.03)
-    assert certified(shares, size // 2, 0.88, rng, reliable=True) < POWER - 0.1
+    assert certified_share(shares, size, 0.88, rng, reliable=True) == pytest.approx(POWER, abs=0.03)
+    assert certified_share(shares, size // 2, 0.88, rng, reliable=True) < POWER - 0.1
 
 
 def test_nothing_certifies_a_model_that_is_exactly_at_the_level() -> None:
     shares = np.array([0.0, 0.0, 0.5, 0.0, 0.5])
-    assert fewest_episodes(shares, 0.75, rng_for(0, "level"), reliable=True) is None
+    assert smallest_sample_size(shares, 0.75, rng_for(0, "level"), reliable=True) is None
 
 
 def test_every_condition_gets_a_size_near_the_formula() -> None:
-    found = needs(Study(reliable_at=0.9, categories=("visual", "domain"), episodes=20_000), seed=0)
+    found = required_sample_sizes(
+        StudyConfig(reliable_at=0.9, categories=("visual", "domain"), episodes=20_000), seed=0
+    )
     assert len(found) == 6
     for need in found:
         assert need.reliable == (need.accuracy >= 0.9)

@@ -7,17 +7,17 @@ from itertools import cycle
 import numpy as np
 
 from rewardlab.studies.perturbation_paper import drawing as draw
+from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 from rewardlab.studies.perturbation_paper.simulated.closed_form import vote_accuracy
-from rewardlab.studies.perturbation_paper.simulated.power_analysis import MOST, Need
-from rewardlab.studies.perturbation_paper.simulated.simulation import Results, averaged
-from rewardlab.studies.perturbation_paper.simulated.stated_numbers import compare
+from rewardlab.studies.perturbation_paper.simulated.power_analysis import MOST, SampleSize
+from rewardlab.studies.perturbation_paper.simulated.reproduction import reproductions
+from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults, averaged
 from rewardlab.studies.perturbation_paper.simulated.study_config import clipped
-from rewardlab.studies.perturbation_paper.stated_table import TABLE
 
 KEY = "line: closed form; dot: sampled, 95%"
 
 
-def study_figures(results: Results, made_by: str) -> dict[str, str]:
+def study_figures(results: SimulationResults, made_by: str) -> dict[str, str]:
     """Return the pictures of a study by file name."""
     found = {
         "figure1.svg": figure_1(results, made_by),
@@ -31,7 +31,7 @@ def study_figures(results: Results, made_by: str) -> dict[str, str]:
     return found
 
 
-def figure_1(results: Results, made_by: str) -> str:
+def figure_1(results: SimulationResults, made_by: str) -> str:
     """Return accuracy over severity, one plot per category; diamonds are the numbers that the paper states."""
     study = results.study
     low = draw.floor_below(o.sampled["accuracy"].interval[0] for o in results.outcomes)
@@ -47,18 +47,18 @@ def figure_1(results: Results, made_by: str) -> str:
     return draw.picture("Figure 1: accuracy over severity", subtitle, made_by, size, body)
 
 
-def _accuracy_curve(results: Results, area: draw.Area, model: str, category: str, colour: str) -> str:
+def _accuracy_curve(results: SimulationResults, area: draw.Area, model: str, category: str, colour: str) -> str:
     found = [results.find(model, category, severity) for severity in results.study.severities]
     parts = [draw.curve(area, [(o.condition.severity, o.expected["accuracy"]) for o in found], colour)]
     for outcome in found:
         sampled = outcome.sampled["accuracy"]
         parts.append(draw.dot(area, outcome.condition.severity, sampled.value, colour, sampled.interval))
     if results.study.of_paper and 4 in results.study.severities:
-        parts.append(draw.diamond(area, 4, TABLE[model][category], colour))
+        parts.append(draw.diamond(area, 4, STATED_ACCURACY[model][category], colour))
     return "".join(parts)
 
 
-def figure_2(results: Results, made_by: str) -> str:
+def figure_2(results: SimulationResults, made_by: str) -> str:
     """Return tau-b over severity, averaged over categories."""
     study = results.study
     span = (float(study.severities[0]), float(max(study.severities[-1], study.severities[0] + 1)))
@@ -76,13 +76,13 @@ def figure_2(results: Results, made_by: str) -> str:
             sampled = averaged([o.sampled["tau"] for o in found])
             body.append(draw.dot(area, severity, sampled.value, colour, sampled.interval))
         body.append(draw.curve(area, points, colour))
-        stated = [c.stated for c in compare(results) if c.stated.measure == "tau" and c.stated.model == model]
+        stated = [c.stated for c in reproductions(results) if c.stated.measure == "tau" and c.stated.model == model]
         body += [draw.diamond(area, s.severity, s.value, colour) for s in stated]
     subtitle = KEY + ("; diamond: stated" if study.of_paper else "")
     return draw.picture("Figure 2: Kendall's tau-b, mean over categories", subtitle, made_by, (620, 410), body)
 
 
-def figure_3(results: Results, made_by: str) -> str:
+def figure_3(results: SimulationResults, made_by: str) -> str:
     """Return the accuracy lost by task, averaged over categories; bars are closed form, dots sampled."""
     study = results.study
     lost = {(m, t): _lost(results, m, t) for m in study.models for t in study.tasks}
@@ -104,7 +104,7 @@ def figure_3(results: Results, made_by: str) -> str:
     return draw.picture(title, subtitle, made_by, (740, 400), body)
 
 
-def _lost(results: Results, model: str, task: str) -> tuple[float, float, tuple[float, float]]:
+def _lost(results: SimulationResults, model: str, task: str) -> tuple[float, float, tuple[float, float]]:
     """Return the loss against clean episodes: closed form, sampled, and its interval."""
     found = [o for o in results.tasks if o.condition.model == model and o.condition.task == task]
     clean = results.clean_accuracy(model)
@@ -114,9 +114,9 @@ def _lost(results: Results, model: str, task: str) -> tuple[float, float, tuple[
     return exact, clean - sampled.value, (clean - high, clean - low)
 
 
-def stated_figure(results: Results, made_by: str) -> str:
+def stated_figure(results: SimulationResults, made_by: str) -> str:
     """Return every stated number as a diamond beside the closed form with two standard errors."""
-    rows = compare(results)
+    rows = reproductions(results)
     low = draw.floor_below(min(c.stated.value, c.expected - 2 * c.error) for c in rows)
     area = draw.Area(330, 78, 440, 24 * len(rows), (low, 1.0), (len(rows) - 0.5, -0.5))
     body = [draw.axes(area, draw.round_steps(low), (), ("", "accuracy or tau"))]
@@ -137,7 +137,7 @@ def stated_figure(results: Results, made_by: str) -> str:
     return draw.picture(title, subtitle, made_by, (800, 24 * len(rows) + 150), body)
 
 
-def vote_figure(results: Results, made_by: str) -> str:
+def vote_figure(results: SimulationResults, made_by: str) -> str:
     """Return the accuracy of a real vote over the correlation of its members; at 1 it is the row of Eq. 1."""
     study, worst = results.study, max(results.study.severities)
     shared = np.linspace(0, 1, 41)
@@ -146,7 +146,7 @@ def vote_figure(results: Results, made_by: str) -> str:
     for vote in votes:
         scale = study.scale(clipped(study.centre(vote.condition)))
         curves[vote.condition.category] = [float(vote_accuracy(scale, study.truth, float(c))) for c in shared]
-    stated = TABLE[study.voters] if study.of_paper and worst == 4 else {}
+    stated = STATED_ACCURACY[study.voters] if study.of_paper and worst == 4 else {}
     low = draw.floor_below([value for values in curves.values() for value in values] + list(stated.values()))
     area = draw.Area(60, 110, 520, 230, (0, 1), (low, 1.0))
     names = "correlation between the members' errors"
@@ -163,7 +163,7 @@ def vote_figure(results: Results, made_by: str) -> str:
     return draw.picture(title, subtitle if stated else KEY, made_by, (620, 410), body)
 
 
-def power_figure(found: Sequence[Need], level: float, made_by: str) -> str:
+def power_figure(found: Sequence[SampleSize], level: float, made_by: str) -> str:
     """Return the episodes that each condition needs, on a logarithmic axis."""
     top = math.log10(MOST)
     area = draw.Area(220, 78, 440, 24 * len(found), (1, top), (len(found) - 0.5, -0.5))
