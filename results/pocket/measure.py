@@ -4,7 +4,8 @@
     rewardlab collect metaworld --tasks UNSEEN --episodes 30 --balance --camera right,left --seed 78 --out unseen
     python results/pocket/measure.py seen unseen --models pocket,pocket-plain,pocket-alt --out measured.csv
 
-`python results/pocket/measure.py --tasks` prints SEEN and UNSEEN. Every number is a row: model, data, what, value, n.
+`python results/pocket/measure.py --tasks` prints SEEN and UNSEEN, `--held-out` the perturbations that pocket was not
+trained with. Every number is a row: model, data, what, value, n.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from rewardlab.metrics.progress_order import order_correlations
 from rewardlab.metrics.significance import holm
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
+from rewardlab.models.pocket.catalog_split import shipped_split
 from rewardlab.runner.plan import StressPlan
 from rewardlab.runner.stress import run_stress
 from rewardlab.worlds.metaworld.instructions import phrasings
@@ -47,10 +49,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("measured.csv"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--tasks", action="store_true")
+    parser.add_argument("--held-out", action="store_true")
     arguments = parser.parse_args()
     if arguments.tasks:
         for split in ("train", "test"):
             print(",".join(task for task in TASKS if split_of_task(task) == split))
+        return
+    if arguments.held_out:
+        print(",".join(shipped_split("pocket").held_out))
         return
     models = arguments.models.split(",")
     rows: list[Row] = []

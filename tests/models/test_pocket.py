@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
 from rewardlab.models import name_model
 from rewardlab.models.pocket import POCKET, WEIGHTS
+from rewardlab.models.pocket.catalog_split import read_split, shipped_split
 from rewardlab.models.pocket.inference import Pocket, open_pocket
+from rewardlab.perturb import PERTURBATIONS
 from rewardlab.testing import check_model
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 
@@ -136,6 +139,31 @@ def test_other_languages_get_an_unsure_answer(pocket: Pocket, clips: list[Episod
 def test_a_place_without_a_model_is_refused() -> None:
     with pytest.raises(PlanError, match=r"no pocket is at nowhere/big: nowhere/big\.eyes\.onnx is missing"):
         name_model("pocket:nowhere/big")
+
+
+@pytest.mark.parametrize("variant", POCKET)
+def test_a_perturbation_added_to_the_catalog_changes_nothing_of_what_a_model_says_of_itself(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split, identity = shipped_split(variant), name_model(variant).fingerprint
+    monkeypatch.setitem(PERTURBATIONS, "added", replace(PERTURBATIONS["jpeg"], name="added"))
+    assert shipped_split(variant) == split and name_model(variant).fingerprint == identity
+    assert "added" not in (*split.train_perturbations, *split.held_out)
+
+
+@pytest.mark.parametrize("variant", POCKET)
+def test_what_was_held_out_is_in_the_catalog_and_was_not_trained_with(variant: str) -> None:
+    split = shipped_split(variant)
+    trained = {*split.train_perturbations, *split.train_worlds}
+    assert {*trained, *split.held_out} <= set(PERTURBATIONS)
+    assert len(split.held_out) == 31 and not trained & set(split.held_out)
+    assert bool(trained) == (variant != "pocket-plain")
+
+
+def test_a_file_that_records_no_split_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"size": 112}')
+    with pytest.raises(DataError, match=r"old\.json does not record what was held out \(KeyError\('trained_with'\)\)"):
+        read_split(tmp_path / "old.json")
 
 
 def test_it_runs_without_torch() -> None:

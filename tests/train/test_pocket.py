@@ -16,13 +16,14 @@ from rewardlab.core.seeding import rng_for  # noqa: E402
 from rewardlab.data import open_dataset  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.models.pocket import WORDS  # noqa: E402
+from rewardlab.models.pocket.catalog_split import read_split  # noqa: E402
 from rewardlab.models.pocket.wordpiece import load_words  # noqa: E402
 from rewardlab.perturb import PERTURBATIONS  # noqa: E402
 from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.train.pocket import training_loop  # noqa: E402
 from rewardlab.train.pocket.batches import Facts, Lesson, draw_lesson, whole_clips  # noqa: E402
-from rewardlab.train.pocket.holdout import kept_away, trained_with  # noqa: E402
+from rewardlab.train.pocket.holdout import draw_split, recorded_split  # noqa: E402
 from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
 from rewardlab.train.pocket.onnx_export import export, load_rounded  # noqa: E402
 from rewardlab.train.pocket.plan import PocketPlan  # noqa: E402
@@ -192,12 +193,30 @@ def test_unknown_answers_teach_nothing() -> None:
     assert training_loop.loss_of(progress + 1, other, true_progress, true_level) == loss
 
 
-def test_some_of_every_category_is_kept_away_from_training() -> None:
-    away = set(kept_away())
+def test_some_of_every_category_is_held_out_of_training() -> None:
+    split = draw_split()
+    held_out = set(split.held_out)
     for category in ("visual", "semantic", "temporal", "domain"):
         names = {p.name for p in PERTURBATIONS.values() if p.category == category}
-        assert 0.2 < len(names & away) / len(names) < 0.5
-    assert not away & set(trained_with())
+        assert 0.2 < len(names & held_out) / len(names) < 0.5
+    assert not held_out & {*split.train_perturbations, *split.train_worlds}
+
+
+def test_a_training_keeps_the_split_it_began_with_when_the_catalog_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(PLAN, out=tmp_path)
+    before = recorded_split(plan)
+    monkeypatch.setitem(PERTURBATIONS, "added", replace(PERTURBATIONS["jpeg"], name="added"))
+    assert draw_split() != before == recorded_split(plan)
+
+
+def test_the_exported_json_records_what_each_variant_was_trained_with(trained: PocketPlan) -> None:
+    split = recorded_split(trained)
+    for variant in trained.variants:
+        written = read_split(trained.out / f"{variant}.json")
+        assert written.held_out == split.held_out
+        assert written.train_perturbations == (() if variant == "pocket-plain" else split.train_perturbations)
 
 
 def test_the_best_temperature_undoes_a_known_one() -> None:

@@ -1,39 +1,59 @@
-"""What of the catalogue the robust variants are trained with, and what is kept away to test them by."""
+"""The held-out part of the catalog: drawn once when a training begins, then read from its folder."""
 
+import json
+from dataclasses import replace
+
+from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket.catalog_split import CatalogSplit, read_split
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.contract import Perturbation
 from rewardlab.perturb.domain.simulated_world import WORLD_CHANGES
+from rewardlab.train.pocket.plan import PocketPlan
 
-# The goal is never shown here, so it cannot be hidden; a thing of another colour would not be what the words say.
-_UNSUITABLE = ("world_goal_hidden", "world_object_colour")
-_KEPT_AWAY = 0.3  # share of every category of perturbations
-# Changes of the compressed video need a codec; they stay unseen, so that training needs none.
-_CODECS = ("codec", "codec_h265", "bit_error", "packet_loss")
+# The goal is never shown here, so it cannot be hidden; an object of another colour would not be what the words say.
+_UNSUITABLE_WORLDS = ("world_goal_hidden", "world_object_colour")
+_HELD_OUT_SHARE = 0.3  # of every category of perturbations
+# Changes of the compressed video need a codec; they are held out, so that training needs none.
+_CODEC_PERTURBATIONS = ("codec", "codec_h265", "bit_error", "packet_loss")
 
 
-def kept_away() -> tuple[str, ...]:
-    """Return the perturbations and changed worlds that no variant is trained with, some of every category."""
-    names = list(_CODECS)
-    groups: dict[str, list[str]] = {"world": sorted(WORLD_CHANGES)}
-    for p in _unworldly():
+def recorded_split(plan: PocketPlan) -> CatalogSplit:
+    """Return the split of a training; the first call draws it from the catalog and writes it into the folder."""
+    path = plan.out / "catalog_split.json"
+    if not path.exists():
+        with writing(path) as partial:
+            partial.write_text(json.dumps(draw_split().to_json(), indent=2) + "\n")
+    return read_split(path)
+
+
+def split_of_variant(plan: PocketPlan, variant: str) -> CatalogSplit:
+    """Return the split of one variant; pocket-plain is trained with none of the catalog."""
+    split = recorded_split(plan)
+    return replace(split, train_perturbations=(), train_worlds=()) if variant == "pocket-plain" else split
+
+
+def draw_split() -> CatalogSplit:
+    """Draw a share of every category of the catalog as it is now."""
+    groups: dict[str, list[str]] = {}
+    for p in _video_perturbations():
         groups.setdefault(p.category, []).append(p.name)
-    for category, members in groups.items():
-        rng = rng_for(0, "kept away from pocket", category)
-        names += [str(name) for name in rng.choice(sorted(members), round(_KEPT_AWAY * len(members)), replace=False)]
-    return tuple(dict.fromkeys(names))
+    drawn = [name for category, names in groups.items() for name in _drawn(category, names)]
+    held_out = tuple(dict.fromkeys((*_CODEC_PERTURBATIONS, *drawn)))
+    held_out_worlds = _drawn("world", list(WORLD_CHANGES))
+    return CatalogSplit(
+        tuple(p.name for p in _video_perturbations() if p.name not in held_out),
+        tuple(name for name in WORLD_CHANGES if name not in (*held_out_worlds, *_UNSUITABLE_WORLDS)),
+        held_out,
+        held_out_worlds,
+    )
 
 
-def trained_with() -> tuple[str, ...]:
-    """Return the perturbations of pixels, order and instruction that the robust variants are trained with."""
-    return tuple(p.name for p in _unworldly() if p.name not in kept_away())
+def _drawn(category: str, names: list[str]) -> tuple[str, ...]:
+    rng = rng_for(0, "kept away from pocket", category)
+    return tuple(str(name) for name in rng.choice(sorted(names), round(_HELD_OUT_SHARE * len(names)), replace=False))
 
 
-def worlds_trained_with() -> tuple[str, ...]:
-    """Return the changed worlds that the robust variants are trained with."""
-    return tuple(name for name in WORLD_CHANGES if name not in (*kept_away(), *_UNSUITABLE))
-
-
-def _unworldly() -> list[Perturbation]:
-    """Return the perturbations that change a video, not the world it was filmed in."""
+def _video_perturbations() -> list[Perturbation]:
+    """Return the perturbations that change a video, not the world it was rendered in."""
     return [p for p in PERTURBATIONS.values() if p.category != "pair" and not p.name.startswith("world_")]

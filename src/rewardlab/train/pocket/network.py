@@ -180,7 +180,7 @@ class Head(nn.Module):
         before = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
         fused = self.now(tokens) + self.first(tokens[:, :1]) + self.last(before) + self.token_place
         fused = fused + self.changed((tokens - tokens[:, :1]).abs())
-        scale, shift = self.render_rollout(text)[:, None, None].chunk(2, -1)
+        scale, shift = self.film(text)[:, None, None].chunk(2, -1)
         fused = fused + self.mix(torch.relu(self.norm(fused) * (1 + scale) + shift))
         texts = text[:, None].expand(-1, SHOWN, -1)
         seen = torch.cat([self.glance(text, fused), fused.mean(2), texts], -1)

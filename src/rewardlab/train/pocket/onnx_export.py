@@ -16,6 +16,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket.frame_window import SHOWN
 from rewardlab.models.pocket.wordpiece import MOST_PIECES
 from rewardlab.runner.fit_calibration import conformal_threshold, fit_temperature
+from rewardlab.train.pocket.holdout import split_of_variant
 from rewardlab.train.pocket.network import SHAPES, Pocket
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import shards_of
@@ -37,7 +38,7 @@ def export(plan: PocketPlan, variant: str, folder: Path) -> None:
     _write(
         model.head, (tokens, words, known), folder / f"{variant}.head.onnx", (["tokens", "words", "known"], ["p", "l"])
     )
-    settings = {"size": plan.size, **_sureness(plan, variant)}
+    settings = {"size": plan.size, **_sureness(plan, variant), **split_of_variant(plan, variant).to_json()}
     with writing(folder / f"{variant}.json") as partial:
         partial.write_text(json.dumps(settings, indent=2) + "\n")
 

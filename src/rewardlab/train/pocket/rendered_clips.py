@@ -1,6 +1,6 @@
 """Pictures for training: every rollout filmed plainly from two cameras, in a changed world, and perturbed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket.frame_window import SHOWN, filled
 from rewardlab.perturb.domain.simulated_world import WORLD_CHANGES
 from rewardlab.runner.cell_replay import CellReplay, cell_replay
-from rewardlab.train.pocket.holdout import trained_with, worlds_trained_with
+from rewardlab.train.pocket.holdout import recorded_split
 from rewardlab.train.pocket.plan import CAMERAS, PocketPlan
 from rewardlab.train.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
 from rewardlab.train.pocket.workers import spread
@@ -70,11 +70,12 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
     views: list[View | None] = []
     replay = _replay(plan) if kind == "view" else None
     plain = np.load(path.with_name("plain0.npy"), mmap_mode="r")
+    worlds = recorded_split(plan).train_worlds
     for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)):
         rng = rng_for(plan.seed, kind, shard.name, index)
         if replay is None:
             look = CameraView(camera_of(plan, shard, index, kind), plan.size)
-            pixels[start + index] = _filmed(plan, rollout, look, _world(rng) if kind == "world" else ())
+            pixels[start + index] = _filmed(plan, rollout, look, _world(worlds, rng) if kind == "world" else ())
             continue
         episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
         pixels[start + index], view = _perturbed(replay, episode, rng)
@@ -89,9 +90,8 @@ def _filmed(plan: PocketPlan, rollout: Rollout, look: CameraView, changes: Chang
         return render_rollout(rollout.trace, range(plan.kept), look, sheets=True)
 
 
-def _world(rng: Generator) -> Changes:
+def _world(names: Sequence[str], rng: Generator) -> Changes:
     """Draw one or two changes of the world, each at any severity."""
-    names = worlds_trained_with()
     chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
     entries = [WORLD_CHANGES[names[int(i)]] for i in chosen]
     return tuple((entry.change, entry.draw(entry.table[int(rng.integers(4))], rng)) for entry in entries)
@@ -122,7 +122,7 @@ def _replay(plan: PocketPlan) -> CellReplay:
         for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
             frames = render_rollout(rollout.trace, range(plan.kept), CameraView("right", plan.size), sheets=True)
             peers.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
-    return cell_replay(tuple(peers), trained_with(), f"uniform:{SHOWN}", plan.seed)
+    return cell_replay(tuple(peers), recorded_split(plan).train_perturbations, f"uniform:{SHOWN}", plan.seed)
 
 
 def _perturbed(replay: CellReplay, episode: Episode, rng: Generator) -> tuple[Frames, View | None]:

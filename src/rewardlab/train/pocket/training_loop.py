@@ -16,6 +16,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORDS
 from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.batches import Facts, Lesson, lessons, whole_clips, without_texts
+from rewardlab.train.pocket.holdout import recorded_split
 from rewardlab.train.pocket.network import LEVELS, SHAPES, Pocket
 from rewardlab.train.pocket.onnx_export import export
 from rewardlab.train.pocket.plan import PocketPlan
@@ -51,6 +52,7 @@ class Store:
 def train_pocket(plan: PocketPlan) -> None:
     """Simulate, film and train every variant of the plan; what is already there is not made again."""
     plan.out.mkdir(parents=True, exist_ok=True)
+    recorded_split(plan)  # before the workers ask for it
     started = time.monotonic()
     simulate_all(plan)
     print(f"{time.monotonic() - started:.0f} s: rollouts are there", flush=True)
