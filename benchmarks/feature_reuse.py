@@ -75,9 +75,8 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
     from rewardlab.perturb.contract import Change
-    from rewardlab.runner.plan import StressPlan
     from rewardlab.runner.score import variants
-    from rewardlab.runner.stress import _bench, _parts, sound_episodes
+    from rewardlab.runner.stress import StressPlan, _bench, _parts, sound_episodes
 
     plan = StressPlan(("constant",), "sample", ("semantic", "temporal"), controls=False)
     contents = sound_episodes(plan)

@@ -11,6 +11,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -19,8 +20,8 @@ from rewardlab.core.run import start_run
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.data.video import sampled
 from rewardlab.runner import score as scoring
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import _bench, _bundled, _parts, run_stress, sound_episodes
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, _bench, _bundled, _parts, run_stress, sound_episodes
 
 PERTURBATIONS = ("brightness_up", "contrast_down", "typo_keyboard", "polite_filler", "hold_last", "drop_uniform")
 
@@ -103,7 +104,7 @@ def main() -> None:
         data="sample",
         perturbations=PERTURBATIONS,
         controls=False,
-        limit=parser.parse_args().episodes,
+        scoring=ScoringSettings(limit=parser.parse_args().episodes),
     )
     profile(plan)  # warm up: compiled kernels and the file cache
     cells, total, shares = profile(plan)
@@ -113,7 +114,7 @@ def main() -> None:
     print(f"  {'the rest':<11}{1 - sum(shares.values()) / total:6.1%}")
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        run_stress(StressPlan(**(vars(plan) | {"out": Path(folder) / "run", "workers": 2})))
+        run_stress(replace(plan, scoring=replace(plan.scoring, out=Path(folder) / "run", workers=2)))
         wall = time.perf_counter() - started
     print(f"whole command, two workers: {cells / wall:,.0f} cells/s, checks and summary included")
     loop = naive(plan)

@@ -3,12 +3,12 @@
 python docs/make_reference.py
 """
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from pathlib import Path
 
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import DataError
-from rewardlab.core.settings import flag_of
+from rewardlab.core.settings import flag_of, flat_fields
 from rewardlab.data import open_dataset
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
@@ -28,12 +28,12 @@ def commands_page() -> str:
         plan_type = plan_of(name)
         words = [
             f"{e.name.upper()}{'...' if e.name in ('models', 'runs') else ''}"
-            for e in fields(plan_type)
+            for e, _ in flat_fields(plan_type)
             if e.metadata["positional"]
         ]
         parts += [f"## rewardlab {name} {' '.join(words)}", (plan_type.__doc__ or "").strip() + "\n"]
         parts += ["| setting | default | meaning |", "|---|---|---|"]
-        for entry in fields(plan_type):
+        for entry, _ in flat_fields(plan_type):
             title = entry.name.upper() if entry.metadata["positional"] else f"`{flag_of(entry)}`"
             default = "" if entry.default is MISSING else entry.default
             shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)

@@ -32,8 +32,8 @@ from rewardlab.metrics.significance import holm
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.models.pocket.catalog_split import shipped_split
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.task_splits import split_of_task
@@ -73,7 +73,7 @@ def main() -> None:
 
 def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
     """Stress the models with reversed clips only, and read the clean numbers and the controls from the summary."""
-    plan = StressPlan(tuple(models), data, ("reverse",), (4,), out=folder)
+    plan = StressPlan(tuple(models), data, ("reverse",), (4,), scoring=ScoringSettings(out=folder))
     run = run_stress(plan)
     summary, trials = load_summary(run), with_clean_answers(run.trials())
     done = {episode.id for episode in open_dataset(data).episodes if episode.truth.level == 5}

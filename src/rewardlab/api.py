@@ -12,9 +12,9 @@ from rewardlab.models.contract import RewardModel
 from rewardlab.report.contact_sheet import write_sheet
 from rewardlab.report.report_files import write_report as write_files
 from rewardlab.runner.cell_replay import CellReplay, cell_replay
-from rewardlab.runner.perturbed_dataset import write_copies
-from rewardlab.runner.plan import PerturbPlan, StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.perturbed_dataset import PerturbPlan, write_copies
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study as study_files
 
 
@@ -34,8 +34,7 @@ def stress(
         data=str(data),
         perturbations=tuple(perturbations),
         severities=tuple(severities),
-        seed=seed,
-        out=out,
+        scoring=ScoringSettings(seed=seed, out=out),
     )
     run = run_stress(plan, own=[named])
     write_files([run], run.folder / "report.html")

@@ -6,72 +6,28 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewardlab.core.errors import PlanError, RewardlabError
-from rewardlab.core.settings import flag_of, setting
+from rewardlab.core.errors import RewardlabError
+from rewardlab.core.settings import build_plan, flag_of, flat_fields
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
+    from rewardlab.analysis.compare import ComparePlan
     from rewardlab.collect.metaworld import CollectPlan
-    from rewardlab.runner.plan import BenchPlan, CalibratePlan, PerturbPlan, StressPlan
+    from rewardlab.data.dataset_check import CheckPlan
+    from rewardlab.report.catalog_tables import ListPlan, ShowPlan
+    from rewardlab.report.leaderboard import LeaderboardPlan
+    from rewardlab.report.report_files import ReportPlan
+    from rewardlab.runner.benchmark import BenchPlan
+    from rewardlab.runner.calibrate import CalibratePlan
+    from rewardlab.runner.perturbed_dataset import PerturbPlan
+    from rewardlab.runner.stress import StressPlan
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.train.pocket.plan import PocketPlan
-
-
-@dataclass(frozen=True)
-class ReportPlan:
-    """Write the report of a run, or one report of several runs side by side."""
-
-    runs: tuple[Path, ...] = setting("run folders", positional=True)
-    out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
-    study: Path | None = setting("write the perturbation paper's study, measured on one run, there instead", None)
-
-    def __post_init__(self) -> None:
-        if self.study is not None and len(self.runs) != 1:
-            raise PlanError(f"a study is made of one run, got {len(self.runs)}; judge all models in one `stress`")
-
-
-@dataclass(frozen=True)
-class ComparePlan:
-    """Compare two models on the cells both scored: paired tests, corrected, in words."""
-
-    a: str = setting("a run folder, or FOLDER::MODEL for one of its models", positional=True)
-    b: str = setting("another run folder, or FOLDER::MODEL", positional=True)
-    draws: int = setting("draws of the clustered bootstrap", 10_000)
-    seed: int = setting("seed of the bootstrap", 0)
-
-
-@dataclass(frozen=True)
-class LeaderboardPlan:
-    """Write a static site that ranks the judged models of runs beside the published RoboRewardBench table."""
-
-    runs: tuple[Path, ...] = setting("run folders", positional=True)
-    out: Path = setting("folder of the site", Path("leaderboard"))
-
-
-@dataclass(frozen=True)
-class CheckPlan:
-    """List every problem of a dataset with the line it stands on."""
-
-    data: str = setting("dataset folder or a shipped name such as sample", positional=True)
-
-
-@dataclass(frozen=True)
-class ListPlan:
-    """List a catalog: perturbations, models, metrics or datasets."""
-
-    catalog: str = setting("perturbations, models, metrics or datasets", positional=True)
-
-
-@dataclass(frozen=True)
-class ShowPlan:
-    """Show everything known about one entry of a catalog."""
-
-    name: str = setting("the name of a perturbation, model, metric or dataset", positional=True)
 
 
 def stress(plan: "StressPlan") -> int:
@@ -128,7 +84,7 @@ def calibrate(plan: "CalibratePlan") -> int:
     return 0
 
 
-def report(plan: ReportPlan) -> int:
+def report(plan: "ReportPlan") -> int:
     """Write the report and print where it is."""
     from rewardlab import api
 
@@ -140,7 +96,7 @@ def report(plan: ReportPlan) -> int:
     return 0
 
 
-def compare(plan: ComparePlan) -> int:
+def compare(plan: "ComparePlan") -> int:
     """Print one sentence per test."""
     from rewardlab.analysis.compare import compare_runs, in_words
     from rewardlab.analysis.summary import run_and_model
@@ -152,7 +108,7 @@ def compare(plan: ComparePlan) -> int:
     return 0
 
 
-def leaderboard(plan: LeaderboardPlan) -> int:
+def leaderboard(plan: "LeaderboardPlan") -> int:
     """Write the site and print where it is."""
     from rewardlab.core.run import Run
     from rewardlab.report.leaderboard import write_leaderboard
@@ -209,7 +165,7 @@ def train(plan: "PocketPlan") -> int:
     return 0
 
 
-def check(plan: CheckPlan) -> int:
+def check(plan: "CheckPlan") -> int:
     """Print the problems; exit with 1 if there are any."""
     from rewardlab.data import open_dataset
 
@@ -220,7 +176,7 @@ def check(plan: CheckPlan) -> int:
     return 1 if contents.problems else 0
 
 
-def list_catalog(plan: ListPlan) -> int:
+def list_catalog(plan: "ListPlan") -> int:
     """Print one line per entry of a catalog."""
     from rich.console import Console
 
@@ -230,7 +186,7 @@ def list_catalog(plan: ListPlan) -> int:
     return 0
 
 
-def show(plan: ShowPlan) -> int:
+def show(plan: "ShowPlan") -> int:
     """Print everything about an entry."""
     from rewardlab.report.catalog_tables import describe
 
@@ -240,19 +196,19 @@ def show(plan: ShowPlan) -> int:
 
 # Where each command's settings are; only those of the command that is asked for are loaded.
 COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
-    "stress": ("rewardlab.runner.plan:StressPlan", stress),
-    "bench": ("rewardlab.runner.plan:BenchPlan", bench),
-    "calibrate": ("rewardlab.runner.plan:CalibratePlan", calibrate),
-    "report": ("rewardlab.cli:ReportPlan", report),
-    "compare": ("rewardlab.cli:ComparePlan", compare),
-    "leaderboard": ("rewardlab.cli:LeaderboardPlan", leaderboard),
-    "perturb": ("rewardlab.runner.plan:PerturbPlan", perturb),
+    "stress": ("rewardlab.runner.stress:StressPlan", stress),
+    "bench": ("rewardlab.runner.benchmark:BenchPlan", bench),
+    "calibrate": ("rewardlab.runner.calibrate:CalibratePlan", calibrate),
+    "report": ("rewardlab.report.report_files:ReportPlan", report),
+    "compare": ("rewardlab.analysis.compare:ComparePlan", compare),
+    "leaderboard": ("rewardlab.report.leaderboard:LeaderboardPlan", leaderboard),
+    "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
     "collect": ("rewardlab.collect.metaworld:CollectPlan", collect),
     "train": ("rewardlab.train.pocket.plan:PocketPlan", train),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
-    "check": ("rewardlab.cli:CheckPlan", check),
-    "list": ("rewardlab.cli:ListPlan", list_catalog),
-    "show": ("rewardlab.cli:ShowPlan", show),
+    "check": ("rewardlab.data.dataset_check:CheckPlan", check),
+    "list": ("rewardlab.report.catalog_tables:ListPlan", list_catalog),
+    "show": ("rewardlab.report.catalog_tables:ShowPlan", show),
 }
 
 
@@ -282,11 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parsed(names: dict[str, Any]) -> tuple[Callable[[Any], int], Any]:
     """Return the command and its plan from what argparse read."""
-    plan_type = plan_of(names["command"])
-    values = {entry.name: names[entry.name] for entry in fields(plan_type)}
-    return COMMANDS[names["command"]][1], plan_type(
-        **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
-    )
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in names.items() if name != "command"}
+    return COMMANDS[names["command"]][1], build_plan(plan_of(names["command"]), values)
 
 
 def _asked(words: Sequence[str]) -> Sequence[str]:
@@ -305,9 +258,8 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         plan_type = plan_of(name)
         text = (plan_type.__doc__ or "").strip()
         sub = commands.add_parser(name, help=text, description=text)
-        hints = typing.get_type_hints(plan_type)
-        for entry in fields(plan_type):
-            _add_argument(sub, entry, hints[entry.name])
+        for entry, hint in flat_fields(plan_type):
+            _add_argument(sub, entry, hint)
     return parser
 
 

@@ -14,8 +14,8 @@ from rewardlab.data import DATASETS, open_dataset
 from rewardlab.data.duplicates import NEAR, PERHAPS, find_copies, left_out
 from rewardlab.data.perceptual_hash import distance, looked_at, motion_gap, signature
 from rewardlab.data.video import encode
-from rewardlab.runner.benchmark import run_benchmark
-from rewardlab.runner.plan import BenchPlan
+from rewardlab.runner.benchmark import BenchPlan, run_benchmark
+from rewardlab.runner.scoring_settings import ScoringSettings
 from tests.conftest import write_rows
 
 CLIPS = ("bridge_v2/175c9d5a21.mp4", "robometer_page/9349ae2359.mp4", "pi0_wild/9f982858c6.mp4")
@@ -142,5 +142,6 @@ def test_nothing_is_hashed_twice_and_a_broken_line_or_video_stops_nothing(tmp_pa
 
 def test_looking_for_copies_can_be_left_out(tmp_path: Path) -> None:
     data = written(tmp_path / "data")
-    plan = BenchPlan(("clock",), str(data), duplicates=False, controls=False, workers=1, out=tmp_path / "run")
+    scoring = ScoringSettings(workers=1, out=tmp_path / "run")
+    plan = BenchPlan(("clock",), str(data), duplicates=False, controls=False, scoring=scoring)
     assert not (run_benchmark(plan).folder / "duplicates.json").exists()

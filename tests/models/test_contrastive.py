@@ -16,8 +16,8 @@ from rewardlab.models import name_model
 from rewardlab.models.backends.contrastive import CONTRASTIVE, goal_rewards
 from rewardlab.models.backends.level_map import UNCALIBRATED, LevelMap, fit_levels, read_level_map
 from rewardlab.models.contract import Budget
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny
@@ -179,8 +179,7 @@ def test_a_stress_test_runs(tiny_data: Path, tmp_path: Path) -> None:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        limit=2,
-        out=tmp_path / "run",
+        scoring=ScoringSettings(limit=2, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 6

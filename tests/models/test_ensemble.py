@@ -14,8 +14,8 @@ from rewardlab.models import name_model
 from rewardlab.models.composite import Remembering, build_all, name_compound
 from rewardlab.models.contract import Budget, NamedModel, Recipe
 from rewardlab.models.ensemble import Ensemble
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 
@@ -241,9 +241,7 @@ def test_a_member_that_is_judged_too_is_asked_once(
         data=str(tiny_data),
         perturbations=("gaussian_noise", "polite_filler"),
         severities=(2,),
-        workers=1,
-        batch=4,
-        out=tmp_path / "run",
+        scoring=ScoringSettings(workers=1, batch=4, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     alone = {(t.episode, t.perturbation): t for t in trials if t.model == "tally:Eye"}

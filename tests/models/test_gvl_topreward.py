@@ -18,8 +18,8 @@ from rewardlab.models.contract import Budget
 from rewardlab.models.protocols.gvl import GVL, Gvl, GvlOptions, completions
 from rewardlab.models.protocols.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
 from rewardlab.models.vlm import Reply, Turn
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.models import tiny
 from tests.models.loopback import Call, chat_server
@@ -227,8 +227,7 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
         severities=(1,),
         frames="uniform:6",
         controls=False,
-        limit=1,
-        out=tmp_path / "run",
+        scoring=ScoringSettings(limit=1, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 3

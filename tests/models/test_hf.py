@@ -25,8 +25,8 @@ from rewardlab.models.contract import Budget
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
 from rewardlab.models.vlm import Turn
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny
@@ -297,8 +297,7 @@ def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        limit=2,
-        out=tmp_path / "run",
+        scoring=ScoringSettings(limit=2, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials()
     assert trials.text("status").tolist() == ["scored"] * 6

@@ -24,8 +24,8 @@ from rewardlab.models.backends.remote_protocol import (
     unpack_episodes,
     unpack_health,
 )
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models.loopback import serving
@@ -97,9 +97,9 @@ def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() ->
 
 
 def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -> None:
-    settings = {"perturbations": ("truncate_end",), "severities": (2,), "controls": False, "workers": 2}
+    scoring = ScoringSettings(workers=2, out=tmp_path / "run")
     with reward_server(Shelf()) as url:
-        plan = StressPlan((f"remote:{url}",), str(tiny_data), out=tmp_path / "run", **settings)
+        plan = StressPlan((f"remote:{url}",), str(tiny_data), ("truncate_end",), (2,), controls=False, scoring=scoring)
         trials = run_stress(plan).trials().rows()
     assert {trial.status for trial in trials} == {"scored"} and len(trials) == 12
     assert all(trial.level == 1 + len(trial.instruction) % 5 for trial in trials)

@@ -9,8 +9,8 @@ from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.models.contract import Budget, NamedModel
 from rewardlab.models.simulated import NOISE, PAPER, SIMULATED
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 
@@ -79,8 +79,7 @@ def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path
         perturbations=("polite_filler",),
         severities=(1,),
         controls=False,
-        workers=1,
-        out=tmp_path / "run",
+        scoring=ScoringSettings(workers=1, out=tmp_path / "run"),
     )
     trials = run_stress(plan, own=[named]).trials()
     assert (trials.text("status") == "scored").sum() == 10  # five labelled episodes, clean and perturbed

@@ -18,8 +18,7 @@ from rewardlab.core.run import Run
 from rewardlab.data.video import encode
 from rewardlab.models.contract import NamedModel
 from rewardlab.report.leaderboard import write_leaderboard
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import moving_square, write_rows
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

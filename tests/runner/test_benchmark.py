@@ -11,6 +11,7 @@ from rewardlab.analysis.roborewardbench import SUBSETS, published_rows
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
+from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Failure
 from rewardlab.data import choose_split
 from rewardlab.data.video import encode
@@ -18,8 +19,7 @@ from rewardlab.models.contract import NamedModel
 from rewardlab.report.benchmark_tables import load_benchmark, print_benchmark
 from rewardlab.report.leaderboard import write_leaderboard
 from rewardlab.report.report_files import write_report
-from rewardlab.runner.benchmark import run_benchmark
-from rewardlab.runner.plan import BenchPlan
+from rewardlab.runner.benchmark import BenchPlan, run_benchmark
 from tests.conftest import moving_square, write_rows
 
 RECORDED = (  # subset, true level, what the model wrote (None: no completion came back)
@@ -86,7 +86,7 @@ def mean(values: list[float]) -> float:
 
 def plan(data: Path, out: Path, *models: str, **changes: object) -> BenchPlan:
     settings = {"models": models, "data": str(data), "out": out, "workers": 1, "duplicates": False}
-    return BenchPlan(**(settings | changes))
+    return build_plan(BenchPlan, settings | changes)
 
 
 def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(

@@ -15,9 +15,9 @@ from rewardlab.data import open_dataset
 from rewardlab.models import name_model
 from rewardlab.models.calibrated import Calibrated, Calibration, apply_calibration, apply_temperature, level_set
 from rewardlab.models.isotonic import isotonic_steps
-from rewardlab.runner.calibrate import calibrate_trials, in_words, member_errors, run_calibration, thirds
+from rewardlab.runner.calibrate import CalibratePlan, calibrate_trials, in_words, member_errors, run_calibration, thirds
 from rewardlab.runner.fit_calibration import conformal_threshold, fit_temperature, negative_log_likelihood
-from rewardlab.runner.plan import CalibratePlan
+from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
@@ -106,7 +106,9 @@ def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise
 
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="three sets of 10 or more answered episodes"):
-        run_calibration(CalibratePlan("clock", str(tiny_data), workers=1, out=tmp_path / "run"))
+        run_calibration(
+            CalibratePlan("clock", str(tiny_data), scoring=ScoringSettings(workers=1, out=tmp_path / "run"))
+        )
 
 
 def test_a_certain_model_is_never_infinitely_surprised() -> None:
@@ -208,8 +210,9 @@ def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path,
 
 
 def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Path) -> None:
-    plan = replace(CalibratePlan("clock", "sample", workers=1).scoring(), models=(f"clock+{fitted}", "clock"))
-    trials = run_stress(replace(plan, limit=6, out=tmp_path / "run")).trials().rows()
+    scoring = ScoringSettings(limit=6, workers=1, out=tmp_path / "run")
+    plan = CalibratePlan("clock", "sample", scoring=scoring).stress_plan()
+    trials = run_stress(replace(plan, models=(f"clock+{fitted}", "clock"))).trials().rows()
     levels = {(t.model, t.episode): t for t in trials}
     for t in (t for t in trials if t.model != "clock"):
         assert t.status == "scored" and json.loads(t.raw)["level"] == levels[("clock", t.episode)].level
@@ -217,7 +220,7 @@ def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Pat
 
 def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_path: Path) -> None:
     name = "ensemble:noisy-oracle:0.4,noisy-oracle:1.6@3,constant"
-    made = run_calibration(CalibratePlan(name, "sample-sim", workers=1, out=tmp_path / "cal"))
+    made = run_calibration(CalibratePlan(name, "sample-sim", scoring=ScoringSettings(workers=1, out=tmp_path / "cal")))
     written = json.loads((made.run.folder / "weights.json").read_text())
     part = thirds(made.run.trials(), seed=0)[0]
     assert written["mae"] == member_errors(part) and written["fit"]["episodes"] == len(part)

@@ -18,14 +18,14 @@ import pytest
 import rewardlab
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
 from rewardlab.core.run import Run
+from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Trial
 from rewardlab.data import DATASETS
 from rewardlab.data.video import encode
 from rewardlab.models import name_model
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.domain.simulated_world import WORLD
-from rewardlab.runner.plan import StressPlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import ROWS, moving_square, write_rows
 
 SOME = ("gaussian_noise", "polite_filler", "truncate_end", "resolution")
@@ -33,7 +33,7 @@ SOME = ("gaussian_noise", "polite_filler", "truncate_end", "resolution")
 
 def plan(data: Path, out: Path, **changes: object) -> StressPlan:
     settings = {"models": ("clock",), "data": str(data), "perturbations": SOME, "severities": (1, 4), "out": out}
-    return StressPlan(**(settings | changes))
+    return build_plan(StressPlan, settings | changes)
 
 
 def without_time(run: Run) -> pa.Table:
@@ -234,7 +234,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     with pytest.raises(DataError, match=r"has 6 bad rows.*--skip-bad\n  line 2: "):
         run_stress(settings)
     assert not (tmp_path / "run").exists()
-    run = run_stress(replace(settings, skip_bad=True))
+    run = run_stress(replace(settings, scoring=replace(settings.scoring, skip_bad=True)))
     assert {t.episode for t in scored(run)} == {"good.mp4"}
     assert [p["line"] for p in run.record["skipped"]] == [2, 3, 4, 5, 6, 7]
     assert "6</b> bad rows left out" in rewardlab.write_report(run).read_text()
@@ -287,7 +287,11 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, object], wor
 
 def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_severity(tmp_path: Path) -> None:
     data = short_clips(tmp_path / "data", per_level=1)
-    run = run_stress(StressPlan(models=("oracle",), data=str(data), controls=False, out=tmp_path / "run"))
+    run = run_stress(
+        plan(
+            data, tmp_path / "run", models=("oracle",), controls=False, perturbations=("all",), severities=(1, 2, 3, 4)
+        )
+    )
     summary = json.loads((run.folder / "summary.json").read_text())
     preserving = {p.name for p in PERTURBATIONS.values() if p.expect == "same" and p not in WORLD}
     rows = [r for r in summary["rows"] if r["group"] in preserving and r["scored"]]
@@ -343,9 +347,8 @@ def test_a_model_that_writes_to_its_frames_spoils_nobody_elses(tiny_data: Path, 
             return [rewardlab.Score(1 + 4 * float(e.frames.mean()) / 255) for e in episodes]
 
     both = [name_model(Vandal()), name_model(Eye())]
-    settings = plan(tiny_data, tmp_path / "both", models=("Vandal", "Eye"), controls=False)
-    together = run_stress(settings, own=both)
-    alone = run_stress(replace(settings, models=("Eye",), out=tmp_path / "alone"), own=both[1:])
+    together = run_stress(plan(tiny_data, tmp_path / "both", models=("Vandal", "Eye"), controls=False), own=both)
+    alone = run_stress(plan(tiny_data, tmp_path / "alone", models=("Eye",), controls=False), own=both[1:])
     levels = [{(t.id, t.level) for t in scored(run) if t.model == "Eye"} for run in (together, alone)]
     assert levels[0] == levels[1]
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
+from rewardlab.core.settings import setting
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
@@ -27,6 +28,16 @@ _WORDS = {"micro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_t
 SURE = 0.05
 
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class ComparePlan:
+    """Compare two models on the cells both scored: paired tests, corrected, in words."""
+
+    a: str = setting("a run folder, or FOLDER::MODEL for one of its models", positional=True)
+    b: str = setting("another run folder, or FOLDER::MODEL", positional=True)
+    draws: int = setting("draws of the clustered bootstrap", DRAWS)
+    seed: int = setting("seed of the bootstrap", 0)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,17 @@
-"""Settings of a command: a frozen dataclass whose fields carry their own help."""
+"""Settings of a command: a frozen dataclass whose fields carry their own help; a field may be such a dataclass too.
+
+The command line, the saved record and the reference show nested settings flat, each by its own name.
+"""
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import MISSING, Field, field, fields
-from typing import Any
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+from rewardlab.core.catalog import find
+
+Plan = TypeVar("Plan")
 
 
 def setting(help_text: str, default: Any = MISSING, *, positional: bool = False) -> Any:
@@ -16,12 +24,51 @@ def flag_of(entry: "Field[Any]") -> str:
     return "--" + entry.name.replace("_", "-")
 
 
+def flat_fields(plan_type: Any) -> Iterator[tuple["Field[Any]", Any]]:
+    """Yield every setting of a plan and its type, those of nested settings in their place."""
+    hints = typing.get_type_hints(plan_type)
+    for entry in fields(plan_type):
+        hint = hints[entry.name]
+        if is_dataclass(hint):
+            yield from flat_fields(hint)
+        else:
+            yield entry, hint
+
+
+def flat_settings(plan: Any) -> dict[str, Any]:
+    """Return the settings of a plan by name, nested ones among the others."""
+    found: dict[str, Any] = {}
+    for name, value in vars(plan).items():
+        found |= flat_settings(value) if is_dataclass(value) else {name: value}
+    return found
+
+
+def build_plan(plan_type: type[Plan], values: Mapping[str, Any]) -> Plan:
+    """Return the plan with these settings, given flat and by name; what is left out keeps its default."""
+    known = {entry.name: entry for entry, _ in flat_fields(plan_type)}
+    for name in values:
+        find(known, name, "setting")
+    plan: Plan = _build(plan_type, values)
+    return plan
+
+
 def as_command(name: str, plan: Any) -> str:
     """Return the command line that makes this plan; settings at their default are left out."""
-    words = ["rewardlab", name]
-    for entry in fields(plan):
-        words += _words(entry, vars(plan)[entry.name])
+    words, values = ["rewardlab", name], flat_settings(plan)
+    for entry, _ in flat_fields(type(plan)):
+        words += _words(entry, values[entry.name])
     return shlex.join(words)
+
+
+def _build(plan_type: Any, values: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(plan_type)
+    own: dict[str, Any] = {}
+    for entry in fields(plan_type):
+        if is_dataclass(hints[entry.name]):
+            own[entry.name] = _build(hints[entry.name], values)
+        elif entry.name in values:
+            own[entry.name] = values[entry.name]
+    return plan_type(**own)
 
 
 def _words(entry: "Field[Any]", value: Any) -> Iterator[str]:

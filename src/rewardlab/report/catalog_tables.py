@@ -1,11 +1,13 @@
 """The catalogs as people read them: a table of each, and all facts of one entry."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
 from rewardlab.core.catalog import find
+from rewardlab.core.settings import setting
 from rewardlab.data import DATASETS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
@@ -18,6 +20,20 @@ CATALOGS: dict[str, Mapping[str, object]] = {
     "metrics": METRICS,
     "datasets": DATASETS,
 }
+
+
+@dataclass(frozen=True)
+class ListPlan:
+    """List a catalog: perturbations, models, metrics or datasets."""
+
+    catalog: str = setting("perturbations, models, metrics or datasets", positional=True)
+
+
+@dataclass(frozen=True)
+class ShowPlan:
+    """Show everything known about one entry of a catalog."""
+
+    name: str = setting("the name of a perturbation, model, metric or dataset", positional=True)
 
 
 def catalog_table(name: str) -> Table:

@@ -11,9 +11,18 @@ from rewardlab.analysis.roborewardbench import published_rows
 from rewardlab.analysis.summary import Summary, load_summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writable, writing
+from rewardlab.core.settings import setting
 from rewardlab.core.trial import CLEAN
 from rewardlab.report.benchmark_tables import Benchmark, load_benchmark
 from rewardlab.report.page import environment, write_page
+
+
+@dataclass(frozen=True)
+class LeaderboardPlan:
+    """Write a static site that ranks the judged models of runs beside the published RoboRewardBench table."""
+
+    runs: tuple[Path, ...] = setting("run folders", positional=True)
+    out: Path = setting("folder of the site", Path("leaderboard"))
 
 
 @dataclass(frozen=True)

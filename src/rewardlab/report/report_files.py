@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
 from io import StringIO
 from pathlib import Path
@@ -12,7 +12,9 @@ from typing import Any
 from rewardlab.analysis.format import coverage, interval, number, severity_reached
 from rewardlab.analysis.measurements import Row
 from rewardlab.analysis.summary import Summary, join_summaries, load_summary, run_names
+from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writable, write_parquet, writing
+from rewardlab.core.settings import setting
 from rewardlab.report.findings_text import verdict
 from rewardlab.report.page import write_page
 from rewardlab.report.page_model import curve_figures
@@ -20,6 +22,19 @@ from rewardlab.report.svg_plots import standalone
 from rewardlab.report.terminal_tables import HEADLINE
 
 ZOOM = 2  # pixels of a PNG per unit of its SVG, times the SVG's own scale of two
+
+
+@dataclass(frozen=True)
+class ReportPlan:
+    """Write the report of a run, or one report of several runs side by side."""
+
+    runs: tuple[Path, ...] = setting("run folders", positional=True)
+    out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
+    study: Path | None = setting("write the perturbation paper's study, measured on one run, there instead", None)
+
+    def __post_init__(self) -> None:
+        if self.study is not None and len(self.runs) != 1:
+            raise PlanError(f"a study is made of one run, got {len(self.runs)}; judge all models in one `stress`")
 
 
 def write_report(runs: Sequence[Run], page: Path) -> Path:

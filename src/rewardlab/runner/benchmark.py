@@ -1,6 +1,7 @@
 """The RoboRewardBench protocol: clean episodes, the error per subset, and its mean over subsets."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from rewardlab.analysis.roborewardbench import SUBSETS
 from rewardlab.analysis.summarise import DRAWS
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
-from rewardlab.core.settings import as_command
+from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import TrialTable
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import find_copies, left_out
@@ -24,26 +25,52 @@ from rewardlab.metrics.intervals import Measured, clusters_of, measure, measure_
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.dispatch import map_threads
-from rewardlab.runner.plan import BenchPlan
-from rewardlab.runner.stress import run_stress, sound_episodes
+from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings
+from rewardlab.runner.stress import StressPlan, clean_plan, run_stress, sound_episodes
 
 BENCH, COPIES = "bench.json", "duplicates.json"
 
 Plain = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class BenchPlan:
+    """Score clean episodes by the RoboRewardBench protocol and tell the error per subset and over all."""
+
+    models: tuple[str, ...] = setting("models to judge, e.g. clock or package.module:name", positional=True)
+    data: str = setting(
+        "a copy of teetone/RoboReward (or one of its splits), any dataset folder, a shipped name such as sample, "
+        "or hub:teetone/RoboReward to fetch it",
+        positional=True,
+    )
+    split: str = setting("the split to judge where DATA holds several", "test")
+    frames: str = setting(FRAMES_HELP, "fps:1")
+    controls: bool = setting("score the controls constant, random, clock and oracle too", True)
+    duplicates: bool = setting("look for videos that are there twice, or nearly", True)
+    against: str | None = setting("training set in which to look for the judged videos", None)
+    scoring: ScoringSettings = ScoringSettings()
+
+    def stress_plan(self) -> StressPlan:
+        """Return the stress test without perturbations that scores these models on the split."""
+        data = choose_split(self.data, self.split)
+        return clean_plan(self.models, data, self.frames, self.scoring, controls=self.controls)
+
+
 def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
-    scoring = plan.scoring(choose_split(plan.data, plan.split))
+    stress_plan = plan.stress_plan()
     training = None if plan.against is None else open_dataset(choose_split(plan.against, "train")).episodes
     given = {model.name: model for model in own}
-    models = [given.get(name) or name_model(name) for name in scoring.all_models()]
-    run = run_stress(scoring, models, kind="bench", command=as_command("bench", plan))
+    models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
+    run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
     joined = [model.name for model in models if model.members]  # their raw text is a note of ours, not an answer
     run.save(BENCH, benchmark(run, joined))
     if plan.duplicates or training is not None:
         found = find_copies(
-            sound_episodes(scoring).episodes, training, run.folder, partial(map_threads, workers=plan.workers)
+            sound_episodes(stress_plan).episodes,
+            training,
+            run.folder,
+            partial(map_threads, workers=plan.scoring.workers),
         )
         run.save(COPIES, found | {"mae": errors_without(run, joined, left_out(found["copies"]))})
     return run

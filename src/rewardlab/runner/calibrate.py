@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.analysis.findings import or_none
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command
+from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import Score, TrialTable
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
 from rewardlab.metrics.derived_columns import with_clusters
@@ -29,13 +29,32 @@ from rewardlab.runner.fit_calibration import (
     fit_temperature,
     negative_log_likelihood,
 )
-from rewardlab.runner.plan import CalibratePlan
-from rewardlab.runner.stress import run_stress
+from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings
+from rewardlab.runner.stress import StressPlan, clean_plan, run_stress
 
 LEAST = 10  # episodes in each third
 LEAST_ERROR = 0.05  # of a member of an ensemble: one that is right by luck must not silence the others
 
 Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CalibratePlan:
+    """Fit what makes a model's answers mean what they say; afterwards MODEL+FOLDER is the calibrated model."""
+
+    model: str = setting("the model to calibrate", positional=True)
+    data: str = setting("dataset folder or a shipped name; not the data the model is judged on later", positional=True)
+    coverage: float = setting("share of episodes whose true level the set of levels must hold", 0.9)
+    frames: str = setting(FRAMES_HELP, "uniform:16")
+    scoring: ScoringSettings = ScoringSettings()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.coverage < 1:
+            raise PlanError(f"coverage must be above 0 and below 1, got {self.coverage}")
+
+    def stress_plan(self) -> StressPlan:
+        """Return the stress test without perturbations that scores the model."""
+        return clean_plan((self.model,), self.data, self.frames, self.scoring, controls=False)
 
 
 @dataclass(frozen=True)
@@ -62,14 +81,14 @@ class Part:
 def run_calibration(plan: CalibratePlan) -> Made:
     """Score the clean episodes, fit, and write calibration.json; for an ensemble also the weights of its members."""
     model = name_model(plan.model)
-    run = run_stress(plan.scoring(), [model], kind="calibrate", command=as_command("calibrate", plan))
+    run = run_stress(plan.stress_plan(), [model], kind="calibrate", command=as_command("calibrate", plan))
     trials = run.trials()
     settings: Any = run.record["plan"]
-    record = {"model": model.name, "fingerprint": model.fingerprint, "frames": plan.frames, "seed": plan.seed}
+    record = {"model": model.name, "fingerprint": model.fingerprint, "frames": plan.frames, "seed": plan.scoring.seed}
     record |= {"data": plan.data, "data_digest": settings["data_digest"]}
-    record |= calibrate_trials(trials, plan.coverage, plan.seed)
+    record |= calibrate_trials(trials, plan.coverage, plan.scoring.seed)
     run.save(CALIBRATION, record)
-    errors = member_errors(thirds(trials, plan.seed)[0])
+    errors = member_errors(thirds(trials, plan.scoring.seed)[0])
     if errors:
         weights = {name: 1 / max(error, LEAST_ERROR) for name, error in errors.items()}
         run.save(WEIGHTS, {"weights": weights, "mae": errors, "fit": record["fit"], "data": plan.data})

@@ -26,6 +26,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True)
+class Timeouts:
+    """The seconds that models may take to load, and for one batch."""
+
+    load: float
+    batch: float
+
+
 @dataclass
 class _Worker:
     """A process, the pipe to it, and what it is doing right now."""
@@ -39,15 +47,11 @@ class _Worker:
     done: set[str] = field(default_factory=set)
 
 
-def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[float, float]) -> Iterator[list[Trial]]:
-    """Yield trials as they are finished; a cell whose model hangs or kills its process becomes a Failure.
-
-    `patience` is the seconds that models may take to load, and for one batch.
-    """
-    load_timeout, timeout = patience
+def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, timeouts: Timeouts) -> Iterator[list[Trial]]:
+    """Yield trials as they are finished; a cell whose model hangs or kills its process becomes a Failure."""
     cores, source = os.cpu_count() or 1, iter(jobs)
     queue = deque(islice(source, workers or cores))  # the rest is made when it is needed
-    start = partial(_start, bench, load_timeout, max(1, cores // max(len(queue), 1)))
+    start = partial(_start, bench, timeouts.load, max(1, cores // max(len(queue), 1)))
     pool = [start() for _ in range(len(queue))]
     try:
         while True:
@@ -61,12 +65,12 @@ def run_jobs(jobs: Iterable[Job], bench: Bench, workers: int, patience: tuple[fl
             busy = [worker for worker in pool if worker.job is not None]
             if not busy:
                 return
-            yield from _listen(busy, timeout)
+            yield from _listen(busy, timeouts.batch)
             for index, worker in enumerate(pool):
                 if _is_lost(worker):
-                    yield from _receive(worker, timeout)  # its last words may still be in the pipe
+                    yield from _receive(worker, timeouts.batch)  # its last words may still be in the pipe
                 if _is_lost(worker):
-                    trials, rest = _aftermath(worker, bench, timeout)
+                    trials, rest = _aftermath(worker, bench, timeouts.batch)
                     pool[index] = start()
                     queue.extendleft(rest)
                     yield trials
@@ -85,8 +89,8 @@ def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: 
 
 
 def _listen(busy: list[_Worker], timeout: float) -> Iterator[list[Trial]]:
-    patience = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
-    ready = wait([worker.pipe for worker in busy], timeout=min(patience, 0.5))
+    left = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
+    ready = wait([worker.pipe for worker in busy], timeout=min(left, 0.5))
     for worker in busy:
         if worker.pipe in ready:
             yield from _receive(worker, timeout)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,27 @@ import numpy as np
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import writable
+from rewardlab.core.settings import setting
 from rewardlab.data.folder import METADATA, write_episode
 from rewardlab.runner.cell_replay import CellReplay
+from rewardlab.runner.scoring_settings import require_limit, require_selection
+
+
+@dataclass(frozen=True)
+class PerturbPlan:
+    """Write perturbed copies of a dataset, or contact sheets that show what a perturbation does."""
+
+    data: str = setting("dataset folder or a shipped name such as sample", positional=True)
+    perturbations: tuple[str, ...] = setting("names, categories (visual, semantic, temporal, domain) or all", ("all",))
+    severities: tuple[int, ...] = setting("severities to write", (1, 2, 3, 4))
+    seed: int = setting("seed of everything drawn by chance", 0)
+    limit: int | None = setting("use only the first N episodes; a sheet shows one episode unless this says more", None)
+    sheet: bool = setting("write one contact sheet (PNG) per perturbation instead of copies", False)
+    out: Path = setting("folder to write to", Path("perturbed"))
+
+    def __post_init__(self) -> None:
+        require_selection(self.perturbations, self.severities)
+        require_limit(self.limit)
 
 
 def write_copies(shown: CellReplay, severities: tuple[int, ...], out: Path) -> Iterator[str]:

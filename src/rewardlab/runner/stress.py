@@ -6,31 +6,68 @@ import platform
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 from rewardlab.analysis.summarise import summarise
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError, RunError, StopRun
+from rewardlab.core.errors import DataError, PlanError, RunError, StopRun
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command
+from rewardlab.core.settings import as_command, flat_settings, setting
 from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.folder import Contents, Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
-from rewardlab.runner.dispatch import run_jobs
-from rewardlab.runner.plan import StressPlan
+from rewardlab.runner.dispatch import Timeouts, run_jobs
 from rewardlab.runner.progress_bar import Progress
 from rewardlab.runner.score import Bench, Cell, Job, Part
+from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 
+DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
 _IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
 _FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
 _MANY_PARTS = 200  # then they are joined, so that a run of days is still quick to open
+
+
+@dataclass(frozen=True)
+class StressPlan:
+    """Perturb a dataset, score it with models, measure what breaks, and write a report."""
+
+    models: tuple[str, ...] = setting("models to judge, e.g. clock or package.module:name", positional=True)
+    data: str = setting(
+        "dataset folder (metadata.jsonl beside videos) or a shipped name such as sample", positional=True
+    )
+    perturbations: tuple[str, ...] = setting(
+        "names, categories (visual, semantic, temporal, domain), all or none", ("all",)
+    )
+    severities: tuple[int, ...] = setting("severities to apply; the clean episode is always scored", (1, 2, 3, 4))
+    frames: str = setting(FRAMES_HELP, "uniform:16")
+    controls: bool = setting("score the controls constant, random, clock and oracle too", True)
+    reliable_at: float = setting("success accuracy below which a model counts as unreliable", 0.70)
+    scoring: ScoringSettings = ScoringSettings()
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise PlanError("name at least one model, e.g. `rewardlab stress clock sample`")
+        require_selection(self.perturbations, self.severities)
+        if not 0 <= self.reliable_at <= 1:
+            raise PlanError(f"reliable-at must be from 0 to 1, got {self.reliable_at}")
+
+    def all_models(self) -> tuple[str, ...]:
+        """Return the models and the controls, each once."""
+        return tuple(dict.fromkeys((*self.models, *(DEFAULT_CONTROLS if self.controls else ()))))
+
+
+def clean_plan(
+    models: tuple[str, ...], data: str, frames: str, scoring: ScoringSettings, *, controls: bool
+) -> StressPlan:
+    """Return the stress test without perturbations: it scores the clean episodes only."""
+    return StressPlan(models, data, ("none",), (0,), frames, controls=controls, scoring=scoring)
 
 
 class Interrupted(RunError):
@@ -48,7 +85,7 @@ def run_stress(
     bench = _bench(plan, contents.episodes, own)
     run = _start(plan, bench, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
-        _score(run, plan, replace(bench, budget=plan.budget(run.folder)))
+        _score(run, plan, replace(bench, budget=plan.scoring.budget(run.folder)))
         run.compact()
         run.save("summary.json", summarise(run))
     return run
@@ -57,11 +94,11 @@ def run_stress(
 def sound_episodes(plan: StressPlan) -> Contents:
     """Open the dataset; stop at problems before any work unless the plan says to skip them."""
     contents = open_dataset(plan.data)
-    if contents.problems and not plan.skip_bad:
+    if contents.problems and not plan.scoring.skip_bad:
         raise DataError(_problem_list(plan.data, contents.problems))
     if not contents.episodes:
         raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
-    return Contents(contents.episodes[: plan.limit], contents.problems)
+    return Contents(contents.episodes[: plan.scoring.limit], contents.problems)
 
 
 def _problem_list(data: str, problems: Sequence[Problem]) -> str:
@@ -73,7 +110,7 @@ def _problem_list(data: str, problems: Sequence[Problem]) -> str:
 def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel]) -> Bench:
     named = {model.name: model for model in own}
     models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
-    bench = Bench(models, plan.perturbations, episodes, plan.frames, plan.seed, plan.batch)
+    bench = Bench(models, plan.perturbations, episodes, plan.frames, plan.scoring.seed, plan.scoring.batch)
     _ = bench.policy, bench.perturbations  # a wrong name is said now, not by every worker
     return bench
 
@@ -107,7 +144,7 @@ def _changes(bench: Bench, severities: Sequence[int]) -> list[tuple[str, int, st
 
 def _start(plan: StressPlan, bench: Bench, contents: Contents, made_by: tuple[str, str]) -> Run:
     kind, command = made_by
-    settings = json.loads(json.dumps(asdict(plan), default=str))
+    settings = json.loads(json.dumps(flat_settings(plan), default=str))
     data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
     definitions = {p.name: p.fingerprint for p in bench.perturbations.values()}
     fingerprints = {name: model.fingerprint for name, model in bench.models.items()}
@@ -128,7 +165,7 @@ def _start(plan: StressPlan, bench: Bench, contents: Contents, made_by: tuple[st
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{plan.models[0]}-{Path(plan.data).name}")
-    folder = plan.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
+    folder = plan.scoring.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
     return start_run(folder, record)
 
 
@@ -138,15 +175,16 @@ def _versions() -> dict[str, str]:
 
 
 def _score(run: Run, plan: StressPlan, bench: Bench) -> None:
-    finished = _finished_ids(run, retry=plan.retry_failures)
+    finished = _finished_ids(run, retry=plan.scoring.retry_failures)
     parts = (_open(part, finished) for part in _parts(bench.peers, bench, plan.severities))
     jobs = _bundled((part for part in parts if part.cells), bench.batch * len(bench.models))
     total = int(str(run.record["cells"]))
     waiting: list[Trial] = []
     flushed = time.monotonic()
+    timeouts = Timeouts(plan.scoring.load_timeout, plan.scoring.timeout)
     with Progress(total, len(finished)) as progress:
         try:
-            for trials in run_jobs(jobs, bench, _workers(plan, bench), plan.patience()):
+            for trials in run_jobs(jobs, bench, _workers(plan.scoring.workers, bench), timeouts):
                 waiting += trials
                 progress.add(trials)
                 if time.monotonic() - flushed > _FLUSH_SECONDS:
@@ -180,11 +218,11 @@ def _bundled(parts: Iterable[Part], cells: int) -> Iterator[Job]:
         yield Job(tuple(waiting))
 
 
-def _workers(plan: StressPlan, bench: Bench) -> int:
+def _workers(wanted: int, bench: Bench) -> int:
     """Return how many processes score: one where a model must not be there twice."""
     if any(model.one_copy for model in bench.models.values()):
         return 1
-    return plan.workers or os.cpu_count() or 1
+    return wanted or os.cpu_count() or 1
 
 
 def _finished_ids(run: Run, *, retry: bool) -> set[str]:
