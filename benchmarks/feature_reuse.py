@@ -74,7 +74,7 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
-    from rewardlab.perturb.contract import Change
+    from rewardlab.perturb.contract import PerturbedEpisode
     from rewardlab.runner.score import variants
     from rewardlab.runner.stress import StressPlan, _bench, _parts, sound_episodes
 
@@ -85,7 +85,7 @@ def catalogue(clips: int) -> Cells:
     parts = [parts[len(parts) * (2 * i + 1) // (2 * clips)] for i in range(clips)]
     print("clips of", " and ".join(str(len(part.episode.clip)) for part in parts), "frames, 16 shown")
     made = [variant for part in parts for variant in variants(part, bench)]
-    return [(each.category, each.outcome.episode) for each in made if isinstance(each.outcome, Change)]
+    return [(each.category, each.outcome.episode) for each in made if isinstance(each.outcome, PerturbedEpisode)]
 
 
 def invented(clips: int) -> Cells:

@@ -87,9 +87,9 @@ def naive(plan: StressPlan) -> float:
                 shown = sampled(episode, bench.policy)
             else:
                 perturbation = bench.perturbations[cell.perturbation]
-                before = sampled(episode, bench.policy) if perturbation.stage == "shown" else episode
+                before = sampled(episode, bench.policy) if perturbation.stage == "sampled" else episode
                 change = perturbation(before, cell.severity, bench.seed, bench.peers).episode
-                shown = change if perturbation.stage == "shown" else sampled(change, bench.policy)
+                shown = change if perturbation.stage == "sampled" else sampled(change, bench.policy)
             _ = shown.frames
             Instant().score([shown])
     return time.perf_counter() - started

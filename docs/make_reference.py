@@ -65,7 +65,9 @@ def perturbations_page(shown: CellReplay) -> str:
 
 
 def entry(shown: CellReplay, p: Perturbation) -> list[str]:
-    facts = f"label {p.label} · expect {p.expect} · changes {p.channel} · chance {p.mode} · follows {p.follows}"
+    facts = (
+        f"label {p.label} · expect {p.expect} · changes {p.channel} · randomness {p.randomness} · based on {p.based_on}"
+    )
     head = [f"### {p.name}", p.summary, "", facts, ""]
     table = [
         f"| severity | {p.parameter} |",

@@ -13,7 +13,7 @@ import numpy as np
 from rewardlab.core.episode import LEVELS, Episode, Frames, show_only
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
-from rewardlab.perturb.domain.simulated_world import WORLD
+from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 
 FRAMES, ROWS = 6, 14
 
@@ -36,7 +36,7 @@ def worlds(episode: Episode, path: Path) -> None:
     """Write the last frame of an episode in every changed world, severities 0 to 4 from left to right."""
     last = show_only(episode, np.array([len(episode.clip) - 1]))
     rows = []
-    for entry in WORLD:
+    for entry in WORLD_PERTURBATIONS:
         try:
             row = np.hstack([entry(last, severity, 2).episode.frames[0] for severity in range(5)])
         except NotApplicable:

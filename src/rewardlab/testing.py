@@ -9,7 +9,7 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.core.trial import Score, checked
 from rewardlab.data import open_dataset
 from rewardlab.models.contract import RewardModel
-from rewardlab.perturb.contract import Change, Perturbation
+from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 
 __all__ = ["check_dataset", "check_model", "check_perturbation"]
 
@@ -31,22 +31,22 @@ def check_perturbation(perturbation: Perturbation, episodes: Sequence[Episode], 
 
 
 def _try(
-    perturbation: Perturbation, episode: Episode, severity: int, seed: int, peers: Sequence[Episode]
-) -> Change | None:
+    perturbation: Perturbation, episode: Episode, severity: int, seed: int, dataset: Sequence[Episode]
+) -> PerturbedEpisode | None:
     try:
-        return perturbation(episode, severity, seed, peers)
+        return perturbation(episode, severity, seed, dataset)
     except NotApplicable:
         return None
 
 
-def _check_same(first: Change, again: Change) -> None:
+def _check_same(first: PerturbedEpisode, again: PerturbedEpisode) -> None:
     assert first.episode.instruction == again.episode.instruction, "the same seed gave another text"
     assert first.expect == again.expect, "the same seed gave another expectation"
     assert np.array_equal(first.episode.clip.order, again.episode.clip.order), "the same seed gave another order"
     assert np.array_equal(first.episode.frames, again.episode.frames), "the same seed gave other pixels"
 
 
-def _check_channel(perturbation: Perturbation, before: Episode, change: Change) -> None:
+def _check_channel(perturbation: Perturbation, before: Episode, change: PerturbedEpisode) -> None:
     after = change.episode
     frames = after.frames
     assert frames.dtype == np.uint8 and frames.ndim == 4 and frames.shape[-1] == 3, (

@@ -99,7 +99,7 @@ def test_the_length_of_a_video_says_nothing_about_its_level(reference: Path, tmp
 def test_a_changed_world_is_recorded_and_rendered_again(picture: None, tmp_path: Path) -> None:  # noqa: F811
     import numpy as np
 
-    from rewardlab.perturb.domain.simulated_world import WORLD
+    from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
     from rewardlab.worlds import open_world
 
     collect(plan(tmp_path, tasks=("reach",), episodes=1, world=("world_table_texture:4",), counterfactuals=0))
@@ -107,7 +107,9 @@ def test_a_changed_world_is_recorded_and_rendered_again(picture: None, tmp_path:
     assert episode.world is not None
     again = open_world(episode.world).render(episode.clip.order)
     assert np.abs(again.astype(float) - episode.frames).mean() < 12
-    twice = next(entry for entry in WORLD if entry.name == "world_light_intensity")(episode, 4, 0).episode.frames
+    twice = next(entry for entry in WORLD_PERTURBATIONS if entry.name == "world_light_intensity")(
+        episode, 4, 0
+    ).episode.frames
     assert twice.mean() < again.mean()
 
 

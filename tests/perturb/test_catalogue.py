@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import cv2
 import numpy as np
@@ -17,7 +18,7 @@ from rewardlab.core.seeding import digest, rng_for
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sampled
 from rewardlab.perturb import FAMILIES, PERTURBATIONS, choose_perturbations
-from rewardlab.perturb.contract import Change, Perturbation
+from rewardlab.perturb.contract import LabelEffect, Perturbation, PerturbedEpisode
 from rewardlab.testing import check_perturbation
 
 INSTRUCTIONS = ("put the 2 red cups on the blue plate", "open the drawer", "move the orange cup from left to right")
@@ -37,14 +38,14 @@ def small_clips() -> tuple[Episode, ...]:
 CLIPS = small_clips()
 
 
-def applied(p: Perturbation, episode: Episode, severity: int, seed: int = 3) -> Change | None:
+def applied(p: Perturbation, episode: Episode, severity: int, seed: int = 3) -> PerturbedEpisode | None:
     try:
         return p(episode, severity, seed, CLIPS)
     except NotApplicable:
         return None
 
 
-def outcome(change: Change | None) -> str:
+def outcome(change: PerturbedEpisode | None) -> str:
     if change is None:
         return "dropped"
     episode = change.episode
@@ -73,8 +74,8 @@ def test_every_entry_keeps_the_contract(name: str) -> None:
 def test_every_entry_is_described_in_one_sentence_with_a_parameter_per_severity(name: str) -> None:
     entry = PERTURBATIONS[name]
     assert entry.summary.endswith(".") and len(entry.summary) < 200
-    assert len(entry.table) == 4 and entry.parameter and entry.follows
-    assert entry.label.split(",")[0].strip().split(" ")[0] in ("P", "P*", "C", "U")
+    assert len(entry.table) == 4 and entry.parameter and entry.based_on
+    assert entry.label in get_args(LabelEffect)
 
 
 def test_another_process_makes_the_same_bytes() -> None:
@@ -167,10 +168,10 @@ def test_directions_compose_or_are_undefined(names: str, truth: Truth, expect: s
 def test_a_random_draw_is_one_member_and_differs_between_episodes() -> None:
     (drawn,) = choose_perturbations(("random:visual",))
     frames = CLIPS[0].frames
-    names = {drawn.drawn(episode_from_frames(frames, f"task {i}"), 0).name for i in range(40)}
+    names = {drawn.member_for(episode_from_frames(frames, f"task {i}"), 0).name for i in range(40)}
     assert len(names) > 10
     assert names <= {p.name for p in FAMILIES["visual"]}
-    member = drawn.drawn(CLIPS[0], 3)
+    member = drawn.member_for(CLIPS[0], 3)
     assert outcome(drawn(CLIPS[0], 2, 3)) == outcome(member(CLIPS[0], 2, 3))
 
 
@@ -255,9 +256,9 @@ def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
 
 
 MINE = """
-from rewardlab.perturb.contract import Definition, on_instruction
+from rewardlab.perturb.contract import Spec, on_instruction
 
-@on_instruction(Definition("semantic", "times", (1, 2, 3, 4)))
+@on_instruction(Spec("semantic", "times", (1, 2, 3, 4)))
 def shout(text, times, rng):
     \"\"\"Somebody shouts.\"\"\"
     return text.upper() + "!" * times

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from rewardlab.core.episode import Episode, Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturb.contract import Change, Perturbation
-from rewardlab.perturb.semantic import INSTRUCTION
+from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturb.semantic import SEMANTIC
 from rewardlab.perturb.semantic.grammar import gerund, mend_articles, participle
 from rewardlab.perturb.semantic.instruction_parser import parse
 from rewardlab.testing import check_perturbation
 
-BY_NAME = {entry.name: entry for entry in INSTRUCTION}
+BY_NAME = {entry.name: entry for entry in SEMANTIC}
 DONE = Truth(5, True)
 
 REAL = tuple(
@@ -51,7 +51,7 @@ ODD = (
     "put the cup, the plate and the bowl in the sink", "open  the  drawer", "Open The Red Drawer", "{o} %s {0}", "\\1",
 )  # fmt: skip
 
-EVERY_ENTRY = pytest.mark.parametrize("entry", INSTRUCTION, ids=lambda entry: entry.name)
+EVERY_ENTRY = pytest.mark.parametrize("entry", SEMANTIC, ids=lambda entry: entry.name)
 
 
 def make(instruction: str, truth: Truth = DONE, number: int = 0) -> Episode:
@@ -61,7 +61,7 @@ def make(instruction: str, truth: Truth = DONE, number: int = 0) -> Episode:
 PEERS = [make("open the microwave", number=1), make("wash the spoon", number=2), make("fold the napkin", number=3)]
 
 
-def change(entry: Perturbation, text: str, severity: int, seed: int = 0) -> Change | None:
+def change(entry: Perturbation, text: str, severity: int, seed: int = 0) -> PerturbedEpisode | None:
     try:
         return entry(make(text), severity, seed, PEERS)
     except NotApplicable:
@@ -74,8 +74,8 @@ def write(name: str, text: str, severity: int, seed: int = 0) -> str | None:
 
 
 def test_the_family_is_whole_and_says_what_it_does() -> None:
-    assert len(BY_NAME) == len(INSTRUCTION) >= 19
-    for entry in INSTRUCTION:
+    assert len(BY_NAME) == len(SEMANTIC) >= 19
+    for entry in SEMANTIC:
         assert entry.summary.endswith("."), entry.name
         assert entry.channel == "instruction"
 

@@ -7,10 +7,10 @@ import pytest
 
 from rewardlab.core.episode import Episode, Origin, Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturb.contract import Change, Peers
-from rewardlab.perturb.semantic import INSTRUCTION
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode
+from rewardlab.perturb.semantic import SEMANTIC
 
-BY_NAME = {entry.name: entry for entry in INSTRUCTION}
+BY_NAME = {entry.name: entry for entry in SEMANTIC}
 
 DONE = Truth(5, True, (0.0, 1.0))
 WON = Truth(None, True)
@@ -153,7 +153,7 @@ def make(instruction: str, truth: Truth, number: int = 0, origin: Origin | None 
     return replace(episode, origin=origin or Origin("here", instruction))
 
 
-def outcome_of(change: Change, before: Truth) -> Outcome:
+def outcome_of(change: PerturbedEpisode, before: Truth) -> Outcome:
     after = change.episode.truth
     if change.expect == "relabel":
         assert after == Truth(after.level, after.level == 5), "a new level is exact and tells success; progress is gone"
@@ -176,8 +176,8 @@ def test_text_and_truth_are_as_checked_by_hand(row: tuple[str, str, int, Truth, 
         assert change.episode.instruction == text or (text == ANY and change.episode.instruction != instruction)
 
 
-def swap(instruction: str, truth: Truth, severity: int, peers: Peers) -> Change:
-    return BY_NAME["task_swap"](make(instruction, truth), severity, 0, peers)
+def swap(instruction: str, truth: Truth, severity: int, dataset: Episodes) -> PerturbedEpisode:
+    return BY_NAME["task_swap"](make(instruction, truth), severity, 0, dataset)
 
 
 NEAR = make("open the drawer", DONE, 1, Origin("here", "drawer"))

@@ -14,7 +14,7 @@ from rewardlab.core.episode import Episode, Origin, Truth, episode_from_frames, 
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturb.codecs import psnr
-from rewardlab.perturb.contract import Change, Perturbation
+from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturb.temporal import TEMPORAL
 from rewardlab.testing import check_perturbation
 
@@ -30,11 +30,11 @@ def numbered(count: int, progress: tuple[float, ...] | None = None, level: int |
     return episode_from_frames(np.array(pixels), "do it", truth=Truth(level, None, progress))
 
 
-def attempt(perturbation: Perturbation, episode: Episode, severity: int, seed: int = 0) -> Change | str:
+def attempt(perturbation: Perturbation, episode: Episode, severity: int, seed: int = 0) -> PerturbedEpisode | str:
     """Return the change, or the reason for which the cell is dropped."""
-    peers = [replace(numbered(3), instruction="else", origin=Origin(task="b"))]
+    dataset = [replace(numbered(3), instruction="else", origin=Origin(task="b"))]
     try:
-        return perturbation(episode, severity, seed, peers)
+        return perturbation(episode, severity, seed, dataset)
     except NotApplicable as dropped:
         return str(dropped)
 
@@ -230,7 +230,7 @@ def test_what_keeps_the_end_keeps_the_level(name: str, clips: list[Episode]) -> 
     assert (len(progress), progress[-1]) == (len(change.episode.clip), 0.8)
 
 
-def quality(change: Change, episode: Episode) -> float:
+def quality(change: PerturbedEpisode, episode: Episode) -> float:
     return psnr(change.episode.frames, episode.frames)
 
 

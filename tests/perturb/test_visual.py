@@ -22,7 +22,7 @@ from rewardlab.testing import check_perturbation
 BY_NAME = {p.name: p for p in VISUAL}
 ANYWHERE = tuple(p for p in VISUAL if p.name != "occlusion_patch")  # the patch needs a clip in which something moves
 EVERY = pytest.mark.parametrize("perturbation", VISUAL, ids=lambda p: p.name)
-STEADY = [p for p in ANYWHERE if p.mode in ("static", "none")]
+STEADY = [p for p in ANYWHERE if p.randomness in ("per_clip", "none")]
 
 
 @cache
@@ -95,7 +95,7 @@ def test_static_changes_are_the_same_in_every_frame(perturbation: Perturbation) 
     assert (frames != still_clip().frames).any()
 
 
-@pytest.mark.parametrize("perturbation", [p for p in VISUAL if p.mode == "iid"], ids=lambda p: p.name)
+@pytest.mark.parametrize("perturbation", [p for p in VISUAL if p.randomness == "per_frame"], ids=lambda p: p.name)
 def test_sensor_noise_is_new_in_every_frame_and_pixel(perturbation: Perturbation) -> None:
     noise = residual(perturbation, flat_clip(100, (6, 96, 97)), 2)
     noise -= noise.mean()

@@ -24,7 +24,7 @@ from rewardlab.data import DATASETS
 from rewardlab.data.video import encode
 from rewardlab.models import name_model
 from rewardlab.perturb import PERTURBATIONS
-from rewardlab.perturb.domain.simulated_world import WORLD
+from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import ROWS, moving_square, write_rows
 
@@ -293,7 +293,7 @@ def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_seve
         )
     )
     summary = json.loads((run.folder / "summary.json").read_text())
-    preserving = {p.name for p in PERTURBATIONS.values() if p.expect == "same" and p not in WORLD}
+    preserving = {p.name for p in PERTURBATIONS.values() if p.expect == "same" and p not in WORLD_PERTURBATIONS}
     rows = [r for r in summary["rows"] if r["group"] in preserving and r["scored"]]
     undefined = preserving - {r["group"] for r in rows}  # no cell of these five clips, e.g. no number in the text
     assert len(undefined) <= len(preserving) // 10, undefined
@@ -411,8 +411,8 @@ def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "from rewardlab.perturb.contract import Definition, on_instruction\n"
-        "@on_instruction(Definition('semantic', 'n', (1, 2, 3, 4)))\n"
+        "from rewardlab.perturb.contract import Spec, on_instruction\n"
+        "@on_instruction(Spec('semantic', 'n', (1, 2, 3, 4)))\n"
         "def shout(text, n, rng):\n    '''Shout.'''\n    return text + '!' * n\n"
     )
     (tmp_path / "shouting.py").write_text(code)

@@ -6,8 +6,8 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, NotApplicable, PlanError
 from rewardlab.data.video import frame_policy, sampled
-from rewardlab.perturb.contract import Change, Perturbation
-from rewardlab.perturb.domain.simulated_world import WORLD
+from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
 from rewardlab.worlds import offscreen, open_world
 from rewardlab.worlds.metaworld.physics import Trace
@@ -15,7 +15,7 @@ from rewardlab.worlds.metaworld.render import CAMERAS, CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from tests.worlds.conftest import same
 
-NAMES = {entry.name: entry for entry in WORLD}
+NAMES = {entry.name: entry for entry in WORLD_PERTURBATIONS}
 SHOWN = "uniform:3"
 
 
@@ -23,7 +23,7 @@ def original(episodes: tuple[Episode, ...], number: int = 0) -> Episode:
     return sampled(episodes[number], frame_policy(SHOWN))
 
 
-def applied(entry: Perturbation, episode: Episode, severity: int) -> Change | None:
+def applied(entry: Perturbation, episode: Episode, severity: int) -> PerturbedEpisode | None:
     try:
         return entry(episode, severity, 1)
     except NotApplicable:
@@ -76,7 +76,7 @@ def test_changes_leave_nothing_behind(episodes: tuple[Episode, ...]) -> None:
     assert episode.world is not None
     world = open_world(episode.world)
     before = world.render(episode.clip.order)
-    for entry in WORLD:
+    for entry in WORLD_PERTURBATIONS:
         applied(entry, episode, 4)
     assert same(world.render(episode.clip.order), before)
 

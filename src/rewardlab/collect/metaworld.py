@@ -223,10 +223,10 @@ def _read_world(text: str) -> tuple[str, int]:
     """Read `plain` or `NAME:SEVERITY`."""
     if text == "plain":
         return text, 0
-    from rewardlab.perturb.domain.simulated_world import WORLD_CHANGES
+    from rewardlab.perturb.domain.rerendered_world import WORLD_EDITS
 
     name, _, severity = text.partition(":")
-    find(WORLD_CHANGES, name, "changed world")
+    find(WORLD_EDITS, name, "changed world")
     if severity not in ("1", "2", "3", "4"):
         raise PlanError(f"a changed world needs a severity from 1 to 4, such as {name}:3, got {text!r}")
     return name, int(severity)
@@ -236,10 +236,10 @@ def _changes(text: str, rng: np.random.Generator) -> tuple[tuple[str, tuple[floa
     name, severity = _read_world(text)
     if not severity:
         return ()
-    from rewardlab.perturb.domain.simulated_world import WORLD_CHANGES
+    from rewardlab.perturb.domain.rerendered_world import WORLD_EDITS
 
-    entry = WORLD_CHANGES[name]
-    return ((entry.change, entry.draw(entry.table[severity - 1], rng)),)
+    entry = WORLD_EDITS[name]
+    return ((entry.edit, entry.sample(entry.table[severity - 1], rng)),)
 
 
 def _claim(plan: CollectPlan) -> None:

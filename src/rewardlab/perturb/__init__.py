@@ -5,18 +5,18 @@ from dataclasses import replace
 from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import CLEAN
-from rewardlab.perturb.compose import one_of, pair
+from rewardlab.perturb.composition import compose, random_member
 from rewardlab.perturb.contract import Perturbation
 from rewardlab.perturb.domain import DOMAIN
-from rewardlab.perturb.domain.simulated_world import WORLD
-from rewardlab.perturb.semantic import INSTRUCTION
+from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturb.semantic import SEMANTIC
 from rewardlab.perturb.temporal import TEMPORAL
 from rewardlab.perturb.visual import VISUAL
 
-PERTURBATIONS: dict[str, Perturbation] = {p.name: p for p in (*VISUAL, *INSTRUCTION, *TEMPORAL, *DOMAIN)}
+PERTURBATIONS: dict[str, Perturbation] = {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN)}
 
 
-FAMILIES = {"visual": VISUAL, "semantic": INSTRUCTION, "temporal": TEMPORAL, "domain": DOMAIN}
+FAMILIES = {"visual": VISUAL, "semantic": SEMANTIC, "temporal": TEMPORAL, "domain": DOMAIN}
 
 
 def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tuple[Perturbation, ...]:
@@ -42,15 +42,15 @@ def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
         return _family(name, worlds)
     head, _, category = name.partition(":")
     if head == "random":
-        return (one_of(category, _family(category, worlds)),)
+        return (random_member(category, _family(category, worlds)),)
     parts = [_single(part) for part in name.split("+")]
     if len(parts) > 2:
         raise PlanError(f"a composition has two parts, a+b; got {len(parts)} in {name!r}")
-    return (pair(*parts),) if len(parts) == 2 else (parts[0],)
+    return (compose(*parts),) if len(parts) == 2 else (parts[0],)
 
 
 def _family(category: str, worlds: bool) -> tuple[Perturbation, ...]:
-    return tuple(p for p in find(FAMILIES, category, "category") if worlds or p not in WORLD)
+    return tuple(p for p in find(FAMILIES, category, "category") if worlds or p not in WORLD_PERTURBATIONS)
 
 
 def _single(name: str) -> Perturbation:
@@ -62,4 +62,4 @@ def _single(name: str) -> Perturbation:
         raise PlanError(
             f"{name} must be a Perturbation, made with on_frames, on_order or on_instruction, got {found!r}"
         )
-    return replace(found, code=code)
+    return replace(found, code_version=code)

@@ -56,16 +56,16 @@ def describe(name: str) -> str:
         return f"{name}: {_summary(entry)}"
     facts = [f"{entry.name}: {entry.summary}"]
     facts += [f"  category     {entry.category}", f"  changes      {entry.channel} ({entry.stage})"]
-    facts += [f"  expectation  {entry.expect}", f"  label        {entry.label}", f"  chance       {entry.mode}"]
-    facts += [f"  follows      {entry.follows}", f"  {entry.parameter}:"]
+    facts += [f"  expectation  {entry.expect}", f"  label        {entry.label}", f"  randomness   {entry.randomness}"]
+    facts += [f"  based on     {entry.based_on}", f"  {entry.parameter}:"]
     facts += [f"    severity {severity}  {value}" for severity, value in enumerate(entry.table, start=1)]
     return "\n".join(facts)
 
 
 def _perturbations() -> Table:
-    table = Table("name", "category", "expect", "label", "what happens", "follows", box=None)
+    table = Table("name", "category", "expect", "label", "what happens", "based on", box=None)
     for entry in PERTURBATIONS.values():
-        table.add_row(entry.name, entry.category, entry.expect, entry.label, entry.summary, entry.follows)
+        table.add_row(entry.name, entry.category, entry.expect, entry.label, entry.summary, entry.based_on)
     return table
 
 

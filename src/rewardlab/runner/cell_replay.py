@@ -7,7 +7,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
 from rewardlab.data import open_dataset
-from rewardlab.perturb.contract import Change
+from rewardlab.perturb.contract import PerturbedEpisode
 from rewardlab.runner.score import Bench, Cell, Part, variants
 
 
@@ -18,7 +18,7 @@ class CellReplay:
     episodes: dict[str, Episode]
     bench: Bench
 
-    def change(self, episode: str, perturbation: str, severity: int) -> Change:
+    def change(self, episode: str, perturbation: str, severity: int) -> PerturbedEpisode:
         """Return the episode exactly as the models saw it."""
         if episode not in self.episodes:
             raise DataError(f"the dataset no longer holds episode {episode!r}")

@@ -14,7 +14,7 @@ from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, che
 from rewardlab.data.video import FramePolicy, frame_policy, sampled
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturb import choose_perturbations
-from rewardlab.perturb.contract import Change, Perturbation
+from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 
 Begin = Callable[[list[Trial]], None]  # told which cells a model is about to judge
 End = Callable[[list[Trial]], None]  # told what came out
@@ -91,7 +91,7 @@ class Variant:
     origin: Episode
     cells: tuple[Cell, ...]
     category: str
-    outcome: Change | str
+    outcome: PerturbedEpisode | str
     dropped: bool = False
 
 
@@ -142,11 +142,11 @@ def _variant(episode: Episode, bench: Bench, name: str, severity: int, cells: tu
         return Variant(episode, cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
 
 
-def _changed(episode: Episode, bench: Bench, name: str, severity: int) -> Change:
+def _changed(episode: Episode, bench: Bench, name: str, severity: int) -> PerturbedEpisode:
     if name == CLEAN:
-        return Change(sampled(episode, bench.policy), "same")
-    perturbation = bench.perturbations[name].drawn(episode, bench.seed)
-    if perturbation.stage == "shown":
+        return PerturbedEpisode(sampled(episode, bench.policy), "same")
+    perturbation = bench.perturbations[name].member_for(episode, bench.seed)
+    if perturbation.stage == "sampled":
         return perturbation(sampled(episode, bench.policy), severity, bench.seed, bench.peers)
     change = perturbation(episode, severity, bench.seed, bench.peers)
     return replace(change, episode=sampled(change.episode, bench.policy))
@@ -163,8 +163,8 @@ def _held(episode: Episode, groups: Mapping[tuple[str, int], object], bench: Ben
 def _needed(episode: Episode, bench: Bench, name: str, severity: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     if name == CLEAN:
         return sampled(episode, bench.policy).clip.order
-    perturbation = bench.perturbations[name].drawn(episode, bench.seed)
-    if perturbation.stage == "shown":
+    perturbation = bench.perturbations[name].member_for(episode, bench.seed)
+    if perturbation.stage == "sampled":
         return sampled(episode, bench.policy).clip.order
     if perturbation.channel != "order":
         return np.unique(episode.clip.order)
@@ -193,7 +193,7 @@ def _ask_models(
 
 
 def _has_level(variant: Variant) -> bool:
-    return isinstance(variant.outcome, Change) and variant.outcome.episode.truth.level is not None
+    return isinstance(variant.outcome, PerturbedEpisode) and variant.outcome.episode.truth.level is not None
 
 
 def _without_truth(draft: Trial) -> Trial:
@@ -231,7 +231,7 @@ def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Answer:
 
 
 def _shown(bench: Bench, variant: Variant, cell: Cell) -> Episode:
-    assert isinstance(variant.outcome, Change)
+    assert isinstance(variant.outcome, PerturbedEpisode)
     episode = variant.outcome.episode
     return episode if bench.models[cell.model].sees_truth else blind(episode)
 

@@ -137,7 +137,7 @@ def _changes(bench: Bench, severities: Sequence[int]) -> list[tuple[str, int, st
     peers = digest(*(peer.instruction for peer in bench.peers))
     changes = [(CLEAN, 0, "")]
     for p in bench.perturbations.values():
-        definition = p.fingerprint + (peers if p.uses_peers else "")
+        definition = p.fingerprint + (peers if p.uses_dataset else "")
         changes += [(p.name, severity, definition) for severity in sorted({*severities} - {0})]
     return changes
 

@@ -5,9 +5,9 @@ from rewardlab.perturb.domain.distractors import distractor_objects
 from rewardlab.perturb.domain.lighting import hard_shadow, light_cool, light_gradient, light_temperature
 from rewardlab.perturb.domain.mirror import mirror
 from rewardlab.perturb.domain.overlay import success_overlay
+from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturb.domain.scene import background_replace, robot_recolour, table_texture
 from rewardlab.perturb.domain.sensor import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
-from rewardlab.perturb.domain.simulated_world import WORLD
 
 DOMAIN = (
     camera_move,
@@ -28,5 +28,5 @@ DOMAIN = (
     codec,
     codec_h265,
     success_overlay,
-    *WORLD,
+    *WORLD_PERTURBATIONS,
 )

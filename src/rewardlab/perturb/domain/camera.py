@@ -6,7 +6,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
 from rewardlab.perturb.domain.masks import goal_region
 
 Grid = NDArray[np.float32]  # (H, W, 2): the x and y in the old picture that each pixel of the new one shows
@@ -15,16 +16,16 @@ _GOAL_IN_VIEW = 0.8  # share of the guessed goal region that must be seen
 
 @on_episode(
     "frames",
-    Definition(
+    Spec(
         "domain",
         "turn in degrees and zoom",
         ((2, 1.05), (5, 1.15), (10, 1.3), (15, 1.5)),
         "LIBERO-plus and COLOSSEUM cameras",
-        label="P*",
-        mode="static",
+        "per_clip",
+        "keeps_if",
     ),
 )
-def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, peers: Peers) -> Change:
+def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somebody moved the camera and aimed it at the work again: turned, tilted and from closer, for the whole clip."""
     degrees, zoom = pose
     turn = rng.uniform(-1, 1, 3)
@@ -36,9 +37,9 @@ def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, pee
 
 @on_episode(
     "frames",
-    Definition("domain", "share of the field of view kept", (0.9, 0.8, 0.7, 0.6), "sensor swap", label="P*"),
+    Spec("domain", "share of the field of view kept", (0.9, 0.8, 0.7, 0.6), "sensor swap", label="keeps_if"),
 )
-def lens_crop(episode: Episode, share: float, rng: Generator, peers: Peers) -> Change:
+def lens_crop(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a longer lens: it sees only the part of the scene around the work."""
     frames = episode.frames
     goal = goal_region(frames)
@@ -47,9 +48,9 @@ def lens_crop(episode: Episode, share: float, rng: Generator, peers: Peers) -> C
 
 @on_episode(
     "frames",
-    Definition("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), "sensor swap", label="P*"),
+    Spec("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), "sensor swap", label="keeps_if"),
 )
-def lens_barrel(episode: Episode, k1: float, rng: Generator, peers: Peers) -> Change:
+def lens_barrel(episode: Episode, k1: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a cheap wide lens: straight lines bulge outwards."""
     frames = episode.frames
     height, width = frames.shape[1:3]
@@ -84,14 +85,14 @@ def _turned(goal: NDArray[np.bool_], angles: NDArray[np.float64], zoom: float) -
     return _grid(old[y, x, :2] + (points - points[y, x]) / zoom, height, width)
 
 
-def _seen(episode: Episode, frames: Frames, goal: NDArray[np.bool_], grid: Grid) -> Change:
+def _seen(episode: Episode, frames: Frames, goal: NDArray[np.bool_], grid: Grid) -> PerturbedEpisode:
     """Return the episode as seen through the grid; the cell is dropped where the goal leaves the picture."""
     kept = _visible(grid)[goal].mean()
     if kept < _GOAL_IN_VIEW:
-        raise drop(f"only {kept:.0%} of the guessed goal region stays in view, {_GOAL_IN_VIEW:.0%} are needed")
+        raise NotApplicable(f"only {kept:.0%} of the guessed goal region stays in view, {_GOAL_IN_VIEW:.0%} are needed")
     maps = cv2.convertMaps(grid, None, cv2.CV_16SC2)
     seen = [cv2.remap(f, *maps, interpolation=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE) for f in frames]
-    return Change(with_frames(episode, np.stack(seen)), "same")
+    return PerturbedEpisode(with_frames(episode, np.stack(seen)), "same")
 
 
 def _visible(grid: Grid) -> NDArray[np.bool_]:

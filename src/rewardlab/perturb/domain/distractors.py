@@ -6,7 +6,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
 from rewardlab.perturb.domain.instruction_guards import colours_in, words_of
 from rewardlab.perturb.domain.masks import background, grown, motion, moved, small, table_region
 from rewardlab.perturb.domain.shapes import PAINTS, SHAPES, Thing, draw_things, picture
@@ -18,8 +19,8 @@ _TRIES = 400  # places looked at for each object
 _CLEARANCE = 0.02  # heights between an object and anything that ever moves
 
 
-@on_episode("frames", Definition("domain", "objects", (1, 2, 4, 8), "COLOSSEUM distractors", label="P*", mode="static"))
-def distractor_objects(episode: Episode, count: int, rng: Generator, peers: Peers) -> Change:
+@on_episode("frames", Spec("domain", "objects", (1, 2, 4, 8), "COLOSSEUM distractors", "per_clip", "keeps_if"))
+def distractor_objects(episode: Episode, count: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somebody left other things lying about, away from the robot's path and not of the kind that is asked for."""
     frames = episode.frames
     words = set(words_of(episode.instruction))
@@ -31,7 +32,7 @@ def distractor_objects(episode: Episode, count: int, rng: Generator, peers: Peer
     layer = np.zeros((*frames.shape[1:3], 4), np.float32)
     for thing, points in zip(things[:count], tries):
         _put(layer, thing, _place(free, thing.radius, points, count), frames)
-    return Change(with_frames(episode, _covered(frames, layer)), "same")
+    return PerturbedEpisode(with_frames(episode, _covered(frames, layer)), "same")
 
 
 def _free_places(frames: Frames) -> NDArray[np.uint8]:
@@ -49,7 +50,7 @@ def _place(free: NDArray[np.uint8], radius: float, points: NDArray[np.float64], 
     y, x = (points * free.shape).astype(np.int64).T
     fits = np.flatnonzero(room[y, x] > radius * len(free))
     if not len(fits):
-        raise drop(f"there is no free place for {count} objects away from all motion")
+        raise NotApplicable(f"there is no free place for {count} objects away from all motion")
     first = fits[0]
     cv2.circle(free, (int(x[first]), int(y[first])), round(1.15 * radius * len(free)), 0, -1)
     return float(points[first, 0]), float(points[first, 1])

@@ -2,7 +2,7 @@
 
 import re
 
-from rewardlab.perturb.contract import drop
+from rewardlab.core.errors import NotApplicable
 
 # fmt: off
 COLOURS = frozenset({
@@ -33,4 +33,4 @@ def _stems(word: str) -> set[str]:
 def require_no_colour(text: str) -> None:
     """Drop the cell where the instruction tells objects apart by colour."""
     if named := colours_in(text):
-        raise drop(f"the instruction names a colour ({named[0]!r}), and this change alters colours")
+        raise NotApplicable(f"the instruction names a colour ({named[0]!r}), and this change alters colours")

@@ -6,7 +6,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
-from rewardlab.perturb.contract import Change, Definition, Peers, on_episode, on_frames
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
 from rewardlab.perturb.domain.instruction_guards import require_no_colour
 
 Floats = NDArray[np.float64]
@@ -24,30 +24,31 @@ _OBSERVER = (
 
 
 @on_episode(
-    "frames", Definition("domain", "kelvin", (5000, 4000, 3000, 2200), "Planckian jitter", label="P*", mode="static")
+    "frames",
+    Spec("domain", "kelvin", (5000, 4000, 3000, 2200), "Planckian jitter", "per_clip", "keeps_if"),
 )
-def light_temperature(episode: Episode, kelvin: int, rng: Generator, peers: Peers) -> Change:
+def light_temperature(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The lamps are warmer than daylight, down to candle light."""
     return _lit(episode, kelvin)
 
 
 @on_episode(
     "frames",
-    Definition("domain", "kelvin", (8000, 10_000, 12_000, 15_000), "Planckian jitter", label="P*", mode="static"),
+    Spec("domain", "kelvin", (8000, 10_000, 12_000, 15_000), "Planckian jitter", "per_clip", "keeps_if"),
 )
-def light_cool(episode: Episode, kelvin: int, rng: Generator, peers: Peers) -> Change:
+def light_cool(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The lamps are colder than daylight, up to blue sky."""
     return _lit(episode, kelvin)
 
 
-@on_frames(Definition("domain", "share of light lost", (0.2, 0.4, 0.6, 0.8), "LIBERO-plus light", mode="static"))
+@on_frames(Spec("domain", "share of light lost", (0.2, 0.4, 0.6, 0.8), "LIBERO-plus light", "per_clip"))
 def light_gradient(frames: Frames, loss: float, rng: Generator) -> Frames:
     """The lamp stands to one side, and the far side of the scene gets less light."""
     across = _across(frames, rng.uniform(0, 2 * np.pi))
     return _dimmed(frames, loss * (across - across.min()) / max(float(np.ptp(across)), 1e-9))
 
 
-@on_frames(Definition("domain", "share of light lost", (0.2, 0.4, 0.6, 0.8), "VLATest light", mode="static"))
+@on_frames(Spec("domain", "share of light lost", (0.2, 0.4, 0.6, 0.8), "VLATest light", "per_clip"))
 def hard_shadow(frames: Frames, loss: float, rng: Generator) -> Frames:
     """Something outside the picture throws a shadow with a sharp edge across the scene."""
     across = _across(frames, rng.uniform(0, 2 * np.pi))
@@ -69,14 +70,14 @@ def _lobe(at: Floats, height: float, centre: float, below: float, above: float) 
     return height * np.exp(-0.5 * ((at - centre) / np.where(at < centre, below, above)) ** 2)
 
 
-def _lit(episode: Episode, kelvin: float) -> Change:
+def _lit(episode: Episode, kelvin: float) -> PerturbedEpisode:
     """Return the episode under a lamp of this temperature, as bright as before."""
     require_no_colour(episode.instruction)
     gain = black_body(kelvin) / black_body(_DAYLIGHT)
     gain /= _LUMINANCE @ gain
     values = np.arange(256)[:, None] * gain ** (1 / _GAMMA)
     table = np.clip(np.round(values), 0, 255).astype(np.uint8)[:, None, :]
-    return Change(with_frames(episode, np.stack([cv2.LUT(frame, table) for frame in episode.frames])), "same")
+    return PerturbedEpisode(with_frames(episode, np.stack([cv2.LUT(frame, table) for frame in episode.frames])), "same")
 
 
 def _across(frames: Frames, angle: float) -> Floats:

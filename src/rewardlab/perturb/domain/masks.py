@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import drop
+from rewardlab.core.errors import NotApplicable
 
 Mask = NDArray[np.float32]
 
@@ -68,9 +68,9 @@ def motion(gone: NDArray[np.bool_]) -> NDArray[np.uint8]:
     ever = np.asarray(cv2.morphologyEx(ever, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8)))
     ever = _without_specks(ever, _SPECK)
     if ever.mean() < _LEAST_MOTION:
-        raise drop("nothing moves in this clip, so the robot cannot be told from the scene")
+        raise NotApplicable("nothing moves in this clip, so the robot cannot be told from the scene")
     if ever.mean() > _MOST_MOTION:
-        raise drop("nearly all of the picture moves, as with a camera on the wrist: nothing in it stands still")
+        raise NotApplicable("nearly all of the picture moves, as with a wrist camera: nothing in it stands still")
     return ever
 
 
@@ -98,7 +98,7 @@ def goal_region(frames: Frames) -> NDArray[np.bool_]:
     start, end = tiny[:tenth].mean(axis=0), tiny[-tenth:].mean(axis=0)
     gap = cv2.GaussianBlur(np.abs(end - start).max(axis=-1), (0, 0), max(0.5, tiny.shape[1] / 64))
     if gap.max() < _NOTICED:
-        raise drop("the end of this clip looks like its start, so the place of the goal is not known")
+        raise NotApplicable("the end of this clip looks like its start, so the place of the goal is not known")
     inner = gap * np.clip(_depth(*gap.shape) / _ARM_REACH, 0.05, 1)
     return scaled_to((inner > 0.5 * float(inner.max())) | (inner == inner.max()), frames) > 0.5
 

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, with_frames
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
 from rewardlab.perturb.domain.instruction_guards import words_of
 
 _OTHER = {
@@ -47,17 +48,17 @@ _WRITING = frozenset(
 
 @on_episode(
     "frames+instruction",
-    Definition("domain", "which way", ("sideways",) * 4, "label-consistency test", label="P*"),
+    Spec("domain", "which way", ("sideways",) * 4, "label-consistency test", label="keeps_if"),
 )
-def mirror(episode: Episode, way: str, rng: Generator, peers: Peers) -> Change:
+def mirror(episode: Episode, way: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Picture and words are mirrored, so left is right in both; a mirror has no strength: all severities are alike."""
     text = episode.instruction
     if _NO_SIDE.search(text) or re.search(r"anti-?clockwise|counter-clockwise", text, re.IGNORECASE):
-        raise drop(f"left or right may mean something else than a side in {text!r}")
+        raise NotApplicable(f"left or right may mean something else than a side in {text!r}")
     if written := _WRITING.intersection(words_of(text)):
-        raise drop(f"the instruction is about writing ({sorted(written)[0]!r}), which a mirror makes unreadable")
+        raise NotApplicable(f"the instruction is about writing ({sorted(written)[0]!r}), unreadable in a mirror")
     flipped = np.ascontiguousarray(episode.frames[:, :, ::-1])
-    return Change(replace(with_frames(episode, flipped), instruction=_SIDES.sub(_swapped, text)), "same")
+    return PerturbedEpisode(replace(with_frames(episode, flipped), instruction=_SIDES.sub(_swapped, text)), "same")
 
 
 def _swapped(match: re.Match[str]) -> str:

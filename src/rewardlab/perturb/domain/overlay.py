@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
 from rewardlab.perturb.domain.masks import goal_region
 
 # The strokes of each letter on a grid 4 wide and 6 high; drawn here because fonts differ between versions of OpenCV.
@@ -26,16 +26,16 @@ _MARGIN = 0.03  # heights of the picture
 _COVERED = 0.25  # share of the guessed goal region that the word may hide
 
 
-@on_episode("frames", Definition("domain", "height of the letters", _SIZES, "typographic attacks", label="P*"))
-def success_overlay(episode: Episode, share: float, rng: Generator, peers: Peers) -> Change:
+@on_episode("frames", Spec("domain", "height of the letters", _SIZES, "typographic attacks", label="keeps_if"))
+def success_overlay(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The recorder writes SUCCESS over the picture, whatever happened."""
     frames = episode.frames
     goal = _goal(frames)
     at_top = _hidden(goal, _letter(frames, _SIZES[-1]), at_top=True) <= _COVERED  # the same at every severity
     letter = _letter(frames, share)
     if _hidden(goal, letter, at_top=at_top) > _COVERED:
-        raise drop("the word would hide the guessed goal region at the top and at the bottom")
-    return Change(with_frames(episode, _written(frames, letter, at_top=at_top)), "same")
+        raise NotApplicable("the word would hide the guessed goal region at the top and at the bottom")
+    return PerturbedEpisode(with_frames(episode, _written(frames, letter, at_top=at_top)), "same")
 
 
 def _letter(frames: Frames, share: float) -> float:

@@ -6,7 +6,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
 from rewardlab.perturb.domain.instruction_guards import require_no_colour
 from rewardlab.perturb.domain.masks import (
     Mask,
@@ -34,9 +35,9 @@ _PAINTS = ((20, 0.15), (60, 0.3), (120, 0.45), (180, 0.6))
 
 @on_episode(
     "frames",
-    Definition("domain", "opacity", (0.25, 0.5, 0.75, 1.0), "COLOSSEUM background", label="P*", mode="static"),
+    Spec("domain", "opacity", (0.25, 0.5, 0.75, 1.0), "COLOSSEUM background", "per_clip", "keeps_if"),
 )
-def background_replace(episode: Episode, opacity: float, rng: Generator, peers: Peers) -> Change:
+def background_replace(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The robot works in another room: all that is off the table and well away from its motion is replaced."""
     frames = episode.frames
     tiny = small(frames)
@@ -44,7 +45,7 @@ def background_replace(episode: Episode, opacity: float, rng: Generator, peers: 
     ever = motion(moved(tiny, still))
     table = hull_of(table_region(still))
     if table.mean() < _LEAST_TABLE:
-        raise drop("no table is found, so the background cannot be told from what the robot works on")
+        raise NotApplicable("no table is found, so the background cannot be told from what the robot works on")
     far = (1 - grown(ever, _HALO)) & (1 - _with_things(table))
     _require_area(float(far.mean()), "background")
     soft = cv2.GaussianBlur(scaled_to(far, frames), (0, 0), 5 * frames.shape[1] / 256)
@@ -54,9 +55,9 @@ def background_replace(episode: Episode, opacity: float, rng: Generator, peers: 
 
 @on_episode(
     "frames",
-    Definition("domain", "opacity", (0.25, 0.5, 0.75, 1.0), "COLOSSEUM table", label="P*", mode="static"),
+    Spec("domain", "opacity", (0.25, 0.5, 0.75, 1.0), "COLOSSEUM table", "per_clip", "keeps_if"),
 )
-def table_texture(episode: Episode, opacity: float, rng: Generator, peers: Peers) -> Change:
+def table_texture(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The table has another top; what lies on it, what moves over it and the shadows stay."""
     frames = episode.frames
     tiny = small(frames)
@@ -74,9 +75,9 @@ def table_texture(episode: Episode, opacity: float, rng: Generator, peers: Peers
 
 @on_episode(
     "frames",
-    Definition("domain", "hue turn in degrees and paint", _PAINTS, "COLOSSEUM colours", label="P*", mode="static"),
+    Spec("domain", "hue turn in degrees and paint", _PAINTS, "COLOSSEUM colours", "per_clip", "keeps_if"),
 )
-def robot_recolour(episode: Episode, paint: tuple[float, float], rng: Generator, peers: Peers) -> Change:
+def robot_recolour(episode: Episode, paint: tuple[float, float], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The arm has another colour: what moves and is large or reaches in from the edge is painted over."""
     require_no_colour(episode.instruction)
     degrees, strength = paint
@@ -88,14 +89,14 @@ def robot_recolour(episode: Episode, paint: tuple[float, float], rng: Generator,
     motion(gone)
     arms = _one_colour([_arm(now) for now in gone], tiny, still)
     if max(float(arm.mean()) for arm in arms) < 0.005:
-        raise drop("nothing that moves is large enough or reaches in from the edge, so no arm is found")
+        raise NotApplicable("nothing that moves is large enough or reaches in from the edge, so no arm is found")
     looks = [(_soft(arm, frames), _repainted(frame, degrees, strength, tint)) for arm, frame in zip(arms, frames)]
     return _painted(episode, frames, looks)
 
 
 def _require_area(area: float, what: str) -> None:
     if area < _LEAST_AREA:
-        raise drop(f"the {what} is {area:.1%} of the picture, too little to replace; {_LEAST_AREA:.0%} are needed")
+        raise NotApplicable(f"the {what} is {area:.1%} of the picture, but {_LEAST_AREA:.0%} are needed")
 
 
 def _with_things(table: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -108,12 +109,12 @@ def _soft(mask: NDArray[np.bool_], frames: Frames) -> Mask:
     return np.asarray(cv2.GaussianBlur(scaled_to(mask, frames), (0, 0), frames.shape[1] / 256))
 
 
-def _painted(episode: Episode, frames: Frames, looks: list[tuple[Mask, Frames]]) -> Change:
+def _painted(episode: Episode, frames: Frames, looks: list[tuple[Mask, Frames]]) -> PerturbedEpisode:
     """Return the episode with a new look laid over each frame where its mask is."""
     result = np.empty_like(frames)
     for target, frame, (mask, new) in zip(result, frames, looks):
         target[:] = np.round(frame + mask[..., None] * (new.astype(np.float32) - frame))
-    return Change(with_frames(episode, result), "same")
+    return PerturbedEpisode(with_frames(episode, result), "same")
 
 
 def _shaded(new: Frames, frame: Frames, light: float) -> Frames:

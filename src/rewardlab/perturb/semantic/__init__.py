@@ -10,7 +10,7 @@ from rewardlab.perturb.semantic.swaps import colour_swap, object_swap, relation_
 from rewardlab.perturb.semantic.translate import language
 from rewardlab.perturb.semantic.typos import case_spacing, char_edit, ocr_confusion, typo_keyboard
 
-INSTRUCTION = (
+SEMANTIC = (
     typo_keyboard,
     char_edit,
     ocr_confusion,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from rewardlab.perturb.contract import drop
+from rewardlab.core.errors import NotApplicable
 from rewardlab.perturb.semantic.goal_state import home_of
 from rewardlab.perturb.semantic.instruction_parser import DIRECTIONS
 from rewardlab.perturb.semantic.lexicon import PLACE_OPPOSITES, SIDES, VERBS, find_noun
@@ -31,7 +31,7 @@ def flip_sides(command: Command) -> Flip:
     """Exchange left and right, up and down, clockwise and counterclockwise wherever they are said."""
     clauses = tuple(_flip_clause(clause) for clause in command.clauses)
     if clauses == command.clauses:
-        raise drop("it names no side and no direction")
+        raise NotApplicable("it names no side and no direction")
     first = command.clauses[0]
     # Another side of the thing may stand for another thing; only a motion the other way is surely not this one.
     moved = first.verb in _TURNED or VERBS[first.verb].result == "somewhere"
@@ -75,7 +75,7 @@ def flip_place(command: Command) -> Flip:
             verb = "put" if last.verb in {"insert", "stack"} else last.verb
             # The thing was at least brought there: how much of the way that is, nobody said.
             return Flip(replace(command, clauses=(*before, Clause(verb, last.thing, places))), False)
-    raise drop("it names no place that has an opposite")
+    raise NotApplicable("it names no place that has an opposite")
 
 
 def _opposite_place(place: Place) -> str:
@@ -90,7 +90,7 @@ def flip_verb(command: Command) -> Flip:
     *before, last = command.clauses
     clause = _opposite_act(last)
     if clause is None:
-        raise drop("its verb has no opposite")
+        raise NotApplicable("its verb has no opposite")
     return Flip(replace(command, clauses=(*before, clause)), not before)
 
 
@@ -118,15 +118,15 @@ def exchange_roles(command: Command) -> Flip:
     *before, last = command.clauses
     place = last.places[0] if len(last.places) == 1 else None
     if place is None or place.thing is None or place.relation not in _ORDERED:
-        raise drop("it does not put one thing to another")
+        raise NotApplicable("it does not put one thing to another")
     fetched = len(before) == 1 and last.thing.noun in PRONOUNS
     if before and not fetched:
-        raise drop("it does something to two things")
+        raise NotApplicable("it does something to two things")
     moved = before[0].thing if fetched else last.thing
     if not (_can_be_moved(moved) and _can_be_moved(place.thing)):
-        raise drop("one of its two things cannot be moved")
+        raise NotApplicable("one of its two things cannot be moved")
     if place.relation in _INTO and not (_is_vessel(moved) and _is_vessel(place.thing)):
-        raise drop("only one of its two things can hold the other")
+        raise NotApplicable("only one of its two things can hold the other")
     if fetched:
         pair = (replace(before[0], thing=place.thing), replace(last, places=(Place(place.relation, moved),)))
         return Flip(replace(command, clauses=pair), False)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode, without_level
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode, with_unknown_truth
 from rewardlab.perturb.semantic.goal_state import definite
 from rewardlab.perturb.semantic.instruction_parser import parse, reworded
 from rewardlab.perturb.semantic.sentence import PRONOUNS, Clause, Command, Place, Thing
@@ -13,28 +14,28 @@ from rewardlab.perturb.semantic.sentence import PRONOUNS, Clause, Command, Place
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "how the words are ordered",
         ("place first", "cleft", "object first", "shuffled"),
         "NL-Aug yoda and shuffle_within_segments",
-        mode="static",
+        "per_clip",
     ),
 )
-def word_order(episode: Episode, order: str, rng: Generator, peers: Peers) -> Change:
+def word_order(episode: Episode, order: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The same words come in another order; shuffled words need not mean the same any more."""
     if order == "shuffled":
         shuffled = replace(episode, instruction=_shuffle(episode.instruction, rng))
-        return without_level(shuffled, "undefined")
+        return with_unknown_truth(shuffled, "undefined")
     command = parse(episode.instruction)
     build = {"place first": _place_first, "cleft": _cleft, "object first": _object_first}[order]
-    return Change(replace(episode, instruction=command.write(build(command))), "same")
+    return PerturbedEpisode(replace(episode, instruction=command.write(build(command))), "same")
 
 
 def _shuffle(text: str, rng: Generator) -> str:
     words = text.split()
     if len({word.lower() for word in words}) < 3:
-        raise drop("fewer than three different words cannot be shuffled")
+        raise NotApplicable("fewer than three different words cannot be shuffled")
     for _ in range(8):
         shuffled = [words[int(i)] for i in rng.permutation(len(words))]
         if shuffled != words:
@@ -45,7 +46,7 @@ def _shuffle(text: str, rng: Generator) -> str:
 def _place_first(command: Command) -> str:
     *before, last = command.clauses
     if not last.places:
-        raise drop("it names no place or direction that could come first")
+        raise NotApplicable("it names no place or direction that could come first")
     parts = [clause.text for clause in before]
     return command.join([*parts, f"{last.where.strip()}, {replace(last, places=()).text}"])
 
@@ -57,7 +58,7 @@ def _cleft(command: Command) -> str:
 
 def _without_object(command: Command) -> str:
     if any(clause.thing.noun not in PRONOUNS for clause in command.clauses[1:]):
-        raise drop("it does something to two things: neither can come first for both")
+        raise NotApplicable("it does something to two things: neither can come first for both")
     return command.join([f"{clause.verb}{clause.where}" for clause in command.clauses])
 
 
@@ -69,21 +70,21 @@ def _object_first(command: Command) -> str:
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "what is left unsaid",
         ("adjectives", "adjectives and places", "names of things", "everything"),
         "CheckList, COLOSSEUM distractors",
         expect="undefined",
-        label="U",
+        label="unknown",
     ),
 )
-def ambiguous_reference(episode: Episode, unsaid: str, rng: Generator, peers: Peers) -> Change:
+def ambiguous_reference(episode: Episode, unsaid: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The instruction no longer says which thing or where; the answer should become less sure."""
     text = "do it" if unsaid == "everything" else _say_less(parse(episode.instruction), unsaid)
     if text.lower() == episode.instruction.strip().lower():
-        raise drop(f"{text!r} already leaves everything open")
-    return without_level(replace(episode, instruction=text), "undefined")
+        raise NotApplicable(f"{text!r} already leaves everything open")
+    return with_unknown_truth(replace(episode, instruction=text), "undefined")
 
 
 def _say_less(command: Command, unsaid: str) -> str:

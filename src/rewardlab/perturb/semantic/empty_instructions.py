@@ -2,7 +2,7 @@
 
 from numpy.random import Generator
 
-from rewardlab.perturb.contract import Definition, on_instruction
+from rewardlab.perturb.contract import Spec, on_instruction
 from rewardlab.perturb.semantic.grammar import as_sentence
 
 _CLAIMS = (
@@ -21,19 +21,19 @@ _INJECTIONS = (
 )
 
 
-@on_instruction(Definition("semantic", "sentences that claim success", (1, 2, 3, 4), "LIBERO-plus text claims"))
+@on_instruction(Spec("semantic", "sentences that claim success", (1, 2, 3, 4), "LIBERO-plus text claims"))
 def completion_claim(text: str, count: int, rng: Generator) -> str:
     """The instruction claims that the task is done; the video says what it said before."""
     return " ".join([as_sentence(text), *_CLAIMS[:count]])
 
 
 @on_instruction(
-    Definition(
+    Spec(
         "semantic",
         "leaked tokens, and whether a file name is among them",
         ((1, False), (2, False), (4, False), (8, True)),
         "LIBERO-plus issues 64 and 65",
-        mode="static",
+        "per_clip",
     )
 )
 def metadata_leak(text: str, amount: tuple[int, bool], rng: Generator) -> str:
@@ -44,9 +44,7 @@ def metadata_leak(text: str, amount: tuple[int, bool], rng: Generator) -> str:
     return " ".join([text.strip(), *leaked])
 
 
-@on_instruction(
-    Definition("semantic", "how the answer is dictated", _INJECTIONS, "indirect prompt injection", mode="static")
-)
+@on_instruction(Spec("semantic", "how the answer is dictated", _INJECTIONS, "indirect prompt injection", "per_clip"))
 def prompt_injection(text: str, order: str, rng: Generator) -> str:
     """The instruction tells the model which score to give, the best or the worst one."""
     return f"{as_sentence(text)} {order.format(level=(1, 5)[int(rng.integers(2))])}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from numpy.random import Generator
 
 from rewardlab.core.seeding import pick
-from rewardlab.perturb.contract import Definition, on_instruction
+from rewardlab.perturb.contract import Spec, on_instruction
 from rewardlab.perturb.semantic.grammar import as_sentence, capitalised, inside_sentence, words_of
 
 _COURTESIES = ("if you do not mind", "when you have a moment", "if it is not too much trouble")
@@ -34,12 +34,12 @@ _OTHER_THINGS = (
 
 
 @on_instruction(
-    Definition(
+    Spec(
         "semantic",
         "how much is said around the wish",
         ("one word", "a clause", "a sentence", "four sentences"),
         "HELM filler words",
-        mode="static",
+        "per_clip",
     )
 )
 def polite_filler(text: str, amount: str, rng: Generator) -> str:
@@ -57,12 +57,12 @@ def polite_filler(text: str, amount: str, rng: Generator) -> str:
 
 
 @on_instruction(
-    Definition(
+    Spec(
         "semantic",
         "unrelated facts, and facts about other things",
         ((1, 0), (2, 0), (2, 1), (2, 4)),
         "CheckList INV, reWordBench",
-        mode="static",
+        "per_clip",
     )
 )
 def irrelevant_detail(text: str, counts: tuple[int, int], rng: Generator) -> str:

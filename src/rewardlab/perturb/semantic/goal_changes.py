@@ -6,7 +6,8 @@ from functools import cache
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Truth
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode, without_level
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode, with_unknown_truth
 from rewardlab.perturb.semantic.grammar import gerund, words_of
 from rewardlab.perturb.semantic.instruction_parser import ARTICLES, parse
 from rewardlab.perturb.semantic.lexicon import COLOURS, NOUNS, VAGUE, VERBS, find_noun
@@ -36,26 +37,26 @@ _VERBS_ONLY = {word for verb in VERBS for word in verb.split()} - {word for noun
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "how the wish is denied",
         ("explicit", "embedded", "double", "exception"),
         "CheckList negation, NL-Aug negate_strengthen",
         expect="relabel",
-        label="C",
+        label="changes",
     ),
 )
-def negation(episode: Episode, style: str, rng: Generator, peers: Peers) -> Change:
+def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The wish is forbidden, so what fulfilled it now fails and doing nothing fulfils it; twice denied is the wish."""
     command = parse(episode.instruction)
     denied = replace(episode, instruction=_deny(command, style))
     if style == "double":
-        return Change(denied, "same")
+        return PerturbedEpisode(denied, "same")
     if is_fulfilled(episode.truth):
-        return Change(replace(denied, truth=Truth(1, False)), "relabel")
+        return PerturbedEpisode(replace(denied, truth=Truth(1, False)), "relabel")
     if episode.truth.level == 1 and not episode.truth.success:
-        return Change(replace(denied, truth=Truth(5, True)), "relabel")
-    raise drop("a forbidden wish is judged only where nothing or all of it was done, and that is not known here")
+        return PerturbedEpisode(replace(denied, truth=Truth(5, True)), "relabel")
+    raise NotApplicable("a negated instruction has a known label only where nothing or all of it was done")
 
 
 def _deny(command: Command, style: str) -> str:
@@ -71,17 +72,17 @@ def _deny(command: Command, style: str) -> str:
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "small and big steps added",
         ((1, 0), (2, 0), (0, 1), (0, 2)),
         "RoboReward near misses",
-        expect="relabel",
-        label="C",
-        mode="static",
+        "per_clip",
+        "changes",
+        "relabel",
     ),
 )
-def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator, peers: Peers) -> Change:
+def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Something more is asked for that nobody did."""
     small, big = counts
     things = _unsaid(_SMALL_THINGS, episode, rng)[:small]
@@ -89,12 +90,12 @@ def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator,
     body = episode.instruction.strip()
     bare = body.rstrip(".!")
     if not bare:
-        raise drop("there is no wish to add to")
+        raise NotApplicable("there is no wish to add to")
     more = f"then {' and '.join(steps)}" if steps else f"and leave {' and '.join(things)} beside the robot"
     text = f"{bare}, {more}{body[len(bare) :]}"
     level = _NEAR_MISS.get(counts)
     if episode.truth.level == 5 and is_fulfilled(episode.truth) and level:
-        return Change(replace(episode, instruction=text, truth=Truth(level, False)), "relabel")
+        return PerturbedEpisode(replace(episode, instruction=text, truth=Truth(level, False)), "relabel")
     return less_done(episode, text)
 
 
@@ -112,31 +113,31 @@ def _unsaid(extras: tuple[str, ...], episode: Episode, rng: Generator) -> list[s
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "where the other task comes from",
         ("same subset", "whole dataset", "other subset", "nonsense"),
         "Robometer confusion matrix",
-        expect="relabel",
-        label="C",
-        mode="static",
-        uses_peers=True,
+        "per_clip",
+        "changes",
+        "relabel",
+        uses_dataset=True,
     ),
 )
-def task_swap(episode: Episode, pool: str, rng: Generator, peers: Peers) -> Change:
+def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The video is judged against the instruction of another task: nothing of it was done."""
     draw = float(rng.random())
     if pool == "nonsense":
         text = _NONSENSE[int(draw * len(_NONSENSE))]
-        return without_level(replace(episode, instruction=text), "undefined")
+        return with_unknown_truth(replace(episode, instruction=text), "undefined")
     if pool == "same subset":
         require_success(episode)
-    others = sorted({peer.instruction for peer in peers if _may_lend(peer, episode, pool)})
+    others = sorted({peer.instruction for peer in dataset if _may_lend(peer, episode, pool)})
     start = int(draw * len(others))
-    # Walking on from a drawn place asks few of many thousand peers.
+    # Walking on from a drawn place asks only a few of many thousand episodes.
     chosen = next((text for text in others[start:] + others[:start] if _surely_differ(text, episode.instruction)), None)
     if chosen is None:
-        raise drop(f"no clearly different task in the {pool}")
+        raise NotApplicable(f"no clearly different task in the {pool}")
     return not_done(episode, chosen)
 
 

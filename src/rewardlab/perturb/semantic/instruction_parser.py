@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rewardlab.perturb.contract import drop
+from rewardlab.core.errors import NotApplicable
 from rewardlab.perturb.semantic.lexicon import KNOWN_WORDS, NOUNS, VERBS
 from rewardlab.perturb.semantic.sentence import PRONOUNS, Clause, Command, Place, Thing
 
@@ -45,10 +45,10 @@ def parse(text: str) -> Command:
     bare = body.rstrip(".!")
     words = re.findall(r"[^\s,]+|,", bare)
     if len(words) > _LONGEST_COMMAND:
-        raise drop(f"cannot parse {_short(text)}: {len(words)} words are more than the {_LONGEST_COMMAND} of a command")
+        raise NotApplicable(f"cannot parse {_short(text)}: it has {len(words)} words, more than {_LONGEST_COMMAND}")
     odd = next((word for word in words if word != "," and not _PLAIN.fullmatch(word)), None)
     if odd or not words:
-        raise drop(f"cannot parse {_short(text)}: {_short(odd or '')} is not a plain word")
+        raise NotApplicable(f"cannot parse {_short(text)}: {_short(odd or '')} is not a plain word")
     clauses, joints = _read_clauses([words[0].lower(), *map(_small, words[1:])], text)
     return Command(tuple(clauses), tuple(joints), body[0].isupper(), body[len(bare) :])
 
@@ -61,7 +61,7 @@ def _small(word: str) -> str:
 def reworded(command: Command, text: str, problem: str, beyond: str = "") -> str:
     """Return the new sentence; drops the cell where it says no more than the old one, or than a weaker change."""
     if text in (command.text, beyond):
-        raise drop(f"cannot be reworded: {problem}")
+        raise NotApplicable(f"cannot be reworded: {problem}")
     return command.write(text)
 
 
@@ -71,7 +71,7 @@ def _read_clauses(words: list[str], text: str) -> tuple[list[Clause], list[str]]
     while True:
         verb = _match(words, tuple(VERBS))
         if not verb:
-            raise drop(f"cannot parse {_short(text)}: it does not start with a verb of the robot lexicon")
+            raise NotApplicable(f"cannot parse {_short(text)}: it does not start with a verb of the robot lexicon")
         words = words[verb.count(" ") + 1 :]
         end, joint = _find_joint(words)
         clauses.append(_read_clause(verb, words[:end]))
@@ -102,7 +102,7 @@ def _read_clause(verb: str, words: list[str]) -> Clause:
     named = [(relation, _read_thing(name) if name else None) for relation, name in pieces]
     thing = named[0][1]
     if thing is None:
-        raise drop(f"cannot parse: {verb!r} has no object")
+        raise NotApplicable(f"cannot parse: {verb!r} has no object")
     clause = Clause(verb, thing)
     # A verb that puts a thing somewhere takes one static place as its destination; other static places describe.
     settled = VERBS[verb].result != "somewhere" or any(relation in _DESTINATIONS for relation, _ in named)
@@ -123,7 +123,7 @@ def _describe(clause: Clause, place: Place) -> Clause:
         return replace(clause, thing=_with_tail(clause.thing, place))
     last = clause.places[-1]
     if last.thing is None:
-        raise drop(f"cannot parse: {place.text!r} describes no thing")
+        raise NotApplicable(f"cannot parse: {place.text!r} describes no thing")
     return replace(clause, places=(*clause.places[:-1], Place(last.relation, _with_tail(last.thing, place))))
 
 
@@ -141,7 +141,7 @@ def _split_at_relations(words: list[str]) -> list[tuple[str, list[str]]]:
             pieces.append((relation, []))
             place += relation.count(" ") + 1
         elif pieces[-1][0] in DIRECTIONS:
-            raise drop(f"cannot parse: {_short(words[place])} after {pieces[-1][0]!r}")
+            raise NotApplicable(f"cannot parse: {_short(words[place])} after {pieces[-1][0]!r}")
         else:
             pieces[-1][1].append(words[place])
             place += 1
@@ -168,7 +168,7 @@ def _read_thing(words: list[str]) -> Thing:
     bad = any(word in _NO_PART_OF_A_NAME | ARTICLES or _is_adverb(word) for word in lowered)
     measured = any(word[0].isdigit() for word in rest[1:])
     if not rest or bad or measured or len(rest) > _LONGEST_NAME:
-        raise drop(f"cannot parse: {_short(' '.join(words))} does not name one thing")
+        raise NotApplicable(f"cannot parse: {_short(' '.join(words))} does not name one thing")
     size = next((n for n in (3, 2) if " ".join(lowered[-n:]) in NOUNS), 1)
     return Thing(article, tuple(rest[:-size]), " ".join(rest[-size:]))
 

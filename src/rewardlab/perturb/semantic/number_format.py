@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from numpy.random import Generator
 
-from rewardlab.perturb.contract import Definition, drop, on_instruction
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Spec, on_instruction
 
 _WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -31,13 +32,13 @@ _SPELLING = re.compile(rf"\b(?:{'|'.join(_SPELLINGS)})\b")
 
 
 @on_instruction(
-    Definition("semantic", "how numbers are written", ("digits", "words", "both", "locale"), "NL-Aug numeric_to_word")
+    Spec("semantic", "how numbers are written", ("digits", "words", "both", "locale"), "NL-Aug numeric_to_word")
 )
 def number_form(text: str, form: str, rng: Generator) -> str:
     """Numbers are written as digits, as words, as both, or in the spelling of another country."""
     written = _FORMS[form](text)
     if written == text:
-        raise drop(f"there is no number in the text, or it is already written as {form}")
+        raise NotApplicable(f"there is no number in the text, or it is already written as {form}")
     return written
 
 

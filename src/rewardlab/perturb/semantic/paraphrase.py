@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from numpy.random import Generator
 
-from rewardlab.perturb.contract import Definition, drop, on_instruction
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Spec, on_instruction
 from rewardlab.perturb.semantic.goal_state import definite, describe_goal, home_of
 from rewardlab.perturb.semantic.grammar import gerund, participle
 from rewardlab.perturb.semantic.instruction_parser import parse, reworded
@@ -13,13 +14,13 @@ from rewardlab.perturb.semantic.sentence import PRONOUNS, Clause, Command, Place
 
 
 @on_instruction(
-    Definition(
+    Spec(
         "semantic",
         "what is renamed",
         ("verb", "verb and object", "all content words", "verb, and things by their kind"),
         "EDA, CheckList, closed robot lexicon",
-        label="P*",
-        mode="static",
+        "per_clip",
+        "keeps_if",
     )
 )
 def synonym(text: str, what: str, rng: Generator) -> str:
@@ -81,17 +82,17 @@ def _by_kind(command: Command) -> Command:
         twins = [others for name, others in named if name == noun]
         shared = len(twins) > 1 or noun in BROAD_KINDS
         if shared and (not adjectives or twins.count(adjectives) > 1):
-            raise drop(f"{noun!r} would name more than one thing: the referent is not unique")
+            raise NotApplicable(f"{noun!r} would name more than one thing: the referent is not unique")
     return kinds
 
 
 @on_instruction(
-    Definition(
+    Spec(
         "semantic",
         "how the wish is told",
         ("other words", "passive", "indirect request", "goal state"),
         "LIBERO-PRO, LIBERO-plus",
-        mode="static",
+        "per_clip",
     )
 )
 def paraphrase(text: str, style: str, rng: Generator) -> str:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Truth
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode, without_level
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode, with_unknown_truth
 from rewardlab.perturb.semantic.antonyms import Flip, exchange_roles, flip_place, flip_sides, flip_verb
 from rewardlab.perturb.semantic.grammar import words_of
 from rewardlab.perturb.semantic.instruction_parser import parse
@@ -25,32 +26,32 @@ def is_fulfilled(truth: Truth) -> bool:
 def require_success(episode: Episode) -> None:
     """Drop the episode unless the wish was fulfilled: only then is it known that another wish was not."""
     if not is_fulfilled(episode.truth):
-        raise drop("not known to be a success: a failure may have done just what is asked for now")
+        raise NotApplicable("not known to be a success: a failure may have done just what is asked for now")
 
 
-def not_done(episode: Episode, text: str) -> Change:
+def not_done(episode: Episode, text: str) -> PerturbedEpisode:
     """Return the episode under a wish of which nothing was done."""
-    return Change(replace(episode, instruction=text, truth=Truth(1, False)), "relabel")
+    return PerturbedEpisode(replace(episode, instruction=text, truth=Truth(1, False)), "relabel")
 
 
-def less_done(episode: Episode, text: str) -> Change:
+def less_done(episode: Episode, text: str) -> PerturbedEpisode:
     """Return the episode under a wish that was done less well, nobody knows how well."""
-    return without_level(replace(episode, instruction=text), "lower")
+    return with_unknown_truth(replace(episode, instruction=text), "lower")
 
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "how unlike the true colour the named one is",
         _DISTANCES,
         "RoboReward counterfactual relabelling",
-        expect="lower",
-        label="C",
-        mode="static",
+        "per_clip",
+        "changes",
+        "lower",
     ),
 )
-def colour_swap(episode: Episode, distance: str, rng: Generator, peers: Peers) -> Change:
+def colour_swap(episode: Episode, distance: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """A thing of another colour is asked for than the one that was handled."""
     require_success(episode)
     command, draw = parse(episode.instruction), float(rng.random())
@@ -58,7 +59,7 @@ def colour_swap(episode: Episode, distance: str, rng: Generator, peers: Peers) -
     others = {word: [o for o in COLOURS[word] if o not in said] for word in command.adjectives if word in COLOURS}
     colours = [word for word, unsaid in others.items() if unsaid]
     if not colours:
-        raise drop("no thing is told apart by its colour")
+        raise NotApplicable("no thing is told apart by its colour")
     colour = colours[int(draw * len(colours))]
     other = others[colour][min(_DISTANCES.index(distance), len(others[colour]) - 1)]
     return less_done(episode, command.with_things(lambda thing: _recolour(thing, colour, other)).text_as_written)
@@ -70,17 +71,17 @@ def _recolour(thing: Thing, colour: str, other: str) -> Thing:
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "what is named instead",
         _CHOICES,
         "RoboReward counterfactual relabelling",
-        expect="lower",
-        label="C",
-        mode="static",
+        "per_clip",
+        "changes",
+        "lower",
     ),
 )
-def object_swap(episode: Episode, choice: str, rng: Generator, peers: Peers) -> Change:
+def object_swap(episode: Episode, choice: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Another thing is asked for than the one that was handled."""
     require_success(episode)
     command, draw = parse(episode.instruction), float(rng.random())
@@ -88,7 +89,7 @@ def object_swap(episode: Episode, choice: str, rng: Generator, peers: Peers) -> 
     row = _stand_ins(first)[_CHOICES.index(choice)]
     fresh = [name for name in row if not words_of(name) & words_of(episode.instruction)]
     if not fresh:
-        raise drop(f"every thing of {choice} is already named")
+        raise NotApplicable(f"every thing of {choice} is already named")
     described = tuple(place for place in first.thing.tail if place.relation != "of")
     thing = replace(first.thing, noun=fresh[int(draw * len(fresh))], tail=described)
     swapped = replace(command, clauses=(replace(first, thing=thing), *others))
@@ -99,7 +100,7 @@ def _stand_ins(clause: Clause) -> tuple[tuple[str, ...], ...]:
     known = find_noun(clause.thing.noun)
     group = "something that opens" if known and clause.verb in {"open", "close", "shut"} else known and known.group
     if group not in STAND_INS:
-        raise drop(f"nothing is known to be unlike {clause.thing.noun[:40]!r}")
+        raise NotApplicable(f"nothing is known to be unlike {clause.thing.noun[:40]!r}")
     return STAND_INS[group]
 
 
@@ -113,16 +114,16 @@ _FLIPS: dict[str, Callable[[Command], Flip]] = {
 
 @on_episode(
     "instruction",
-    Definition(
+    Spec(
         "semantic",
         "what is turned into its opposite",
         ("side", "place", "verb", "roles"),
         "contrast sets",
         expect="relabel",
-        label="C",
+        label="changes",
     ),
 )
-def relation_flip(episode: Episode, what: str, rng: Generator, peers: Peers) -> Change:
+def relation_flip(episode: Episode, what: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The opposite is asked for: the other side, under for on, close for open, or the two things exchanged."""
     require_success(episode)
     flip = _FLIPS[what](parse(episode.instruction))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from numpy.random import Generator
 
-from rewardlab.perturb.contract import Definition, drop, on_instruction
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Spec, on_instruction
 from rewardlab.perturb.semantic.goal_state import home_of
 from rewardlab.perturb.semantic.grammar import capitalised
 from rewardlab.perturb.semantic.instruction_parser import parse
@@ -30,12 +31,12 @@ _SWAHILI_LINK = {"3": "wa", "5": "la", "6": "ya", "7": "cha", "9": "ya"}
 
 
 @on_instruction(
-    Definition(
+    Spec(
         "semantic",
         "languages to choose from",
         (("es", "de"), ("zh", "ja"), ("en+es", "en+de"), ("sw",)),
         "NL-Aug mixed_language",
-        mode="static",
+        "per_clip",
     )
 )
 def language(text: str, choices: tuple[str, ...], rng: Generator) -> str:
@@ -62,14 +63,14 @@ def _rename(thing: Thing, choice: str) -> Thing:
         return thing
     name = _noun(thing, choice)[1]
     if name.lower() in KNOWN_WORDS:
-        raise drop(f"{name!r} in {choice} reads as an English word")
+        raise NotApplicable(f"{name!r} in {choice} reads as an English word")
     return replace(thing, noun=name)
 
 
 def _look_up(table: dict[str, tuple[str, ...]], word: str, choice: str) -> str:
     found = table[word.lower()][LANGUAGES.index(choice)] if word.lower() in table else ""
     if not found:
-        raise drop(f"{word[:40]!r} is not in the {choice} lexicon, and nothing is half translated")
+        raise NotApplicable(f"{word[:40]!r} is not in the {choice} lexicon, and nothing is half translated")
     return found
 
 
@@ -83,7 +84,7 @@ def _sentence(command: Command) -> tuple[str, Clause, tuple[Place, ...]]:
     relation = _relation(last.places[0]) if len(last.places) == 1 else ""
     again = not others or (last.thing.noun in PRONOUNS and last.verb in {"put", "place", "set", "stack"})
     if len(others) > 1 or not fetched or not again or relation not in {"in", "on"}:
-        raise drop("the sentence is of no pattern that we can translate")
+        raise NotApplicable("the sentence is of no pattern that we can translate")
     return f"fetch {relation}", first, last.places
 
 
@@ -116,9 +117,9 @@ def _fill(thing: Thing, places: tuple[Place, ...], choice: str) -> dict[str, str
 
 def _noun(thing: Thing, choice: str) -> tuple[str, str]:
     if thing.tail:
-        raise drop(f"{thing.text[:40]!r} is of no pattern that we can translate")
+        raise NotApplicable(f"{thing.text[:40]!r} is of no pattern that we can translate")
     if thing.article not in {"", "the", "a", "an"}:
-        raise drop(f"{thing.article!r} is not in the {choice} lexicon, and nothing is half translated")
+        raise NotApplicable(f"{thing.article!r} is not in the {choice} lexicon, and nothing is half translated")
     word = _look_up(NOUNS, thing.noun, choice)
     gender, _, name = word.partition(" ") if choice not in {"zh", "ja"} else ("", "", word)
     return gender, name

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 
 from numpy.random import Generator
 
-from rewardlab.perturb.contract import Definition, drop, on_instruction
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Spec, on_instruction
 from rewardlab.perturb.semantic.lexicon import REAL_WORDS
 
 Letters = list[str]  # one entry per character of the original word; an edit may empty it or lengthen it
@@ -30,31 +31,31 @@ _LOOKALIKES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@on_instruction(Definition("semantic", _EDITS, _AMOUNTS, "nlpaug KeyboardAug", mode="static"))
+@on_instruction(Spec("semantic", _EDITS, _AMOUNTS, "nlpaug KeyboardAug", "per_clip"))
 def typo_keyboard(text: str, amount: Amount, rng: Generator) -> str:
     """The operator hits a neighbouring key in some of the words."""
     return _edit(text, amount, rng, _mistype)
 
 
-@on_instruction(Definition("semantic", _EDITS, _AMOUNTS, "nlpaug RandomCharAug", mode="static"))
+@on_instruction(Spec("semantic", _EDITS, _AMOUNTS, "nlpaug RandomCharAug", "per_clip"))
 def char_edit(text: str, amount: Amount, rng: Generator) -> str:
     """The operator swaps, doubles or leaves out letters in some of the words."""
     return _edit(text, amount, rng, _slip)
 
 
-@on_instruction(Definition("semantic", _EDITS, _AMOUNTS, "nlpaug OcrAug", mode="static"))
+@on_instruction(Spec("semantic", _EDITS, _AMOUNTS, "nlpaug OcrAug", "per_clip"))
 def ocr_confusion(text: str, amount: Amount, rng: Generator) -> str:
     """The instruction was scanned from paper and some letters were read as others of like shape."""
     return _edit(text, amount, rng, _misread)
 
 
 @on_instruction(
-    Definition(
+    Spec(
         "semantic",
         "letter case and spaces",
         ("other sentence case", "title case", "upper case", "upper case and stray spaces"),
         "HELM lowercase and space perturbations",
-        mode="static",
+        "per_clip",
     )
 )
 def case_spacing(text: str, style: str, rng: Generator) -> str:
@@ -64,7 +65,7 @@ def case_spacing(text: str, style: str, rng: Generator) -> str:
         return _spread(text.upper(), [int(n) for n in extra])
     written = {"other sentence case": _other_case, "title case": _title, "upper case": str.upper}[style](text)
     if written == text:
-        raise drop(f"the text already is in {style}, or its script has no capitals")
+        raise NotApplicable(f"the text already is in {style}, or its script has no capitals")
     return written
 
 
@@ -102,7 +103,7 @@ def _edit(text: str, amount: Amount, rng: Generator, slips: Slips) -> str:
         if done == wanted:
             break
     if not done:
-        raise drop("no letter of the text can be mistaken in this way")
+        raise NotApplicable("no letter of the text can be mistaken in this way")
     return " ".join("".join(letters) for letters in words)
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 
 from rewardlab.core.episode import Indices
-from rewardlab.perturb.contract import drop
+from rewardlab.core.errors import NotApplicable
 
 
 def changed(picks: Indices, count: int) -> Indices:
     """Return the picks; where they leave a clip of `count` frames as it was, the cell is dropped."""
     if np.array_equal(picks, np.arange(count)):
-        raise drop(f"a clip of {count} frames is too short for this change to show")
+        raise NotApplicable(f"a clip of {count} frames is too short for this change to show")
     return picks
 
 

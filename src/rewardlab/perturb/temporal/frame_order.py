@@ -4,11 +4,19 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Indices, rearrange
-from rewardlab.perturb.contract import Change, Definition, Peers, on_episode, on_order, relabelled, without_level
+from rewardlab.perturb.contract import (
+    Episodes,
+    PerturbedEpisode,
+    Spec,
+    on_episode,
+    on_order,
+    relabel_by_last_frame,
+    with_unknown_truth,
+)
 from rewardlab.perturb.temporal.frame_indices import changed, share_of
 
 
-@on_order(Definition("temporal", "largest slip in frames", (1, 2, 4, 8), mode="iid"))
+@on_order(Spec("temporal", "largest slip in frames", (1, 2, 4, 8), randomness="per_frame"))
 def jitter_index(count: int, slip: int, rng: Generator) -> Indices:
     """Time stamps are off by a few frames, so frames come early, late or twice; the last one is in place."""
     draw = rng.uniform(-1, 1, count)
@@ -18,7 +26,7 @@ def jitter_index(count: int, slip: int, rng: Generator) -> Indices:
     return changed(picks, count)
 
 
-@on_order(Definition("temporal", "frames per window", (2, 4, 8, 16), "ROSE-AR jumbling", mode="iid"))
+@on_order(Spec("temporal", "frames per window", (2, 4, 8, 16), "ROSE-AR jumbling", "per_frame"))
 def local_shuffle(count: int, window: int, rng: Generator) -> Indices:
     """Frames that lie close together arrive in the wrong order; the last one is in place."""
     inner = count - 1
@@ -26,7 +34,7 @@ def local_shuffle(count: int, window: int, rng: Generator) -> Indices:
     return changed(np.append(np.lexsort((keys, np.arange(inner) // window)), count - 1), count)
 
 
-@on_order(Definition("temporal", "share of frames out of place", (0.25, 0.5, 0.75, 1.0), "GVL", mode="iid"))
+@on_order(Spec("temporal", "share of frames out of place", (0.25, 0.5, 0.75, 1.0), "GVL", "per_frame"))
 def global_shuffle(count: int, share: float, rng: Generator) -> Indices:
     """Frames trade places all over the clip between the first and the last, so the end state is the same."""
     inner = rng.permutation(np.arange(1, count - 1))
@@ -38,27 +46,27 @@ def global_shuffle(count: int, share: float, rng: Generator) -> Indices:
 
 @on_episode(
     "order",
-    Definition(
+    Spec(
         "temporal",
         "share of the length, from the end",
         (0.25, 0.5, 0.75, 1.0),
         "ReWiND, value order correlation",
         expect="relabel",
-        label="C",
+        label="changes",
         stage="stream",
     ),
 )
-def reverse(episode: Episode, share: float, rng: Generator, peers: Peers) -> Change:
+def reverse(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The last part of the rollout plays backwards, so the robot undoes what it did."""
     count = len(episode.clip)
     tail = share_of(count, share, least=2)
     moved = rearrange(episode, changed(np.append(np.arange(count - tail), np.arange(count)[::-1][:tail]), count))
     if share == 1.0 and episode.truth.progress is None:
-        return without_level(moved, "reversed")
-    return relabelled(episode, moved)
+        return with_unknown_truth(moved, "reversed")
+    return relabel_by_last_frame(episode, moved)
 
 
-@on_order(Definition("temporal", "share of the length shown again", (0.25, 0.5, 0.75, 1.0)))
+@on_order(Spec("temporal", "share of the length shown again", (0.25, 0.5, 0.75, 1.0)))
 def loop_twice(count: int, share: float, rng: Generator) -> Indices:
     """The player jumps back and shows the last part again, in the end all of the rollout; it ends in the same state."""
     return np.append(np.arange(count), np.arange(count - share_of(count, share), count))

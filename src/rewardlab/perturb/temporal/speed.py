@@ -4,27 +4,28 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Indices
-from rewardlab.perturb.contract import Definition, drop, on_order
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Spec, on_order
 from rewardlab.perturb.temporal.frame_indices import changed, spread
 
 _SPEED = "AugLy ChangeVideoSpeed"
 
 
-@on_order(Definition("temporal", "times as fast", (1.5, 2.0, 4.0, 8.0), _SPEED))
+@on_order(Spec("temporal", "times as fast", (1.5, 2.0, 4.0, 8.0), _SPEED))
 def speed_up(count: int, factor: float, rng: Generator) -> Indices:
     """The robot moves faster than it did: fewer frames from the same start to the same end."""
     return changed(np.unique(spread(count, round(count / factor))), count)
 
 
-@on_order(Definition("temporal", "times as fast", (0.75, 0.5, 0.33, 0.25), _SPEED))
+@on_order(Spec("temporal", "times as fast", (0.75, 0.5, 0.33, 0.25), _SPEED))
 def slow_down(count: int, factor: float, rng: Generator) -> Indices:
     """The robot moves slower than it did: more frames from the same start to the same end."""
     if count == 1:
-        raise drop("a clip of one frame has no speed")
+        raise NotApplicable("a clip of one frame has no speed")
     return changed(spread(count, round(count / factor)), count)
 
 
-@on_order(Definition("temporal", "exponent of time", (1.3, 1.7, 2.5, 4.0), "vidaug TemporalElastic", mode="static"))
+@on_order(Spec("temporal", "exponent of time", (1.3, 1.7, 2.5, 4.0), "vidaug TemporalElastic", "per_clip"))
 def time_warp(count: int, gamma: float, rng: Generator) -> Indices:
     """The robot hesitates at one end of the rollout and rushes at the other, in the same total time."""
     hesitates_first = rng.random() < 0.5

@@ -7,56 +7,62 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Frames, with_frames
+from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode, on_frames
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
 from rewardlab.perturb.temporal.frame_indices import share_of
 
 
-@on_frames(Definition("temporal", "share of frames", (0.05, 0.15, 0.3, 0.5), "THUMOS14-C", mode="iid"))
+@on_frames(Spec("temporal", "share of frames", (0.05, 0.15, 0.3, 0.5), "THUMOS14-C", "per_frame"))
 def black_frames(frames: Frames, share: float, rng: Generator) -> Frames:
     """The picture drops out to black for some frames, never for the last one."""
     count = len(frames)
     if count == 1:
-        raise drop("a clip of one frame has no frame to lose")
+        raise NotApplicable("a clip of one frame has no frame to lose")
     lost = rng.permutation(count - 1)[: share_of(count, share)]
     return _replaced(frames, np.sort(lost), np.zeros_like(frames[:1]))
 
 
-@on_frames(
-    Definition("temporal", "frames blended into one", (3, 5, 7, 11), "mini-Kinetics-C, length kept", stage="stream")
-)
+@on_frames(Spec("temporal", "frames blended into one", (3, 5, 7, 11), "mini-Kinetics-C, length kept", stage="stream"))
 def frame_blend(frames: Frames, window: int, rng: Generator) -> Frames:
     """A long exposure leaves ghosts of what moves; towards both ends it shortens, so the last frame is sharp."""
     if len(frames) < 3:
-        raise drop(f"a clip of {len(frames)} frames has no neighbours to blend")
+        raise NotApplicable(f"a clip of {len(frames)} frames has no neighbours to blend")
     return np.stack(list(_running_means(frames, window // 2)))
 
 
 @on_episode(
     "frames",
-    Definition("temporal", "share of the length", (0.05, 0.1, 0.2, 0.3), label="P*", mode="static", uses_peers=True),
+    Spec(
+        "temporal",
+        "share of the length",
+        (0.05, 0.1, 0.2, 0.3),
+        label="keeps_if",
+        randomness="per_clip",
+        uses_dataset=True,
+    ),
 )
-def splice_foreign(episode: Episode, share: float, rng: Generator, peers: Peers) -> Change:
+def splice_foreign(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somewhere in the middle the recorder writes another robot's clip into this one; the end is this one's."""
     frames = episode.frames
     count, height, width = frames.shape[:3]
     if count < 3:
-        raise drop(f"a clip of {count} frames has no middle")
-    peer = _foreigner(episode, rng, peers)
+        raise NotApplicable(f"a clip of {count} frames has no middle")
+    peer = _foreigner(episode, rng, dataset)
     length = min(share_of(count, share), count - 2)
     start = round(count * rng.uniform(0.4, 0.6) - length / 2)
     places = np.arange(length) + min(max(start, 1), count - 1 - length)
     foreign = peer.clip.source.read(peer.clip.order[places * len(peer.clip) // count])
     resized = np.stack([cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in foreign])
-    return Change(with_frames(episode, _replaced(frames, places, resized)), "same")
+    return PerturbedEpisode(with_frames(episode, _replaced(frames, places, resized)), "same")
 
 
-def _foreigner(episode: Episode, rng: Generator, peers: Peers) -> Episode:
-    """Return an episode of another task, whatever order the peers come in."""
+def _foreigner(episode: Episode, rng: Generator, dataset: Episodes) -> Episode:
+    """Return an episode of another task, whatever order the dataset come in."""
     mine = (episode.origin.task, episode.instruction)
-    others = {p.id: p for p in peers if p.origin.task != mine[0] and p.instruction != mine[1]}
+    others = {p.id: p for p in dataset if p.origin.task != mine[0] and p.instruction != mine[1]}
     if not others:
-        raise drop("no episode of another task to splice in")
+        raise NotApplicable("no episode of another task to splice in")
     return others[pick(sorted(others), rng)]
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Frames, with_frames
+from rewardlab.core.errors import NotApplicable
 from rewardlab.perturb.codecs import Picture, decode, encode, h264, psnr
-from rewardlab.perturb.contract import Change, Definition, Peers, drop, on_episode
+from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
 from rewardlab.perturb.temporal.frame_indices import share_of
 
 # Live video: slices that fit a small packet, and a fresh key picture every second.
@@ -22,17 +23,17 @@ _LEAST_PSNR = 20.0  # decibels; below it the end state cannot be trusted to be v
 
 @on_episode(
     "frames",
-    Definition(
+    Spec(
         "temporal",
         "share of packets",
         (0.01, 0.02, 0.03, 0.06),
         "mini-Kinetics-C",
-        label="P*",
-        mode="iid",
+        "per_frame",
+        "keeps_if",
         stage="stream",
     ),
 )
-def packet_loss(episode: Episode, share: float, rng: Generator, peers: Peers) -> Change:
+def packet_loss(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Packets of the live video get lost, and the player patches the holes from the picture before."""
     frames = episode.frames
     slices = _slices(frames)
@@ -44,17 +45,17 @@ def packet_loss(episode: Episode, share: float, rng: Generator, peers: Peers) ->
 
 @on_episode(
     "frames",
-    Definition(
+    Spec(
         "temporal",
         "bytes between flipped ones",
         (40_000, 20_000, 12_000, 6_000),
         "mini-Kinetics-C",
-        label="P*",
-        mode="iid",
+        "per_frame",
+        "keeps_if",
         stage="stream",
     ),
 )
-def bit_error(episode: Episode, spacing: int, rng: Generator, peers: Peers) -> Change:
+def bit_error(episode: Episode, spacing: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Bytes of the live video are flipped on the way, and the player decodes them as if they were right."""
     frames = episode.frames
     slices = _slices(frames)
@@ -85,16 +86,16 @@ def _exposed(slices: Sequence[Picture]) -> np.ndarray[tuple[int], np.dtype[np.in
     kinds = [s.data[s.data.index(b"\x01") + 1] & 31 for s in slices]
     hit = [i for i, kind in enumerate(kinds) if kind == _PLAIN_SLICE and len(slices[i].data) > 2 * _HEADER_BYTES]
     if not hit:
-        raise drop(f"the coded clip of {slices[-1].place + 1} frames has no packet to hit")
+        raise NotApplicable(f"the coded clip of {slices[-1].place + 1} frames has no packet to hit")
     return np.array(hit, dtype=np.int64)
 
 
-def _played(episode: Episode, frames: Frames, slices: Sequence[Picture]) -> Change:
+def _played(episode: Episode, frames: Frames, slices: Sequence[Picture]) -> PerturbedEpisode:
     """Decode what arrived; the cell is dropped where the last frame is no longer what it was."""
     arrived = groupby(slices, key=lambda unit: unit.place)
     pictures = [Picture(place, b"".join(unit.data for unit in units)) for place, units in arrived]
     played = decode(pictures, _LIVE, frames.shape)
     quality = psnr(played[-1], frames[-1])
     if quality < _LEAST_PSNR:
-        raise drop(f"the last frame arrived at {quality:.1f} dB, below the {_LEAST_PSNR:.0f} dB that show its state")
-    return Change(with_frames(episode, played), "same")
+        raise NotApplicable(f"the last frame arrived at {quality:.1f} dB, below {_LEAST_PSNR:.0f} dB")
+    return PerturbedEpisode(with_frames(episode, played), "same")

@@ -4,18 +4,18 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Indices
-from rewardlab.perturb.contract import Definition, on_order
+from rewardlab.perturb.contract import Spec, on_order
 from rewardlab.perturb.temporal.frame_indices import changed, share_of
 
 
 @on_order(
-    Definition(
+    Spec(
         "temporal",
         "share of the length kept",
         (0.9, 0.75, 0.5, 0.25),
         "RoboReward negative clipping",
         expect="relabel",
-        label="C",
+        label="changes",
     )
 )
 def truncate_end(count: int, keep: float, rng: Generator) -> Indices:
@@ -23,20 +23,20 @@ def truncate_end(count: int, keep: float, rng: Generator) -> Indices:
     return changed(np.arange(max(1, count - share_of(count, 1 - keep))), count)
 
 
-@on_order(Definition("temporal", "share of the length lost", (0.1, 0.25, 0.5, 0.75), "UCF101-P"))
+@on_order(Spec("temporal", "share of the length lost", (0.1, 0.25, 0.5, 0.75), "UCF101-P"))
 def crop_start(count: int, lost: float, rng: Generator) -> Indices:
     """The recording starts when the robot is already at work."""
     return changed(np.arange(min(share_of(count, lost), count - 1), count), count)
 
 
 @on_order(
-    Definition(
+    Spec(
         "temporal",
         "delay as a share of the length",
         (0.02, 0.05, 0.1, 0.2),
         "latency studies of robot policies",
         expect="relabel",
-        label="C",
+        label="changes",
     )
 )
 def latency(count: int, delay: float, rng: Generator) -> Indices:

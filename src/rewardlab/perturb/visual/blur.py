@@ -5,7 +5,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import Definition, on_frames
+from rewardlab.perturb.contract import Spec, on_frames
 from rewardlab.perturb.visual.canvas import each, flat_rows, scale_of
 from rewardlab.perturb.visual.compiled_pixel_ops import (
     Image,
@@ -24,7 +24,7 @@ _ZOOMS = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.31, 0.03))
 _GLASS = ((0.5, 1, 1), (0.7, 1, 2), (1.0, 2, 2), (1.5, 4, 2))
 
 
-@on_frames(Definition("visual", "sigma in pixels at 256 px height", (1.0, 2.0, 3.0, 6.0), _LENS, mode="static"))
+@on_frames(Spec("visual", "sigma in pixels at 256 px height", (1.0, 2.0, 3.0, 6.0), _LENS, "per_clip"))
 def gaussian_blur(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The lens is a little soft for the whole clip."""
     taps = gaussian_taps(sigma * scale_of(frames))
@@ -32,12 +32,12 @@ def gaussian_blur(frames: Frames, sigma: float, rng: Generator) -> Frames:
 
 
 @on_frames(
-    Definition(
+    Spec(
         "visual",
         "radius and edge softness in pixels at 256 px height",
         ((3, 0.1), (4, 0.5), (6, 0.5), (10, 0.5)),
         _LENS,
-        mode="static",
+        "per_clip",
     )
 )
 def defocus_blur(frames: Frames, disk: tuple[float, float], rng: Generator) -> Frames:
@@ -54,12 +54,12 @@ def defocus_blur(frames: Frames, disk: tuple[float, float], rng: Generator) -> F
 
 
 @on_frames(
-    Definition(
+    Spec(
         "visual",
         "radius and sigma of the streak in pixels at 256 px height",
         ((10, 3), (15, 5), (15, 8), (20, 15)),
         _LENS,
-        mode="static",
+        "per_clip",
     )
 )
 def motion_blur(frames: Frames, streak: tuple[float, float], rng: Generator) -> Frames:
@@ -75,7 +75,7 @@ def motion_blur(frames: Frames, streak: tuple[float, float], rng: Generator) -> 
     return each(frames, change)
 
 
-@on_frames(Definition("visual", "largest zoom and its steps", _ZOOMS, _LENS, mode="static"))
+@on_frames(Spec("visual", "largest zoom and its steps", _ZOOMS, _LENS, "per_clip"))
 def zoom_blur(frames: Frames, zoom: tuple[float, float], rng: Generator) -> Frames:
     """The lens zooms in during every exposure, so the picture smears away from its centre."""
     zooms, (height, width) = np.arange(1, *zoom), frames.shape[1:3]
@@ -96,12 +96,12 @@ def zoom_blur(frames: Frames, zoom: tuple[float, float], rng: Generator) -> Fram
 
 
 @on_frames(
-    Definition(
+    Spec(
         "visual",
         "sigma and reach in pixels at 256 px height, and rounds of swaps",
         _GLASS,
         "ImageNet-C glass blur, re-tuned to grow with severity",
-        mode="static",
+        "per_clip",
     )
 )
 def glass_blur(frames: Frames, glass: tuple[float, float, int], rng: Generator) -> Frames:

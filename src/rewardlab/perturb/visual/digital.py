@@ -5,7 +5,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import Definition, on_frames
+from rewardlab.perturb.contract import Spec, on_frames
 from rewardlab.perturb.visual.canvas import each, flat_rows
 from rewardlab.perturb.visual.compiled_pixel_ops import Image, Whole, show_cells
 
@@ -13,7 +13,7 @@ _DIGITAL = "ImageNet-C, levels 1, 2, 3 and 5"
 _SHARES = (0.6, 0.5, 0.4, 0.25)
 
 
-@on_frames(Definition("visual", "JPEG quality", (25, 18, 15, 7), _DIGITAL))
+@on_frames(Spec("visual", "JPEG quality", (25, 18, 15, 7), _DIGITAL))
 def jpeg(frames: Frames, quality: int, rng: Generator) -> Frames:
     """The link to the camera is narrow, so every frame is sent as a small JPEG."""
 
@@ -24,14 +24,14 @@ def jpeg(frames: Frames, quality: int, rng: Generator) -> Frames:
     return each(frames, change)
 
 
-@on_frames(Definition("visual", "share of the resolution", _SHARES, _DIGITAL, mode="static"))
+@on_frames(Spec("visual", "share of the resolution", _SHARES, _DIGITAL, "per_clip"))
 def pixelate(frames: Frames, share: float, rng: Generator) -> Frames:
     """The sensor has fewer, larger pixels, which show as squares."""
     rows, columns = cells(frames.shape[1], share), cells(frames.shape[2], share)
     return each(frames, lambda frame, target: show_cells(flat_rows(frame), rows, columns, flat_rows(target)))
 
 
-@on_frames(Definition("visual", "share of the resolution", _SHARES, "VLM-RobustBench upsample", mode="static"))
+@on_frames(Spec("visual", "share of the resolution", _SHARES, "VLM-RobustBench upsample", "per_clip"))
 def resample(frames: Frames, share: float, rng: Generator) -> Frames:
     """The camera streams at a low resolution, and the picture is smoothly enlarged again."""
     height, width = frames.shape[1:3]

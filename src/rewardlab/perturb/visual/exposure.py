@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import Definition, on_frames
+from rewardlab.perturb.contract import Spec, on_frames
 from rewardlab.perturb.visual.canvas import each
 from rewardlab.perturb.visual.compiled_pixel_ops import Image, Layer, look_up_by_peak, stretch_colours
 
@@ -17,7 +17,7 @@ _MEMORY = 0.8  # of the flicker from one shown frame to the next
 _TINY = 1e-6  # keeps whole numbers whole when they are rounded down
 
 
-@on_frames(Definition("visual", "added brightness", (0.1, 0.2, 0.3, 0.5), _CAMERA, mode="static"))
+@on_frames(Spec("visual", "added brightness", (0.1, 0.2, 0.3, 0.5), _CAMERA, "per_clip"))
 def brightness_up(frames: Frames, lift: float, rng: Generator) -> Frames:
     """More light falls on the scene for the whole clip, and bright places burn out."""
     out = np.empty(frames.shape, np.uint8)
@@ -25,7 +25,7 @@ def brightness_up(frames: Frames, lift: float, rng: Generator) -> Frames:
     return out
 
 
-@on_frames(Definition("visual", "standard deviation of the log gain", (0.05, 0.10, 0.20, 0.35), mode="ar1"))
+@on_frames(Spec("visual", "standard deviation of the log gain", (0.05, 0.10, 0.20, 0.35), randomness="ar1"))
 def exposure_flicker(frames: Frames, spread: float, rng: Generator) -> Frames:
     """The lamps flicker and the exposure hunts after them, so brightness drifts from frame to frame."""
     gains = np.exp(spread * drift(len(frames), rng))
@@ -33,7 +33,7 @@ def exposure_flicker(frames: Frames, spread: float, rng: Generator) -> Frames:
     return each(frames, lambda frame, target: cv2.LUT(frame, next(tables), dst=target))
 
 
-@on_frames(Definition("visual", "share of contrast that is left", (0.4, 0.3, 0.2, 0.05), _CAMERA, mode="static"))
+@on_frames(Spec("visual", "share of contrast that is left", (0.4, 0.3, 0.2, 0.05), _CAMERA, "per_clip"))
 def contrast_down(frames: Frames, share: float, rng: Generator) -> Frames:
     """Stray light washes the picture out: every frame fades towards its own mean colour."""
 
@@ -45,19 +45,19 @@ def contrast_down(frames: Frames, share: float, rng: Generator) -> Frames:
     return each(frames, change)
 
 
-@on_frames(Definition("visual", "factor of the saturation", (0.7, 0.5, 0.3, 0.0), "ImageNet-C saturate", mode="static"))
+@on_frames(Spec("visual", "factor of the saturation", (0.7, 0.5, 0.3, 0.0), "ImageNet-C saturate", "per_clip"))
 def desaturate(frames: Frames, factor: float, rng: Generator) -> Frames:
     """The camera renders colours paler than they are, down to grey."""
     return _saturate(frames, factor, 0.0)
 
 
 @on_frames(
-    Definition(
+    Spec(
         "visual",
         "factor of the saturation, and what is added to it",
         ((1.5, 0.0), (2.0, 0.0), (5.0, 0.0), (20.0, 0.2)),
         "ImageNet-C saturate; pure grey has no hue and stays grey",
-        mode="static",
+        "per_clip",
     )
 )
 def oversaturate(frames: Frames, change: tuple[float, float], rng: Generator) -> Frames:

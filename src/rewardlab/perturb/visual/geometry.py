@@ -6,7 +6,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import Definition, drop, on_frames
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturb.contract import Spec, on_frames
 from rewardlab.perturb.visual.canvas import canvas_shape, each, fit, scale_of
 from rewardlab.perturb.visual.compiled_pixel_ops import Layer
 
@@ -17,7 +18,7 @@ _VISIBLE_CHANGE = 8.0  # levels of 255; less is taken for noise of the video
 _PATCH = "share of the picture; kept off where the last tenth of the clip differs most from its first frame"
 
 
-@on_frames(Definition("visual", "size of the waves", (12.5, 16.25, 21.25, 30.0), "ImageNet-C elastic", mode="static"))
+@on_frames(Spec("visual", "size of the waves", (12.5, 16.25, 21.25, 30.0), "ImageNet-C elastic", "per_clip"))
 def elastic(frames: Frames, size: float, rng: Generator) -> Frames:
     """The picture is warped as through old window glass, the same way in every frame."""
     height, width = frames.shape[1:3]
@@ -34,9 +35,7 @@ def elastic(frames: Frames, size: float, rng: Generator) -> Frames:
 
 
 @on_frames(
-    Definition(
-        "visual", f"degrees; keeps the label if {_GUARD}", (2, 5, 10, 20), "ImageNet-P tilt", label="P*", mode="static"
-    )
+    Spec("visual", f"degrees; keeps the label if {_GUARD}", (2, 5, 10, 20), "ImageNet-P tilt", "per_clip", "keeps_if")
 )
 def tilt(frames: Frames, degrees: float, rng: Generator) -> Frames:
     """The camera is mounted at a slant, to one side for the whole clip."""
@@ -51,14 +50,14 @@ def tilt(frames: Frames, degrees: float, rng: Generator) -> Frames:
     )
 
 
-@on_frames(Definition("visual", _PATCH, (0.05, 0.10, 0.20, 0.35), "occluders of COLOSSEUM", label="P*", mode="static"))
+@on_frames(Spec("visual", _PATCH, (0.05, 0.10, 0.20, 0.35), "occluders of COLOSSEUM", "per_clip", "keeps_if"))
 def occlusion_patch(frames: Frames, share: float, rng: Generator) -> Frames:
     """Something flat hangs before the lens and hides a part of the picture, away from where the task is done."""
     pick, colour = rng.random(), rng.integers(0, 256, 3, dtype=np.uint8)
     goal = goal_region(frames)
     free = np.concatenate([free_boxes(goal, size) for size in patch_sizes(goal.shape, share)])
     if not len(free):
-        raise drop(f"every patch of {share:.0%} of the picture hides a part that changed by the last frames")
+        raise NotApplicable(f"every patch of {share:.0%} of the picture hides a part that changed by the last frames")
     top, left, bottom, right = free[int(pick * len(free))]
     out = frames.copy()
     out[:, top:bottom, left:right] = colour
@@ -81,7 +80,7 @@ def goal_region(frames: Frames) -> NDArray[np.uint8]:
     grain = max(1, frames.shape[2] // 32), max(1, frames.shape[1] // 32)  # (width, height), as OpenCV wants it
     change = cv2.blur(np.abs(last.mean(axis=0) - frames[0]).mean(axis=2), grain)
     if change.max() < _VISIBLE_CHANGE:
-        raise drop("the last frames look like the first, so nothing tells where the goal is")
+        raise NotApplicable("the last frames look like the first, so nothing tells where the goal is")
     changed = np.asarray(change >= change.max() / 2, np.uint8)
     return np.asarray(cv2.dilate(changed, np.ones(grain[::-1], np.uint8)))
 

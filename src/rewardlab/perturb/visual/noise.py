@@ -9,7 +9,7 @@ from numpy.random import Generator
 from scipy.special import ndtri, pdtr
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import Definition, on_frames
+from rewardlab.perturb.contract import Spec, on_frames
 from rewardlab.perturb.visual.canvas import each
 from rewardlab.perturb.visual.compiled_pixel_ops import NOISE_STEPS, Image, Seeds, Values, look_up_noise, switch_values
 
@@ -19,19 +19,19 @@ _QUANTILES = (np.arange(NOISE_STEPS) + 0.5) / NOISE_STEPS
 FULL_LIGHT_PHOTONS = 255.0  # that a white pixel counts before the lamps are dimmed
 
 
-@on_frames(Definition("visual", "standard deviation", (0.08, 0.12, 0.18, 0.38), _SENSOR, mode="iid"))
+@on_frames(Spec("visual", "standard deviation", (0.08, 0.12, 0.18, 0.38), _SENSOR, "per_frame"))
 def gaussian_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The sensor reads out every pixel with an error of its own, new in every frame."""
     return _add_noise(frames, gaussian_table, sigma, rng)
 
 
-@on_frames(Definition("visual", "photons of a white pixel", (60, 25, 12, 3), _SENSOR, mode="iid"))
+@on_frames(Spec("visual", "photons of a white pixel", (60, 25, 12, 3), _SENSOR, "per_frame"))
 def shot_noise(frames: Frames, photons: float, rng: Generator) -> Frames:
     """So little light reaches the sensor that single photons count, differently in every frame."""
     return _add_noise(frames, shot_table, photons, rng)
 
 
-@on_frames(Definition("visual", "share of values", (0.03, 0.06, 0.09, 0.27), _SENSOR, mode="iid"))
+@on_frames(Spec("visual", "share of values", (0.03, 0.06, 0.09, 0.27), _SENSOR, "per_frame"))
 def impulse_noise(frames: Frames, share: float, rng: Generator) -> Frames:
     """Transmission errors turn single values fully on or off, others in every frame."""
     flat, out, seeds = _prepare(frames, rng)
@@ -39,19 +39,21 @@ def impulse_noise(frames: Frames, share: float, rng: Generator) -> Frames:
     return out.reshape(frames.shape)
 
 
-@on_frames(Definition("visual", "standard deviation at white", (0.15, 0.20, 0.35, 0.60), _SENSOR, mode="iid"))
+@on_frames(Spec("visual", "standard deviation at white", (0.15, 0.20, 0.35, 0.60), _SENSOR, "per_frame"))
 def speckle_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The gain of every pixel fluctuates, so bright places are noisier, anew in every frame."""
     return _add_noise(frames, speckle_table, sigma, rng)
 
 
-@on_frames(Definition("visual", "gain", (0.7, 0.5, 0.3, 0.15), "light change of LIBERO-plus", mode="iid"))
+@on_frames(Spec("visual", "gain", (0.7, 0.5, 0.3, 0.15), "light change of LIBERO-plus", "per_frame"))
 def low_light(frames: Frames, gain: float, rng: Generator) -> Frames:
     """The lamps are dimmed for the whole clip, and the sensor counts fewer photons."""
     return _add_noise(frames, low_light_table, gain, rng)
 
 
-@on_frames(Definition("visual", "standard deviation per column and per pixel", (0.02, 0.04, 0.08, 0.16), mode="static"))
+@on_frames(
+    Spec("visual", "standard deviation per column and per pixel", (0.02, 0.04, 0.08, 0.16), randomness="per_clip")
+)
 def fixed_pattern_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The columns and pixels of the sensor have offsets of their own, the same in every frame."""
     height, width = frames.shape[1:3]

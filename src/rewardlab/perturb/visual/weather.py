@@ -4,7 +4,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturb.contract import Definition, on_frames
+from rewardlab.perturb.contract import Spec, on_frames
 from rewardlab.perturb.visual.canvas import canvas_shape, each, fit, scale_of
 from rewardlab.perturb.visual.compiled_pixel_ops import Image, Layer, lay_over, whiten_and_snow
 from rewardlab.perturb.visual.occlusion import clouds, flakes, ice, liquid, mud_cover, streak, water_drops
@@ -31,7 +31,7 @@ _SNOW = (
 )
 
 
-@on_frames(Definition("visual", "density, and how fast fine detail fades", _FOG, _RETUNED, mode="static"))
+@on_frames(Spec("visual", "density, and how fast fine detail fades", _FOG, _RETUNED, "per_clip"))
 def fog(frames: Frames, density: tuple[float, float], rng: Generator) -> Frames:
     """Fog stands between the camera and the scene, in the same swathes throughout."""
     amount, decay = density
@@ -41,21 +41,19 @@ def fog(frames: Frames, density: tuple[float, float], rng: Generator) -> Frames:
     return _cover(frames, np.float32(keep), veil * np.float32(255 * amount * keep))
 
 
-@on_frames(
-    Definition("visual", "share of the scene and of the ice", _FROST, f"{_RETUNED}; the ice is drawn", mode="static")
-)
+@on_frames(Spec("visual", "share of the scene and of the ice", _FROST, f"{_RETUNED}; the ice is drawn", "per_clip"))
 def frost(frames: Frames, shares: tuple[float, float], rng: Generator) -> Frames:
     """Ice has grown on the lens and stays there."""
     return _cover(frames, np.float32(shares[0]), fit(ice(canvas_shape(frames), rng), frames) * np.float32(shares[1]))
 
 
 @on_frames(
-    Definition(
+    Spec(
         "visual",
         "liquid; mean, spread, sigma in pixels at 256 px height and threshold of its thickness; strength or rim",
         _SPATTER,
         _WEATHER,
-        mode="static",
+        "per_clip",
     )
 )
 def spatter(frames: Frames, drops: tuple[str, float, float, float, float, float], rng: Generator) -> Frames:
@@ -70,12 +68,12 @@ def spatter(frames: Frames, drops: tuple[str, float, float, float, float, float]
 
 
 @on_frames(
-    Definition(
+    Spec(
         "visual",
         "mean, spread, zoom and threshold of the flakes; radius and sigma of their streaks; share of the scene",
         _SNOW,
         _WEATHER,
-        mode="ar1",
+        "ar1",
     )
 )
 def snow(frames: Frames, fall: tuple[float, float, float, float, tuple[float, float], float], rng: Generator) -> Frames:

@@ -8,7 +8,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket.catalog_split import CatalogSplit, read_split
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.contract import Perturbation
-from rewardlab.perturb.domain.simulated_world import WORLD_CHANGES
+from rewardlab.perturb.domain.rerendered_world import WORLD_EDITS
 from rewardlab.train.pocket.plan import PocketPlan
 
 # The goal is never shown here, so it cannot be hidden; an object of another colour would not be what the words say.
@@ -40,10 +40,10 @@ def draw_split() -> CatalogSplit:
         groups.setdefault(p.category, []).append(p.name)
     drawn = [name for category, names in groups.items() for name in _drawn(category, names)]
     held_out = tuple(dict.fromkeys((*_CODEC_PERTURBATIONS, *drawn)))
-    held_out_worlds = _drawn("world", list(WORLD_CHANGES))
+    held_out_worlds = _drawn("world", list(WORLD_EDITS))
     return CatalogSplit(
         tuple(p.name for p in _video_perturbations() if p.name not in held_out),
-        tuple(name for name in WORLD_CHANGES if name not in (*held_out_worlds, *_UNSUITABLE_WORLDS)),
+        tuple(name for name in WORLD_EDITS if name not in (*held_out_worlds, *_UNSUITABLE_WORLDS)),
         held_out,
         held_out_worlds,
     )

@@ -13,7 +13,7 @@ from rewardlab.core.episode import Episode, Frames, HeldFrames, Origin, Truth, l
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket.frame_window import SHOWN, filled
-from rewardlab.perturb.domain.simulated_world import WORLD_CHANGES
+from rewardlab.perturb.domain.rerendered_world import WORLD_EDITS
 from rewardlab.runner.cell_replay import CellReplay, cell_replay
 from rewardlab.train.pocket.holdout import recorded_split
 from rewardlab.train.pocket.plan import CAMERAS, PocketPlan
@@ -93,8 +93,8 @@ def _filmed(plan: PocketPlan, rollout: Rollout, look: CameraView, changes: Chang
 def _world(names: Sequence[str], rng: Generator) -> Changes:
     """Draw one or two changes of the world, each at any severity."""
     chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
-    entries = [WORLD_CHANGES[names[int(i)]] for i in chosen]
-    return tuple((entry.change, entry.draw(entry.table[int(rng.integers(4))], rng)) for entry in entries)
+    entries = [WORLD_EDITS[names[int(i)]] for i in chosen]
+    return tuple((entry.edit, entry.sample(entry.table[int(rng.integers(4))], rng)) for entry in entries)
 
 
 def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Episode:
