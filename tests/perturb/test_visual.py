@@ -72,7 +72,7 @@ def test_every_entry_of_the_catalogue_is_there_and_says_what_happened() -> None:
         assert p.expect == "same"
         assert p.summary.endswith(".")
         assert p.parameter
-        assert p.label == ("P*" if p.name in ("tilt", "occlusion_patch") else "P")
+        assert p.label == ("keeps_if" if p.name in ("tilt", "occlusion_patch") else "keeps")
 
 
 @EVERY
