@@ -58,9 +58,9 @@ def measure_theirs() -> "Counter[str]":
     for task in TASKS:
         simulate(task, 1, 1, make_policy("expert", task, 1))
         clock = [time.perf_counter()]
-        trace = simulate(task, 1, STEPS, make_policy("expert", task, 1))
+        trajectory = simulate(task, 1, STEPS, make_policy("expert", task, 1))
         clock.append(time.perf_counter())
-        frames, seconds = render_as_it_comes(task, trace.qpos[::EVERY])
+        frames, seconds = render_as_it_comes(task, trajectory.qpos[::EVERY])
         start = time.perf_counter()
         with TemporaryDirectory() as folder:
             encode(np.repeat(frames, EVERY, axis=0)[:STEPS], Path(folder) / "a.mp4", 80)

@@ -13,7 +13,7 @@ from rewardlab.core.run import Run, locked
 from rewardlab.data import open_dataset
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.task_splits import SPLITS, split_of_task
-from tests.worlds.conftest import physics, picture, rows_of  # noqa: F401
+from tests.worlds.conftest import physics, renderer, rows_of  # noqa: F401
 
 SETTINGS = {
     "tasks": ("button-press", "reach"),
@@ -34,7 +34,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def reference(picture: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
+def reference(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     folder = tmp_path_factory.mktemp("reference")
     collect(plan(folder))
     return folder
@@ -96,7 +96,7 @@ def test_the_length_of_a_video_says_nothing_about_its_level(reference: Path, tmp
     assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
 
 
-def test_a_changed_world_is_recorded_and_rendered_again(picture: None, tmp_path: Path) -> None:  # noqa: F811
+def test_a_changed_world_is_recorded_and_rendered_again(renderer: None, tmp_path: Path) -> None:  # noqa: F811
     import numpy as np
 
     from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
@@ -113,7 +113,7 @@ def test_a_changed_world_is_recorded_and_rendered_again(picture: None, tmp_path:
     assert twice.mean() < again.mean()
 
 
-def test_balanced_levels_are_looked_for(picture: None, tmp_path: Path) -> None:  # noqa: F811
+def test_balanced_levels_are_looked_for(renderer: None, tmp_path: Path) -> None:  # noqa: F811
     collect(plan(tmp_path, tasks=("drawer-open",), episodes=5, quality=("all",), balance=True, frames=(20, 24)))
     levels = [row["reward"] for row in rows_of(tmp_path) if "progress" in row]
     assert len(set(levels)) >= 4

@@ -9,7 +9,7 @@ import pytest
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.data import open_dataset
-from rewardlab.worlds.metaworld.physics import Trace, load_module, simulate
+from rewardlab.worlds.metaworld.physics import Trajectory, load_module, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 
 
@@ -22,7 +22,7 @@ def physics() -> None:
 
 
 @pytest.fixture(scope="session")
-def picture(physics: None) -> None:
+def renderer(physics: None) -> None:
     """Skip where nothing can be rendered, after really trying."""
     from rewardlab.worlds.metaworld.render import CameraView
     from rewardlab.worlds.metaworld.scene_edits import render_rollout
@@ -34,12 +34,12 @@ def picture(physics: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def drawer(physics: None) -> Trace:
+def drawer(physics: None) -> Trajectory:
     return simulate("drawer-open", 3, 160, make_policy("expert", "drawer-open", 3))
 
 
 @pytest.fixture(scope="session")
-def dataset(picture: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four short episodes of two tasks, as `rewardlab collect` writes them."""
     from rewardlab.collect.metaworld import CollectPlan, collect
 

@@ -10,7 +10,7 @@ from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
 from rewardlab.worlds import offscreen, open_world
-from rewardlab.worlds.metaworld.physics import Trace
+from rewardlab.worlds.metaworld.physics import Trajectory
 from rewardlab.worlds.metaworld.render import CAMERAS, CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from tests.worlds.conftest import same
@@ -63,7 +63,7 @@ def test_every_changed_world_keeps_the_contract_and_the_truth(name: str, episode
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"world_goal_hidden", "world_object_colour"}))
-def test_a_higher_severity_changes_the_picture_more(name: str, episodes: tuple[Episode, ...]) -> None:
+def test_a_higher_severity_changes_the_frames_more(name: str, episodes: tuple[Episode, ...]) -> None:
     episode = original(episodes)
     assert episode.world is not None
     clean = open_world(episode.world).render(episode.clip.order).astype(float)
@@ -107,7 +107,7 @@ def test_an_episode_without_a_world_or_with_other_pixels_is_dropped(episodes: tu
         NAMES["world_camera"](changed, 2, 0)
 
 
-def test_the_goal_marker_is_hidden_unless_asked_for(picture: None, drawer: Trace) -> None:
+def test_the_goal_marker_is_hidden_unless_asked_for(renderer: None, drawer: Trajectory) -> None:
     plain, marked = (render_rollout(drawer, [0], CameraView(size=64, marker=marker)) for marker in (False, True))
     assert not same(plain, marked)
     assert same(render_rollout(drawer, [0], CameraView(size=64, marker=True), [("goal_hidden", (0.0,))]), plain)
@@ -116,7 +116,7 @@ def test_the_goal_marker_is_hidden_unless_asked_for(picture: None, drawer: Trace
 
 
 @pytest.mark.parametrize("camera", CAMERAS)
-def test_pictures_are_the_right_way_up(picture: None, drawer: Trace, camera: str) -> None:
+def test_frames_are_the_right_way_up(renderer: None, drawer: Trajectory, camera: str) -> None:
     """The brown table lies below the grey floor and background behind it, except from straight above."""
     (frame,) = render_rollout(drawer, [0], CameraView(camera, 64)).astype(int)
     brown = (frame[..., 0] - frame[..., 2]) > 20

@@ -23,11 +23,11 @@ from rewardlab.core.run import Run, locked, writable, writing
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.settings import setting
 from rewardlab.data.video import encode
-from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, instruction
-from rewardlab.worlds.metaworld.physics import MOST_STEPS, STEPS_PER_SECOND, TASKS, Trace, simulate
+from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, draw_instruction
+from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 from rewardlab.worlds.metaworld.render import camera_view
-from rewardlab.worlds.metaworld.replay import Record, kept_steps, record_of
+from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from rewardlab.worlds.metaworld.task_splits import SPLITS, split_of_task
 
@@ -87,9 +87,9 @@ class CollectPlan:
             raise PlanError(f"frames must be least,most with at least 2, got {self.frames}")
         if self.episodes < 1 or self.workers < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
             raise PlanError("episodes must be at least 1, workers not negative, fps above 0 and size from 16 to 512")
-        if (self.frames[1] - 1) * self.stride > MOST_STEPS:
+        if (self.frames[1] - 1) * self.stride > MAX_STEPS:
             raise PlanError(
-                f"{self.frames[1]} frames at {self.fps:g} fps are more than the {MOST_STEPS} steps there are"
+                f"{self.frames[1]} frames at {self.fps:g} fps are more than the {MAX_STEPS} steps there are"
             )
 
     @property
@@ -149,40 +149,42 @@ def make(plan: CollectPlan, job: Job) -> Made:
     clock = [time.perf_counter()]
     rng = rng_for(plan.seed, "collect", job.task, job.index)
     steps = int(rng.integers(plan.frames[0] - 1, plan.frames[1])) * plan.stride
-    look = camera_view(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
+    view = camera_view(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
     world = str(rng.choice(np.array(plan.world)))
-    trace, quality = _rollout(plan, job, steps)
+    trajectory, quality = _rollout(plan, job, steps)
     clock.append(time.perf_counter())
-    facts = Record(job.task, trace.seed, steps, plan.stride, float(trace.progress[-1]), look, _changes(world, rng))
-    frames = render_rollout(trace, kept_steps(steps, plan.stride).tolist(), look, facts.changes)
+    facts = RolloutRecord(
+        job.task, trajectory.seed, steps, plan.stride, float(trajectory.progress[-1]), view, _changes(world, rng)
+    )
+    frames = render_rollout(trajectory, video_steps(steps, plan.stride).tolist(), view, facts.changes)
     clock.append(time.perf_counter())
     video, fps = plan.out / f"{job.stem}.mp4", STEPS_PER_SECOND / plan.stride
     with writing(video) as partial:
         encode(frames, partial, fps, crf=_CRF)
     with writing(plan.out / f"{job.stem}.npy") as partial, partial.open("wb") as handle:
-        np.save(handle, trace.actions)
+        np.save(handle, trajectory.actions)
     clock.append(time.perf_counter())
     extra = {"file": f"{job.stem}.npy", "video": sha256(video.read_bytes()).hexdigest()[:16]}
     row = {"file_name": f"{job.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
-    row |= {"world": record_of(trace, facts) | extra}
-    return Made(_rows(plan, trace, row, rng), dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist())))
+    row |= {"world": record_json(trajectory, facts) | extra}
+    return Made(_rows(plan, trajectory, row, rng), dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist())))
 
 
-def _rollout(plan: CollectPlan, job: Job, steps: int) -> tuple[Trace, str]:
+def _rollout(plan: CollectPlan, job: Job, steps: int) -> tuple[Trajectory, str]:
     """Return a rollout and its quality; where levels are balanced, the one nearest to the level that is wanted."""
     wanted = 1 + job.index % 5
-    tried: list[tuple[int, Trace, str]] = []
+    tried: list[tuple[int, Trajectory, str]] = []
     for attempt in range(_ATTEMPTS if plan.balance else 1):
         rng = rng_for(plan.seed, "rollout", job.task, job.index, attempt)
         seed = int(rng.integers(2**31))
         quality = _quality(plan, job, rng)
         limit = float(rng.uniform(*_STOPS[wanted])) if plan.balance else None
-        trace = simulate(job.task, seed, steps, make_policy(quality, job.task, seed, limit))
-        tried.append((abs(trace.measures[-1].level - wanted), trace, quality))
+        trajectory = simulate(job.task, seed, steps, make_policy(quality, job.task, seed, limit))
+        tried.append((abs(trajectory.readings[-1].level - wanted), trajectory, quality))
         if tried[-1][0] == 0:
             break
-    _, trace, quality = min(tried, key=lambda found: found[0])
-    return trace, quality
+    _, trajectory, quality = min(tried, key=lambda found: found[0])
+    return trajectory, quality
 
 
 def _quality(plan: CollectPlan, job: Job, rng: np.random.Generator) -> str:
@@ -194,24 +196,26 @@ def _quality(plan: CollectPlan, job: Job, rng: np.random.Generator) -> str:
     return pick(names, rng)
 
 
-def _rows(plan: CollectPlan, trace: Trace, row: dict[str, Any], rng: np.random.Generator) -> tuple[dict[str, Any], ...]:
-    kept = kept_steps(len(trace.actions), plan.stride)
-    last = trace.measures[-1]
+def _rows(
+    plan: CollectPlan, trajectory: Trajectory, row: dict[str, Any], rng: np.random.Generator
+) -> tuple[dict[str, Any], ...]:
+    kept = video_steps(len(trajectory.actions), plan.stride)
+    last = trajectory.readings[-1]
     row |= {
-        "task_id": trace.task,
-        "split": split_of_task(trace.task),
+        "task_id": trajectory.task,
+        "split": split_of_task(trajectory.task),
         "embodiment": "Sawyer, simulated",
         "camera": row["world"]["camera"],
         "license": "MIT",
         "source": "Meta-World",
     }
     told = {
-        "task": instruction(trace, plan.phrasings, rng),
+        "task": draw_instruction(trajectory, plan.phrasings, rng),
         "reward": last.level,
         "success": last.success,
-        "progress": [round(float(value), 4) for value in trace.progress[kept]],
+        "progress": [round(float(value), 4) for value in trajectory.progress[kept]],
     }
-    others = counterfactuals(trace, rng)
+    others = counterfactuals(trajectory, rng)
     chosen = [others[i] for i in sorted(rng.permutation(len(others))[: plan.counterfactuals])]
     more = [
         row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen

@@ -16,7 +16,7 @@ HOW_TO_INSTALL = (
     "rendering without a display needs OSMesa on a CPU (Debian: apt-get install libosmesa6) "
     "or EGL on a GPU (Debian: apt-get install libegl1)"
 )
-_LARGEST = 1024  # pixels; the side of the largest picture
+_MAX_SIDE = 1024  # pixels of the largest frame
 
 
 @cache
@@ -43,7 +43,7 @@ def _context(process: int) -> Any:
     name = backend()
     try:
         make: Callable[[int, int], Any] = import_module(f"mujoco.{name}").GLContext
-        context = make(_LARGEST, _LARGEST)
+        context = make(_MAX_SIDE, _MAX_SIDE)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise PlanError(f"{name} cannot be used here ({error}); {HOW_TO_INSTALL}") from error
     atexit.register(context.free)  # while its library is still there

@@ -20,7 +20,7 @@ from rewardlab.models.pocket.wordpiece import load_words
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rendered_clips import View
 from rewardlab.train.pocket.synthetic_instructions import Seen, made_up
-from rewardlab.worlds.metaworld.objects import OPPOSITES, THINGS
+from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS, TASK_OBJECTS
 
 Numbers = NDArray[np.float32]
 Whole = NDArray[np.int64]
@@ -54,8 +54,8 @@ class Facts:
 
     tasks: tuple[str, ...]  # of each rollout
     progress: Numbers  # (rollouts, kept)
-    hand: Numbers  # (rollouts, kept, 3), and so is the thing
-    thing: Numbers
+    gripper_pos: Numbers  # (rollouts, kept, 3), and so is the thing
+    object_pos: Numbers
     texts: tuple[tuple[str, ...], ...]
     others: tuple[tuple[tuple[int, str, int], ...], ...]
     views: tuple[View | None, ...]
@@ -193,10 +193,10 @@ def whole_clips(facts: Facts, rows: Whole) -> Lesson:
 
 
 def _ways(facts: Facts, row: Whole, order: Whole) -> Numbers:
-    order = np.minimum(order, facts.hand.shape[1] - 1)  # a view may have more frames than were kept
-    hand, thing = facts.hand[row[:, None], order], facts.thing[row[:, None], order]
-    apart = np.linalg.norm(hand - thing, axis=2, keepdims=True)
-    return np.concatenate([thing - thing[:, :1], hand - hand[:, :1], apart], axis=2)
+    order = np.minimum(order, facts.gripper_pos.shape[1] - 1)  # a view may have more frames than were kept
+    gripper_pos, object_pos = facts.gripper_pos[row[:, None], order], facts.object_pos[row[:, None], order]
+    apart = np.linalg.norm(gripper_pos - object_pos, axis=2, keepdims=True)
+    return np.concatenate([object_pos - object_pos[:, :1], gripper_pos - gripper_pos[:, :1], apart], axis=2)
 
 
 @lru_cache(maxsize=50_000)
@@ -284,14 +284,14 @@ def _made_up(facts: Facts, task: str, rng: Generator) -> _Clip:
     order = _walk(start, end, SHOWN, rng)
     if rng.random() < 0.3:
         order = order[::-1]
-    seen = Seen(task, *(path[row, order].astype(np.float64) for path in (facts.hand, facts.thing)))
+    seen = Seen(task, *(path[row, order].astype(np.float64) for path in (facts.gripper_pos, facts.object_pos)))
     text, progress = made_up(seen, plain_words(), rng)
     return _Clip(row, order, text, progress, levels_of(progress))
 
 
 def _undone(facts: Facts, task: str, rng: Generator) -> _Clip | None:
     """Show a finished task backwards and ask for its contrary, where that is a task to learn from too."""
-    contrary = OPPOSITES.get(task)
+    contrary = OPPOSITE_TASKS.get(task)
     if contrary not in facts.task_names or task in _FROM_THE_MIDDLE:
         return None
     row, end = _row_and_end(facts, task, rng, success=True)
@@ -325,6 +325,8 @@ def _view(facts: Facts, rng: Generator) -> _Clip:
 
 
 def _foreign_text(facts: Facts, task: str, rng: Generator) -> str:
-    strange = [name for name in facts.task_names if THINGS[name] not in (THINGS[task], THINGS["reach"])]
+    strange = [
+        name for name in facts.task_names if TASK_OBJECTS[name] not in (TASK_OBJECTS[task], TASK_OBJECTS["reach"])
+    ]
     others = strange or [task]  # the gripper is in every scene, and goes somewhere
     return pick(facts.texts[pick(facts.by_task[pick(others, rng)], rng)], rng)

@@ -74,8 +74,8 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
     for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)):
         rng = rng_for(plan.seed, kind, shard.name, index)
         if replay is None:
-            look = CameraView(camera_of(plan, shard, index, kind), plan.size)
-            pixels[start + index] = _filmed(plan, rollout, look, _world(worlds, rng) if kind == "world" else ())
+            camera_view = CameraView(camera_of(plan, shard, index, kind), plan.size)
+            pixels[start + index] = _filmed(plan, rollout, camera_view, _world(worlds, rng) if kind == "world" else ())
             continue
         episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
         pixels[start + index], view = _perturbed(replay, episode, rng)
@@ -83,11 +83,11 @@ def _film_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: in
     return views
 
 
-def _filmed(plan: PocketPlan, rollout: Rollout, look: CameraView, changes: Changes) -> Frames:
+def _filmed(plan: PocketPlan, rollout: Rollout, camera_view: CameraView, changes: Changes) -> Frames:
     try:
-        return render_rollout(rollout.trace, range(plan.kept), look, changes, sheets=True)
+        return render_rollout(rollout.trajectory, range(plan.kept), camera_view, changes, tiled=True)
     except NotApplicable:  # such as no room on the table for one thing more
-        return render_rollout(rollout.trace, range(plan.kept), look, sheets=True)
+        return render_rollout(rollout.trajectory, range(plan.kept), camera_view, tiled=True)
 
 
 def _world(names: Sequence[str], rng: Generator) -> Changes:
@@ -98,7 +98,7 @@ def _world(names: Sequence[str], rng: Generator) -> Changes:
 
 
 def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Episode:
-    progress = tuple(float(m.progress) for m in rollout.trace.measures)
+    progress = tuple(float(m.progress) for m in rollout.trajectory.readings)
     text = pick(rollout.texts, rng)
     level = level_of_progress(progress[-1])
     source = HeldFrames(frames, np.arange(len(frames)), len(frames), name)
@@ -107,7 +107,7 @@ def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Epi
         text,
         whole_clip(source, _RATE),
         Truth(level, level == 5, progress),
-        Origin("metaworld", rollout.trace.task),
+        Origin("metaworld", rollout.trajectory.task),
     )
 
 
@@ -120,7 +120,7 @@ def _replay(plan: PocketPlan) -> CellReplay:
     for place in rng.choice(len(firsts), size=min(_PEERS, len(firsts)), replace=False):
         shard = firsts[int(place)]
         for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
-            frames = render_rollout(rollout.trace, range(plan.kept), CameraView("right", plan.size), sheets=True)
+            frames = render_rollout(rollout.trajectory, range(plan.kept), CameraView("right", plan.size), tiled=True)
             peers.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
     return cell_replay(tuple(peers), recorded_split(plan).train_perturbations, f"uniform:{SHOWN}", plan.seed)
 

@@ -14,8 +14,8 @@ from rewardlab.core.run import writing
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.workers import spread
-from rewardlab.worlds.metaworld.instructions import counterfactuals, phrasings, where
-from rewardlab.worlds.metaworld.physics import Trace, simulate
+from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, phrasings
+from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
 Whole = NDArray[np.int64]
@@ -36,7 +36,7 @@ class Rollout:
     `others` are instructions for something else: the frame they are judged at, the text, and the level there.
     """
 
-    trace: Trace
+    trajectory: Trajectory
     quality: str
     texts: tuple[str, ...]
     others: tuple[tuple[int, str, int], ...]
@@ -88,14 +88,14 @@ def _simulate_shard(plan: PocketPlan, shard: Shard) -> None:
 
 def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
     rng = rng_for(plan.seed, "pocket", shard.part, shard.task, index)
-    trace, quality = _near_miss(shard.task, rng) if shard.part == "near" else _any_quality(shard.task, rng)
-    kept = np.linspace(0, len(trace.qpos) - 1, plan.kept).round().astype(np.int64)
-    way = where(trace.goal - trace.thing[0])
-    texts = tuple(text.replace("{where}", way) for text in phrasings()[shard.task]["train"])
-    return Rollout(_thinned(trace, kept), quality, texts, tuple(_others(trace, kept, rng)))
+    trajectory, quality = _near_miss(shard.task, rng) if shard.part == "near" else _any_quality(shard.task, rng)
+    kept = np.linspace(0, len(trajectory.qpos) - 1, plan.kept).round().astype(np.int64)
+    displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
+    texts = tuple(text.replace("{where}", displacement) for text in phrasings()[shard.task]["train"])
+    return Rollout(_subsampled(trajectory, kept), quality, texts, tuple(_others(trajectory, kept, rng)))
 
 
-def _any_quality(task: str, rng: Generator) -> tuple[Trace, str]:
+def _any_quality(task: str, rng: Generator) -> tuple[Trajectory, str]:
     weights = np.array([_SHARES.get(name, 1.0) for name in POLICIES])
     quality = str(rng.choice(np.array(list(POLICIES)), p=weights / weights.sum()))
     seed, steps = int(rng.integers(2**31)), int(rng.integers(_STEPS[0], _STEPS[1] + 1))
@@ -103,78 +103,96 @@ def _any_quality(task: str, rng: Generator) -> tuple[Trace, str]:
     return simulate(task, seed, steps, make_policy(quality, task, seed, limit)), quality
 
 
-def _near_miss(task: str, rng: Generator) -> tuple[Trace, str]:
+def _near_miss(task: str, rng: Generator) -> tuple[Trajectory, str]:
     """Return a rollout that ends just short of success, the last one tried where none does."""
     steps = int(rng.integers(_STEPS[0] * 2, _STEPS[1] + 1))
     for _ in range(_NEAR_TRIES):
         quality = pick(_NEAR_MISSES, rng)
         seed, limit = int(rng.integers(2**31)), float(rng.uniform(0.7, 0.97))
-        trace = simulate(task, seed, steps, make_policy(quality, task, seed, limit))
-        if trace.measures[-1].level == _NEAR_LEVEL:
+        trajectory = simulate(task, seed, steps, make_policy(quality, task, seed, limit))
+        if trajectory.readings[-1].level == _NEAR_LEVEL:
             break
-    return trace, quality
+    return trajectory, quality
 
 
-def _others(trace: Trace, kept: Whole, rng: Generator) -> Iterator[tuple[int, str, int]]:
+def _others(trajectory: Trajectory, kept: Whole, rng: Generator) -> Iterator[tuple[int, str, int]]:
     """Yield other instructions judged at the end of the rollout and at some frames before it."""
     ends = {len(kept) - 1, *(int(end) for end in rng.integers(len(kept) // 4, len(kept), _CUTS - 1))}
     for end in sorted(ends):
         cut = slice(0, int(kept[end]) + 1)
         prefix = replace(
-            trace, qpos=trace.qpos[cut], hand=trace.hand[cut], thing=trace.thing[cut], measures=trace.measures[cut]
+            trajectory,
+            qpos=trajectory.qpos[cut],
+            gripper_pos=trajectory.gripper_pos[cut],
+            object_pos=trajectory.object_pos[cut],
+            readings=trajectory.readings[cut],
         )
         yield from ((end, other.text, other.level) for other in counterfactuals(prefix, rng))
 
 
-def _thinned(trace: Trace, kept: Whole) -> Trace:
+def _subsampled(trajectory: Trajectory, kept: Whole) -> Trajectory:
     return replace(
-        trace,
-        qpos=trace.qpos[kept],
-        hand=trace.hand[kept],
-        thing=trace.thing[kept],
-        measures=tuple(trace.measures[step] for step in kept),
+        trajectory,
+        qpos=trajectory.qpos[kept],
+        gripper_pos=trajectory.gripper_pos[kept],
+        object_pos=trajectory.object_pos[kept],
+        readings=tuple(trajectory.readings[step] for step in kept),
     )
 
 
 def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
     """Write rollouts of one task; the actions are left out, for the states are enough to film."""
     facts = [
-        {"seed": r.trace.seed, "task": r.trace.task, "quality": r.quality, "texts": r.texts, "others": r.others}
+        {
+            "seed": r.trajectory.seed,
+            "task": r.trajectory.task,
+            "quality": r.quality,
+            "texts": r.texts,
+            "others": r.others,
+        }
         for r in rollouts
     ]
-    traces = [r.trace for r in rollouts]
+    trajectories = [r.trajectory for r in rollouts]
     with writing(path) as partial_path, partial_path.open("wb") as handle:
         np.savez_compressed(
             handle,
             facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
-            qpos=np.stack([t.qpos for t in traces]).astype(np.float32),
-            layout=np.stack([t.layout for t in traces]).astype(np.float32),
-            hand=np.stack([t.hand for t in traces]).astype(np.float32),
-            thing=np.stack([t.thing for t in traces]).astype(np.float32),
-            goal=np.stack([t.goal for t in traces]).astype(np.float32),
-            measures=np.array([[(m.progress, m.success, m.left) for m in t.measures] for t in traces], np.float32),
+            qpos=np.stack([t.qpos for t in trajectories]).astype(np.float32),
+            body_pos=np.stack([t.body_pos for t in trajectories]).astype(np.float32),
+            gripper_pos=np.stack([t.gripper_pos for t in trajectories]).astype(np.float32),
+            object_pos=np.stack([t.object_pos for t in trajectories]).astype(np.float32),
+            goal=np.stack([t.goal for t in trajectories]).astype(np.float32),
+            readings=np.array(
+                [
+                    [(reading.progress, reading.success, reading.distance) for reading in t.readings]
+                    for t in trajectories
+                ],
+                np.float32,
+            ),
         )
 
 
 def load_rollouts(path: Path) -> list[Rollout]:
     """Read the rollouts of one file."""
-    from rewardlab.worlds.metaworld.progress import Measure
+    from rewardlab.worlds.metaworld.progress import ProgressReading
 
     with np.load(path) as table:
         facts = json.loads(bytes(table["facts"]).decode())
-        rows = {name: table[name] for name in ("qpos", "layout", "hand", "thing", "goal", "measures")}
+        rows = {name: table[name] for name in ("qpos", "body_pos", "gripper_pos", "object_pos", "goal", "readings")}
     none = np.zeros((0, 4), np.float32)
     return [
         Rollout(
-            Trace(
+            Trajectory(
                 task=fact["task"],
                 seed=fact["seed"],
                 actions=none,
                 qpos=rows["qpos"][i].astype(np.float64),
-                layout=rows["layout"][i].astype(np.float64),
-                hand=rows["hand"][i].astype(np.float64),
-                thing=rows["thing"][i].astype(np.float64),
-                measures=tuple(Measure(float(p), bool(s), float(left)) for p, s, left in rows["measures"][i]),
+                body_pos=rows["body_pos"][i].astype(np.float64),
+                gripper_pos=rows["gripper_pos"][i].astype(np.float64),
+                object_pos=rows["object_pos"][i].astype(np.float64),
+                readings=tuple(
+                    ProgressReading(float(p), bool(s), float(distance)) for p, s, distance in rows["readings"][i]
+                ),
                 goal=rows["goal"][i].astype(np.float64),
             ),
             fact["quality"],

@@ -13,9 +13,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.seeding import pick
-from rewardlab.worlds.metaworld.instructions import where
-from rewardlab.worlds.metaworld.objects import THINGS
-from rewardlab.worlds.metaworld.progress import YARDSTICKS, progress_of, shrunk
+from rewardlab.worlds.metaworld.instructions import describe_displacement
+from rewardlab.worlds.metaworld.objects import TASK_OBJECTS
+from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS, fraction_covered, progress_of
 
 Floats = NDArray[np.float64]
 Task = tuple[str, NDArray[np.float32]]  # a text, and the progress at every frame
@@ -48,13 +48,13 @@ class Seen:
     """Where the hand and the thing of a task are in the frames of a clip, (frames, 3) each."""
 
     task: str
-    hand: Floats
-    thing: Floats
+    gripper_pos: Floats
+    object_pos: Floats
 
     @property
     def is_reach(self) -> bool:
         """Return whether the thing is the hand itself."""
-        return YARDSTICKS[self.task].family == "reach"
+        return PROGRESS_SPECS[self.task].family == "reach"
 
 
 def made_up(seen: Seen, names: tuple[str, ...], rng: Generator) -> Task:
@@ -66,21 +66,21 @@ def made_up(seen: Seen, names: tuple[str, ...], rng: Generator) -> Task:
 def _name(task: str, names: tuple[str, ...], rng: Generator) -> str:
     kind = rng.random()
     if kind < 0.55:
-        return THINGS[task]
+        return TASK_OBJECTS[task]
     return pick(_NAMELESS, rng) if kind < 0.7 else f"the {pick(names, rng)}"
 
 
 def _thing_there(seen: Seen, name: str, rng: Generator) -> Task:
-    goal = _goal(seen.thing, rng)
-    left = np.linalg.norm(seen.thing - seen.thing[0] - goal, axis=1)
-    text = pick(_MOVE, rng).replace("{thing}", name).replace("{where}", where(goal))
-    return text, _shrinking(YARDSTICKS[seen.task].family, left, _near(seen))
+    goal = _goal(seen.object_pos, rng)
+    left = np.linalg.norm(seen.object_pos - seen.object_pos[0] - goal, axis=1)
+    text = pick(_MOVE, rng).replace("{thing}", name).replace("{where}", describe_displacement(goal))
+    return text, _shrinking(PROGRESS_SPECS[seen.task].family, left, _near(seen))
 
 
 def _hand_there(seen: Seen, name: str, rng: Generator) -> Task:
-    goal = _goal(seen.hand, rng)
-    left = np.linalg.norm(seen.hand - seen.hand[0] - goal, axis=1)
-    text = pick(_MOVE, rng).replace("{thing}", pick(_HAND, rng)).replace("{where}", where(goal))
+    goal = _goal(seen.gripper_pos, rng)
+    left = np.linalg.norm(seen.gripper_pos - seen.gripper_pos[0] - goal, axis=1)
+    text = pick(_MOVE, rng).replace("{thing}", pick(_HAND, rng)).replace("{where}", describe_displacement(goal))
     return text, _shrinking("reach", left)
 
 
@@ -97,7 +97,7 @@ def _goal(path: Floats, rng: Generator) -> Floats:
 
 
 def _pushed(seen: Seen, name: str, rng: Generator) -> Task:
-    gone = seen.thing - seen.thing[0]
+    gone = seen.object_pos - seen.object_pos[0]
     axis, sign, words = pick(_WAYS, rng)
     if rng.random() < 0.6:  # mostly the way that it went furthest
         axis = int(np.abs(gone[-1]).argmax())
@@ -107,12 +107,14 @@ def _pushed(seen: Seen, name: str, rng: Generator) -> Task:
 
 
 def _lifted(seen: Seen, name: str, rng: Generator) -> Task:
-    return pick(_LIFT, rng).replace("{thing}", name), _going(seen, seen.thing[:, 2] - seen.thing[0, 2])
+    return pick(_LIFT, rng).replace("{thing}", name), _going(seen, seen.object_pos[:, 2] - seen.object_pos[0, 2])
 
 
 def _touched(seen: Seen, name: str, rng: Generator) -> Task:
-    left = np.linalg.norm(seen.hand - seen.thing, axis=1)
-    moved = np.linalg.norm(seen.thing - seen.thing[0], axis=1) > _STIRRED  # a thing may be touched far from its middle
+    left = np.linalg.norm(seen.gripper_pos - seen.object_pos, axis=1)
+    moved = (
+        np.linalg.norm(seen.object_pos - seen.object_pos[0], axis=1) > _STIRRED
+    )  # a thing may be touched far from its middle
     touched = np.maximum.accumulate(moved) | (left <= _ENOUGH)
     progress = _shrinking("reach", left)
     return pick(_TOUCH, rng).replace("{thing}", name), np.where(touched, np.float32(1.0), progress)
@@ -129,20 +131,20 @@ _MAKERS: tuple[Callable[[Seen, str, Generator], Task], ...] = (
 
 def _going(seen: Seen, gone: Floats) -> NDArray[np.float32]:
     """Return the progress of a thing that must go a certain distance, however much further it goes."""
-    family = YARDSTICKS[seen.task].family
+    family = PROGRESS_SPECS[seen.task].family
     far = _PRESSED if family == "press" else _FAR
     return _shrinking(family, _ENOUGH + np.maximum(far - gone, 0.0), _near(seen))
 
 
 def _near(seen: Seen) -> list[float]:
     """Return how much of its way to the thing the hand has gone."""
-    away = np.linalg.norm(seen.hand - seen.thing, axis=1)
-    return [shrunk(float(away[0]), float(now), _ENOUGH) for now in away]
+    away = np.linalg.norm(seen.gripper_pos - seen.object_pos, axis=1)
+    return [fraction_covered(float(away[0]), float(now), _ENOUGH) for now in away]
 
 
 def _shrinking(family: str, left: Floats, near: list[float] | None = None) -> NDArray[np.float32]:
     """Return the progress of a distance that must shrink."""
     near = near or [0.0] * len(left)
-    change = [shrunk(float(left[0]), float(now), _ENOUGH) for now in left]
-    told = [progress_of(family, share, hand) for share, hand in zip(change, near)]
+    change = [fraction_covered(float(left[0]), float(now), _ENOUGH) for now in left]
+    told = [progress_of(family, share, gripper_pos) for share, gripper_pos in zip(change, near)]
     return np.where(left <= _ENOUGH, np.float32(1.0), np.array(told, np.float32))

@@ -23,12 +23,12 @@ from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rendered_clips import render_all
 from rewardlab.train.pocket.rollouts import load_rollouts, shards_of, simulate_all
 from rewardlab.worlds.metaworld.instructions import phrasings
-from rewardlab.worlds.metaworld.objects import UNTOUCHED
+from rewardlab.worlds.metaworld.objects import OTHER_OBJECTS
 
 _TELL_EVERY = 100  # steps
 _EMA, _FOLLOW_EVERY = 0.99, 4  # share of the slow weights that is kept, every so many steps
 _WARM_UP, _DECAY = 0.05, 0.05
-_ANOTHER_TASK = UNTOUCHED["coffee-button"][0]  # asks for a task that stays unseen, and is never seen done
+_ANOTHER_TASK = OTHER_OBJECTS["coffee-button"][0]  # asks for a task that stays unseen, and is never seen done
 _WAYS_COUNT = 0.2  # how much the ways count in the loss
 _SHIFT = 4  # pixels by which a batch is moved at most
 # What is done to words in training, so that an instruction is more than a name for a known scene:
@@ -69,8 +69,8 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
     pixels: dict[str, Tensor] = {}
     views: list[Any] = []
     for kind in ("plain0", *(("view", "world") if robust else ()), "plain1"):
-        film, found = render_all(plan, kind, plan.out)
-        pixels[kind] = _uploaded(film, plan.device)
+        frames, found = render_all(plan, kind, plan.out)
+        pixels[kind] = _uploaded(frames, plan.device)
         views = found or views
         if kind != "plain0":  # views are made of it
             (plan.out / f"{kind}.npy").unlink()
@@ -83,10 +83,10 @@ def make_store(plan: PocketPlan, *, robust: bool) -> Store:
     return Store(facts, pixels, table.to(plan.device), torch.from_numpy(heard[heard >= 0]).to(plan.device))
 
 
-def _uploaded(film: NDArray[np.uint8], device: str) -> Tensor:
-    held = torch.empty(film.shape, dtype=torch.uint8, device=device)
-    for start in range(0, len(film), 1024):
-        held[start : start + 1024] = torch.from_numpy(np.array(film[start : start + 1024])).to(device)
+def _uploaded(frames: NDArray[np.uint8], device: str) -> Tensor:
+    held = torch.empty(frames.shape, dtype=torch.uint8, device=device)
+    for start in range(0, len(frames), 1024):
+        held[start : start + 1024] = torch.from_numpy(np.array(frames[start : start + 1024])).to(device)
     return held
 
 
@@ -99,9 +99,9 @@ def make_facts(plan: PocketPlan, views: list[Any]) -> Facts:
     }
     every = Facts(
         tasks=tuple(shard.task for shard in shards),
-        progress=np.array([[m.progress for m in r.trace.measures] for r in rollouts], np.float32),
-        hand=np.array([r.trace.hand for r in rollouts], np.float32),
-        thing=np.array([r.trace.thing for r in rollouts], np.float32),
+        progress=np.array([[reading.progress for reading in r.trajectory.readings] for r in rollouts], np.float32),
+        gripper_pos=np.array([r.trajectory.gripper_pos for r in rollouts], np.float32),
+        object_pos=np.array([r.trajectory.object_pos for r in rollouts], np.float32),
         texts=tuple(r.texts for r in rollouts),
         others=tuple(r.others for r in rollouts),
         views=tuple(views),

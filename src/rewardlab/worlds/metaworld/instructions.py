@@ -1,4 +1,4 @@
-"""Instructions: how people ask for each task, and what else they might have asked for in the same scene."""
+"""Instructions: phrasings of each task, and counterfactual instructions for the same scene."""
 
 import tomllib
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import level_of_progress
-from rewardlab.worlds.metaworld.objects import OPPOSITES, PARTLY, THINGS, UNTOUCHED
-from rewardlab.worlds.metaworld.physics import Trace
-from rewardlab.worlds.metaworld.progress import FAMILIES, YARDSTICKS, progress_of, shrunk
+from rewardlab.worlds.metaworld.objects import HALFWAY_INSTRUCTIONS, OPPOSITE_TASKS, OTHER_OBJECTS, TASK_OBJECTS
+from rewardlab.worlds.metaworld.physics import Trajectory
+from rewardlab.worlds.metaworld.progress import LEVEL_STARTS_BY_FAMILY, PROGRESS_SPECS, fraction_covered, progress_of
 
 Floats = NDArray[np.float64]
 PHRASINGS = ("train", "held_out")
-_LEAST_SAID = 0.02  # metres; what is nearer than that is not worth a word
-_UNMOVED, _MOVED = 0.005, 0.03  # metres; in between nobody can say whether a thing was left alone
+_MIN_STATED = 0.02  # metres; a shorter displacement is not worth a word
+_UNMOVED, _MOVED = 0.005, 0.03  # metres; in between nobody can say whether an object was left alone
 
 
 @dataclass(frozen=True)
@@ -38,85 +38,91 @@ def phrasings() -> dict[str, dict[str, tuple[str, ...]]]:
     return {task: {kind: tuple(lists[kind]) for kind in PHRASINGS} for task, lists in rows.items()}
 
 
-def instruction(trace: Trace, kind: str, rng: Generator) -> str:
-    """Return one way of asking for the task of a rollout; a goal that cannot be seen is said in centimetres."""
-    text = str(rng.choice(np.array(phrasings()[trace.task][kind], dtype=object)))
-    return text.replace("{where}", where(trace.goal - trace.thing[0]))
+def draw_instruction(trajectory: Trajectory, kind: str, rng: Generator) -> str:
+    """Return a phrasing of the task of a rollout; a goal that cannot be seen is stated in centimetres."""
+    text = str(rng.choice(np.array(phrasings()[trajectory.task][kind], dtype=object)))
+    return text.replace("{where}", describe_displacement(trajectory.goal - trajectory.object_pos[0]))
 
 
-def where(way: Floats) -> str:
-    """Say a displacement as the robot sees it: right is +x, away is +y, up is +z."""
+def describe_displacement(displacement: Floats) -> str:
+    """Return a displacement in words, in the robot's frame: right is +x, away is +y, up is +z."""
     words = (("to the right", "to the left"), ("further from the robot", "closer to the robot"), ("up", "down"))
     parts = [
         f"{abs(length) * 100:.0f} cm {names[0 if length > 0 else 1]}"
-        for length, names in zip(way, words)
-        if abs(length) >= _LEAST_SAID
+        for length, names in zip(displacement, words)
+        if abs(length) >= _MIN_STATED
     ]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "right here"
 
 
-def counterfactuals(trace: Trace, rng: Generator) -> list[Counterfactual]:
+def counterfactuals(trajectory: Trajectory, rng: Generator) -> list[Counterfactual]:
     """Return other instructions for the same video, each with its exact level; the list may be empty."""
-    found = [make(trace, rng) for make in _MAKERS]
+    found = [make(trajectory, rng) for make in _MAKERS]
     return [other for other in found if other is not None]
 
 
-def _other_goal(trace: Trace, rng: Generator) -> Counterfactual | None:
-    """Ask for the same thing at another place; the distance to it gives the level."""
-    if "{where}" not in phrasings()[trace.task]["train"][0]:
+def _other_goal(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
+    """Ask for the same object at another goal; the distance to it gives the level."""
+    if "{where}" not in phrasings()[trajectory.task]["train"][0]:
         return None
-    way = trace.goal - trace.thing[0]
+    displacement = trajectory.goal - trajectory.object_pos[0]
     angle = rng.uniform(0.5, 1.5) * np.pi
     turned = np.array(
-        [way[0] * np.cos(angle) - way[1] * np.sin(angle), way[0] * np.sin(angle) + way[1] * np.cos(angle), way[2]]
+        [
+            displacement[0] * np.cos(angle) - displacement[1] * np.sin(angle),
+            displacement[0] * np.sin(angle) + displacement[1] * np.cos(angle),
+            displacement[2],
+        ]
     )
-    yardstick = YARDSTICKS[trace.task]
-    start, left = float(np.linalg.norm(turned)), float(np.linalg.norm(trace.thing[-1] - trace.thing[0] - turned))
-    if start < 2 * yardstick.enough or left <= yardstick.enough:
+    spec = PROGRESS_SPECS[trajectory.task]
+    start = float(np.linalg.norm(turned))
+    distance = float(np.linalg.norm(trajectory.object_pos[-1] - trajectory.object_pos[0] - turned))
+    if start < 2 * spec.success_distance or distance <= spec.success_distance:
         return None
-    level = level_of_progress(progress_of(yardstick.family, shrunk(start, left, yardstick.enough), 0.0))
-    return Counterfactual(f"Move {THINGS[trace.task]} {where(turned)}.", level, "other_goal")
+    level = level_of_progress(progress_of(spec.family, fraction_covered(start, distance, spec.success_distance), 0.0))
+    return Counterfactual(f"Move {TASK_OBJECTS[trajectory.task]} {describe_displacement(turned)}.", level, "other_goal")
 
 
-def _opposite(trace: Trace, rng: Generator) -> Counterfactual | None:
-    """Ask for the contrary of what was clearly done."""
-    if trace.task not in OPPOSITES or trace.measures[-1].level < 3:
+def _opposite(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
+    """Ask for the opposite of what was clearly done."""
+    if trajectory.task not in OPPOSITE_TASKS or trajectory.readings[-1].level < 3:
         return None
-    text = str(rng.choice(np.array(phrasings()[OPPOSITES[trace.task]]["train"], dtype=object)))
+    text = str(rng.choice(np.array(phrasings()[OPPOSITE_TASKS[trajectory.task]]["train"], dtype=object)))
     return Counterfactual(text, 1, "opposite")
 
 
-def _halfway(trace: Trace, rng: Generator) -> Counterfactual | None:
+def _halfway(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
     """Ask for half of the change; how much of it is there decides."""
-    if trace.task not in PARTLY:
+    if trajectory.task not in HALFWAY_INSTRUCTIONS:
         return None
-    yardstick = YARDSTICKS[trace.task]
-    change = shrunk(trace.measures[0].left, trace.measures[-1].left, yardstick.enough)
+    spec = PROGRESS_SPECS[trajectory.task]
+    change = fraction_covered(trajectory.readings[0].distance, trajectory.readings[-1].distance, spec.success_distance)
     # Too little is as far from half as for the whole task; too far breaks the word "only".
-    level = int(np.searchsorted([FAMILIES[yardstick.family][0], 0.25, 0.35, 0.4, 0.6], change, side="right")) + 1
-    return Counterfactual(PARTLY[trace.task], 3 if level == 6 else level, "halfway")
+    starts = (LEVEL_STARTS_BY_FAMILY[spec.family][0], 0.25, 0.35, 0.4, 0.6)
+    level = int(np.searchsorted(starts, change, side="right")) + 1
+    return Counterfactual(HALFWAY_INSTRUCTIONS[trajectory.task], 3 if level == 6 else level, "halfway")
 
 
-def _untouched(trace: Trace, rng: Generator) -> Counterfactual | None:
-    """Ask for something to be done to another thing that nobody touched."""
-    if trace.task not in UNTOUCHED:
+def _untouched(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
+    """Ask for something to be done to another object that nobody touched."""
+    if trajectory.task not in OTHER_OBJECTS:
         return None
-    text, joints = UNTOUCHED[trace.task]
-    moved = np.abs(trace.qpos[:, joints] - trace.qpos[0, joints]).max()
+    text, joints = OTHER_OBJECTS[trajectory.task]
+    moved = np.abs(trajectory.qpos[:, joints] - trajectory.qpos[0, joints]).max()
     return Counterfactual(text, 1, "other_thing") if moved < _UNMOVED else None
 
 
-def _left_alone(trace: Trace, rng: Generator) -> Counterfactual | None:
-    """Ask for the thing to be left as it is."""
-    if YARDSTICKS[trace.task].family == "reach":
+def _left_alone(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
+    """Ask for the object to be left as it is."""
+    if PROGRESS_SPECS[trajectory.task].family == "reach":
         return None
-    moved = float(np.linalg.norm(trace.thing - trace.thing[0], axis=1).max())
+    moved = float(np.linalg.norm(trajectory.object_pos - trajectory.object_pos[0], axis=1).max())
     if _UNMOVED <= moved < _MOVED:
         return None
-    return Counterfactual(f"Leave {THINGS[trace.task]} as it is.", 5 if moved < _UNMOVED else 1, "leave")
+    return Counterfactual(f"Leave {TASK_OBJECTS[trajectory.task]} as it is.", 5 if moved < _UNMOVED else 1, "leave")
 
 
-_MAKERS: tuple[Callable[[Trace, Generator], Counterfactual | None], ...] = (
+_MAKERS: tuple[Callable[[Trajectory, Generator], Counterfactual | None], ...] = (
     _other_goal,
     _opposite,
     _halfway,

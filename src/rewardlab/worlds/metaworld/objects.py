@@ -1,7 +1,7 @@
-"""The things of each task by name, and what else can be asked about them."""
+"""The objects of each task by name, and what else can be asked about them."""
 
 # fmt: off
-THINGS = {
+TASK_OBJECTS = {
     "assembly": "the ring", "basketball": "the ball", "bin-picking": "the green cube", "box-close": "the lid",
     "button-press": "the red button", "button-press-topdown": "the red button",
     "button-press-topdown-wall": "the red button", "button-press-wall": "the red button",
@@ -20,7 +20,7 @@ THINGS = {
 }
 
 # Colour words that mean something which the task moves; other colours in an instruction belong to what stays.
-COLOURS = {
+OBJECT_COLOURS = {
     "assembly": ("grey", "green"), "basketball": ("orange",), "bin-picking": ("green",), "box-close": ("black",),
     "button-press": ("red",), "button-press-topdown": ("red",), "button-press-topdown-wall": ("red",),
     "button-press-wall": ("red",), "coffee-button": ("grey",), "coffee-pull": ("white",), "coffee-push": ("white",),
@@ -42,17 +42,17 @@ _PAIRS = (
     ("handle-press-side", "handle-pull-side"), ("plate-slide", "plate-slide-back"),
     ("plate-slide-side", "plate-slide-back-side"), ("window-close", "window-open"),
 )
-OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+OPPOSITE_TASKS = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
-PARTLY = {
+HALFWAY_INSTRUCTIONS = {
     "door-close": "Close the door only halfway.", "door-open": "Open the door only halfway.",
     "drawer-close": "Close the drawer only halfway.", "drawer-open": "Open the drawer only halfway.",
     "lever-pull": "Raise the lever only halfway.", "window-close": "Close the window only halfway.",
     "window-open": "Open the window only halfway.",
 }
 
-# Another thing in the scene, and the joints that tell whether it was moved.
-UNTOUCHED = {
+# An instruction about another object in the scene, and the joints that tell whether it was moved.
+OTHER_OBJECTS = {
     "coffee-button": ("Pull the white mug away from the coffee machine.", slice(0, 3)),
     "coffee-pull": ("Press the button on the coffee machine.", slice(16, 17)),
     "coffee-push": ("Press the button on the coffee machine.", slice(16, 17)),

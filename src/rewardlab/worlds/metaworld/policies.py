@@ -1,4 +1,4 @@
-"""The quality ladder: ways of doing a task, from a scripted expert through typical failures to chance."""
+"""Policies of graded quality: from a scripted expert through typical failures to random motion."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from numpy.random import Generator
 
 from rewardlab.core.catalog import find
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.physics import Controller, Floats, Now, expert_of
-from rewardlab.worlds.metaworld.progress import YARDSTICKS
+from rewardlab.worlds.metaworld.physics import Floats, Policy, StepState, scripted_expert
+from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS
 
 Act = Callable[[Floats], Floats]
 
 _STILL = np.zeros(3)
-# Experts that do not look at the goal; another goal for them is a thing that is not where they take it to be.
+# Experts that do not look at the goal; another goal for them is an object that is not where they take it to be.
 # fmt: off
 _GOAL_BLIND = frozenset((
     "bin-picking", "button-press", "button-press-topdown", "button-press-topdown-wall", "button-press-wall",
@@ -24,8 +24,8 @@ _GOAL_BLIND = frozenset((
     "window-close", "window-open",
 ))
 # fmt: on
-# Whose expert does something else with the same things; a task that is not named gets the expert that only reaches.
-SIBLINGS = {
+# Whose expert does something else with the same objects; a task that is not named gets the expert of `reach`.
+SIBLING_TASKS = {
     "assembly": "disassemble",
     "button-press": "button-press-topdown",
     "button-press-topdown": "button-press",
@@ -63,25 +63,25 @@ SIBLINGS = {
 }
 
 
-def make_policy(quality: str, task: str, seed: int, limit: float | None = None) -> Controller:
-    """Return a controller that does the task with this quality; its chance comes from the seed and the names.
+def make_policy(quality: str, task: str, seed: int, limit: float | None = None) -> Policy:
+    """Return a policy of this quality; its randomness comes from the seed and the names.
 
     `limit` is the progress at which one that stops or lets go does so; it is drawn where it is not given.
     """
     rng = rng_for(seed, "ladder", task, quality)
     pace = float(rng.uniform(0.8, 1.0))
     drawn = float(rng.uniform(0.02, 0.95))
-    return find(POLICIES, quality, "quality")(Script(task, rng, pace, drawn if limit is None else limit))
+    return find(POLICIES, quality, "quality")(ExpertScript(task, rng, pace, drawn if limit is None else limit))
 
 
-def controller_with_noise(task: str, seed: int, sigma: float) -> Controller:
-    """Return the expert at full pace with Gaussian noise of this size on the motion of the hand."""
-    return _noise(Script(task, rng_for(seed, "noise", task), 1.0, 1.0), sigma)
+def noisy_expert(task: str, seed: int, sigma: float) -> Policy:
+    """Return the expert at full pace with Gaussian noise of this size on the motion of the gripper."""
+    return _noise(ExpertScript(task, rng_for(seed, "noise", task), 1.0, 1.0), sigma)
 
 
 @dataclass
-class Script:
-    """What a way of doing a task is made from; the expert settles down when the task is done."""
+class ExpertScript:
+    """What a policy is built from; its expert settles down when the task is done."""
 
     task: str
     rng: Generator
@@ -94,26 +94,26 @@ class Script:
 
     def __post_init__(self) -> None:
         # What is pressed goes on moving for longer than success lasts, so a press must be stopped at once.
-        self._patience, self._braking = (0, 6) if YARDSTICKS[self.task].family == "press" else (3, 4)
+        self._patience, self._braking = (0, 6) if PROGRESS_SPECS[self.task].family == "press" else (3, 4)
 
-    def expert(self, act: Act | None = None) -> Controller:
+    def expert(self, act: Act | None = None) -> Policy:
         """Return the expert at this script's pace; it stops and holds still once success has lasted a moment."""
-        act = act or expert_of(self.task)
+        act = act or scripted_expert(self.task)
 
-        def control(now: Now) -> Floats:
-            self._watch(now)
+        def control(state: StepState) -> Floats:
+            self._track_success(state)
             if self._done > self._patience:
                 return self.settle()
-            action = act(now.observation)
+            action = act(state.observation)
             action[:3] *= self.pace
             self._recent.append(action)
             return action
 
         return control
 
-    def _watch(self, now: Now) -> None:
+    def _track_success(self, state: StepState) -> None:
         """Count how long success lasts; where it is lost again, go on and settle later the next time."""
-        if now.success:
+        if state.success:
             self._done, self._lost = self._done + 1, 0
             if self._done == self._patience + 1:
                 self._brake = self._braking
@@ -121,7 +121,7 @@ class Script:
         self._lost += 1
         if self._done <= self._patience:
             self._done = 0
-        elif self._lost > 12 and now.progress < 0.9:
+        elif self._lost > 12 and state.progress < 0.9:
             self._done, self._patience = 0, 4 * self._patience + 4
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ class Script:
         self._brake = 6
 
     def settle(self) -> Floats:
-        """Take the way out of the hand, which lags behind its commands, then hold still."""
+        """Brake the gripper, which lags behind its commands, then hold still."""
         if not self._recent:
             return np.zeros(4)
         self._brake -= 1
@@ -137,109 +137,109 @@ class Script:
         return np.append(drift, self._recent[-1][3])
 
 
-def _expert(script: Script) -> Controller:
+def _expert(script: ExpertScript) -> Policy:
     return script.expert()
 
 
-def _noise(script: Script, sigma: float) -> Controller:
+def _noise(script: ExpertScript, sigma: float) -> Policy:
     expert = script.expert()
 
-    def control(now: Now) -> Floats:
-        action = expert(now)
+    def control(state: StepState) -> Floats:
+        action = expert(state)
         action[:3] += script.pace * sigma * script.rng.normal(size=3)
         return action
 
     return control
 
 
-def _stops_early(script: Script) -> Controller:
+def _stops_early(script: ExpertScript) -> Policy:
     """Do the task up to some point, then stand still for good."""
     expert = script.expert()
     stopped: list[int] = []
 
-    def control(now: Now) -> Floats:
-        if not stopped and now.progress < script.limit:
-            return expert(now)
+    def control(state: StepState) -> Floats:
+        if not stopped and state.progress < script.limit:
+            return expert(state)
         if not stopped:
             script.stop()
-        stopped.append(now.step)
+        stopped.append(state.step)
         return script.settle()
 
     return control
 
 
-def _drops(script: Script) -> Controller:
+def _drops(script: ExpertScript) -> Policy:
     """Do the task up to some point, then let go and draw back."""
     expert = script.expert()
     away = np.append(script.rng.uniform((-0.3, -0.6, 0.5), (0.3, 0.0, 1.0)), -1.0)
     left: list[int] = []
 
-    def control(now: Now) -> Floats:
-        if not left and now.progress < script.limit:
-            return expert(now)
-        left.append(now.step)
+    def control(state: StepState) -> Floats:
+        if not left and state.progress < script.limit:
+            return expert(state)
+        left.append(state.step)
         return away if len(left) <= 30 else np.append(_STILL, -1.0)
 
     return control
 
 
-def _overshoots(script: Script) -> Controller:
+def _overshoots(script: ExpertScript) -> Policy:
     """Do the task, but do not stop where it is done: go on in the same direction."""
-    act, steps = expert_of(script.task), int(script.rng.integers(12, 50))
+    act, steps = scripted_expert(script.task), int(script.rng.integers(12, 50))
     recent: list[Floats] = []
     past: list[int] = []
 
-    def control(now: Now) -> Floats:
-        if not past and now.progress < 0.9:
-            action = act(now.observation)
+    def control(state: StepState) -> Floats:
+        if not past and state.progress < 0.9:
+            action = act(state.observation)
             action[:3] *= script.pace
             recent.append(action)
             return action
-        past.append(now.step)
+        past.append(state.step)
         onward = np.mean(recent[-6:], axis=0) if recent else np.zeros(4)
         return onward if len(past) <= steps else np.append(_STILL, onward[3])
 
     return control
 
 
-def _hesitates(script: Script) -> Controller:
+def _hesitates(script: ExpertScript) -> Policy:
     """Do the task with long pauses, which may leave too little time."""
     expert = script.expert()
     pauses = script.rng.integers(10, 60, 40)
     until = np.cumsum(pauses)
     last = [0.0]
 
-    def control(now: Now) -> Floats:
-        if int(np.searchsorted(until, now.step, side="right")) % 2:
+    def control(state: StepState) -> Floats:
+        if int(np.searchsorted(until, state.step, side="right")) % 2:
             return np.append(_STILL, last[0])
-        action = expert(now)
+        action = expert(state)
         last[0] = float(action[3])
         return action
 
     return control
 
 
-def _retries(script: Script) -> Controller:
+def _retries(script: ExpertScript) -> Policy:
     """Do the task up to some point, let go, back off, and begin again, once or twice."""
     expert = script.expert()
     limits = sorted(script.rng.uniform(0.05, 0.8, int(script.rng.integers(1, 3))))
     backing = [0]
 
-    def control(now: Now) -> Floats:
-        if limits and now.progress >= limits[0]:
+    def control(state: StepState) -> Floats:
+        if limits and state.progress >= limits[0]:
             limits.pop(0)
             backing[0] = 35
         if backing[0] > 0:
             backing[0] -= 1
             return np.array([0.0, -0.3, 0.8, -1.0])
-        return expert(now)
+        return expert(state)
 
     return control
 
 
-def _other_goal(script: Script) -> Controller:
-    """Do the task as if its goal, or the thing itself, were somewhere else."""
-    act = expert_of(script.task)
+def _other_goal(script: ExpertScript) -> Policy:
+    """Do the task as if its goal, or the object itself, were somewhere else."""
+    act = scripted_expert(script.task)
     angle, far = script.rng.uniform(0, 2 * np.pi), script.rng.uniform(0.08, 0.22)
     shift = far * np.array([np.cos(angle), np.sin(angle), 0.0])
     place = slice(4, 7) if script.task in _GOAL_BLIND else slice(36, 39)
@@ -252,23 +252,23 @@ def _other_goal(script: Script) -> Controller:
     return script.expert(misled)
 
 
-def _other_task(script: Script) -> Controller:
-    """Do another task with the same things."""
-    return script.expert(expert_of(SIBLINGS.get(script.task, "reach")))
+def _other_task(script: ExpertScript) -> Policy:
+    """Do another task with the same objects."""
+    return script.expert(scripted_expert(SIBLING_TASKS.get(script.task, "reach")))
 
 
-def _random(script: Script) -> Controller:
-    """Move by chance, smoothly, and open and close the fingers now and then."""
+def _random(script: ExpertScript) -> Policy:
+    """Move at random, smoothly, and open and close the gripper now and then."""
     drift = [np.zeros(4)]
 
-    def control(now: Now) -> Floats:
+    def control(state: StepState) -> Floats:
         drift[0] = 0.9 * drift[0] + 0.44 * script.rng.normal(size=4)
         return np.asarray(drift[0] * (script.pace, script.pace, script.pace, 1.0))
 
     return control
 
 
-POLICIES: dict[str, Callable[[Script], Controller]] = {
+POLICIES: dict[str, Callable[[ExpertScript], Policy]] = {
     "expert": _expert,
     "noise_low": lambda script: _noise(script, 0.5),
     "noise_mid": lambda script: _noise(script, 1.2),

@@ -1,6 +1,6 @@
-"""True progress: how much of the change that a task asks for is there in a state, from 0 to 1.
+"""True progress: which fraction of the change that a task asks for is there in a state, from 0 to 1.
 
-Progress looks at the state alone: at the distance between the thing that must move and where it must be, relative to
+Progress looks at the state alone: at the distance between the object that must move and its goal, relative to
 the start of the rollout, and at the simulator's own success. Time, effort and the shaped reward play no part.
 """
 
@@ -15,30 +15,31 @@ from rewardlab.core.episode import LEVEL_STARTS, level_of_progress
 
 Floats = NDArray[np.float64]
 Info = dict[str, Any]
-Gauge = Callable[[Any, Floats, Info], float]  # (simulator, observation, its info) -> a distance that must shrink
+# (simulator, observation, its info) -> a distance that must shrink
+DistanceFunction = Callable[[Any, Floats, Info], float]
 
-_NEAR = 0.04  # metres between the fingers and a thing at which the hand has arrived
-_ALMOST = 0.99  # the most a state can have that the simulator does not call a success
+_CONTACT_DISTANCE = 0.04  # metres between the fingers and an object at which the gripper has arrived
+_MAX_WITHOUT_SUCCESS = 0.99  # the most a state can have that the simulator does not call a success
 _TOOL_SHARE = 0.3  # share of the change that bringing the tool to its place makes
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    """How one task is measured: the distance that must shrink, and at which value the simulator is content."""
+class ProgressSpec:
+    """How one task is measured: the distance that must shrink, and the value at which the simulator reports success."""
 
     family: str
-    enough: float
-    distance: Gauge
-    tool: Gauge | None = None
+    success_distance: float
+    distance: DistanceFunction
+    tool: DistanceFunction | None = None
 
 
 @dataclass(frozen=True)
-class Measure:
-    """What a state is worth: progress in [0, 1], the simulator's own verdict, and the distance that is left."""
+class ProgressReading:
+    """The progress of one state in [0, 1], the simulator's own success, and the remaining distance."""
 
     progress: float
     success: bool
-    left: float
+    distance: float
 
     @property
     def level(self) -> int:
@@ -47,69 +48,69 @@ class Measure:
 
 
 # The share of the asked change at which levels 2, 3 and 4 begin; level 5 begins at the simulator's success.
-# Below the first number nothing goal-relevant has changed: the hand may have come near, the thing has not moved.
-FAMILIES = {
-    "reach": (0.25, 0.5, 0.8),  # the hand itself must be somewhere; being a bit nearer by accident is no progress
-    "carry": (0.1, 0.4, 0.75),  # a free thing is lifted and brought somewhere
-    "slide": (0.1, 0.4, 0.75),  # a free thing is pushed over the table
+# Below the first number nothing goal-relevant has changed: the gripper may have come near, the object has not moved.
+LEVEL_STARTS_BY_FAMILY = {
+    "reach": (0.25, 0.5, 0.8),  # the gripper itself must be somewhere; being a bit nearer by accident is no progress
+    "carry": (0.1, 0.4, 0.75),  # a free object is lifted and brought somewhere
+    "slide": (0.1, 0.4, 0.75),  # a free object is pushed over the table
     "swing": (0.1, 0.4, 0.8),  # a door, drawer, window, lever or tap moves on its joint
     "press": (0.15, 0.45, 0.8),  # a button or handle travels a few centimetres
-    "tool": (0.1, 0.4, 0.75),  # a tool is fetched, then moves another thing
+    "tool": (0.1, 0.4, 0.75),  # a tool is fetched, then moves another object
 }
 
 
-class Meter:
+class ProgressMeter:
     """Measures the states of one rollout against how it began."""
 
     def __init__(self, task: str, env: Any, observation: Floats, info: Info) -> None:
-        self.yardstick = YARDSTICKS[task]
+        self.spec = PROGRESS_SPECS[task]
         self.goal: Floats = np.array(env._target_pos, dtype=np.float64)
         self._env = env
-        self._start = self.yardstick.distance(env, observation, info)
-        self._hand_start = _hand_to_thing(env, observation)
-        self._tool_start = self.yardstick.tool(env, observation, info) if self.yardstick.tool else 0.0
+        self._start = self.spec.distance(env, observation, info)
+        self._approach_start = _gripper_to_object(env, observation)
+        self._tool_start = self.spec.tool(env, observation, info) if self.spec.tool else 0.0
 
-    def thing(self, observation: Floats) -> Floats:
-        """Return where the thing is that must come to the goal: the hand, what a tool moves, or the object."""
-        if self.yardstick.family == "reach":
+    def object_pos(self, observation: Floats) -> Floats:
+        """Return where that is which must come to the goal: the gripper, what a tool moves, or the object."""
+        if self.spec.family == "reach":
             return np.array(self._env.tcp_center)
-        return observation[11:14].copy() if self.yardstick.tool else observation[4:7].copy()
+        return observation[11:14].copy() if self.spec.tool else observation[4:7].copy()
 
-    def read(self, observation: Floats, info: Info) -> Measure:
-        """Return the measure of the state that the simulator is in."""
-        left = self.yardstick.distance(self._env, observation, info)
+    def read(self, observation: Floats, info: Info) -> ProgressReading:
+        """Return the progress of the state that the simulator is in."""
+        distance = self.spec.distance(self._env, observation, info)
         success = bool(info["success"])
         if success:
-            return Measure(1.0, True, left)
-        change = shrunk(self._start, left, self.yardstick.enough)
-        if self.yardstick.tool:
-            ready = shrunk(self._tool_start, self.yardstick.tool(self._env, observation, info), _NEAR)
+            return ProgressReading(1.0, True, distance)
+        change = fraction_covered(self._start, distance, self.spec.success_distance)
+        if self.spec.tool:
+            ready = fraction_covered(self._tool_start, self.spec.tool(self._env, observation, info), _CONTACT_DISTANCE)
             change = _TOOL_SHARE * max(ready, change) + (1 - _TOOL_SHARE) * change
         near = 0.0
-        if self.yardstick.family != "reach":
-            near = shrunk(self._hand_start, _hand_to_thing(self._env, observation), _NEAR)
-        return Measure(progress_of(self.yardstick.family, change, near), False, left)
+        if self.spec.family != "reach":
+            near = fraction_covered(self._approach_start, _gripper_to_object(self._env, observation), _CONTACT_DISTANCE)
+        return ProgressReading(progress_of(self.spec.family, change, near), False, distance)
 
 
-def shrunk(start: float, now: float, enough: float) -> float:
-    """Return how much of the way from `start` down to `enough` a distance has gone, in [0, 1]."""
-    return float(np.clip((start - now) / max(start - enough, 1e-6), 0, 1))
+def fraction_covered(start: float, current: float, success_distance: float) -> float:
+    """Return which fraction of the way from `start` down to `success_distance` a distance has gone, in [0, 1]."""
+    return float(np.clip((start - current) / max(start - success_distance, 1e-6), 0, 1))
 
 
 def progress_of(family: str, change: float, near: float) -> float:
-    """Return progress for the share of the asked change that is there; a hand come near stays below level 2."""
-    starts = (0.0, *FAMILIES[family], 1.0)
+    """Return progress for the fraction of the change that is there; a gripper come near stays below level 2."""
+    starts = (0.0, *LEVEL_STARTS_BY_FAMILY[family], 1.0)
     scale = (0.0, *LEVEL_STARTS)
     progress = float(np.interp(change, starts, scale))
-    hand = 0.9 * scale[1] * near
-    return min(_ALMOST, max(progress, hand + progress * (1 - hand / scale[1])))
+    approach = 0.9 * scale[1] * near
+    return min(_MAX_WITHOUT_SUCCESS, max(progress, approach + progress * (1 - approach / scale[1])))
 
 
-def _hand_to_thing(env: Any, observation: Floats) -> float:
+def _gripper_to_object(env: Any, observation: Floats) -> float:
     return float(np.linalg.norm(env.tcp_center - observation[4:7]))
 
 
-def _told(env: Any, observation: Floats, info: Info) -> float:
+def _reported_distance(env: Any, observation: Floats, info: Info) -> float:
     return float(info["obj_to_target"])
 
 
@@ -122,17 +123,17 @@ def _nut_below_top(env: Any, observation: Floats, info: Info) -> float:
     return max(0.0, float(env._target_pos[2] - observation[6]))
 
 
-def _thing_to_goal(env: Any, observation: Floats, info: Info) -> float:
+def _object_to_goal(env: Any, observation: Floats, info: Info) -> float:
     return float(np.linalg.norm(observation[4:7] - env._target_pos))
 
 
-def _along(axis: int, sign: int) -> Gauge:
-    """Return what is left to go along one axis; past the goal nothing is left, though the simulator may mind."""
+def _along(axis: int, sign: int) -> DistanceFunction:
+    """Return the remaining distance along one axis; past the goal it is 0, though the simulator may mind."""
 
-    def left(env: Any, observation: Floats, info: Info) -> float:
+    def distance(env: Any, observation: Floats, info: Info) -> float:
         return max(0.0, float(sign * (env._target_pos[axis] - observation[4 + axis])))
 
-    return left
+    return distance
 
 
 def _nail_out(env: Any, observation: Floats, info: Info) -> float:
@@ -156,42 +157,45 @@ def _stick_to_thermos(env: Any, observation: Floats, info: Info) -> float:
     return float(np.linalg.norm(env.data.site("stick_end").xpos - observation[11:14]))
 
 
-def _told_all(family: str, **enough: float) -> dict[str, Yardstick]:
-    return {name.replace("_", "-"): Yardstick(family, value, _told) for name, value in enough.items()}
+def _reported(family: str, **success_distance: float) -> dict[str, ProgressSpec]:
+    return {
+        name.replace("_", "-"): ProgressSpec(family, value, _reported_distance)
+        for name, value in success_distance.items()
+    }
 
 
 _X, _Y, _Z = 0, 1, 2
 
 # fmt: off
-YARDSTICKS: dict[str, Yardstick] = dict(sorted({
-    **_told_all("reach", reach=0.05, reach_wall=0.05),
-    **_told_all("carry", basketball=0.08, bin_picking=0.05, hand_insert=0.05, peg_insert_side=0.07,
+PROGRESS_SPECS: dict[str, ProgressSpec] = dict(sorted({
+    **_reported("reach", reach=0.05, reach_wall=0.05),
+    **_reported("carry", basketball=0.08, bin_picking=0.05, hand_insert=0.05, peg_insert_side=0.07,
                 peg_unplug_side=0.07, pick_out_of_hole=0.07, pick_place=0.07, pick_place_wall=0.07, shelf_place=0.07),
-    **_told_all("slide", coffee_pull=0.07, coffee_push=0.07, plate_slide=0.07, plate_slide_back=0.07,
+    **_reported("slide", coffee_pull=0.07, coffee_push=0.07, plate_slide=0.07, plate_slide_back=0.07,
                 plate_slide_back_side=0.07, plate_slide_side=0.07, push=0.05, push_back=0.07, push_wall=0.07,
                 soccer=0.07, sweep=0.05, sweep_into=0.05),
-    **_told_all("swing", dial_turn=0.07, door_close=0.08, drawer_close=0.065, drawer_open=0.03, faucet_close=0.07,
+    **_reported("swing", dial_turn=0.07, door_close=0.08, drawer_close=0.065, drawer_open=0.03, faucet_close=0.07,
                 faucet_open=0.07),
-    **_told_all("press", handle_pull_side=0.08),
-    "assembly": Yardstick("carry", 0.02, _nut_to_peg),
-    "box-close": Yardstick("carry", 0.08, _thing_to_goal),
-    "button-press": Yardstick("press", 0.02, _along(_Y, 1)),
-    "button-press-topdown": Yardstick("press", 0.024, _along(_Z, -1)),
-    "button-press-topdown-wall": Yardstick("press", 0.024, _along(_Z, -1)),
-    "button-press-wall": Yardstick("press", 0.03, _along(_Y, 1)),
-    "coffee-button": Yardstick("press", 0.02, _along(_Y, 1)),
-    "disassemble": Yardstick("carry", 0.0, _nut_below_top),
-    "door-lock": Yardstick("swing", 0.02, _along(_Z, -1)),
-    "door-open": Yardstick("swing", 0.08, _along(_X, -1)),
-    "door-unlock": Yardstick("swing", 0.02, _along(_X, 1)),
-    "hammer": Yardstick("tool", 0.0, _nail_out, tool=_hammer_to_nail),
-    "handle-press": Yardstick("press", 0.02, _along(_Z, -1)),
-    "handle-press-side": Yardstick("press", 0.02, _along(_Z, -1)),
-    "handle-pull": Yardstick("press", 0.05, _along(_Z, 1)),
-    "lever-pull": Yardstick("swing", np.pi / 24, _lever_from_upright),
-    "stick-pull": Yardstick("tool", 0.12, _thermos_to_goal, tool=_stick_to_thermos),
-    "stick-push": Yardstick("tool", 0.12, _thermos_to_goal, tool=_stick_to_thermos),
-    "window-close": Yardstick("swing", 0.05, _along(_X, -1)),
-    "window-open": Yardstick("swing", 0.05, _along(_X, 1)),
+    **_reported("press", handle_pull_side=0.08),
+    "assembly": ProgressSpec("carry", 0.02, _nut_to_peg),
+    "box-close": ProgressSpec("carry", 0.08, _object_to_goal),
+    "button-press": ProgressSpec("press", 0.02, _along(_Y, 1)),
+    "button-press-topdown": ProgressSpec("press", 0.024, _along(_Z, -1)),
+    "button-press-topdown-wall": ProgressSpec("press", 0.024, _along(_Z, -1)),
+    "button-press-wall": ProgressSpec("press", 0.03, _along(_Y, 1)),
+    "coffee-button": ProgressSpec("press", 0.02, _along(_Y, 1)),
+    "disassemble": ProgressSpec("carry", 0.0, _nut_below_top),
+    "door-lock": ProgressSpec("swing", 0.02, _along(_Z, -1)),
+    "door-open": ProgressSpec("swing", 0.08, _along(_X, -1)),
+    "door-unlock": ProgressSpec("swing", 0.02, _along(_X, 1)),
+    "hammer": ProgressSpec("tool", 0.0, _nail_out, tool=_hammer_to_nail),
+    "handle-press": ProgressSpec("press", 0.02, _along(_Z, -1)),
+    "handle-press-side": ProgressSpec("press", 0.02, _along(_Z, -1)),
+    "handle-pull": ProgressSpec("press", 0.05, _along(_Z, 1)),
+    "lever-pull": ProgressSpec("swing", np.pi / 24, _lever_from_upright),
+    "stick-pull": ProgressSpec("tool", 0.12, _thermos_to_goal, tool=_stick_to_thermos),
+    "stick-push": ProgressSpec("tool", 0.12, _thermos_to_goal, tool=_stick_to_thermos),
+    "window-close": ProgressSpec("swing", 0.05, _along(_X, -1)),
+    "window-open": ProgressSpec("swing", 0.05, _along(_X, 1)),
 }.items()))
 # fmt: on

@@ -1,4 +1,4 @@
-"""Film: pictures of the states of a rollout, from several cameras, with nothing on them that is not in the scene."""
+"""Rendering: frames of the states of a rollout from several cameras, with nothing in them that is not in the scene."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import Frames
-from rewardlab.worlds.metaworld.physics import Trace, load_module, open_task
+from rewardlab.worlds.metaworld.physics import Trajectory, load_module, open_task
 from rewardlab.worlds.offscreen import make_current
 
 Floats = NDArray[np.float64]
-CENTRE = np.array([0.0, 0.68, 0.1])  # the middle of the work, which the cameras look at and turn around
-_MOST_GEOMS = 1000
-_LARGEST_SIDE = 512  # pixels; the side of the largest picture
+WORKSPACE_CENTRE = np.array([0.0, 0.68, 0.1])  # the cameras look at it and turn around it
+_MAX_GEOMS = 1000
+_MAX_SIDE = 512  # pixels of the largest frame
 
 
 @dataclass(frozen=True)
 class Camera:
-    """Where a camera stands, in degrees around and above the centre of the work and metres from it.
+    """The pose of a camera: degrees around and above the centre of the workspace, and metres from it.
 
     A camera with a `fixed` name is one of Meta-World's own; those come out upside down and are turned.
     """
@@ -46,7 +46,7 @@ CAMERAS = {
 
 @dataclass(frozen=True)
 class CameraView:
-    """How a rollout is filmed: the camera, the side of the picture in pixels, and whether the goal is marked."""
+    """How a rollout is rendered: the camera, the side of the frame in pixels, and whether the goal is marked."""
 
     camera: str = "right"
     size: int = 128
@@ -54,83 +54,89 @@ class CameraView:
 
 
 @dataclass(eq=False)
-class Set:
-    """The scene of one frame while it is still open to changes: MuJoCo's abstract scene, the task and the rollout."""
+class FrameScene:
+    """The scene of one frame before it is drawn, open to edits: MuJoCo's abstract scene, the model and the rollout."""
 
     scene: Any
     model: Any
-    trace: Trace
-    look: CameraView
+    trajectory: Trajectory
+    view: CameraView
 
 
-Edit = Callable[[Set], None]
+Edit = Callable[[FrameScene], None]
 
 
-class Studio:
-    """What it takes to film one task: the graphics memory with its meshes and textures."""
+class TaskRenderer:
+    """Renders one task: holds the graphics memory with its meshes and textures."""
 
     def __init__(self, task: str) -> None:
         mujoco = load_module("mujoco")
 
-        self.model = _fast(open_task(task).model)
+        self.model = _without_costly_effects(open_task(task).model)
         self.data = mujoco.MjData(self.model)
         make_current()
         self.context = mujoco.MjrContext(self.model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        self.scene = mujoco.MjvScene(self.model, _MOST_GEOMS)
+        self.scene = mujoco.MjvScene(self.model, _MAX_GEOMS)
 
-    def shoot(
-        self, trace: Trace, steps: Sequence[int], look: CameraView, edits: Sequence[Edit] = (), *, sheets: bool = False
+    def render(
+        self,
+        trajectory: Trajectory,
+        steps: Sequence[int],
+        view: CameraView,
+        edits: Sequence[Edit] = (),
+        *,
+        tiled: bool = False,
     ) -> Frames:
-        """Return the pictures of these steps, uint8 (T, H, W, 3); edits change the scene of every frame.
+        """Return the frames of these steps, uint8 (T, H, W, 3); edits change the scene of every frame.
 
-        With `sheets` many pictures are drawn side by side and read at once, for waiting for a graphics card costs more
-        than drawing; then single pixels depend on the place in the sheet, so that a replay is not bit-exact.
+        With `tiled` many frames are drawn side by side and read at once, for waiting for a graphics card costs more
+        than drawing; then single pixels depend on the place of the tile, so that a replay is not bit-exact.
         """
         mujoco = load_module("mujoco")
 
         make_current()
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
-        self.model.body_pos[:] = trace.layout
-        per_side = max(1, _LARGEST_SIDE // look.size) if sheets else 1
-        film = np.empty((len(steps), look.size, look.size, 3), np.uint8)
+        self.model.body_pos[:] = trajectory.body_pos
+        per_side = max(1, _MAX_SIDE // view.size) if tiled else 1
+        frames = np.empty((len(steps), view.size, view.size, 3), np.uint8)
         for start in range(0, len(steps), per_side**2):
             some = steps[start : start + per_side**2]
-            film[start : start + len(some)] = self._sheet(trace, some, look, edits, per_side)
-        return film
+            frames[start : start + len(some)] = self._render_tiles(trajectory, some, view, edits, per_side)
+        return frames
 
-    def _sheet(
-        self, trace: Trace, steps: Sequence[int], look: CameraView, edits: Sequence[Edit], per_side: int
+    def _render_tiles(
+        self, trajectory: Trajectory, steps: Sequence[int], view: CameraView, edits: Sequence[Edit], per_side: int
     ) -> Frames:
-        """Draw pictures side by side, so many to a row, and read them."""
+        """Draw frames side by side, `per_side` to a row, and read them."""
         mujoco = load_module("mujoco")
 
-        option, view, side = _option(), _view(self.model, look), look.size
-        for place, step in enumerate(steps):
-            self._pose(trace.qpos[step])
+        option, mj_camera, side = _option(), _mujoco_camera(self.model, view), view.size
+        for position, step in enumerate(steps):
+            self._pose(trajectory.qpos[step])
             mujoco.mjv_updateScene(
-                self.model, self.data, option, None, view, mujoco.mjtCatBit.mjCAT_ALL.value, self.scene
+                self.model, self.data, option, None, mj_camera, mujoco.mjtCatBit.mjCAT_ALL.value, self.scene
             )
-            if look.marker:
-                add_ball(self.scene, trace.goal, (0.9, 0.1, 0.1, 1.0))
+            if view.marker:
+                add_ball(self.scene, trajectory.goal, (0.9, 0.1, 0.1, 1.0))
             for edit in edits:
-                edit(Set(self.scene, self.model, trace, look))
-            corner = mujoco.MjrRect(side * (place % per_side), side * (place // per_side), side, side)
+                edit(FrameScene(self.scene, self.model, trajectory, view))
+            corner = mujoco.MjrRect(side * (position % per_side), side * (position // per_side), side, side)
             mujoco.mjr_render(corner, self.scene, self.context)
         rows = -(-len(steps) // per_side)
-        sheet = np.empty((side * rows, side * per_side, 3), np.uint8)
-        mujoco.mjr_readPixels(sheet, None, mujoco.MjrRect(0, 0, side * per_side, side * rows), self.context)
-        tiles = sheet.reshape(rows, side, per_side, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)[: len(steps)]
-        return tiles[:, :, ::-1] if CAMERAS[look.camera].fixed else tiles[:, ::-1]
+        pixels = np.empty((side * rows, side * per_side, 3), np.uint8)
+        mujoco.mjr_readPixels(pixels, None, mujoco.MjrRect(0, 0, side * per_side, side * rows), self.context)
+        tiles = pixels.reshape(rows, side, per_side, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)[: len(steps)]
+        return tiles[:, :, ::-1] if CAMERAS[view.camera].fixed else tiles[:, ::-1]
 
-    def outline(self, trace: Trace) -> tuple[Floats, Floats]:
-        """Return the places (x, y) of everything on the table at the start and the end, and how far each reaches."""
-        self.model.body_pos[:] = trace.layout
+    def footprints(self, trajectory: Trajectory) -> tuple[Floats, Floats]:
+        """Return the positions (x, y) of everything on the table at the start and the end, and the radius of each."""
+        self.model.body_pos[:] = trajectory.body_pos
         solid = np.flatnonzero((self.model.geom_rbound > 0) & (self.model.geom_rbound < 0.3))
-        places = []
-        for qpos in (trace.qpos[0], trace.qpos[-1]):
+        positions = []
+        for qpos in (trajectory.qpos[0], trajectory.qpos[-1]):
             self._pose(qpos)
-            places.append(self.data.geom_xpos[solid, :2].copy())
-        return np.concatenate(places), np.tile(self.model.geom_rbound[solid], 2)
+            positions.append(self.data.geom_xpos[solid, :2].copy())
+        return np.concatenate(positions), np.tile(self.model.geom_rbound[solid], 2)
 
     def table_top(self) -> float:
         """Return the height of the table's surface, which is higher where the table has a hole."""
@@ -142,8 +148,8 @@ class Studio:
         """Return a copy of a texture of this task, uint8 (H, W, 3)."""
         return self._pixels(name).copy()
 
-    def upload(self, name: str, pixels: Frames) -> None:
-        """Put other pixels on every surface that shows this texture."""
+    def upload_texture(self, name: str, pixels: Frames) -> None:
+        """Replace the pixels of a texture on every surface that shows it."""
         mujoco = load_module("mujoco")
 
         self._pixels(name)[:] = pixels
@@ -166,48 +172,48 @@ class Studio:
         mujoco.mj_camlight(self.model, self.data)
 
 
-def studio(task: str) -> Studio:
-    """Return this process's studio for a task; a forked process builds its own."""
-    return _studio(task, os.getpid())
+def task_renderer(task: str) -> TaskRenderer:
+    """Return this process's renderer of a task; a forked process builds its own."""
+    return _task_renderer(task, os.getpid())
 
 
 @lru_cache(maxsize=4)
-def _studio(task: str, process: int) -> Studio:
-    return Studio(task)
+def _task_renderer(task: str, process: int) -> TaskRenderer:
+    return TaskRenderer(task)
 
 
 def camera_view(camera: str, size: int, marker: bool) -> CameraView:
-    """Return a look after checking that there is such a camera."""
+    """Return a view after checking that there is such a camera."""
     find(CAMERAS, camera, "camera")
     return replace(CameraView(), camera=camera, size=size, marker=marker)
 
 
-def add_ball(scene: Any, place: Floats, rgba: tuple[float, float, float, float], radius: float = 0.02) -> None:
-    """Add a ball that only the camera sees."""
+def add_ball(scene: Any, position: Floats, rgba: tuple[float, float, float, float], radius: float = 0.02) -> None:
+    """Add a sphere that only the camera sees."""
     mujoco = load_module("mujoco")
 
-    add_shape(scene, int(mujoco.mjtGeom.mjGEOM_SPHERE), place, np.full(3, radius), rgba)
+    add_shape(scene, int(mujoco.mjtGeom.mjGEOM_SPHERE), position, np.full(3, radius), rgba)
 
 
-def add_shape(scene: Any, shape: int, place: Floats, size: Floats, rgba: tuple[float, float, float, float]) -> None:
+def add_shape(scene: Any, shape: int, position: Floats, size: Floats, rgba: tuple[float, float, float, float]) -> None:
     """Add a shape that only the camera sees, upright at a place."""
     mujoco = load_module("mujoco")
 
     geom = scene.geoms[scene.ngeom]
     colour = np.array(rgba, np.float32)
-    mujoco.mjv_initGeom(geom, shape, size, place, np.eye(3).ravel(), colour)
+    mujoco.mjv_initGeom(geom, shape, size, position, np.eye(3).ravel(), colour)
     scene.ngeom += 1
 
 
-def _fast(model: Any) -> Any:
-    """Return a copy of a model without shadows, multisampling and mirrors, which cost most of the time on a CPU."""
+def _without_costly_effects(model: Any) -> Any:
+    """Return a copy of a model without shadows, multisampling and reflections, which cost most of the time on a CPU."""
     from copy import copy
 
     fast = copy(model)
     fast.vis.quality.shadowsize = 0
     fast.vis.quality.offsamples = 0
     fast.mat_reflectance[:] = 0
-    fast.vis.global_.offwidth = fast.vis.global_.offheight = _LARGEST_SIDE
+    fast.vis.global_.offwidth = fast.vis.global_.offheight = _MAX_SIDE
     return fast
 
 
@@ -220,15 +226,15 @@ def _option() -> Any:
     return option
 
 
-def _view(model: Any, look: CameraView) -> Any:
+def _mujoco_camera(model: Any, view: CameraView) -> Any:
     mujoco = load_module("mujoco")
 
-    camera, view = CAMERAS[look.camera], mujoco.MjvCamera()
+    camera, mj_camera = CAMERAS[view.camera], mujoco.MjvCamera()
     if camera.fixed:
-        view.type = mujoco.mjtCamera.mjCAMERA_FIXED
-        view.fixedcamid = model.camera(camera.fixed).id
-        return view
-    view.type = mujoco.mjtCamera.mjCAMERA_FREE
-    view.lookat[:] = CENTRE
-    view.azimuth, view.elevation, view.distance = camera.azimuth, camera.elevation, camera.distance
-    return view
+        mj_camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
+        mj_camera.fixedcamid = model.camera(camera.fixed).id
+        return mj_camera
+    mj_camera.type = mujoco.mjtCamera.mjCAMERA_FREE
+    mj_camera.lookat[:] = WORKSPACE_CENTRE
+    mj_camera.azimuth, mj_camera.elevation, mj_camera.distance = camera.azimuth, camera.elevation, camera.distance
+    return mj_camera

@@ -1,4 +1,4 @@
-"""Patterns for tables and floors, drawn from a generator."""
+"""Random textures for tables and floors."""
 
 import numpy as np
 from numpy.random import Generator
@@ -9,14 +9,14 @@ from rewardlab.core.seeding import pick
 _FINE = 256  # pixels; larger surfaces repeat each pixel
 
 
-def pattern(shape: tuple[int, ...], rng: Generator) -> NDArray[np.uint8]:
-    """Return a surface of two colours: planks, tiles, weave or blotches, with a fine grain."""
+def random_texture(shape: tuple[int, ...], rng: Generator) -> NDArray[np.uint8]:
+    """Return a texture of two colours: planks, tiles, weave or blotches, with a fine grain."""
     times = max(1, max(shape[:2]) // _FINE)
-    small = _small((-(-shape[0] // times), -(-shape[1] // times)), rng)
+    small = _base_texture((-(-shape[0] // times), -(-shape[1] // times)), rng)
     return small.repeat(times, axis=0).repeat(times, axis=1)[: shape[0], : shape[1]]
 
 
-def _small(shape: tuple[int, int], rng: Generator) -> NDArray[np.uint8]:
+def _base_texture(shape: tuple[int, int], rng: Generator) -> NDArray[np.uint8]:
     height, width = shape
     y, x = np.mgrid[:height, :width] / max(height, width)
     angle, count = rng.uniform(0, np.pi), rng.integers(5, 15)

@@ -1,4 +1,4 @@
-"""Studies of the worlds: do the experts succeed, and is progress sound? Run as a module; it prints Markdown.
+"""Validation of the simulator: do the experts succeed, and is progress sound? Run as a module; it prints Markdown.
 
 python -m rewardlab.worlds.metaworld.validation experts
 python -m rewardlab.worlds.metaworld.validation soundness
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rewardlab.worlds.metaworld.physics import TASKS, Controller, Floats, Trace, simulate
-from rewardlab.worlds.metaworld.policies import POLICIES, controller_with_noise, make_policy
+from rewardlab.worlds.metaworld.physics import TASKS, Floats, Policy, Trajectory, simulate
+from rewardlab.worlds.metaworld.policies import POLICIES, make_policy, noisy_expert
 
 _SEEDS = 5
 _STEPS = 400
@@ -22,8 +22,8 @@ _RISES = 0.9  # Spearman of an expert's progress with time, from the start to it
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a study keeps of a rollout."""
+class RolloutSummary:
+    """What the validation keeps of a rollout."""
 
     task: str
     first_success: int | None
@@ -33,15 +33,15 @@ class Facts:
     rise: float  # rank correlation of progress with time up to the first success; nan where progress never changes
 
 
-def facts_of(trace: Trace) -> Facts:
-    """Return the facts of a rollout, after checking what must hold for every state of it."""
-    progress, last = trace.progress, trace.measures[-1]
-    done = [step for step, measure in enumerate(trace.measures) if measure.success]
-    for measure in trace.measures:
-        assert measure.success == (measure.progress == 1.0) == (measure.level == 5), f"{trace.task}: {measure}"
+def summarise_rollout(trajectory: Trajectory) -> RolloutSummary:
+    """Return the summary of a rollout, after checking what must hold for every state of it."""
+    progress, last = trajectory.progress, trajectory.readings[-1]
+    done = [step for step, reading in enumerate(trajectory.readings) if reading.success]
+    for reading in trajectory.readings:
+        assert reading.success == (reading.progress == 1.0) == (reading.level == 5), f"{trajectory.task}: {reading}"
     first = done[0] if done else None
     rise = rank_correlation(progress[: first + 1 if first is not None else None])
-    return Facts(trace.task, first, last.progress, last.level, last.success, rise)
+    return RolloutSummary(trajectory.task, first, last.progress, last.level, last.success, rise)
 
 
 def rank_correlation(values: Floats) -> float:
@@ -75,7 +75,7 @@ def soundness() -> None:
     print("|---|---|---|---|---|---|---|")
     total = 0
     for quality in POLICIES:
-        rows = [row for task in TASKS for row in _rollouts(task, _maker(quality, task), range(1), _SHORT)]
+        rows = [row for task in TASKS for row in _rollouts(task, _policy_maker(quality, task), range(1), _SHORT)]
         total += len(rows)
         _print_levels(quality, rows)
         if quality == "random":
@@ -90,21 +90,21 @@ def soundness() -> None:
     print(f"\n{total} rollouts; in every state of each, success, progress 1 and level 5 were the same thing.")
 
 
-def _maker(quality: str, task: str) -> Callable[[int], Controller]:
+def _policy_maker(quality: str, task: str) -> Callable[[int], Policy]:
     return lambda seed: make_policy(quality, task, seed)
 
 
-def _noisy(task: str, sigma: float) -> Callable[[int], Controller]:
-    return lambda seed: controller_with_noise(task, seed, sigma)
+def _noisy(task: str, sigma: float) -> Callable[[int], Policy]:
+    return lambda seed: noisy_expert(task, seed, sigma)
 
 
 def _rollouts(
-    task: str, make: Callable[[int], Controller], seeds: Iterable[int] = range(_SEEDS), steps: int = _STEPS
-) -> list[Facts]:
-    return [facts_of(simulate(task, seed, steps, make(seed))) for seed in seeds]
+    task: str, make: Callable[[int], Policy], seeds: Iterable[int] = range(_SEEDS), steps: int = _STEPS
+) -> list[RolloutSummary]:
+    return [summarise_rollout(simulate(task, seed, steps, make(seed))) for seed in seeds]
 
 
-def _print_levels(name: str, rows: list[Facts]) -> None:
+def _print_levels(name: str, rows: list[RolloutSummary]) -> None:
     counts = Counter(row.level for row in rows)
     cells = " | ".join(str(counts[level]) for level in range(1, 6))
     print(f"| {name} | {cells} | {np.mean([row.end for row in rows]):.2f} |", flush=True)

@@ -25,7 +25,7 @@ from rewardlab.studies.perturbation_paper.measured.paper_mapping import GROUPS, 
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
-from rewardlab.worlds.metaworld.progress import YARDSTICKS
+from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS
 from tests.metrics.made import trial
 
 ENSEMBLE = "ensemble:pocket-plain,pocket,pocket-alt"
@@ -221,7 +221,7 @@ def test_figure_3_is_what_a_kind_of_task_loses_against_its_own_clean_episodes(ru
 
 
 def test_every_task_has_a_kind_and_other_tasks_have_none() -> None:
-    kinds = {task: group_of(task) for task in YARDSTICKS}
+    kinds = {task: group_of(task) for task in PROGRESS_SPECS}
     assert set(kinds.values()) == set(GROUPS) - {"stacking"}
     assert (kinds["push"], kinds["hand-insert"], kinds["door-lock"]) == ("pushing", "insertion", "doors, buttons")
     assert group_of("fold the towel") is None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
-from rewardlab.worlds.metaworld.progress import YARDSTICKS
+from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS
 
 ROLES = tuple(STATED_ACCURACY)  # general, tuned, ensemble
 CATEGORIES = tuple(STATED_ACCURACY["general"])
@@ -36,6 +36,6 @@ def roles_of(models: Sequence[str]) -> dict[str, str]:
 
 def group_of(task: str) -> str | None:
     """Return the kind of a Meta-World task, None for any other task; no Meta-World task stacks."""
-    if task not in YARDSTICKS:
+    if task not in PROGRESS_SPECS:
         return None
-    return _GROUP_OF_TASK.get(task) or _GROUP_OF_FAMILY[YARDSTICKS[task].family]
+    return _GROUP_OF_TASK.get(task) or _GROUP_OF_FAMILY[PROGRESS_SPECS[task].family]
