@@ -1,6 +1,7 @@
 """rewardlab: find out when a vision-language reward for robots may be trusted.
 
-The verbs of the command line are functions here: `rewardlab.stress("clock", "sample")` returns a Run.
+The verbs of the command line are functions here: `rewardlab.stress("clock", "sample")` returns a Run. `help(rewardlab.stress)`
+lists every setting.
 """
 
 from importlib import import_module
@@ -9,13 +10,32 @@ from typing import TYPE_CHECKING
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api import check, stress, write_perturbed, write_report, write_study
+    from rewardlab.api.verbs import (
+        bench,
+        calibrate,
+        check,
+        collect,
+        compare,
+        leaderboard,
+        load_model,
+        open_dataset,
+        perturb,
+        report,
+        score,
+        stress,
+        study,
+        train,
+    )
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
 
+_VERBS = (
+    *("bench", "calibrate", "check", "collect", "compare", "leaderboard", "load_model", "open_dataset"),
+    *("perturb", "report", "score", "stress", "study", "train"),
+)
 _HOME = {
-    **dict.fromkeys(("check", "stress", "write_perturbed", "write_report", "write_study"), "rewardlab.api"),
+    **dict.fromkeys(_VERBS, "rewardlab.api.verbs"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",
@@ -27,12 +47,21 @@ __all__ = [
     "Run",
     "Score",
     "__version__",
+    "bench",
+    "calibrate",
     "check",
+    "collect",
+    "compare",
     "episode_from_frames",
+    "leaderboard",
+    "load_model",
+    "open_dataset",
+    "perturb",
+    "report",
+    "score",
     "stress",
-    "write_perturbed",
-    "write_report",
-    "write_study",
+    "study",
+    "train",
 ]
 
 
@@ -41,3 +70,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'rewardlab' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Show the public names, whether they are loaded yet or not."""
+    return __all__

@@ -1,0 +1,143 @@
+"""The settings of the verbs in Python: what each takes beside its first arguments, and how it is documented."""
+
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+
+from rewardlab.core.settings import build_plan, flat_fields
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+Plan = TypeVar("Plan")
+Names = str | Sequence[str]  # one name, or several
+Place = str | Path
+
+
+class ScoringOptions(TypedDict, total=False):
+    """What every verb that scores takes."""
+
+    frames: str
+    seed: int
+    limit: int | None
+    skip_bad: bool
+    retry_failures: bool
+    workers: int
+    batch: int
+    timeout: float
+    load_timeout: float
+    max_requests: int | None
+    max_cost: float | None
+    out: Place | None
+
+
+class StressOptions(ScoringOptions, total=False):
+    """What `stress` takes beside models and data."""
+
+    perturbations: Names
+    severities: int | Sequence[int]
+    controls: bool
+    reliable_at: float
+
+
+class BenchOptions(ScoringOptions, total=False):
+    """What `bench` takes beside models and data."""
+
+    split: str
+    controls: bool
+    duplicates: bool
+    against: Place | None
+
+
+class CalibrateOptions(ScoringOptions, total=False):
+    """What `calibrate` takes beside model and data."""
+
+    coverage: float
+
+
+class PerturbOptions(TypedDict, total=False):
+    """What `perturb` takes beside the data."""
+
+    perturbations: Names
+    severities: int | Sequence[int]
+    seed: int
+    limit: int | None
+    sheet: bool
+    out: Place
+
+
+class CollectOptions(TypedDict, total=False):
+    """What `collect` takes beside the simulator."""
+
+    tasks: Names
+    episodes: int
+    quality: Names
+    world: Names
+    camera: Names
+    balance: bool
+    counterfactuals: int
+    phrasings: str
+    marker: bool
+    size: int
+    fps: float
+    frames: tuple[int, int]
+    seed: int
+    workers: int
+    out: Place
+
+
+class TrainOptions(TypedDict, total=False):
+    """What `train` takes beside the recipe."""
+
+    variants: Names
+    rollouts: int
+    near: int
+    checks: int
+    tasks: Names
+    kept: int
+    size: int
+    steps: int | Sequence[int]
+    batch: int
+    check_every: int
+    rate: float
+    seed: int
+    device: str
+    workers: int
+    out: Place
+
+
+def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
+    """Give a verb the signature and the help that its command has, so that `help` shows every setting."""
+
+    def document(verb: Verb) -> Verb:
+        shown = signature(verb)
+        first = [p for p in shown.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        settings = [entry for entry, _ in flat_fields(plan_type) if not entry.metadata["positional"]]
+        more = [Parameter(entry.name, Parameter.KEYWORD_ONLY, default=entry.default) for entry in settings]
+        help_lines = [f"    {entry.name}: {entry.metadata['help']}{_default(entry.default)}" for entry in settings]
+        verb.__signature__ = shown.replace(parameters=[*first, *more])  # type: ignore[attr-defined]
+        verb.__doc__ = "\n".join([(verb.__doc__ or "").rstrip(), "", "    Settings:", *help_lines])
+        return verb
+
+    return document
+
+
+def _default(value: object) -> str:
+    return "" if value is MISSING or value is None else f" ({value!r})"
+
+
+def plan_from(plan_type: type[Plan], settings: Mapping[str, Any]) -> Plan:
+    """Return the plan with these settings; one name stands for a tuple of one, and text for a path."""
+    hints = {entry.name: hint for entry, hint in flat_fields(plan_type)}
+    return build_plan(plan_type, {name: _as(hints.get(name), value) for name, value in settings.items()})
+
+
+def _as(hint: Any, value: Any) -> Any:
+    if typing.get_origin(hint) is tuple:
+        return (value,) if isinstance(value, str | Path) or not isinstance(value, Sequence) else tuple(value)
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if Path in kinds and isinstance(value, str):
+        return Path(value)
+    return str(value) if str in kinds and isinstance(value, Path) else value

@@ -1,0 +1,109 @@
+"""The Python API: the verbs of the command line with all their settings, and what they return."""
+
+import inspect
+import pydoc
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rewardlab
+from rewardlab.api import options
+from rewardlab.cli import COMMANDS, plan_of
+from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import flat_fields
+from rewardlab.core.trial import Failure, Score
+
+WITH_SETTINGS = {
+    "stress": options.StressOptions,
+    "bench": options.BenchOptions,
+    "calibrate": options.CalibrateOptions,
+    "perturb": options.PerturbOptions,
+    "collect": options.CollectOptions,
+    "train": options.TrainOptions,
+}
+
+
+@pytest.mark.parametrize("verb", WITH_SETTINGS)
+def test_a_verb_takes_every_setting_of_its_command_and_no_other(verb: str) -> None:
+    flags = {entry.name for entry, _ in flat_fields(plan_of(verb)) if not entry.metadata["positional"]}
+    assert set(typing.get_type_hints(WITH_SETTINGS[verb])) == flags
+
+
+@pytest.mark.parametrize("verb", sorted({*COMMANDS} - {"list", "show", "montecarlo"}))
+def test_every_command_is_a_verb_in_python(verb: str) -> None:
+    assert callable(getattr(rewardlab, verb))
+
+
+@pytest.mark.parametrize("verb", ["stress", "bench", "calibrate", "perturb", "collect"])
+def test_help_names_every_setting_with_its_meaning_and_default(verb: str) -> None:
+    text = pydoc.plain(pydoc.render_doc(getattr(rewardlab, verb)))
+    parameters = inspect.signature(getattr(rewardlab, verb)).parameters
+    for entry, _ in flat_fields(plan_of(verb)):
+        assert entry.name in parameters
+        if not entry.metadata["positional"]:
+            assert f"{entry.name}: {entry.metadata['help']}" in " ".join(text.split()) and parameters[entry.name].default == entry.default
+
+
+def test_the_module_shows_its_verbs_before_anything_is_loaded() -> None:
+    code = "import rewardlab; print(*dir(rewardlab))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"stress", "score", "report", "Run", "open_dataset"} <= set(shown)
+
+
+def test_no_verb_is_hidden_by_a_package_whatever_was_imported_first() -> None:
+    code = (
+        "import pkgutil, importlib, inspect, rewardlab\n"
+        "for module in pkgutil.iter_modules(rewardlab.__path__, 'rewardlab.'):\n"
+        "    if not module.name.endswith('__main__'): importlib.import_module(module.name)\n"
+        "print(*[name for name in rewardlab.__all__ if inspect.ismodule(getattr(rewardlab, name))])"
+    )
+    hidden = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert hidden == []
+
+
+def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, tmp_path: Path) -> None:
+    class Brightness:
+        def score(self, episodes):  # type: ignore[no-untyped-def]
+            return [Score(1 + 4 * e.frames[-1].mean() / 255) for e in episodes]
+
+    run = rewardlab.stress(
+        ["clock", Brightness()], tiny_data, perturbations="polite_filler", severities=1, workers=1, out=str(tmp_path / "run")
+    )
+    assert run.folder == tmp_path / "run" and (run.folder / "report.html").exists()
+    assert run.record["judged"] == ["clock", "Brightness"]
+    assert set(run.to_arrow()["severity"].to_pylist()) == {0, 1}
+
+
+def test_a_setting_that_is_not_there_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(PlanError, match="did you mean severities"):
+        rewardlab.stress("clock", "sample", severitys=(1,))  # type: ignore[call-arg]
+
+
+def test_a_model_is_asked_once_about_a_video_frames_or_an_episode(tiny_data: Path) -> None:
+    episode = rewardlab.open_dataset(tiny_data).episodes[0]
+    video = next(tiny_data.rglob("*.mp4"))
+    for clip in (episode, episode.frames, video, str(video)):
+        answer = rewardlab.score("clock:20", clip, "lift the cup")
+        assert isinstance(answer, Score) and 1 <= answer.level <= 5
+    assert isinstance(rewardlab.score("oracle", np.zeros((4, 8, 8, 3), np.uint8), "lift the cup"), Failure)
+    with pytest.raises(PlanError, match="asked to do"):
+        rewardlab.score("clock", video)
+
+
+def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_path: Path) -> None:
+    run = rewardlab.stress(["clock", "random"], tiny_data, perturbations="none", out=tmp_path / "run")
+    comparison = rewardlab.compare(f"{run.folder}::clock", f"{run.folder}::random", draws=200)
+    assert comparison.model_a == "clock" and comparison.contrasts
+    assert rewardlab.leaderboard([run], tmp_path / "site").read_text().count("clock")
+    assert rewardlab.report(run, out=tmp_path / "again.html").exists()
+
+
+def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:
+    contents = rewardlab.open_dataset(str(tiny_data))
+    assert contents.problems == rewardlab.check(tiny_data) == ()
+    (answer, *_) = rewardlab.load_model("constant:2").score(contents.episodes)
+    assert answer.level == 2
