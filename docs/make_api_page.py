@@ -6,6 +6,7 @@ python docs/make_api_page.py
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
@@ -15,10 +16,9 @@ import rewardlab
 PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """# Python API
 
-Written by `python docs/make_api_page.py`; do not edit. The verbs are those of the command line, with the same settings:
-`rewardlab.stress("clock", "sample", severities=4, workers=1)` is `rewardlab stress clock sample --severities 4 --workers 1`.
-Models and datasets are named by strings or paths; a model may also be an object with a `score` method, and several models
-may be given as a list.
+Written by `python docs/make_api_page.py`; do not edit. The verbs are those of the command line with the same settings:
+`rewardlab.stress("clock", "sample", severities=4)` is `rewardlab stress clock sample --severities 4`. Models and
+datasets are named by strings or paths; a model may also be an object with `score`, and several may be given as a list.
 """
 # What people write their own parts with, below the front door.
 TOOLKIT = {
@@ -61,31 +61,35 @@ def function_lines(name: str, function: FunctionType) -> list[str]:
 
 
 def _call(shown: str, more: str) -> str:
-    arguments, _, result = shown.rpartition(" -> ")
-    arguments = arguments or shown
-    return f"{arguments.removesuffix(')')}{more}){f' -> {result}' if result and result != arguments else ''}".replace("'", "")
+    arguments, arrow, result = shown.rpartition(" -> ")
+    return f"{(arguments or result).removesuffix(')')}{more}){arrow}{result if arrow else ''}".replace("'", "")
 
 
 def class_lines(name: str, kind: type) -> list[str]:
     """Return heading and docstring of a class, its fields, and its public methods and properties."""
     lines = ["", f"### {name}", "", inspect.getdoc(kind) or ""]
     if dataclasses.is_dataclass(kind):
-        shown = [f"`{f.name}: {f.type if isinstance(f.type, str) else _type(f.type)}`" for f in dataclasses.fields(kind)]
-        lines += ["", "Fields: " + ", ".join(shown)]
+        types = {f.name: f.type if isinstance(f.type, str) else _type(f.type) for f in dataclasses.fields(kind)}
+        lines += ["", "Fields: " + ", ".join(f"`{name}: {kind}`" for name, kind in types.items())]
     members = list(_members(kind))
     return [*lines, *(["", "| member | what it gives |", "|---|---|", *members] if members else [])]
 
 
 def _members(kind: type) -> Iterator[str]:
     for name, value in vars(kind).items():
-        if not name.startswith("_") and isinstance(value, FunctionType):
-            yield f"| `{name}{inspect.signature(value)}` | {_cell(inspect.getdoc(value) or '')} |".replace("(self, ", "(").replace("(self)", "()").replace("'", "")
-        elif not name.startswith("_") and hasattr(value, "__get__") and inspect.getdoc(value) and not isinstance(value, type):
-            yield f"| `{name}` | {_cell(inspect.getdoc(value) or '')} |"
+        text = _cell(inspect.getdoc(value) or "")
+        if name.startswith("_") or not text:
+            continue
+        if isinstance(value, FunctionType):
+            shown = str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()").replace("'", "")
+            yield f"| `{name}{shown}` | {text} |"
+        elif isinstance(value, property | cached_property):
+            yield f"| `{name}` | {text} |"
 
 
 def _type(annotation: object) -> str:
-    return annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else str(annotation)
+    plain = isinstance(annotation, type) and not hasattr(annotation, "__args__")
+    return annotation.__name__ if plain and isinstance(annotation, type) else str(annotation)
 
 
 def _cell(text: str) -> str:

@@ -77,7 +77,8 @@ def page() -> str:
     """Return the page: who imports whom, then every module with its first line."""
     edges, lines = imports(), [HEAD, "| room | what it is | modules | imports |", "|---|---|---|---|"]
     for room in rooms():
-        targets = sorted(((count, target) for (source, target), count in edges.items() if source == room.name), reverse=True)
+        mine = [(count, target) for (source, target), count in edges.items() if source == room.name]
+        targets = sorted(mine, reverse=True)
         named = ", ".join(f"{target} {count}" for count, target in targets)
         lines.append(f"| `{room.name}` | {room.summary} | {len(room.modules)} | {named} |")
     for room in rooms():
@@ -108,8 +109,8 @@ def picture() -> Figure:
         axes.add_patch(FancyBboxPatch((x - 0.075, y - 0.2), 0.15, 0.4, boxstyle="round,pad=0.004,rounding_size=0.012",
                                       facecolor="#eef3f8", edgecolor="#30506e", mutation_aspect=5))  # fmt: skip
         axes.text(x, y + 0.05, room.name, ha="center", va="center", fontsize=11, fontweight="bold")
-        count = len(room.modules)
-        axes.text(x, y - 0.1, f"{count} module{'s' * (count > 1)}", ha="center", va="center", fontsize=8, color="#59626d")
+        size = f"{len(room.modules)} module{'s' * (len(room.modules) > 1)}"
+        axes.text(x, y - 0.1, size, ha="center", va="center", fontsize=8, color="#59626d")
     return figure
 
 

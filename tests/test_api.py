@@ -45,7 +45,8 @@ def test_help_names_every_setting_with_its_meaning_and_default(verb: str) -> Non
     for entry, _ in flat_fields(plan_of(verb)):
         assert entry.name in parameters
         if not entry.metadata["positional"]:
-            assert f"{entry.name}: {entry.metadata['help']}" in " ".join(text.split()) and parameters[entry.name].default == entry.default
+            assert f"{entry.name}: {entry.metadata['help']}" in " ".join(text.split())
+            assert parameters[entry.name].default == entry.default
 
 
 def test_the_module_shows_its_verbs_before_anything_is_loaded() -> None:
@@ -71,7 +72,7 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
             return [Score(1 + 4 * e.frames[-1].mean() / 255) for e in episodes]
 
     run = rewardlab.stress(
-        ["clock", Brightness()], tiny_data, perturbations="polite_filler", severities=1, workers=1, out=str(tmp_path / "run")
+        ["clock", Brightness()], tiny_data, perturbations="polite_filler", severities=1, out=str(tmp_path / "run")
     )
     assert run.folder == tmp_path / "run" and (run.folder / "report.html").exists()
     assert run.record["judged"] == ["clock", "Brightness"]

@@ -1,7 +1,7 @@
 """rewardlab: find out when a vision-language reward for robots may be trusted.
 
-The verbs of the command line are functions here: `rewardlab.stress("clock", "sample")` returns a Run. `help(rewardlab.stress)`
-lists every setting.
+The verbs of the command line are functions here: `rewardlab.stress("clock", "sample")` returns a Run, and
+`help(rewardlab.stress)` lists every setting.
 """
 
 from importlib import import_module

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewardlab.core.errors import RewardlabError
-from rewardlab.core.settings import build_plan, flag_of, flat_fields
+from rewardlab.core.settings import build_plan, flag_of, flat_fields, flat_settings
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
@@ -35,14 +35,12 @@ def stress(plan: "StressPlan") -> int:
     from rich.console import Console
 
     from rewardlab.analysis.summary import load_summary
-    from rewardlab.report.report_files import write_report
+    from rewardlab.api import verbs
     from rewardlab.report.terminal_tables import print_summary
-    from rewardlab.runner.stress import run_stress
 
-    run = run_stress(plan)
-    page = write_report([run], run.folder / "report.html")
+    run = verbs.stress(**flat_settings(plan))
     print_summary(load_summary(run), Console())
-    _tell_end(run.folder, page)
+    _tell_end(run.folder)
     return 0
 
 
@@ -50,34 +48,33 @@ def bench(plan: "BenchPlan") -> int:
     """Run the benchmark, print the errors and the path of the report."""
     from rich.console import Console
 
+    from rewardlab.api import verbs
     from rewardlab.report.benchmark_tables import load_benchmark, print_benchmark
-    from rewardlab.report.report_files import write_report
-    from rewardlab.runner.benchmark import run_benchmark
 
-    run = run_benchmark(plan)
-    page = write_report([run], run.folder / "report.html")
+    run = verbs.bench(**flat_settings(plan))
     found = load_benchmark(run)
     assert found is not None
     print_benchmark(found, Console())
-    _tell_end(run.folder, page)
+    _tell_end(run.folder)
     return 0
 
 
-def _tell_end(folder: Path, page: Path) -> None:
+def _tell_end(folder: Path) -> None:
     """Print what paid models have cost, and where the report is."""
     from rewardlab.report.findings_text import spending
 
     for sentence in spending(folder):
         print(f"spent: {sentence}")
-    print(f"report: {page}")
+    print(f"report: {folder / 'report.html'}")
 
 
 def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
+    from rewardlab.api import verbs
     from rewardlab.report.findings_text import spending
-    from rewardlab.runner.calibrate import in_words, run_calibration
+    from rewardlab.runner.calibrate import in_words
 
-    made = run_calibration(plan)
+    made = verbs.calibrate(**flat_settings(plan))
     for sentence in (*in_words(made.record), *spending(made.run.folder)):
         print(sentence)
     print(f"calibrated model: {plan.model}+{made.run.folder}")
@@ -86,23 +83,22 @@ def calibrate(plan: "CalibratePlan") -> int:
 
 def report(plan: "ReportPlan") -> int:
     """Write the report and print where it is."""
-    from rewardlab import api
+    from rewardlab.api import verbs
 
     if plan.study is not None:
-        for path in api.write_study(plan.runs[0], plan.study):
+        for path in verbs.study(plan.runs[0], plan.study):
             print(path)
         return 0
-    print(f"report: {api.write_report(*plan.runs, out=plan.out)}")
+    print(f"report: {verbs.report(*plan.runs, out=plan.out)}")
     return 0
 
 
 def compare(plan: "ComparePlan") -> int:
     """Print one sentence per test."""
-    from rewardlab.analysis.compare import compare_runs, in_words
-    from rewardlab.analysis.summary import run_and_model
+    from rewardlab.analysis.compare import in_words
+    from rewardlab.api import verbs
 
-    (run_a, model_a), (run_b, model_b) = run_and_model(plan.a), run_and_model(plan.b)
-    comparison = compare_runs(run_a, run_b, model_a, model_b, plan.draws, plan.seed)
+    comparison = verbs.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
     for sentence in (*(in_words(comparison, contrast) for contrast in comparison.contrasts), *comparison.notes):
         print(sentence)
     return 0
@@ -110,18 +106,17 @@ def compare(plan: "ComparePlan") -> int:
 
 def leaderboard(plan: "LeaderboardPlan") -> int:
     """Write the site and print where it is."""
-    from rewardlab.core.run import Run
-    from rewardlab.report.leaderboard import write_leaderboard
+    from rewardlab.api import verbs
 
-    print(f"leaderboard: {write_leaderboard([Run(folder) for folder in plan.runs], plan.out)}")
+    print(f"leaderboard: {verbs.leaderboard(plan.runs, plan.out)}")
     return 0
 
 
 def perturb(plan: "PerturbPlan") -> int:
     """Write copies or sheets and print what was written."""
-    from rewardlab import api
+    from rewardlab.api import verbs
 
-    for line in api.perturbed_files(plan):
+    for line in verbs.perturb_files(**flat_settings(plan)):
         print(line, flush=True)
     return 0
 
@@ -148,28 +143,27 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
 
 def collect(plan: "CollectPlan") -> int:
     """Record the rollouts and print how many there are at each level."""
-    from rewardlab.collect.metaworld import collect as record
+    from rewardlab.api import verbs
 
-    levels = record(plan)
+    levels = verbs.collect(**flat_settings(plan))
     print(f"{plan.out}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
     return 0
 
 
 def train(plan: "PocketPlan") -> int:
     """Train and export, and print how to use what came out."""
-    from rewardlab.train.pocket.training_loop import train_pocket
+    from rewardlab.api import verbs
 
-    train_pocket(plan)
-    for variant in plan.variants:
-        print(f"trained model: pocket:{plan.out / variant}")
+    for model in verbs.train(**flat_settings(plan)):
+        print(f"trained model: {model}")
     return 0
 
 
 def check(plan: "CheckPlan") -> int:
     """Print the problems; exit with 1 if there are any."""
-    from rewardlab.data import open_dataset
+    from rewardlab.api import verbs
 
-    contents = open_dataset(plan.data)
+    contents = verbs.open_dataset(plan.data)
     for problem in contents.problems:
         print(f"line {problem.line}: {problem.what}")
     print(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")

@@ -7,25 +7,6 @@ from typing import Unpack
 
 from rewardlab.analysis.compare import Comparison, compare_runs
 from rewardlab.analysis.summary import run_and_model
-from rewardlab.collect.metaworld import CollectPlan, collect_rollouts
-from rewardlab.core.episode import Episode, Frames, blind, episode_from_frames, whole_clip
-from rewardlab.core.errors import PlanError
-from rewardlab.core.run import Run
-from rewardlab.core.trial import Answer
-from rewardlab.data import open_dataset as read_dataset
-from rewardlab.data.contract import Contents, Problem
-from rewardlab.data.video import VideoFile, frame_policy, sampled
-from rewardlab.models import name_model
-from rewardlab.models.composite import ask
-from rewardlab.models.contract import NamedModel, RewardModel
-from rewardlab.report.leaderboard import write_leaderboard
-from rewardlab.report.perturbed_files import perturbed_files
-from rewardlab.report.report_files import write_report
-from rewardlab.runner.benchmark import BenchPlan, run_benchmark
-from rewardlab.runner.calibrate import CalibratePlan, CalibrationRun, run_calibration
-from rewardlab.runner.perturbed_dataset import PerturbPlan
-from rewardlab.runner.stress import StressPlan, run_stress
-from rewardlab.studies.perturbation_paper.measured.study_files import write_study
 from rewardlab.api.options import (
     BenchOptions,
     CalibrateOptions,
@@ -37,6 +18,27 @@ from rewardlab.api.options import (
     documented_by,
     plan_from,
 )
+from rewardlab.collect.metaworld import CollectPlan
+from rewardlab.collect.metaworld import collect as collect_rollouts
+from rewardlab.core.episode import Episode, Frames, blind, episode_from_frames, whole_clip
+from rewardlab.core.errors import PlanError
+from rewardlab.core.run import Run
+from rewardlab.core.trial import Answer
+from rewardlab.data import open_dataset as read_dataset
+from rewardlab.data.folder import Contents, Problem
+from rewardlab.data.video import VideoFile, frame_policy, sampled
+from rewardlab.models import name_model
+from rewardlab.models.composite import ask
+from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.report.leaderboard import write_leaderboard
+from rewardlab.report.perturbed_files import perturbed_files
+from rewardlab.report.report_files import write_report
+from rewardlab.runner.benchmark import BenchPlan, run_benchmark
+from rewardlab.runner.calibrate import CalibratePlan, run_calibration
+from rewardlab.runner.calibrate import Made as CalibrationRun
+from rewardlab.runner.perturbed_dataset import PerturbPlan
+from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.studies.perturbation_paper.measured.study_files import write_study
 
 AnyModel = str | RewardModel
 AnyRun = Run | Place
@@ -126,7 +128,8 @@ def collect(simulator: str = "metaworld", **settings: Unpack[CollectOptions]) ->
 
 def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str, ...]:
     """Train by a recipe and return the model strings of what came out; needs torch, from the extra `train`."""
-    from rewardlab.train.pocket.training_loop import PocketPlan, train_pocket
+    from rewardlab.train.pocket.plan import PocketPlan
+    from rewardlab.train.pocket.training_loop import train_pocket
 
     plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
     train_pocket(plan)

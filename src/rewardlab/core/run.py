@@ -7,10 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 RECORD = "run.json"
 
@@ -54,6 +59,14 @@ class Run:
         ids = table["id"].to_pylist()
         first = [i for i, trial_id in enumerate(ids) if i == 0 or trial_id != ids[i - 1]]
         return TrialTable(table.take(pa.array(first, type=pa.int64())))
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """Return every trial as an Arrow table, one column per field of Trial."""
+        return self.trials().arrow
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return every trial as a pandas DataFrame; pandas must be installed."""
+        return self.to_arrow().to_pandas()
 
     def append(self, trials: Sequence[Trial]) -> None:
         """Write trials as one part; afterwards they survive any crash of this process."""
