@@ -77,7 +77,7 @@ def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:
     assert sheet.std() > 20
 
 
-@pytest.mark.parametrize("catalog", ["perturbations", "models", "metrics", "datasets"])
+@pytest.mark.parametrize("catalog", ["perturbations", "models", "metrics", "datasets", "readers"])
 def test_list_shows_every_entry(catalog: str, capsys: pytest.CaptureFixture[str]) -> None:
     from rewardlab.report.catalog_tables import CATALOGS
 

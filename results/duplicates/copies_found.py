@@ -14,8 +14,8 @@ import numpy as np
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.data import open_dataset
 from rewardlab.data.duplicates import find_copies
-from rewardlab.data.folder import read_folder
-from rewardlab.data.video import encode
+from rewardlab.data.roboreward_folder import read_folder
+from rewardlab.h264 import encode
 
 
 def changed(frames: Frames) -> Iterator[tuple[str, Frames, int]]:

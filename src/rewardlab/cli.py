@@ -165,7 +165,7 @@ def check(plan: "CheckPlan") -> int:
 
     contents = verbs.open_dataset(plan.data)
     for problem in contents.problems:
-        print(f"line {problem.line}: {problem.what}")
+        print(problem)
     print(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")
     return 1 if contents.problems else 0
 

@@ -88,6 +88,6 @@ def check_model(model: RewardModel, episodes: Sequence[Episode]) -> None:
 def check_dataset(data: str) -> None:
     """Assert that a dataset has no problem and that every frame of it decodes."""
     contents = open_dataset(data)
-    assert not contents.problems, "\n".join(f"line {p.line}: {p.what}" for p in contents.problems)
+    assert not contents.problems, "\n".join(map(str, contents.problems))
     for episode in contents.episodes:
         assert len(episode.frames) == len(episode.clip), f"{episode.id}: some frames do not decode"

@@ -13,7 +13,7 @@ from rewardlab.core.episode import Episode, Frames, episode_from_frames
 from rewardlab.data import DATASETS, open_dataset
 from rewardlab.data.duplicates import NEAR, PERHAPS, find_copies, left_out
 from rewardlab.data.perceptual_hash import distance, looked_at, motion_gap, signature
-from rewardlab.data.video import encode
+from rewardlab.h264 import encode
 from rewardlab.runner.benchmark import BenchPlan, run_benchmark
 from rewardlab.runner.scoring_settings import ScoringSettings
 from tests.conftest import write_rows

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.data.video import VideoFile, encode, frame_policy
+from rewardlab.data.video import VideoFile, frame_policy
+from rewardlab.h264 import encode
 from tests.conftest import moving_square
 
 
@@ -12,7 +13,7 @@ def test_frames_survive_encoding_and_come_in_the_order_asked(tmp_path: Path) -> 
     frames = moving_square("x", count=12)
     encode(frames, tmp_path / "x.mp4", fps=10, crf=1)
     video = VideoFile(tmp_path / "x.mp4")
-    assert (video.count, video.facts.fps) == (12, 10)
+    assert (video.count, video.info.fps) == (12, 10)
     read = video.read(np.array([11, 0, 11, 5]))
     error = np.abs(read.astype(int) - frames[[11, 0, 11, 5]]).mean()
     assert error < 8  # chroma is stored at half the resolution
@@ -49,7 +50,7 @@ def test_a_truncated_file_is_found_without_decoding(tmp_path: Path) -> None:
     encode(moving_square("x"), path, fps=10)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DataError, match=r"x\.mp4.*(truncated|cannot be read)"):
-        _ = VideoFile(path).facts
+        _ = VideoFile(path).info
 
 
 def test_a_rate_is_kept_where_frames_are_missing() -> None:

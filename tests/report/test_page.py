@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 import rewardlab
 from rewardlab.core.run import Run
-from rewardlab.data.video import encode
+from rewardlab.h264 import encode
 from rewardlab.models.contract import NamedModel
 from rewardlab.report.leaderboard import write_leaderboard
 from rewardlab.runner.stress import StressPlan, run_stress

@@ -14,7 +14,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Failure
 from rewardlab.data import choose_split
-from rewardlab.data.video import encode
+from rewardlab.h264 import encode
 from rewardlab.models.contract import NamedModel
 from rewardlab.report.benchmark_tables import load_benchmark, print_benchmark
 from rewardlab.report.leaderboard import write_leaderboard

@@ -21,7 +21,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Trial
 from rewardlab.data import DATASETS
-from rewardlab.data.video import encode
+from rewardlab.h264 import encode
 from rewardlab.models import name_model
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
@@ -236,7 +236,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
     run = run_stress(replace(settings, scoring=replace(settings.scoring, skip_bad=True)))
     assert {t.episode for t in scored(run)} == {"good.mp4"}
-    assert [p["line"] for p in run.record["skipped"]] == [2, 3, 4, 5, 6, 7]
+    assert [p["place"] for p in run.record["skipped"]] == [f"line {line}" for line in range(2, 8)]
     assert "6</b> bad rows left out" in rewardlab.write_report(run).read_text()
 
 

@@ -22,7 +22,7 @@ from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.run import Run, locked, writable, writing
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.settings import setting
-from rewardlab.data.video import encode
+from rewardlab.h264 import encode
 from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, draw_instruction
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy

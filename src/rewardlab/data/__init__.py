@@ -1,40 +1,97 @@
-"""Datasets: where episodes come from. `open_dataset` takes a folder, a shipped name, or hub:OWNER/NAME/SPLIT."""
+"""Datasets: where episodes come from. `open_dataset` takes a shipped name, a folder, or one of the forms below.
 
+hub:OWNER/NAME or hub:OWNER/NAME/SPLIT   fetched from the Hugging Face hub
+READER:FOLDER                            read by a reader of the catalog, whatever the folder looks like
+package.module:name:FOLDER               read by a Reader outside the package
+"""
+
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from rewardlab.core.errors import DataError
-from rewardlab.data.folder import METADATA, Contents, read_folder
+from rewardlab.core.catalog import load_object
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.data.contract import Contents, Reader
 from rewardlab.data.hub import HUB, fetch, split_name
+from rewardlab.data.roboreward_folder import ROBOREWARD
 
 _SAMPLES = Path(__file__).parent / "samples"
+_OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")  # package.module:name, then a folder
+_NAMES_SHOWN = 5
 
 DATASETS = {  # shipped in the package, usable by name
     "sample": _SAMPLES / "sample",
     "sample-sim": _SAMPLES / "sample-sim",
 }
-
-
-def dataset_folder(name: str) -> Path:
-    """Return the folder of a shipped sample, of a dataset on the hub, or the folder itself."""
-    if name.startswith(HUB):
-        return fetch(name)
-    folder = DATASETS.get(name, Path(name))
-    if not folder.is_dir():
-        raise DataError(
-            f"no dataset at {name!r}; give a folder with a metadata.jsonl, or one of: {', '.join(DATASETS)}"
-        )
-    return folder
+READERS = {reader.name: reader for reader in (ROBOREWARD,)}  # the first that recognises a folder reads it
 
 
 def open_dataset(name: str) -> Contents:
-    """Read a dataset by folder or shipped name: its sound episodes and its problems."""
-    return read_folder(dataset_folder(name))
+    """Read a dataset: its sound episodes and its problems."""
+    readers, folder = _located(name)
+    for reader in readers:
+        if reader.recognises(folder):
+            return reader.read(folder)
+    raise DataError(_unrecognised(folder, readers))
+
+
+def dataset_folder(name: str) -> Path:
+    """Return the folder that a dataset is read from."""
+    return _located(name)[1]
 
 
 def choose_split(name: str, split: str) -> str:
     """Return the name of one split where a dataset holds several, else the name as it is."""
     if name.startswith(HUB):
         return name if split_name(name)[1] else f"{name}/{split}"
-    folder = dataset_folder(name)
-    inside = not (folder / METADATA).exists() and (folder / split / METADATA).exists()
-    return str(folder / split) if inside else name
+    readers, folder = _located(name)
+    inside = not _recognised(folder, readers) and _recognised(folder / split, readers)
+    return f"{name.removesuffix('/')}/{split}" if inside else name
+
+
+def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
+    """Return the readers to try, in order, and the folder."""
+    if name.startswith(HUB):
+        return tuple(READERS.values()), fetch(name)
+    readers, path = _readers_and_path(name)
+    folder = DATASETS.get(path, Path(path))
+    if not folder.is_dir():
+        raise DataError(f"no dataset at {path!r}; give a folder with {_expected(readers)}, or {_or(DATASETS)}")
+    return readers, folder
+
+
+def _readers_and_path(name: str) -> tuple[tuple[Reader, ...], str]:
+    reader, _, path = name.partition(":")
+    if path and reader in READERS:
+        return (READERS[reader],), path
+    outside = _OUTSIDE.fullmatch(name)
+    if outside and not Path(name).is_dir():
+        return (_load_reader(outside[1]),), outside[2]
+    return tuple(READERS.values()), name
+
+
+def _load_reader(path: str) -> Reader:
+    reader, _ = load_object(path)
+    if not isinstance(reader, Reader):
+        raise PlanError(f"{path} must be a rewardlab.data.contract.Reader, got {type(reader).__name__}")
+    return reader
+
+
+def _recognised(folder: Path, readers: Iterable[Reader]) -> bool:
+    return any(reader.recognises(folder) for reader in readers)
+
+
+def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
+    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    datasets = [path.name for path in inside if path.is_dir() and _recognised(path, readers)]
+    few = ", ".join(path.name for path in inside[:_NAMES_SHOWN]) + (", ..." if len(inside) > _NAMES_SHOWN else "")
+    what = f"name one of its folders that do: {', '.join(datasets)}" if datasets else "name another folder"
+    return f"{folder} does not hold {_expected(readers)}; it holds {few or 'nothing'}; {what}"
+
+
+def _expected(readers: Iterable[Reader]) -> str:
+    return _or(f"{reader.expects} ({reader.name})" for reader in readers)
+
+
+def _or(names: Iterable[str]) -> str:
+    return " or ".join(names)

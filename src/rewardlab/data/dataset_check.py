@@ -7,6 +7,6 @@ from rewardlab.core.settings import setting
 
 @dataclass(frozen=True)
 class CheckPlan:
-    """List every problem of a dataset with the line it stands on."""
+    """List every problem of a dataset with its place."""
 
     data: str = setting("dataset folder or a shipped name such as sample", positional=True)

@@ -13,14 +13,12 @@ from av.container import InputContainer
 
 from rewardlab.core.episode import Episode, Frames, HeldFrames, Indices, show_only
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.h264 import encode as encode
-from rewardlab.h264 import encode_bytes as encode_bytes
 
 FramePolicy = Callable[[Indices, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
 
 @dataclass(frozen=True)
-class VideoFacts:
+class VideoInfo:
     """What the container says and holds, read without decoding."""
 
     count: int
@@ -42,27 +40,22 @@ class VideoFile:
             raise DataError(f"{self.path}: cannot be read ({error.strerror}); is the dataset still there?") from error
 
     @cached_property
-    def facts(self) -> VideoFacts:
+    def info(self) -> VideoInfo:
         """Count the frames and read the rate; an unreadable or truncated file is a DataError."""
-        return read_facts(self.path)
+        return read_info(self.path)
 
     @property
     def count(self) -> int:
         """Return how many frames the video holds."""
-        return self.facts.count
+        return self.info.count
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
         kept = np.unique(indices)
-        return self.keep(kept).read(indices)
-
-    def keep(self, kept: Indices) -> HeldFrames:
-        """Decode the named frames (rising, without repeats) in one pass and hold them in memory."""
-        pixels = decode(self.path, kept)
-        return HeldFrames(pixels, kept, self.count, self.digest)
+        return HeldFrames(decode(self.path, kept), kept, self.count, self.digest).read(indices)
 
 
-def read_facts(path: Path) -> VideoFacts:
+def read_info(path: Path) -> VideoInfo:
     """Read frame count and rate by walking the packets; raise DataError if the file is broken."""
     with _opened(path) as container:
         stream = container.streams.video[0]
@@ -73,7 +66,7 @@ def read_facts(path: Path) -> VideoFacts:
         rate = stream.average_rate or stream.guessed_rate
     if count == 0 or count + hidden < declared:
         raise DataError(f"{path}: truncated video, {count} of {declared} frames are there; copy the file again")
-    return VideoFacts(count, float(rate) if rate else 10.0)
+    return VideoInfo(count, float(rate) if rate else 10.0)
 
 
 def decode(path: Path, kept: Indices) -> Frames:

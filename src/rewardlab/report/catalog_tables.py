@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rewardlab.core.catalog import find
 from rewardlab.core.settings import setting
-from rewardlab.data import DATASETS
+from rewardlab.data import DATASETS, READERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.perturb import PERTURBATIONS, choose_perturbations
@@ -19,21 +19,22 @@ CATALOGS: dict[str, Mapping[str, object]] = {
     "models": MODELS,
     "metrics": METRICS,
     "datasets": DATASETS,
+    "readers": READERS,
 }
 
 
 @dataclass(frozen=True)
 class ListPlan:
-    """List a catalog: perturbations, models, metrics or datasets."""
+    """List a catalog: perturbations, models, metrics, datasets or readers."""
 
-    catalog: str = setting("perturbations, models, metrics or datasets", positional=True)
+    catalog: str = setting("perturbations, models, metrics, datasets or readers", positional=True)
 
 
 @dataclass(frozen=True)
 class ShowPlan:
     """Show everything known about one entry of a catalog."""
 
-    name: str = setting("the name of a perturbation, model, metric or dataset", positional=True)
+    name: str = setting("the name of a perturbation, model, metric, dataset or reader", positional=True)
 
 
 def catalog_table(name: str) -> Table:

@@ -12,7 +12,7 @@ from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import CLEAN, Trial, TrialTable
-from rewardlab.data.video import encode_bytes
+from rewardlab.h264 import encode_bytes
 from rewardlab.runner.cell_replay import CellReplay, replay
 
 CLIP_HEIGHT = 144

@@ -11,7 +11,7 @@ from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import writable
 from rewardlab.core.settings import setting
-from rewardlab.data.folder import METADATA, write_episode
+from rewardlab.data.roboreward_folder import METADATA, write_episode
 from rewardlab.runner.cell_replay import CellReplay
 from rewardlab.runner.scoring_settings import require_limit, require_selection
 

@@ -20,7 +20,7 @@ from rewardlab.core.settings import as_command, flat_settings, setting
 from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
-from rewardlab.data.folder import Contents, Problem
+from rewardlab.data.contract import Contents, Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.dispatch import Timeouts, run_jobs
@@ -102,7 +102,7 @@ def sound_episodes(plan: StressPlan) -> Contents:
 
 
 def _problem_list(data: str, problems: Sequence[Problem]) -> str:
-    first = "".join(f"\n  line {problem.line}: {problem.what}" for problem in problems[:5])
+    first = "".join(f"\n  {problem}" for problem in problems[:5])
     more = f"\n  and {len(problems) - 5} more: run `rewardlab check {data}`" if len(problems) > 5 else ""
     return f"{data} has {len(problems)} bad rows; mend them, or leave them out with --skip-bad{first}{more}"
 

@@ -3,30 +3,20 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rewardlab.core.episode import LEVELS, Episode, Origin, Truth, whole_clip
 from rewardlab.core.errors import DataError
-from rewardlab.data.video import VideoFile, encode
+from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.video import VideoFile
+from rewardlab.h264 import encode
 
 METADATA = "metadata.jsonl"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing wrong with a dataset, at a line of its metadata."""
-
-    line: int
-    what: str
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What a dataset folder holds: the sound episodes and every problem."""
-
-    episodes: tuple[Episode, ...]
-    problems: tuple[Problem, ...]
+def recognises(folder: Path) -> bool:
+    """Tell whether the folder has rows of metadata."""
+    return (folder / METADATA).is_file()
 
 
 def read_folder(folder: Path) -> Contents:
@@ -38,7 +28,7 @@ def read_folder(folder: Path) -> Contents:
         try:
             episodes.append(_episode(folder, _row(text), seen))
         except DataError as error:
-            problems.append(Problem(line, str(error)))
+            problems.append(Problem(f"line {line}", str(error)))
     return Contents(tuple(episodes), tuple(problems))
 
 
@@ -53,22 +43,10 @@ def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[st
 
 
 def _lines(folder: Path) -> Iterator[tuple[int, str]]:
-    path = folder / METADATA
-    try:
-        handle = path.open(encoding="utf-8-sig", errors="surrogateescape")
-    except OSError:
-        raise DataError(_missing_metadata(folder)) from None
-    with handle:
+    with (folder / METADATA).open(encoding="utf-8-sig", errors="surrogateescape") as handle:
         for number, text in enumerate(handle, start=1):
             if text.strip():
                 yield number, text
-
-
-def _missing_metadata(folder: Path) -> str:
-    inside = sorted(path.parent.name for path in folder.glob(f"*/{METADATA}"))
-    if inside:
-        return f"{folder} has no {METADATA} but its folders {', '.join(inside)} do; name one of those"
-    return f"{folder} has no {METADATA}; expected a folder with one JSON row per video (file_name, task, reward)"
 
 
 def _row(text: str) -> dict[str, object]:
@@ -84,14 +62,13 @@ def _row(text: str) -> dict[str, object]:
 
 
 def _episode(folder: Path, row: dict[str, object], seen: Counter[str]) -> Episode:
-    name = _file_name(row)
+    name = _inside(row.get("file_name"))
     instruction = row.get("task")
     if not isinstance(instruction, str) or not instruction.strip() or not _is_encodable(instruction):
         raise DataError(f"{name}: task must be a non-empty text, got {instruction!r}")
     video = VideoFile(folder / name)
-    facts = video.facts
-    truth = _truth(name, row, facts.count)
-    fps = _fps(name, row, facts.fps)
+    truth = _truth(name, row, video.info.count)
+    fps = _fps(name, row, video.info.fps)
     seen[name] += 1
     identity = name if seen[name] == 1 else f"{name}#{seen[name]}"
     return Episode(identity, instruction, whole_clip(video, fps), truth, _origin(name, row), _world(folder, name, row))
@@ -103,10 +80,6 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _file_name(row: dict[str, object]) -> str:
-    return _inside(row.get("file_name"))
 
 
 def _inside(name: object) -> str:
@@ -184,3 +157,12 @@ def _row_of(episode: Episode, file_name: str) -> dict[str, object]:
         "source": origin.source,
     }
     return {key: value for key, value in row.items() if value not in (None, "")}
+
+
+ROBOREWARD = Reader(
+    "roboreward",
+    "the RoboReward layout: metadata.jsonl beside the videos, one JSON row per episode (file_name, task, reward)",
+    "a metadata.jsonl with one row per video",
+    recognises,
+    read_folder,
+)

@@ -6,8 +6,8 @@ import pytest
 
 from rewardlab.core.errors import DataError
 from rewardlab.data import open_dataset
-from rewardlab.data.folder import read_folder, write_episode
-from rewardlab.data.video import encode
+from rewardlab.data.roboreward_folder import read_folder, write_episode
+from rewardlab.h264 import encode
 from tests.conftest import moving_square, write_rows
 
 
@@ -60,22 +60,14 @@ def test_every_problem_is_named_with_its_line(tmp_path: Path) -> None:
     ]
     contents = read_folder(write_rows(tmp_path, rows))
     assert len(contents.episodes) == 1
-    found = {problem.line: problem.what for problem in contents.problems}
-    assert sorted(found) == list(range(2, 16))
+    found = {problem.place: problem.what for problem in contents.problems}
+    assert list(found) == [f"line {line}" for line in range(2, 16)]
     words = {
         2: "short.mp4", 3: "empty.mp4", 4: "does not exist", 5: "got 7", 6: "non-empty text", 7: "not JSON",
         8: "file_name must be", 9: "must stay below", 10: "only reward 5 is a success", 11: "one number per frame",
         12: "got nan", 13: "got list", 14: "words.mp4", 15: "fps must be",
     }  # fmt: skip
-    assert {line: word in found[line] for line, word in words.items()} == dict.fromkeys(words, True), found
-
-
-def test_a_missing_metadata_file_is_said_and_the_splits_are_offered(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"has no metadata\.jsonl; expected"):
-        read_folder(tmp_path)
-    write_rows(tmp_path / "test", [])
-    with pytest.raises(DataError, match="its folders test do"):
-        read_folder(tmp_path)
+    assert {line: word in found[f"line {line}"] for line, word in words.items()} == dict.fromkeys(words, True), found
 
 
 def test_what_is_written_is_read_back(tiny_data: Path, tmp_path: Path) -> None:
@@ -121,7 +113,7 @@ def test_other_encodings_and_marks_are_read_or_named(tiny_data: Path, tmp_path: 
     (tmp_path / "metadata.jsonl").write_bytes(data)
     contents = read_folder(tmp_path)
     assert [episode.instruction for episode in contents.episodes] == ["öffne die Tür"]
-    assert [(p.line, "UTF-8" in p.what or "non-empty text" in p.what) for p in contents.problems] == [
-        (2, True),
-        (3, True),
+    assert [(p.place, "UTF-8" in p.what or "non-empty text" in p.what) for p in contents.problems] == [
+        ("line 2", True),
+        ("line 3", True),
     ]
