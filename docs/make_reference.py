@@ -9,7 +9,7 @@ from pathlib import Path
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import DataError
 from rewardlab.core.settings import flag_of, flat_fields
-from rewardlab.data import open_dataset
+from rewardlab.data import READERS, open_dataset
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.perturb import FAMILIES
@@ -43,10 +43,12 @@ def commands_page() -> str:
 
 
 def catalog_page() -> str:
-    parts = ["# Models and metrics", MADE, "## Models", "| name | what it is |", "|---|---|"]
+    parts = ["# Models, metrics and readers", MADE, "## Models", "| name | what it is |", "|---|---|"]
     parts += [f"| `{name}` | {entry.summary} |" for name, entry in MODELS.items()]
     parts += ["\n## Metrics", "| name | better | what it is |", "|---|---|---|"]
     parts += [f"| `{name}` | {entry.better} | {entry.summary} |" for name, entry in METRICS.items()]
+    parts += ["\n## Readers of datasets", "| name | what it is |", "|---|---|"]
+    parts += [f"| `{name}` | {entry.summary} |" for name, entry in READERS.items()]
     return "\n".join(parts) + "\n"
 
 
