@@ -25,7 +25,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Answer
 from rewardlab.data import open_dataset as read_dataset
-from rewardlab.data.folder import Contents, Problem
+from rewardlab.data.contract import Contents, Problem
 from rewardlab.data.video import VideoFile, frame_policy, sampled
 from rewardlab.models import name_model
 from rewardlab.models.composite import ask
@@ -166,5 +166,5 @@ def _episode(clip: Clip, instruction: str) -> Episode:
         raise PlanError("say what the robot was asked to do: score(model, clip, instruction)")
     if isinstance(clip, str | Path):
         video = VideoFile(Path(clip))
-        return Episode(str(clip), instruction, whole_clip(video, video.facts.fps))
+        return Episode(str(clip), instruction, whole_clip(video, video.info.fps))
     return episode_from_frames(clip, instruction)
