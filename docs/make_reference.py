@@ -6,8 +6,11 @@ python docs/make_reference.py
 from dataclasses import MISSING
 from pathlib import Path
 
+from rewardlab.analysis.benchmark_errors import BenchmarkErrors
+from rewardlab.analysis.summary import Summary
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import DataError
+from rewardlab.core.json_records import record_tables
 from rewardlab.core.settings import flag_of, flat_fields
 from rewardlab.data import READERS, open_dataset
 from rewardlab.metrics import METRICS
@@ -50,6 +53,17 @@ def catalog_page() -> str:
     parts += ["\n## Readers of datasets", "| name | what it is |", "|---|---|"]
     parts += [f"| `{name}` | {entry.summary} |" for name, entry in READERS.items()]
     return "\n".join(parts) + "\n"
+
+
+def summary_page() -> str:
+    head = [
+        "# summary.json and bench.json",
+        MADE,
+        "What `rewardlab stress` and `rewardlab bench` write into a run folder, and what `Summary.from_json` and "
+        "`BenchmarkErrors.from_json` read and check. A field changes its name or meaning only with `schema`.",
+        "",
+    ]
+    return "\n".join([*head, record_tables(Summary), record_tables(BenchmarkErrors)])
 
 
 def perturbations_page(shown: CellReplay) -> str:
@@ -117,6 +131,7 @@ def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
     (REFERENCE / "commands.md").write_text(commands_page())
     (REFERENCE / "catalogs.md").write_text(catalog_page())
+    (REFERENCE / "summary.md").write_text(summary_page())
     simulated = open_dataset("sample-sim").episodes
     EPISODES.extend(episode.id for episode in simulated if episode.truth.level == 5)
     every = {episode.id: episode for episode in (*open_dataset("sample").episodes, *simulated)}

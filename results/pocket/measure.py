@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import permutation_test
 
-from rewardlab.analysis.summary import load_summary
+from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score, TrialTable

@@ -34,7 +34,7 @@ def stress(plan: "StressPlan") -> int:
     """Run the stress test, print the summary and the path of the report."""
     from rich.console import Console
 
-    from rewardlab.analysis.summary import load_summary
+    from rewardlab.analysis.summarise_run import load_summary
     from rewardlab.api import verbs
     from rewardlab.report.terminal_tables import print_summary
 

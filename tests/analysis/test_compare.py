@@ -10,7 +10,7 @@ from rewardlab.analysis.compare import FAMILY, Comparison, Contrast, compare_run
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial, to_arrow
-from tests.analysis.test_summarise import EPISODES, TASKS, run_of, some_trials
+from tests.analysis.test_summary import EPISODES, TASKS, run_of, some_trials
 
 
 @pytest.fixture(scope="module")

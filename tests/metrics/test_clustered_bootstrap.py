@@ -17,7 +17,7 @@ from rewardlab.metrics.clustered_bootstrap import (
 from rewardlab.metrics.derived_columns import cluster_codes
 from rewardlab.metrics.intervals import measure_means
 from rewardlab.metrics.paired_tests import paired_means, paired_tau_b
-from rewardlab.metrics.significance import exact_mcnemar, holm, smallest_visible_change, wilson_interval
+from rewardlab.metrics.significance import exact_mcnemar, holm, minimum_detectable_change, wilson_interval
 
 CLUSTERS, SIZE, STUDIES = 50, 12, 1500
 CORRELATION = 0.2  # between episodes of the same task
@@ -169,12 +169,12 @@ def test_holm_is_that_of_statsmodels_and_nan_is_no_test() -> None:
     assert holm([]) == []
 
 
-def test_the_smallest_visible_change_is_that_of_the_paired_t_test() -> None:
+def test_the_minimum_detectable_change_is_that_of_the_paired_t_test() -> None:
     power = pytest.importorskip("statsmodels.stats.power")
     clusters, error = 40, 0.03
     size = power.TTestPower().solve_power(nobs=clusters, alpha=0.05, power=0.8) * error * math.sqrt(clusters)
-    assert smallest_visible_change(error, clusters) == pytest.approx(size, rel=0.02)
-    assert math.isnan(smallest_visible_change(0.1, 1))
+    assert minimum_detectable_change(error, clusters) == pytest.approx(size, rel=0.02)
+    assert math.isnan(minimum_detectable_change(0.1, 1))
 
 
 def test_paired_p_values_are_uniform_when_nothing_differs() -> None:

@@ -1,4 +1,4 @@
-"""Certified reliability thresholds over-claim in under 5 % of simulated studies."""
+"""Certified severity thresholds over-claim in under 5 % of simulated studies."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,14 @@ from scipy.special import betaincinv
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
-from rewardlab.metrics.severity_threshold import reliability
+from rewardlab.metrics.severity_threshold import certified_threshold
 
 LEAST, CLUSTERS, SIZE, CORRELATION = 0.70, 50, 10, 0.2
 STUDIES = 1000
 
 
 def claimed(curve: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the plain and the certified threshold of many studies whose true success accuracy is this curve."""
+    """Return the measured and the certified threshold of many studies whose true success accuracy is this curve."""
     draws = draw_clusters(CLUSTERS, 400, seed=0)
     counts = np.full((5, CLUSTERS), float(SIZE))
     spread = (1 - CORRELATION) / CORRELATION
@@ -23,10 +23,10 @@ def claimed(curve: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
         ease = rng.random(CLUSTERS)  # a task is hard or easy at every severity: its copies move together
         chance = np.array([betaincinv(a * spread, (1 - a) * spread, ease) for a in curve])
         right = rng.binomial(SIZE, chance).astype(float)
-        reached = reliability(right, counts, draws, LEAST)
-        found.append((reached.plain, reached.certified))
-    plain, certified = np.array(found).T
-    return plain, certified
+        reached = certified_threshold(right, counts, draws, LEAST)
+        found.append((reached.measured, reached.certified))
+    measured, certified = np.array(found).T
+    return measured, certified
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def claimed(curve: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
 def test_a_certified_threshold_over_claims_in_under_five_percent_of_studies(
     curve: tuple[float, ...], true: int
 ) -> None:
-    plain, certified = claimed(curve)
+    measured, certified = claimed(curve)
     assert np.mean(certified > true) < 0.05
-    assert (certified <= plain).all()
+    assert (certified <= measured).all()
 
 
 def test_a_clearly_reliable_model_is_certified_to_the_end() -> None:

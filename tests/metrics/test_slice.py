@@ -9,7 +9,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial, TrialTable, to_arrow
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.derived_columns import with_clean_answers
-from rewardlab.metrics.robustness_curve import reliability_threshold
+from rewardlab.metrics.severity_threshold import severity_threshold
 
 
 def table(scores: list[float], truths: list[int], subsets: list[str] | None = None) -> TrialTable:
@@ -60,9 +60,9 @@ def test_nothing_to_measure_is_nan(name: str) -> None:
         ([0.9, 0.8, 0.69, 0.9, 0.9], 1),
         ([0.5, 0.9, 0.9, 0.9, 0.9], -1),
         ([0.9, math.nan, 0.9], 0),
-        ([math.nan, 0.9], math.nan),
-        ([], math.nan),
+        ([math.nan, 0.9], None),
+        ([], None),
     ],
 )
-def test_the_reliability_threshold_stops_at_the_first_fall(curve: list[float], reached: float) -> None:
-    assert reliability_threshold(curve, 0.7) == pytest.approx(reached, nan_ok=True)
+def test_the_severity_threshold_stops_at_the_first_fall(curve: list[float], reached: int | None) -> None:
+    assert severity_threshold(curve, 0.7) == reached

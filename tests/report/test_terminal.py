@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 import rewardlab
-from rewardlab.analysis.summary import load_summary
+from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.cli import main
 from rewardlab.core.run import Run
 from rewardlab.report.findings_text import verdict

@@ -170,7 +170,7 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(tiny_da
     others = [t for t in scored(Run(tmp_path / "run")) if t.episode not in failures]
     assert {t.status for t in others} == {"scored"}
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    clean = {r["metric"]: (r["scored"], r["asked"]) for r in summary["rows"] if r["severity"] == 0}
+    clean = {r["metric"]: (r["scored"], r["asked"]) for r in summary["measurements"] if r["severity"] == 0}
     assert clean["micro_mae"] == (3, 5)  # five episodes have a level, two of them failed
     assert clean["success_accuracy"] == (3, 6)
     assert "3/5" in done.stdout
@@ -294,7 +294,7 @@ def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_seve
     )
     summary = json.loads((run.folder / "summary.json").read_text())
     preserving = {p.name for p in PERTURBATIONS.values() if p.expect == "same" and p not in WORLD_PERTURBATIONS}
-    rows = [r for r in summary["rows"] if r["group"] in preserving and r["scored"]]
+    rows = [r for r in summary["measurements"] if r["group"] in preserving and r["scored"]]
     undefined = preserving - {r["group"] for r in rows}  # no cell of these five clips, e.g. no number in the text
     assert len(undefined) <= len(preserving) // 10, undefined
     assert {r["severity"] for r in rows} == {0, 1, 2, 3, 4}

@@ -1,6 +1,30 @@
 """Numbers as text: cells of tables, intervals, coverage and p-values."""
 
-from rewardlab.analysis.measurements import Row
+from typing import Protocol
+
+
+class WithInterval(Protocol):
+    """Anything measured with an interval."""
+
+    @property
+    def low(self) -> float | None:
+        """Return the lower end, None where it is undefined."""
+
+    @property
+    def high(self) -> float | None:
+        """Return the upper end, None where it is undefined."""
+
+
+class WithCoverage(Protocol):
+    """Anything measured on some of the trials that were asked for."""
+
+    @property
+    def scored(self) -> int:
+        """Return the trials behind it."""
+
+    @property
+    def asked(self) -> int:
+        """Return the trials that should have been behind it."""
 
 
 def number(value: float | None, decimals: int = 2) -> str:
@@ -8,21 +32,22 @@ def number(value: float | None, decimals: int = 2) -> str:
     return "-" if value is None or value != value else f"{value:.{decimals}f}"
 
 
-def interval(row: Row, decimals: int = 2) -> str:
+def interval(measured: WithInterval, decimals: int = 2) -> str:
     """Return the 95 % interval of a number, nothing where it has none."""
-    return "" if row.low is None or row.high is None else f"[{row.low:.{decimals}f}, {row.high:.{decimals}f}]"
+    low, high = measured.low, measured.high
+    return "" if low is None or high is None else f"[{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
-def coverage(row: Row) -> str:
+def coverage(measured: WithCoverage) -> str:
     """Return how many of the asked trials are behind a number."""
-    return f"{row.scored}/{row.asked}"
+    return f"{measured.scored}/{measured.asked}"
 
 
-def severity_reached(value: float | None) -> str:
-    """Return a reliability threshold in words that fit a cell."""
-    if value is None:
+def severity_reached(threshold: int | None) -> str:
+    """Return a severity threshold in words that fit a cell."""
+    if threshold is None:
         return "-"
-    return "none" if value < 0 else f"{value:.0f}"
+    return "none" if threshold < 0 else str(threshold)
 
 
 def format_p_value(p: float | None) -> str:

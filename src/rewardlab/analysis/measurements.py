@@ -8,6 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.analysis.summary import Measurement
+from rewardlab.core.json_records import none_if_nan
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import Draws, Means, sum_by
@@ -21,21 +23,6 @@ from rewardlab.perturb.contract import SEVERITIES
 _EVEN_FOR_ONE_PERTURBATION = ("macro_mae", "kendall_tau_b")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One number: a metric of a model under a category or a single perturbation at a severity."""
-
-    model: str
-    group: str
-    severity: int
-    metric: str
-    value: float | None  # None where nothing could be measured
-    scored: int  # trials behind the value
-    asked: int  # trials that should have been behind it
-    low: float | None = None  # the 95 % interval, None where it is undefined
-    high: float | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class Conditions:
     """The sets of trials to measure: what each is called, and which trials are in it (-1: in none of this kind)."""
@@ -45,22 +32,22 @@ class Conditions:
     single: bool  # one perturbation each, not a category
 
 
-def measured_rows(trials: TrialTable, draws: Draws) -> Iterator[Row]:
+def measurements(trials: TrialTable, draws: Draws) -> Iterator[Measurement]:
     """Yield the rows of every category and perturbation; the clean episodes are severity 0 of each, and a group too."""
     clean: dict[str, list[tuple[str, Measured]]] = {}
     groups: dict[str, dict[str, None]] = {}
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     for single in (False, True):
         conditions = _conditions(trials, single=single)
         for model, group, severity, name, measured in _measured(trials, conditions, draws):
             if group == CLEAN:
                 clean.setdefault(model, []).append((name, measured))
             else:
-                rows.append(_row(model, group, severity, name, measured))
+                rows.append(_measurement(model, group, severity, name, measured))
         for model, group, _ in conditions.names:
             groups.setdefault(model, {})[group] = None
     for model, names in groups.items():
-        yield from (_row(model, group, 0, name, m) for group in names for name, m in clean.get(model, []))
+        yield from (_measurement(model, group, 0, name, m) for group in names for name, m in clean.get(model, []))
     yield from rows
 
 
@@ -133,6 +120,6 @@ def _present(metric: Metric, measured: Measured) -> bool:
     return measured.asked > 0 and (measured.scored > 0 or metric.needs not in OPTIONAL)
 
 
-def _row(model: str, group: str, severity: int, metric: str, m: Measured) -> Row:
-    value, low, high = (None if math.isnan(x) else x for x in (m.value, m.low, m.high))
-    return Row(model, group, severity, metric, value, m.scored, m.asked, low, high)
+def _measurement(model: str, group: str, severity: int, metric: str, m: Measured) -> Measurement:
+    value, low, high = (none_if_nan(x) for x in (m.value, m.low, m.high))
+    return Measurement(model, group, severity, metric, value, m.scored, m.asked, low, high)

@@ -1,146 +1,284 @@
-"""The summary of one run, or of several side by side, as look-ups for the page and the terminal."""
+"""The summary of one run, or of several side by side: everything measured and found, as typed records."""
 
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
 
-from rewardlab.analysis.measurements import Row
-from rewardlab.analysis.summarise import summarise
-from rewardlab.core.errors import PlanError
-from rewardlab.core.run import Run
+from rewardlab.core.json_records import meaning, record_from_json, record_to_json
+from rewardlab.core.trial import CLEAN
 from rewardlab.perturb.contract import CATEGORIES
 
-Plain = dict[str, Any]
+SCHEMA = 1  # of summary.json; raised when a field changes its name or its meaning
+_NAME_A_MODEL = ("model", "control", "reference")  # fields of the records below
+Conclusion = Literal["beats", "does not beat", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number: a metric of a model under a category or a single perturbation at a severity."""
+
+    model: str = meaning("the model's name")
+    group: str = meaning("`clean`, a category, or a perturbation")
+    severity: int = meaning("0 to 4; 0 is the clean episodes")
+    metric: str = meaning("name in the catalog of metrics")
+    value: float | None = meaning("the metric; null where nothing could be measured")
+    scored: int = meaning("trials behind the value")
+    asked: int = meaning("trials that should have been behind it; scored/asked is the coverage")
+    low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
+    high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
+
+
+@dataclass(frozen=True)
+class SeverityThreshold:
+    """The last severity up to which a model's success accuracy stays at `reliable_at` or above."""
+
+    model: str = meaning("the model's name")
+    category: str = meaning("the category of perturbations")
+    measured: int | None = meaning("by the measured accuracy; -1: not even clean; null: unknown")
+    certified: int | None = meaning("by the one-sided 95 % lower bound; -1: not even clean; null: unknown")
+    draws: dict[str, float] = meaning("share of bootstrap draws in which each severity is the last one")
+
+
+@dataclass(frozen=True)
+class ControlCheck:
+    """Whether a judged model has a lower MAE than a control on the cells that both scored; a paired test."""
+
+    model: str = meaning("the judged model")
+    control: str = meaning("the control it is held against")
+    where: Literal["clean", "all cells"] = meaning("the cells that are compared")
+    metric: str = meaning("the metric that is compared")
+    gain: float | None = meaning("the control's error less the model's; above 0 the model is better")
+    low: float | None = meaning("lower end of the 95 % interval of the gain")
+    high: float | None = meaning("upper end of the 95 % interval of the gain")
+    p: float | None = meaning("two-sided p-value of no difference")
+    p_holm: float | None = meaning("the same, corrected by Holm over all control checks")
+    cells: int = meaning("cells that both scored")
+    clusters: int = meaning("clusters of the bootstrap behind them")
+    conclusion: Conclusion = meaning("what may be claimed at 5 %")
+
+
+@dataclass(frozen=True)
+class AccuracyDrop:
+    """The paired drop of success accuracy from clean to the highest severity, on cells that keep the label."""
+
+    model: str = meaning("the judged model")
+    category: str = meaning("the category of perturbations")
+    severity: int = meaning("the highest severity of the run")
+    metric: str = meaning("the metric that drops")
+    clean: float = meaning("the metric on the clean episodes of these cells")
+    changed: float = meaning("the metric on the perturbed cells")
+    drop: float = meaning("clean less changed")
+    low: float | None = meaning("lower end of the 95 % interval of the drop")
+    high: float | None = meaning("upper end of the 95 % interval of the drop")
+    p: float | None = meaning("two-sided p-value of no drop")
+    p_holm: float | None = meaning("the same, corrected by Holm over all drops")
+    cells: int = meaning("cells that are compared")
+    episodes: int = meaning("episodes behind them")
+    clusters: int = meaning("clusters of the bootstrap behind them")
+    minimum_detectable_drop: float | None = meaning("the true drop that this test finds with a power of 80 %")
+    note: str = meaning("the minimum detectable drop as a sentence")
+
+
+@dataclass(frozen=True)
+class WorstPerturbation:
+    """A perturbation that broke many expectations of a judged model, at its highest severity; worst first."""
+
+    model: str = meaning("the judged model")
+    perturbation: str = meaning("the perturbation's name")
+    category: str = meaning("its category")
+    severity: int = meaning("the highest severity that was measured")
+    expectation_kept: float = meaning("share of cells that kept the expectation")
+    low: float | None = meaning("lower end of its 95 % interval")
+    high: float | None = meaning("upper end of its 95 % interval")
+    scored: int = meaning("trials behind it")
+    asked: int = meaning("trials that should have been behind it")
+    signed_shift: float | None = meaning("mean change of the level from clean where the label is kept")
+    micro_mae: float | None = meaning("mean absolute error at this severity")
+    clean_micro_mae: float | None = meaning("mean absolute error on the clean episodes")
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """One point of a reliability diagram."""
+
+    confidence: float = meaning("mean probability of the most probable level")
+    accuracy: float = meaning("share of trials in which that level is the true one")
+    trials: int = meaning("trials in this bin")
+
+
+@dataclass(frozen=True)
+class CalibrationErrors:
+    """Calibration of a model that gives probabilities over the five levels."""
+
+    model: str = meaning("the model's name")
+    cells: Literal["clean", "perturbed"] = meaning("the cells that are measured")
+    ordinal_ece: float | None = meaning("expected calibration error of `the level is above k`, mean over k")
+    top_label_ece: float | None = meaning("expected calibration error of the most probable level")
+    ranked_probability_score: float | None = meaning("proper score of the cumulative probabilities; 0 is best")
+    brier_score: float | None = meaning("proper score of the probabilities; 0 is best")
+    ordinal_ece_null: float | None = meaning("95 % quantile of ordinal_ece for a perfectly calibrated model")
+    top_label_ece_null: float | None = meaning("95 % quantile of top_label_ece for a perfectly calibrated model")
+    trials: int = meaning("trials behind the numbers")
+    diagram: tuple[ReliabilityBin, ...] = meaning("the reliability diagram of the most probable level")
+
+
+@dataclass(frozen=True)
+class CorruptionRobustness:
+    """Numbers of all severity curves of a model; the error is MAE / 4, per perturbation."""
+
+    model: str = meaning("the model's name")
+    reference: str | None = meaning("the model that errors are divided by; null where it was not scored")
+    mce: float | None = meaning("mean corruption error against the reference")
+    relative_mce: float | None = meaning("mean rise of error over clean, against that of the reference")
+    mean_rise: float | None = meaning("mean rise of error over clean")
+    auc: dict[str, float | None] = meaning("per category, area under success accuracy over that of the clean value")
+
+
+@dataclass(frozen=True)
+class RankStability:
+    """Whether a category of perturbations reorders the models of a run."""
+
+    category: str = meaning("the category of perturbations")
+    tau_b: float | None = meaning("Kendall's tau-b of the models' MAE, clean against the highest severity")
+
+
+@dataclass(frozen=True)
+class OutcomeCounts:
+    """The cells of a model by outcome."""
+
+    model: str = meaning("the model's name")
+    scored: int = meaning("cells with a score")
+    failed: int = meaning("cells that were asked and have none")
+    dropped: int = meaning("cells without a defined meaning, which are not asked")
+    unreadable: int = meaning("failed cells whose answer could not be read")
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """What a reader of a model's numbers must know first."""
+
+    model: str = meaning("the judged model")
+    text: str = meaning("one sentence")
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How the intervals were made."""
+
+    draws: int = meaning("draws behind every interval")
+    seed: int = meaning("seed of the draws")
+    clusters: int = meaning("clusters: trials that share a task or a video")
+    episodes: int = meaning("episodes of the run")
+    few_clusters: bool = meaning("true where intervals are rough because there are few clusters")
+    method: str = meaning("the method in words")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything measured, found by model, group, severity and metric; verdicts are plain data of `summarise`."""
+    """Everything measured and found in a run; `summary.json` holds it."""
 
-    rows: dict[tuple[str, str, int, str], Row]
-    judged: tuple[str, ...]
-    caveats: dict[str, str]  # what a reader of a model's numbers must know first
-    models: tuple[str, ...]
-    categories: tuple[str, ...]
-    perturbations: tuple[str, ...]
-    top: int  # the highest severity that was measured
-    reliable_at: float
-    reliability: dict[str, Plain]
-    certified: dict[str, Plain]
-    worst: dict[str, list[Plain]]
-    calibration: dict[str, Plain]
-    controls: list[Plain]
-    drops: list[Plain]
-    counts: dict[str, dict[str, int]]
-    bootstrap: Plain
+    schema: int = meaning(f"version of this layout, {SCHEMA}")
+    judged: tuple[str, ...] = meaning("the models that the run is about; the others are controls")
+    caveats: tuple[Caveat, ...] = meaning("what to know first of a model")
+    reliable_at: float = meaning("success accuracy below which a model counts as unreliable")
+    measurements: tuple[Measurement, ...] = meaning("every number with its interval and its coverage")
+    thresholds: tuple[SeverityThreshold, ...] = meaning("how far each model can be pushed")
+    controls: tuple[ControlCheck, ...] = meaning("the judged models against the controls")
+    drops: tuple[AccuracyDrop, ...] = meaning("what each category costs a judged model")
+    worst: tuple[WorstPerturbation, ...] = meaning("the worst five perturbations of each judged model")
+    calibration: tuple[CalibrationErrors, ...] = meaning("calibration of the models that give probabilities")
+    robustness: tuple[CorruptionRobustness, ...] = meaning("corruption errors of every model")
+    rank_stability: tuple[RankStability, ...] = meaning("how each category reorders the models")
+    counts: tuple[OutcomeCounts, ...] = meaning("cells of every model by outcome")
+    bootstrap: Bootstrap = meaning("how the intervals were made")
 
-    def row(self, model: str, group: str, severity: int, metric: str) -> Row:
+    def to_json(self) -> dict[str, Any]:
+        """Return what summary.json holds."""
+        content: dict[str, Any] = record_to_json(self)
+        return content
+
+    @staticmethod
+    def from_json(content: object) -> "Summary":
+        """Return the summary that JSON content holds; a ValueError says what does not fit."""
+        if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
+            raise ValueError(f"it does not say `schema: {SCHEMA}`")
+        return record_from_json(Summary, content)
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Return the models, judged ones first."""
+        return tuple(dict.fromkeys([*self.judged, *(entry.model for entry in self.measurements)]))
+
+    @cached_property
+    def categories(self) -> tuple[str, ...]:
+        """Return the categories that were measured."""
+        return tuple(name for name in CATEGORIES if name in self._groups)
+
+    @cached_property
+    def perturbations(self) -> tuple[str, ...]:
+        """Return the perturbations that were measured."""
+        return tuple(name for name in self._groups if name not in CATEGORIES and name != CLEAN)
+
+    @cached_property
+    def highest_severity(self) -> int:
+        """Return the highest severity that was measured."""
+        return max((entry.severity for entry in self.measurements), default=0)
+
+    def measurement(self, model: str, group: str, severity: int, metric: str) -> Measurement:
         """Return one number with its interval and coverage; an empty one where nothing was asked."""
-        empty = Row(model, group, severity, metric, None, 0, 0)
-        return self.rows.get((model, group, severity, metric), empty)
+        empty = Measurement(model, group, severity, metric, None, 0, 0, None, None)
+        return self._found.get((model, group, severity, metric), empty)
 
-    def value(self, model: str, group: str, severity: int, metric: str) -> float:
-        """Return one number, nan where nothing was measured."""
-        value = self.row(model, group, severity, metric).value
-        return math.nan if value is None else value
-
-    def clean(self, model: str, metric: str) -> Row:
+    def clean(self, model: str, metric: str) -> Measurement:
         """Return a metric on the untouched episodes."""
-        return self.row(model, "clean", 0, metric)
+        return self.measurement(model, CLEAN, 0, metric)
 
+    def threshold(self, model: str, category: str) -> SeverityThreshold:
+        """Return how far a model can be pushed; unknown where it was not measured."""
+        unknown = SeverityThreshold(model, category, None, None, {})
+        mine = (t for t in self.thresholds if (t.model, t.category) == (model, category))
+        return next(mine, unknown)
 
-def load_summary(run: Run) -> Summary:
-    """Read the summary of a run, computing it where the run was stopped or is of an older version."""
-    path = run.folder / "summary.json"
-    content: Any = json.loads(path.read_text()) if path.exists() else {}
-    if "bootstrap" not in content:
-        content = summarise(run)
-    rows = [Row(**row) for row in content["rows"]]
-    record: Any = run.record
-    judged = record["judged"]
-    groups = dict.fromkeys(row.group for row in rows)
-    return Summary(
-        rows={(row.model, row.group, row.severity, row.metric): row for row in rows},
-        judged=tuple(judged),
-        caveats=dict(record.get("caveats", {})),
-        models=tuple(dict.fromkeys([*judged, *(row.model for row in rows)])),
-        categories=tuple(name for name in CATEGORIES if name in groups),
-        perturbations=tuple(name for name in groups if name not in CATEGORIES and name != "clean"),
-        top=max((row.severity for row in rows), default=0),
-        **{name: content[name] for name in ("reliable_at", "reliability", "certified", "worst", "calibration")},
-        **{name: content[name] for name in ("controls", "drops", "counts", "bootstrap")},
-    )
+    def caveat(self, model: str) -> str:
+        """Return what a reader of a model's numbers must know first, nothing for most models."""
+        return next((caveat.text for caveat in self.caveats if caveat.model == model), "")
 
+    def outcomes(self, model: str) -> OutcomeCounts:
+        """Return the cells of a model by outcome."""
+        return next((c for c in self.counts if c.model == model), OutcomeCounts(model, 0, 0, 0, 0))
 
-def run_names(runs: Sequence[Run]) -> list[str]:
-    """Return a name for each run: its folder's, with a number where two are alike. The same run twice is refused."""
-    folders = [run.folder.resolve() for run in runs]
-    if len(set(folders)) < len(folders):
-        raise PlanError("the same run folder is named twice")
-    names = [folder.name for folder in folders]
-    return [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+    @cached_property
+    def _groups(self) -> dict[str, None]:
+        return dict.fromkeys(entry.group for entry in self.measurements)
 
-
-def run_and_model(text: str) -> tuple[Run, str]:
-    """Read `FOLDER` or `FOLDER::MODEL`; a run that judged one model needs no name."""
-    folder, _, model = text.partition("::")
-    run = Run(Path(folder))
-    judged: Any = run.record["judged"]
-    if not model and len(judged) != 1:
-        raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{judged[0]}")
-    return run, model or str(judged[0])
+    @cached_property
+    def _found(self) -> dict[tuple[str, str, int, str], Measurement]:
+        return {(m.model, m.group, m.severity, m.metric): m for m in self.measurements}
 
 
 def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
-    """Put summaries side by side; a model that is in several runs carries the name of its run."""
+    """Put summaries side by side; a model that is in several runs carries the name of its run.
+
+    What is no list is that of the first run.
+    """
     if len(named) == 1:
         return named[0][1]
-    seen = [model for _, summary in named for model in summary.models]
-    parts = [
-        _renamed(summary, {m: f"{m} ({name})" for m in summary.models if seen.count(m) > 1}) for name, summary in named
-    ]
-    return Summary(
-        rows={key: row for part in parts for key, row in part.rows.items()},
-        judged=tuple(model for part in parts for model in part.judged),
-        caveats={m: v for part in parts for m, v in part.caveats.items()},
-        models=tuple(
-            [model for part in parts for model in part.judged]
-            + [model for part in parts for model in part.models if model not in part.judged]
-        ),
-        categories=tuple(name for name in CATEGORIES if any(name in part.categories for part in parts)),
-        perturbations=tuple(dict.fromkeys(name for part in parts for name in part.perturbations)),
-        top=max(part.top for part in parts),
-        reliable_at=parts[0].reliable_at,
-        reliability={m: v for part in parts for m, v in part.reliability.items()},
-        certified={m: v for part in parts for m, v in part.certified.items()},
-        worst={m: v for part in parts for m, v in part.worst.items()},
-        calibration={m: v for part in parts for m, v in part.calibration.items()},
-        counts={m: v for part in parts for m, v in part.counts.items()},
-        controls=[check for part in parts for check in part.controls],
-        drops=[drop for part in parts for drop in part.drops],
-        bootstrap=parts[0].bootstrap,
-    )
+    times = Counter(model for _, summary in named for model in summary.models)
+    lists = [entry.name for entry in fields(Summary) if isinstance(vars(named[0][1])[entry.name], tuple)]
+    joined: dict[str, Any] = {name: [] for name in lists}
+    for run, summary in named:
+        names = {model: f"{model} ({run})" for model in summary.models if times[model] > 1}
+        for field in lists:
+            joined[field] += [_renamed(record, names) for record in vars(summary)[field]]
+    lists_of_all: dict[str, Any] = {field: tuple(records) for field, records in joined.items()}
+    return replace(named[0][1], **lists_of_all)
 
 
-def _renamed(summary: Summary, names: dict[str, str]) -> Summary:
-    def new(model: str) -> str:
-        return names.get(model, model)
-
-    rows = [replace(row, model=new(row.model)) for row in summary.rows.values()]
-    return replace(
-        summary,
-        rows={(row.model, row.group, row.severity, row.metric): row for row in rows},
-        judged=tuple(map(new, summary.judged)),
-        caveats={new(m): v for m, v in summary.caveats.items()},
-        models=tuple(map(new, summary.models)),
-        reliability={new(m): v for m, v in summary.reliability.items()},
-        certified={new(m): v for m, v in summary.certified.items()},
-        worst={new(m): v for m, v in summary.worst.items()},
-        calibration={new(m): v for m, v in summary.calibration.items()},
-        counts={new(m): v for m, v in summary.counts.items()},
-        controls=[c | {"model": new(c["model"]), "control": new(c["control"])} for c in summary.controls],
-        drops=[d | {"model": new(d["model"])} for d in summary.drops],
-    )
+def _renamed(record: Any, names: Mapping[str, str]) -> Any:
+    """Return a record, or the name of a model, with the new names of models."""
+    if isinstance(record, str):
+        return names.get(record, record)
+    changes = {field: names.get(old, old) for field, old in vars(record).items() if field in _NAME_A_MODEL}
+    return replace(record, **changes)

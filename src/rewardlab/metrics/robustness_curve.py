@@ -10,23 +10,6 @@ from rewardlab.metrics.contract import mean_or_nan
 Curve = Sequence[float]  # one value per severity from 0 on, nan where unknown
 
 
-def reliability_threshold(curve: Curve, least: float) -> float:
-    """Return the last severity up to which the curve never falls below `least`; -1 if it does at 0, nan if unknown.
-
-    `curve` holds one value per severity from 0 on. A missing value ends what can be claimed. With the one-sided lower
-    bounds of a curve instead of its values, the result is certified: the severities are tested in order and the first
-    failure stops, so that no correction for several tests is needed.
-    """
-    if not curve or math.isnan(curve[0]):
-        return math.nan
-    reliable = -1
-    for value in curve:
-        if math.isnan(value) or value < least:
-            break
-        reliable += 1
-    return float(reliable)
-
-
 def robustness_auc(curve: Curve) -> float:
     """Return the area under a curve of a higher-is-better metric, over that of staying at its clean value."""
     values = np.asarray(curve, dtype=np.float64)

@@ -1,28 +1,45 @@
 """The last severity at which a model may be relied on: as measured, certified, and over the draws."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from rewardlab.metrics.clustered_bootstrap import Draws, rate_interval
 from rewardlab.metrics.contract import Numbers
-from rewardlab.metrics.robustness_curve import reliability_threshold
+from rewardlab.metrics.robustness_curve import Curve
 
 
 @dataclass(frozen=True)
-class Reliability:
-    """Thresholds as `reliability_threshold` gives them, and the share of draws in which each severity is the last."""
+class CertifiedThreshold:
+    """Thresholds as `severity_threshold` gives them, and the share of draws in which each severity is the last."""
 
-    plain: float
-    certified: float
+    measured: int | None
+    certified: int | None
     shares: dict[int, float]
 
 
-def reliability(right: Numbers, asked: Numbers, draws: Draws, least: float) -> Reliability:
+def severity_threshold(curve: Curve, least: float) -> int | None:
+    """Return the last severity up to which the curve never falls below `least`; -1 if it does at 0, None if unknown.
+
+    `curve` holds one value per severity from 0 on. A missing value ends what can be claimed. With the one-sided lower
+    bounds of a curve instead of its values, the result is certified: the severities are tested in order and the first
+    failure stops, so that no correction for several tests is needed.
+    """
+    if not curve or math.isnan(curve[0]):
+        return None
+    last = -1
+    for value in curve:
+        if math.isnan(value) or value < least:
+            break
+        last += 1
+    return last
+
+
+def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: float) -> CertifiedThreshold:
     """Return the thresholds of a rate from its counts per severity (row, from 0 on) and cluster (column).
 
-    Certified means: the one-sided 95 % clustered lower bound stays at `least` or above. The severities are tested in
-    order and the first failure stops, so that no correction for several tests is needed.
+    Certified means: the one-sided 95 % clustered lower bound stays at `least` or above.
     """
     count, behind = asked.sum(axis=1), (asked > 0).sum(axis=1).astype(np.float64)
     with np.errstate(invalid="ignore"):
@@ -32,5 +49,5 @@ def reliability(right: Numbers, asked: Numbers, draws: Draws, least: float) -> R
     last = np.logical_and.accumulate(drawn >= least, axis=0).sum(axis=0) - 1
     severities, times = np.unique(last, return_counts=True)
     shares = {int(severity): float(n / draws.number) for severity, n in zip(severities, times)}
-    plain, certified = (reliability_threshold(values.tolist(), least) for values in (curve, bounds))
-    return Reliability(plain, certified, shares)
+    measured, certified = (severity_threshold(values.tolist(), least) for values in (curve, bounds))
+    return CertifiedThreshold(measured, certified, shares)

@@ -1,4 +1,4 @@
-"""What may be claimed: Wilson intervals, exact McNemar, Holm's correction and the smallest visible change."""
+"""What may be claimed: Wilson intervals, exact McNemar, Holm's correction and the minimum detectable change."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def smallest_visible_change(standard_error: float, clusters: int, power: float = 0.8) -> float:
+def minimum_detectable_change(standard_error: float, clusters: int, power: float = 0.8) -> float:
     """Return the true change that a two-sided test at 5 % finds with this power; nan with fewer than two clusters."""
     from scipy.special import stdtrit
 

@@ -8,13 +8,20 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from rewardlab.analysis.benchmark_errors import (
+    AnswerCounts,
+    BenchmarkErrors,
+    ErrorEstimate,
+    ModelErrors,
+    ProtocolErrors,
+)
 from rewardlab.analysis.format import number
 from rewardlab.analysis.roborewardbench import SUBSETS
+from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.data.duplicates import left_out
 from rewardlab.runner.benchmark import BENCH, COPIES
 
-Plain = dict[str, Any]
 PROTOCOL = (
     "RoboRewardBench protocol: clean episodes; MAE is the mean over subsets, micro MAE the mean over episodes. "
     "HELM: the number it reads in the raw text; an unreadable text counts as an error of 4, a missing one is dropped. "
@@ -27,22 +34,22 @@ class Benchmark:
     """What a bench run found: errors per model and, where looked for, copies among the videos."""
 
     judged: tuple[str, ...]
-    content: Plain
-    copies: Plain | None
+    errors: BenchmarkErrors
+    copies: dict[str, Any] | None
 
     @property
-    def models(self) -> dict[str, Plain]:
+    def models(self) -> dict[str, ModelErrors]:
         """Return the errors of each model, judged ones first."""
-        found: dict[str, Plain] = self.content["models"]
+        found = self.errors.models
         return {name: found[name] for name in (*self.judged, *(m for m in found if m not in self.judged))}
 
     @property
     def caption(self) -> str:
         """Return the choices that the numbers depend on."""
-        known = len(SUBSETS) - len(self.content["missing_subsets"])
-        others = len(self.content["subsets"]) - known
+        known = len(SUBSETS) - len(self.errors.missing_subsets)
+        others = len(self.errors.subsets) - known
         more = f" and {others} more" if others else ""
-        shown = f"frames {self.content['frames']}, first and last always shown"
+        shown = f"frames {self.errors.frames}, first and last always shown"
         return f"{shown}; {known} of the {len(SUBSETS)} subsets of RoboRewardBench{more}"
 
     @property
@@ -58,7 +65,13 @@ def load_benchmark(run: Run) -> Benchmark | None:
     judged: Any = run.record["judged"]
     copies = run.folder / COPIES
     found = json.loads(copies.read_text()) if copies.exists() else None
-    return Benchmark(tuple(judged), json.loads((run.folder / BENCH).read_text()), found)
+    try:
+        errors = BenchmarkErrors.from_json(json.loads((run.folder / BENCH).read_text()))
+    except ValueError as error:
+        raise RunError(
+            f"{run.folder / BENCH} is not a benchmark of this version: {error}; run the same `rewardlab bench` again"
+        ) from error
+    return Benchmark(tuple(judged), errors, found)
 
 
 def print_benchmark(benchmark: Benchmark, console: Console) -> None:
@@ -69,20 +82,17 @@ def print_benchmark(benchmark: Benchmark, console: Console) -> None:
         console.print(sentence, highlight=False, markup=False)
 
 
-def error_text(scoring: Plain | None, *path: str) -> str:
+def error_text(error: ErrorEstimate | None) -> str:
     """Return one error with its interval; a dash where there is none."""
-    found: Any = scoring
-    for key in path:
-        found = (found or {}).get(key)
-    if not found:
+    if error is None:
         return "-"
-    ends = "" if found["low"] is None else f" {found['low']:.2f}..{found['high']:.2f}"
-    return f"{number(found['value'], 3)}{ends}"
+    ends = "" if error.low is None else f" {error.low:.2f}..{error.high:.2f}"
+    return f"{number(error.value, 3)}{ends}"
 
 
-def unread_text(counts: dict[str, int], which: str) -> str:
+def unread_text(counts: AnswerCounts, unread: int) -> str:
     """Return how many of a model's texts could not be read; a dash where it gave none."""
-    return f"{counts[which]}/{counts['texts']}" if counts["texts"] else "-"
+    return f"{unread}/{counts.texts}" if counts.texts else "-"
 
 
 def short_name(subset: str) -> str:
@@ -95,15 +105,15 @@ def _foreign(benchmark: Benchmark) -> list[str]:
     return [
         f"{name} does not answer in HELM's format, so only the strict scoring applies to it."
         for name, model in benchmark.models.items()
-        if model["helm"] is None
+        if model.helm is None
     ]
 
 
 def _unscored(benchmark: Benchmark) -> list[str]:
     """Say for which judged models a subset is missing from the strict mean."""
-    every = benchmark.content["subsets"]
+    every = benchmark.errors.subsets
     empty = {
-        name: [short_name(subset) for subset in every if _value(benchmark.models[name]["strict"], subset) == "-"]
+        name: [short_name(subset) for subset in every if _subset_value(benchmark.models[name].strict, subset) == "-"]
         for name in benchmark.judged
     }
     return [
@@ -138,10 +148,10 @@ def _headline(benchmark: Benchmark) -> Table:
     for heading in ("MAE (HELM)", "MAE (strict)", "micro", "scored", "unread"):
         table.add_column(heading, justify="right")
     for name, model in benchmark.models.items():
-        counts = model["counts"]
-        cells = [error_text(model[way], "macro") for way in ("helm", "strict")]
-        micro = number(model["strict"]["micro"]["value"], 3)
-        row = (*cells, micro, f"{counts['scored']}/{counts['asked']}", unread_text(counts, "unread"))
+        counts = model.counts
+        cells = [error_text(errors.macro if errors else None) for errors in (model.helm, model.strict)]
+        micro = number(model.strict.micro.value, 3)
+        row = (*cells, micro, f"{counts.scored}/{counts.asked}", unread_text(counts, counts.unread))
         table.add_row(_name(benchmark, name), *row)
     return table
 
@@ -152,15 +162,16 @@ def _subsets(benchmark: Benchmark) -> Table:
         table.add_column(_safe(name), justify="right")
     table.add_column("episodes", justify="right")
     models = [benchmark.models[name] for name in benchmark.judged]
-    for subset in benchmark.content["subsets"]:
-        cells = [" / ".join(_value(model[way], subset) for way in ("helm", "strict")) for model in models]
-        asked = models[0]["strict"]["subsets"].get(subset, {}).get("asked", 0)
-        table.add_row(_safe(short_name(subset)), *cells, str(asked))
+    for subset in benchmark.errors.subsets:
+        cells = [" / ".join(_subset_value(errors, subset) for errors in (m.helm, m.strict)) for m in models]
+        first = models[0].strict.subsets.get(subset)
+        table.add_row(_safe(short_name(subset)), *cells, str(first.asked if first else 0))
     return table
 
 
-def _value(scoring: Plain | None, subset: str) -> str:
-    return number(((scoring or {}).get("subsets", {}).get(subset) or {}).get("value"), 3)
+def _subset_value(errors: ProtocolErrors | None, subset: str) -> str:
+    error = errors.subsets.get(subset) if errors else None
+    return number(error.value if error else None, 3)
 
 
 def _table(title: str) -> Table:

@@ -9,7 +9,7 @@ from rewardlab.models.backends.ledger import Spent, spent_by_model
 
 def verdict(summary: Summary, model: str) -> list[str]:
     """Return what may be said of a model, one sentence each."""
-    sentences = [summary.caveats.get(model, ""), _clean_sentence(summary, model), _unreadable_sentence(summary, model)]
+    sentences = [summary.caveat(model), _clean_sentence(summary, model), _unreadable_sentence(summary, model)]
     sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]
     return [s for s in (*sentences, _worst_sentence(summary, model)) if s]
 
@@ -22,18 +22,18 @@ def _clean_sentence(summary: Summary, model: str) -> str:
 
 
 def _unreadable_sentence(summary: Summary, model: str) -> str:
-    counts = summary.counts.get(model, {})
-    unreadable, asked = counts.get("unreadable", 0), counts.get("scored", 0) + counts.get("failed", 0)
+    counts = summary.outcomes(model)
+    unreadable, asked = counts.unreadable, counts.scored + counts.failed
     return f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be read." if unreadable else ""
 
 
 def _reliable_sentence(summary: Summary, model: str) -> str:
-    found = summary.certified.get(model, {})
+    found = [threshold for threshold in summary.thresholds if threshold.model == model]
     if not found:
         return ""
     least = f"{summary.reliable_at:.2f}"
-    reached = [f"{category} {severity_reached(value)}" for category, value in found.items()]
-    if all(value is not None and value < 0 for value in found.values()):
+    reached = [f"{threshold.category} {severity_reached(threshold.certified)}" for threshold in found]
+    if all(threshold.certified == -1 for threshold in found):
         return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
     said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
     blind = summary.clean("constant", "success_accuracy").value or 0.0
@@ -43,10 +43,10 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
 
 
 def _controls_sentence(summary: Summary, model: str) -> str:
-    clean = [check for check in summary.controls if check["model"] == model and check["where"] == "clean"]
+    clean = [check for check in summary.controls if check.model == model and check.where == "clean"]
     parts = []
     for kind in ("beats", "does not beat", "cannot tell"):
-        names = [str(check["control"]) for check in clean if check["verdict"] == kind]
+        names = [check.control for check in clean if check.conclusion == kind]
         if names:
             words = {"cannot tell": "cannot be told from"}.get(kind, kind)
             parts.append(f"{words} {_listed(names)}")
@@ -54,9 +54,8 @@ def _controls_sentence(summary: Summary, model: str) -> str:
 
 
 def _worst_sentence(summary: Summary, model: str) -> str:
-    found = summary.worst.get(model, [])
-    broken = [entry for entry in found if entry["expectation_kept"] < 1]
-    names = [f"{entry['perturbation']} ({number(entry['expectation_kept'])})" for entry in broken[:3]]
+    broken = [entry for entry in summary.worst if entry.model == model and entry.expectation_kept < 1]
+    names = [f"{entry.perturbation} ({number(entry.expectation_kept)})" for entry in broken[:3]]
     return f"It keeps the fewest expectations under {_listed(names)}." if names else ""
 
 

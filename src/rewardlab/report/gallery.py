@@ -1,13 +1,13 @@
 """The clips on the page: where a model broke its expectations most, before and after, with every score."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import cv2
 import numpy as np
 
+from rewardlab.analysis.summary import WorstPerturbation
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
@@ -42,30 +42,25 @@ class Card:
 
     trial: Trial
     summary: str
-    kept: float | None  # share of expectations kept under this perturbation at this severity
+    kept: float  # share of expectations kept under this perturbation at this severity
     instruction_before: str
     before: EmbeddedClip
     after: EmbeddedClip
     shifts: tuple[Shift, ...]
 
 
-def gallery(run: Run, trials: TrialTable, worst: dict[str, list[dict[str, Any]]]) -> tuple[list[Card], str]:
+def gallery(run: Run, trials: TrialTable, worst: Sequence[WorstPerturbation]) -> tuple[list[Card], str]:
     """Return a card for each of the worst perturbations of each judged model, or the reason why there is none."""
     try:
         shown = replay(run)
-        found = [(model, entry) for model, entries in worst.items() for entry in entries if _is_broken(entry)]
-        cards = [_card(shown, trials, model, entry) for model, entry in found]
+        cards = [_card(shown, trials, entry) for entry in worst if entry.expectation_kept < 1]
         return [card for card in cards if card is not None], ""
     except RewardlabError as error:
         return [], f"The clips cannot be shown: {error}"
 
 
-def _is_broken(entry: dict[str, Any]) -> bool:
-    return bool(entry["expectation_kept"] < 1)
-
-
-def _card(shown: CellReplay, trials: TrialTable, model: str, entry: dict[str, Any]) -> Card | None:
-    name, severity = str(entry["perturbation"]), int(entry["severity"])
+def _card(shown: CellReplay, trials: TrialTable, entry: WorstPerturbation) -> Card | None:
+    model, name, severity = entry.model, entry.perturbation, entry.severity
     under = (trials.text("perturbation") == name) & (trials.number("severity") == severity)
     clean = trials.where((trials.text("perturbation") == CLEAN) & (trials.text("model") == model)).rows()
     levels = {trial.episode: trial.level for trial in clean}
@@ -78,7 +73,7 @@ def _card(shown: CellReplay, trials: TrialTable, model: str, entry: dict[str, An
     return Card(
         trial=trial,
         summary=shown.bench.perturbations[name].summary,
-        kept=entry["expectation_kept"],
+        kept=entry.expectation_kept,
         instruction_before=before.instruction,
         before=_clip(before),
         after=_clip(after),

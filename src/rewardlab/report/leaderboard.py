@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewardlab.analysis.format import coverage, interval, number, severity_reached
-from rewardlab.analysis.measurements import Row
 from rewardlab.analysis.roborewardbench import published_rows
-from rewardlab.analysis.summary import Summary, load_summary
+from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.summary import Summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writable, writing
 from rewardlab.core.settings import setting
@@ -73,20 +73,18 @@ def _measured(run: Run, summary: Summary, page: str) -> list[Entry]:
 
 def _as_published(entry: Entry, benchmark: Benchmark) -> Entry:
     """Return the entry with the error as HELM scores it, where there is one: so are the published rows."""
-    helm = benchmark.models[entry.model]["helm"]
+    helm = benchmark.models[entry.model].helm
     if helm is None:
         return entry
-    error = Row(entry.model, CLEAN, 0, "macro_mae", **helm["macro"])
-    source = f"{entry.source}, HELM scoring"
+    error, source = helm.macro, f"{entry.source}, HELM scoring"
     return replace(entry, mae=error.value, mae_interval=interval(error), coverage=coverage(error), source=source)
 
 
 def _entry(summary: Summary, model: str, data: str, link: str) -> Entry:
     error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
     tau = summary.clean(model, "kendall_tau_b")
-    certified = summary.certified.get(model, {})
-    checks = [c for c in summary.controls if c["model"] == model and c["where"] == "clean"]
-    beaten = [str(c["control"]) for c in checks if c["verdict"] == "beats"]
+    checks = [c for c in summary.controls if c.model == model and c.where == "clean"]
+    beaten = [c.control for c in checks if c.conclusion == "beats"]
     return Entry(
         model=model,
         source=f"{_data_name(data)}, measured",
@@ -95,7 +93,9 @@ def _entry(summary: Summary, model: str, data: str, link: str) -> Entry:
         mae_interval=interval(error),
         success=f"{number(success.value)} {interval(success)}",
         tau=f"{number(tau.value)} {interval(tau)}",
-        certified=tuple(severity_reached(certified.get(category)) for category in summary.categories),
+        certified=tuple(
+            severity_reached(summary.threshold(model, category).certified) for category in summary.categories
+        ),
         coverage=coverage(error),
         controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
         link=link,

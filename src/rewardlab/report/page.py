@@ -7,7 +7,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.format import format_p_value, number
-from rewardlab.analysis.summary import Summary, join_summaries, run_names
+from rewardlab.analysis.run_names import run_names
+from rewardlab.analysis.summary import Summary, join_summaries
 from rewardlab.core.run import Run, writing
 from rewardlab.report.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.report.gallery import Card, gallery

@@ -2,11 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from rewardlab.analysis.format import coverage, interval, number, severity_reached
-from rewardlab.analysis.measurements import Row
-from rewardlab.analysis.summary import Summary
+from rewardlab.analysis.summary import CalibrationErrors, Measurement, Summary
 from rewardlab.core.trial import TrialTable
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.contract import SEVERITIES
@@ -44,7 +42,7 @@ class ModelView:
     tiles: list[tuple[str, Number]]
     envelope: list[tuple[str, str, str, list[str]]]  # category, certified, measured, one state per severity
     heat: list[tuple[str, list[tuple[str, list[Number]]]]]  # metric, then category, then one number per severity
-    diagrams: list[tuple[str, str, dict[str, Any]]]  # clean or perturbed, drawing, numbers
+    diagrams: list[tuple[str, CalibrationErrors]]  # drawing, numbers
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
     )
 
 
-def _number(row: Row, metric: str) -> Number:
+def _number(row: Measurement, metric: str) -> Number:
     return Number(number(row.value), interval(row), coverage(row), row.value, _goodness(row.value, metric))
 
 
@@ -100,30 +98,26 @@ def _goodness(value: float | None, metric: str) -> float | None:
 
 
 def _envelope(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[str]]:
-    certified = summary.certified.get(model, {}).get(category)
-    measured = summary.reliability.get(model, {}).get(category)
+    threshold = summary.threshold(model, category)
+    certified, measured = threshold.certified, threshold.measured
     states = ["certified" if s <= _or(certified) else "measured" if s <= _or(measured) else "open" for s in SEVERITIES]
     return category, severity_reached(certified), severity_reached(measured), states
 
 
-def _or(value: float | None) -> float:
-    return -1.0 if value is None else value
+def _or(value: int | None) -> int:
+    return -1 if value is None else value
 
 
 def _heat(summary: Summary, model: str, metric: str) -> list[tuple[str, list[Number]]]:
     return [
-        (category, [_number(summary.row(model, category, severity, metric), metric) for severity in SEVERITIES])
+        (category, [_number(summary.measurement(model, category, severity, metric), metric) for severity in SEVERITIES])
         for category in summary.categories
     ]
 
 
-def _diagrams(summary: Summary, model: str) -> list[tuple[str, str, dict[str, Any]]]:
-    found = []
-    for part, numbers in summary.calibration.get(model, {}).items():
-        points = [tuple(point.values())[-3:] for point in numbers["diagram"]]
-        drawing = reliability_chart([(float(a), float(b), int(n)) for a, b, n in points], f"{model}, {part} cells")
-        found.append((part, drawing, numbers))
-    return found
+def _diagrams(summary: Summary, model: str) -> list[tuple[str, CalibrationErrors]]:
+    mine = [errors for errors in summary.calibration if errors.model == model]
+    return [(reliability_chart(errors.diagram, f"{model}, {errors.cells} cells"), errors) for errors in mine]
 
 
 def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
@@ -140,7 +134,7 @@ def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]
 
 
 def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
-    rows = [summary.row(model, category, severity, metric) for severity in SEVERITIES]
+    rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
     values, lows, highs = (
         tuple(math.nan if value is None else value for value in column)
         for column in zip(*((row.value, row.low, row.high) for row in rows))
@@ -150,7 +144,7 @@ def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
 
 def perturbation_views(summary: Summary, trials: list[TrialTable]) -> list[PerturbationView]:
     """Return one line per judged model and perturbation, at the highest severity."""
-    dropped = _dropped(trials)
+    dropped, severity = _dropped(trials), summary.highest_severity
     metrics = ("success_accuracy", "micro_mae", "expectation_kept", "signed_shift", "flip_rate")
     return [
         PerturbationView(
@@ -158,7 +152,7 @@ def perturbation_views(summary: Summary, trials: list[TrialTable]) -> list[Pertu
             category=PERTURBATIONS[name].category if name in PERTURBATIONS else "pair",
             summary=PERTURBATIONS[name].summary if name in PERTURBATIONS else "",
             model=model,
-            cells=[_number(summary.row(model, name, summary.top, metric), metric) for metric in metrics],
+            cells=[_number(summary.measurement(model, name, severity, metric), metric) for metric in metrics],
             dropped=dropped.get(name, 0),
         )
         for model in summary.judged

@@ -3,16 +3,18 @@
 import csv
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from rewardlab.analysis.format import coverage, interval, number, severity_reached
-from rewardlab.analysis.measurements import Row
-from rewardlab.analysis.summary import Summary, join_summaries, load_summary, run_names
+from rewardlab.analysis.run_names import run_names
+from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.summary import Measurement, Summary, join_summaries
 from rewardlab.core.errors import PlanError
+from rewardlab.core.json_records import record_to_json
 from rewardlab.core.run import Run, writable, write_parquet, writing
 from rewardlab.core.settings import setting
 from rewardlab.report.findings_text import verdict
@@ -61,9 +63,9 @@ def _write(path: Path, content: str | bytes) -> None:
 def _write_numbers(summary: Summary, folder: Path) -> None:
     import pyarrow as pa
 
-    rows = [asdict(row) for row in summary.rows.values()]
+    rows = [record_to_json(row) for row in summary.measurements]
     text = StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    writer = csv.DictWriter(text, [field.name for field in fields(Measurement)], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     _write(folder / "numbers.csv", text.getvalue())
@@ -102,11 +104,11 @@ def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
 
 
 def _envelope_table(summary: Summary, model: str) -> list[str]:
-    top = summary.top
+    top = summary.highest_severity
     lines = [f"| category | success at severity {top} | certified up to | measured up to |", "|---|---|---|---|"]
     for category in summary.categories:
-        row = summary.row(model, category, top, "success_accuracy")
-        certified = severity_reached(summary.certified.get(model, {}).get(category))
-        measured = severity_reached(summary.reliability.get(model, {}).get(category))
+        row = summary.measurement(model, category, top, "success_accuracy")
+        threshold = summary.threshold(model, category)
+        certified, measured = severity_reached(threshold.certified), severity_reached(threshold.measured)
         lines.append(f"| {category} | {number(row.value)} {interval(row)} | {certified} | {measured} |")
     return lines

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from rewardlab.analysis.summary import ReliabilityBin
+
 WIDTH, HEIGHT = 300, 190
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 30
 PALETTE = ("#0072b2", "#c75000", "#00795a", "#a8438a", "#7a6000", "#2d7fb8", "#5b6470", "#a33333")
@@ -41,15 +43,16 @@ def curve_chart(lines: Sequence[Line], top: float, label: str, least: float | No
     return _svg(parts, label)
 
 
-def reliability_chart(points: Sequence[tuple[float, float, int]], label: str) -> str:
-    """Return the SVG of a reliability diagram from (confidence, share true, trials); on the diagonal it is honest."""
-    most = max((trials for *_, trials in points), default=1)
+def reliability_chart(bins: Sequence[ReliabilityBin], label: str) -> str:
+    """Return the SVG of a reliability diagram; on the diagonal the model is calibrated."""
+    most = max((b.trials for b in bins), default=1)
     parts = [_axes([f"{x / 4:g}" for x in range(5)], 1.0, "said probability")]
     parts.append(f'<path class="even" d="M{_x(0, 1):.1f} {_y(0, 1):.1f}L{_x(1, 1):.1f} {_y(1, 1):.1f}"/>')
     dots = "".join(
-        f'<circle cx="{_x(said, 1):.1f}" cy="{_y(true, 1):.1f}" r="{2 + 5 * math.sqrt(trials / most):.1f}">'
-        f"<title>said {said:.2f}, true in {true:.2f} of {trials} trials</title></circle>"
-        for said, true, trials in points
+        f'<circle cx="{_x(b.confidence, 1):.1f}" cy="{_y(b.accuracy, 1):.1f}" '
+        f'r="{2 + 5 * math.sqrt(b.trials / most):.1f}">'
+        f"<title>said {b.confidence:.2f}, true in {b.accuracy:.2f} of {b.trials} trials</title></circle>"
+        for b in bins
     )
     parts.append(f'<g class="curve" style="--c:var(--p0)">{dots}</g>')
     return _svg(parts, label)

@@ -5,8 +5,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rewardlab.analysis.format import coverage, number, severity_reached
-from rewardlab.analysis.measurements import Row
-from rewardlab.analysis.summary import Summary
+from rewardlab.analysis.summary import Measurement, Summary
 from rewardlab.report.findings_text import verdict
 
 HEADLINE = (  # metric, heading
@@ -39,38 +38,39 @@ def _clean_table(summary: Summary) -> Table:
     table = _table("Clean episodes, with 95 % intervals")
     for metric in _SHORT:
         table.add_column(dict(HEADLINE)[metric], justify="right")
-    some_failed = any(counts["failed"] for counts in summary.counts.values())
+    some_failed = any(counts.failed for counts in summary.counts)
     for heading in ("trials", "failed")[: 2 if some_failed else 1]:
         table.add_column(heading, justify="right")
     for model in summary.models:
         rows = [summary.clean(model, metric) for metric in _SHORT]
         usual = coverage(rows[1])
         values = [f"{number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
-        failed = [str(summary.counts[model]["failed"])] if some_failed else []
+        failed = [str(summary.outcomes(model).failed)] if some_failed else []
         table.add_row(_name(summary, model), *values, usual, *failed)
     return table
 
 
-def _ends(row: Row) -> str:
+def _ends(row: Measurement) -> str:
     return "" if row.low is None or row.high is None else f"{row.low:.2f}..{row.high:.2f}"
 
 
-def _unusual(row: Row, usual: str) -> str:
+def _unusual(row: Measurement, usual: str) -> str:
     return "" if coverage(row) == usual else f" {coverage(row)}"
 
 
 def _stress_table(summary: Summary) -> Table:
     """Return accuracies at the highest severity; a cell names its trials where they are not those of the last line."""
-    table = _table(f"Success accuracy at severity {summary.top}, certified at {summary.reliable_at:.2f} up to severity")
+    severity = summary.highest_severity
+    table = _table(f"Success accuracy at severity {severity}, certified at {summary.reliable_at:.2f} up to severity")
     for category in (*summary.categories, "certified"):
         table.add_column(category, justify="right")
     first = summary.models[0]
-    usual = {c: coverage(summary.row(first, c, summary.top, "success_accuracy")) for c in summary.categories}
+    usual = {c: coverage(summary.measurement(first, c, severity, "success_accuracy")) for c in summary.categories}
     for model in summary.models:
-        found = [(c, summary.row(model, c, summary.top, "success_accuracy")) for c in summary.categories]
+        found = [(c, summary.measurement(model, c, severity, "success_accuracy")) for c in summary.categories]
         cells = [f"{number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
-        certified = summary.certified.get(model, {})
-        reached = " ".join(severity_reached(certified.get(c)).replace("none", "-") for c in summary.categories)
+        certified = [severity_reached(summary.threshold(model, c).certified) for c in summary.categories]
+        reached = " ".join(last.replace("none", "-") for last in certified)
         table.add_row(_name(summary, model), *cells, reached)
     table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories), "")
     return table

@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.analysis.findings import or_none
+from rewardlab.analysis.benchmark_errors import (
+    BENCH_SCHEMA,
+    AnswerCounts,
+    BenchmarkDraws,
+    BenchmarkErrors,
+    ErrorEstimate,
+    ModelErrors,
+    ProtocolErrors,
+)
 from rewardlab.analysis.helm import Readings, helm_readings
 from rewardlab.analysis.roborewardbench import SUBSETS
-from rewardlab.analysis.summarise import DRAWS
+from rewardlab.analysis.summarise_run import DRAWS
 from rewardlab.core.errors import DataError
+from rewardlab.core.json_records import none_if_nan
 from rewardlab.core.run import Run
 from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import TrialTable
@@ -64,7 +73,7 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
     run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
     joined = [model.name for model in models if model.members]  # their raw text is a note of ours, not an answer
-    run.save(BENCH, benchmark(run, joined))
+    run.save(BENCH, benchmark_errors(run, joined).to_json())
     if plan.duplicates or training is not None:
         found = find_copies(
             sound_episodes(stress_plan).episodes,
@@ -76,7 +85,7 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     return run
 
 
-def benchmark(run: Run, without_text: Collection[str]) -> Plain:
+def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors:
     """Return every model's errors under HELM's reading and under ours, with intervals, coverage and unread answers."""
     strict = with_clusters(run.trials())
     if not asked_for(strict, "level").any():
@@ -85,14 +94,15 @@ def benchmark(run: Run, without_text: Collection[str]) -> Plain:
     readings = helm_readings(strict, without_text)
     subsets = sorted(set(strict.codes("subset")[1]))
     settings: Any = run.record["settings"]
-    return {
-        "data": settings["data"],
-        "frames": settings["frames"],
-        "subsets": subsets,
-        "missing_subsets": [name for name in SUBSETS if name not in subsets],
-        "models": {model: _model(model, strict, readings, draws) for model in strict.codes("model")[1]},
-        "bootstrap": {"draws": draws.number, "seed": draws.seed, "clusters": draws.clusters},
-    }
+    return BenchmarkErrors(
+        schema=BENCH_SCHEMA,
+        data=settings["data"],
+        frames=settings["frames"],
+        subsets=tuple(subsets),
+        missing_subsets=tuple(name for name in SUBSETS if name not in subsets),
+        models={model: _model_errors(model, strict, readings, draws) for model in strict.codes("model")[1]},
+        bootstrap=BenchmarkDraws(draws.number, draws.seed, draws.clusters),
+    )
 
 
 def errors_without(run: Run, without_text: Collection[str], copies: Collection[str]) -> dict[str, Plain]:
@@ -104,42 +114,42 @@ def errors_without(run: Run, without_text: Collection[str], copies: Collection[s
         for way, trials in tables.items():
             mine = trials.where(trials.matches("model", model) & answered(trials, "level"))
             kept = mine.where(np.array([episode not in copies for episode in mine.text("episode")], dtype=bool))
-            numbers = {"with": or_none(macro_mae(mine)), "without": or_none(macro_mae(kept))}
+            numbers = {"with": none_if_nan(macro_mae(mine)), "without": none_if_nan(macro_mae(kept))}
             found.setdefault(model, {})[way] = numbers
     return found
 
 
-def _model(model: str, strict: TrialTable, readings: Readings, draws: Draws) -> Plain:
+def _model_errors(model: str, strict: TrialTable, readings: Readings, draws: Draws) -> ModelErrors:
     mine = strict.matches("model", model) & asked_for(strict, "level")
     failed, text = strict.matches("status", "failed"), readings.text
-    counts = {
-        "asked": int(mine.sum()),
-        "scored": int((mine & answered(strict, "level")).sum()),
-        "texts": int((mine & text).sum()),
-        "unread": int((mine & failed & text).sum()),
-        "unread_by_helm": int((mine & text & ~readings.readable).sum()),
-        "missing": int((mine & failed & ~text).sum()),
-    }
-    found: Plain = {"counts": counts, "strict": _errors(strict.where(mine), draws)}
+    counts = AnswerCounts(
+        asked=int(mine.sum()),
+        scored=int((mine & answered(strict, "level")).sum()),
+        texts=int((mine & text).sum()),
+        unread=int((mine & failed & text).sum()),
+        unread_by_helm=int((mine & text & ~readings.readable).sum()),
+        missing=int((mine & failed & ~text).sum()),
+    )
     # A model that answers in another format, such as percentages per frame, has no reading in HELM's at all.
-    foreign = counts["scored"] > 0 and 0 < counts["texts"] == counts["unread_by_helm"]
-    return found | {"helm": None if foreign else _errors(readings.trials.where(mine), draws)}
+    foreign = counts.scored > 0 and 0 < counts.texts == counts.unread_by_helm
+    helm = None if foreign else _protocol_errors(readings.trials.where(mine), draws)
+    return ModelErrors(counts, _protocol_errors(strict.where(mine), draws), helm)
 
 
-def _errors(trials: TrialTable, draws: Draws) -> Plain:
+def _protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
     used = trials.where(answered(trials, "level"))
     subset, names = used.codes("subset")
     means = measure_many(micro_mae, used, subset, len(names), draws)
     assert means is not None
     asked = np.bincount(trials.codes("subset")[0][asked_for(trials, "level")], minlength=len(names))
     rows = zip(*(c.tolist() for c in (means.value, means.low, means.high, means.trials.astype(np.int64), asked)))
-    return {
-        "macro": _plain(measure(macro_mae, trials, draws)),
-        "micro": _plain(measure(micro_mae, trials, draws)),
-        "subsets": {name: _plain(Measured(*row)) for name, row in zip(names, rows)},
-    }
+    return ProtocolErrors(
+        macro=_estimate(measure(macro_mae, trials, draws)),
+        micro=_estimate(measure(micro_mae, trials, draws)),
+        subsets={name: _estimate(Measured(*row)) for name, row in zip(names, rows)},
+    )
 
 
-def _plain(measured: Measured) -> Plain:
-    ends = {"value": or_none(measured.value), "low": or_none(measured.low), "high": or_none(measured.high)}
-    return ends | {"scored": measured.scored, "asked": measured.asked}
+def _estimate(measured: Measured) -> ErrorEstimate:
+    value, low, high = (none_if_nan(x) for x in (measured.value, measured.low, measured.high))
+    return ErrorEstimate(value, low, high, measured.scored, measured.asked)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.analysis.findings import or_none
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.json_records import none_if_nan
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command, setting
@@ -192,7 +192,7 @@ def _quality(scores: Sequence[Score], truth: NDArray[np.int64]) -> Plain:
     found |= {"ordinal_ece": None, "top_label_ece": None}
     if scores[0].probabilities is not None:
         probs = _probs(scores)
-        found["nll"] = or_none(negative_log_likelihood(probs, truth))
+        found["nll"] = none_if_nan(negative_log_likelihood(probs, truth))
         found["ordinal_ece"], found["top_label_ece"] = ordinal_error(probs, truth), top_label_error(probs, truth)
     return found
 

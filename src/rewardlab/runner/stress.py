@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from rewardlab.analysis.summarise import summarise
+from rewardlab.analysis.summarise_run import save_summary
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, PlanError, RunError, StopRun
 from rewardlab.core.run import Run, locked, start_run
@@ -87,7 +87,7 @@ def run_stress(
     with locked(run):
         _score(run, plan, replace(bench, budget=plan.scoring.budget(run.folder)))
         run.compact()
-        run.save("summary.json", summarise(run))
+        save_summary(run)
     return run
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kendalltau
 
 import rewardlab
-from rewardlab.analysis.summary import load_summary
+from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, start_run
@@ -161,9 +161,9 @@ def test_the_papers_own_simulated_study_comes_out_as_it_was_put_in(tmp_path: Pat
 
 def test_every_number_is_the_one_of_the_report(run: Run, folder: Path) -> None:
     summary, rows = load_summary(run), read(folder / "every.csv")
-    assert len(rows) == sum(row.group in CATEGORIES for row in summary.rows.values())
+    assert len(rows) == sum(row.group in CATEGORIES for row in summary.measurements)
     for row in rows:
-        ours = summary.row(row["model"], row["category"], int(row["severity"]), row["metric"])
+        ours = summary.measurement(row["model"], row["category"], int(row["severity"]), row["metric"])
         assert row["value"] == ("" if ours.value is None else f"{ours.value:.6g}")
         assert bool(row["null"]) == (row["metric"] in ("ordinal_ece", "top_label_ece"))
     assert {"success_accuracy", "micro_mae", "progress_tau_b", "flip_rate", "ordinal_ece"} <= {

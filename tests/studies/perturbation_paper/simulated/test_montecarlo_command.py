@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rewardlab.analysis.summarise import summarise
-from rewardlab.analysis.summary import load_summary
+from rewardlab.analysis.summarise_run import load_summary, summarise
 from rewardlab.core.run import Run
 from rewardlab.report.page import render_page
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (
@@ -87,9 +86,8 @@ def test_success_accuracy_of_a_run_is_the_accuracy_of_the_study(tmp_path: Path) 
     assert made.results is not None
     results = replace(made.results, outcomes=(made.results.find("general", "visual", 4),), votes=())
     run = write_run(MonteCarloPlan(out=tmp_path / "run"), results, tmp_path / "run")
-    rows = summarise(run)["rows"]
-    assert isinstance(rows, list)
-    value = next(r["value"] for r in rows if (r["group"], r["metric"]) == ("visual", "success_accuracy"))
+    value = summarise(run).measurement("general", "visual", 4, "success_accuracy").value
+    assert value is not None
     exact = results.outcomes[0].given["accuracy"]
     assert abs(value - exact) < 4 * np.sqrt(exact * (1 - exact) / 400)
 

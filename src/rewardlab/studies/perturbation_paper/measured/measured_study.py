@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.analysis.findings import values_of
-from rewardlab.analysis.summary import Summary, load_summary
+from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.summary import Summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import CLEAN, TrialTable
@@ -119,7 +120,7 @@ def open_study(run: Run, roles: Mapping[str, str] | None = None) -> MeasuredStud
         )
     trials = with_clusters(with_clean_answers(run.trials()))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
-    draws = draw_clusters(clusters, int(summary.bootstrap["draws"]), int(summary.bootstrap["seed"]))
+    draws = draw_clusters(clusters, summary.bootstrap.draws, summary.bootstrap.seed)
     return MeasuredStudy(run.record, summary, trials, draws, parts)
 
 

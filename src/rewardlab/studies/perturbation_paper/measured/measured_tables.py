@@ -3,11 +3,10 @@
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
-from typing import Any
 
-from rewardlab.analysis.findings import thresholds
+from rewardlab.analysis.findings import severity_thresholds
 from rewardlab.analysis.format import coverage, interval, number, severity_reached
-from rewardlab.analysis.measurements import Row
+from rewardlab.analysis.summary import Measurement
 from rewardlab.core.trial import CLEAN
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles
@@ -53,7 +52,7 @@ def table_1_page(study: MeasuredStudy) -> str:
 
 
 def _cell(study: MeasuredStudy, model: str, category: str) -> str:
-    row = study.summary.row(model, category, WORST, ACCURACY)
+    row = study.summary.measurement(model, category, WORST, ACCURACY)
     stated = study.stated(model, category)
     beside = [] if stated is None else [f"paper {stated:.3f}"]
     return "<br>".join([f"**{number(row.value, 3)}** {interval(row, 3)}", *beside, coverage(row)])
@@ -62,7 +61,7 @@ def _cell(study: MeasuredStudy, model: str, category: str) -> str:
 def _remarks(study: MeasuredStudy) -> Iterator[str]:
     """Yield what is to be said below the table, what is missing first."""
     for model in study.summary.models:
-        rows = [(c, study.summary.row(model, c, WORST, ACCURACY)) for c in CATEGORIES]
+        rows = [(c, study.summary.measurement(model, c, WORST, ACCURACY)) for c in CATEGORIES]
         missing = [c for c, row in rows if row.value is None]
         if missing:
             yield f"- Not measured: {cell_text(model)} under {', '.join(missing)} change at severity {WORST}."
@@ -70,18 +69,18 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
     found = [_holds(study, m, c) for m, c in stated]
     known = [inside for inside in found if inside is not None]
     yield f"- {sum(known)} of {len(known)} numbers of the paper lie inside our intervals."
-    asked = [(c, study.summary.row(study.summary.judged[0], c, WORST, ACCURACY).asked) for c in CATEGORIES]
+    asked = [(c, study.summary.measurement(study.summary.judged[0], c, WORST, ACCURACY).asked) for c in CATEGORIES]
     yield (
         f"- Asked are the cells whose label is known after the change, of {study.record['episodes']} episodes: "
         f"{', '.join(f'{category} {count}' for category, count in asked)}."
     )
     basis = study.summary.bootstrap
-    rough = ", so few that intervals are rough" if basis["few_clusters"] else ""
-    yield f"- Intervals: {basis['draws']:,} draws of {basis['clusters']} clusters{rough}; {basis['method']}."
+    rough = ", so few that intervals are rough" if basis.few_clusters else ""
+    yield f"- Intervals: {basis.draws:,} draws of {basis.clusters} clusters{rough}; {basis.method}."
 
 
 def _holds(study: MeasuredStudy, model: str, category: str) -> bool | None:
-    row, stated = study.summary.row(model, category, WORST, ACCURACY), study.stated(model, category)
+    row, stated = study.summary.measurement(model, category, WORST, ACCURACY), study.stated(model, category)
     if row.low is None or row.high is None or stated is None:
         return None
     return row.low <= stated <= row.high
@@ -95,14 +94,14 @@ def cell_text(text: str) -> str:
 def _table_1(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     for model in study.summary.models:
         for category in CATEGORIES:
-            row = study.summary.row(model, category, WORST, ACCURACY)
+            row = study.summary.measurement(model, category, WORST, ACCURACY)
             yield model, study.role(model), category, *_numbers(row), study.stated(model, category)
 
 
 def _every(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     """Yield every row of the summary that is about a category; severity 0 is the clean episodes."""
     nulls = _nulls(study)
-    for row in study.summary.rows.values():
+    for row in study.summary.measurements:
         if row.group in study.summary.categories:
             null = nulls.get((row.model, row.group if row.severity else CLEAN, row.severity), {}).get(row.metric)
             better = METRICS[row.metric].better
@@ -125,11 +124,12 @@ def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]
 def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     """Yield thresholds at the paper's level, where its own stand beside them, and at levels that ask for more."""
     for level in (RELIABLE_AT, *_MORE_RELIABLE):
-        found: Any = thresholds(study.trials, study.draws, level)
+        found = {(t.model, t.category): t for t in severity_thresholds(study.trials, study.draws, level)}
         for model in study.summary.models:
             stated = STATED_THRESHOLD.get(study.role(model)) if level == RELIABLE_AT else None
             for category in CATEGORIES:
-                reached = [found[way].get(model, {}).get(category) for way in ("certified", "reliability")]
+                threshold = found.get((model, category))
+                reached = (threshold.certified, threshold.measured) if threshold else (None, None)
                 words = [severity_reached(value).replace("-", "") for value in reached]
                 yield model, study.role(model), category, level, *words, stated
 
@@ -148,7 +148,7 @@ def _figure_3(study: MeasuredStudy) -> Iterator[Sequence[object]]:
             yield model, group, *_estimate(study.group_loss.combined(weights))
 
 
-def _numbers(row: Row) -> tuple[object, ...]:
+def _numbers(row: Measurement) -> tuple[object, ...]:
     share = row.scored / row.asked if row.asked else None
     return row.value, row.low, row.high, row.scored, row.asked, share
 

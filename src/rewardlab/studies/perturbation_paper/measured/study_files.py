@@ -31,7 +31,7 @@ def _head(study: MeasuredStudy) -> str:
     """Return what a reader of the claims must know first: who plays whom, on what, and what is missing."""
     record, basis = study.record, study.summary.bootstrap
     lines = [f"Made by `rewardlab report RUN --study FOLDER` from `{record['command']}`:"]
-    lines[0] += f" {record['episodes']} episodes in {basis['clusters']} clusters."
+    lines[0] += f" {record['episodes']} episodes in {basis.clusters} clusters."
     unfinished = int(record["cells"]) - len(study.trials)
     lines += [f"**Unfinished: {unfinished:,} cells of the plan are not scored yet.**"] if unfinished > 0 else []
     missing = [category for category in CATEGORIES if category not in study.categories]
@@ -39,7 +39,7 @@ def _head(study: MeasuredStudy) -> str:
     lines += ["", "| in the paper | here | to know first |", "|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
-        known = cell_text(study.summary.caveats.get(model, ""))
+        known = cell_text(study.summary.caveat(model))
         lines.append(f"| {role} | {cell_text(model) or 'no model of this run'} | {known} |")
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from rewardlab.analysis.summarise import summarise
+from rewardlab.analysis.summarise_run import save_summary
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
@@ -35,7 +35,7 @@ def write_run(plan: MonteCarloPlan, results: SimulationResults, folder: Path) ->
         for model, condition, values in _sampled(results):
             run.append(list(_trials(results, model, condition, values)))
         run.compact()
-        run.save("summary.json", summarise(run))
+        save_summary(run)
     return run
 
 

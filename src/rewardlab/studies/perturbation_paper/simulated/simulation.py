@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rewardlab.metrics.robustness_curve import reliability_threshold
+from rewardlab.metrics.severity_threshold import severity_threshold
 from rewardlab.studies.perturbation_paper.simulated.closed_form import closed_form, mean_over_drift, vote_accuracy
 from rewardlab.studies.perturbation_paper.simulated.sampler import (
     SampledMean,
@@ -111,7 +111,8 @@ def averaged(estimates: Sequence[SampledMean]) -> SampledMean:
 
 def reliable_range(study: StudyConfig, curve: Sequence[float]) -> ReliableRange:
     """Return the last reliable and the first failing severity of a curve over the study's severities."""
-    last = int(reliability_threshold(curve, study.reliable_at))
+    last = severity_threshold(curve, study.reliable_at)
+    assert last is not None
     severities = study.severities
     return ReliableRange(
         last_reliable=severities[last] if last >= 0 else None,
