@@ -2,8 +2,6 @@
 
 import json
 import math
-import resource
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -242,7 +240,7 @@ def test_a_run_of_one_episode_or_of_none_has_numbers_but_no_intervals(tmp_path: 
 
 
 def many_trials(episodes: int, perturbations: int, models: int) -> pa.Table:
-    """Return about as many trials as a large study has, with fractional levels, probabilities and progress."""
+    """Return the trials of a study with fractional levels, probabilities and progress."""
     rng = rng_for(0, "many trials")
     names = ("visual", "semantic", "temporal", "domain")
     cells = [("clean", "clean", 0)]
@@ -268,15 +266,10 @@ def many_trials(episodes: int, perturbations: int, models: int) -> pa.Table:
     return pa.table(columns, schema=trial_schema())
 
 
-def test_a_hundred_thousand_trials_are_summarised_in_ten_seconds_and_two_gigabytes(tmp_path: Path) -> None:
-    table = many_trials(episodes=50, perturbations=70, models=7)
-    assert 95_000 < table.num_rows < 105_000
-    run = run_of(table, tmp_path / "run", ["m2"])
-    del table
-    started = time.process_time()  # not wall time: other processes may hold the cores
-    found = summarise(run)
-    seconds = time.process_time() - started
-    assert all(m.low is not None for m in found.measurements if m.metric in ("micro_mae", "success_accuracy"))
-    assert seconds < 10
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2_000_000  # kilobytes
+def test_every_number_of_a_study_too_large_to_be_held_at_once_has_its_interval(tmp_path: Path) -> None:
+    run = run_of(many_trials(episodes=20, perturbations=12, models=4), tmp_path / "run", ["m2"])
+    found = summarise(run, draws=20_000)  # two million drawn numbers are held at a time: 100 conditions of 192
+    means = [m for m in found.measurements if m.metric in ("micro_mae", "success_accuracy")]
+    assert len({(m.model, m.group, m.severity) for m in means}) > 192
+    assert all(m.low <= m.value <= m.high for m in means)
     assert not math.isnan(found.drops[0].drop)
