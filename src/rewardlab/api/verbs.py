@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from rewardlab.analysis.compare import Comparison, compare_runs
-from rewardlab.analysis.summary import run_and_model
+from rewardlab.analysis.run_names import run_and_model
 from rewardlab.api.options import (
     BenchOptions,
     CalibrateOptions,

@@ -12,7 +12,6 @@ from rewardlab.analysis.summary import Summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, writable, writing
 from rewardlab.core.settings import setting
-from rewardlab.core.trial import CLEAN
 from rewardlab.report.benchmark_tables import Benchmark, load_benchmark
 from rewardlab.report.page import environment, write_page
 
