@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from rewardlab.core.episode import Episode, episode_from_frames  # noqa: E402
 from rewardlab.models.pocket import WEIGHTS  # noqa: E402
 from rewardlab.models.pocket.inference import open_pocket  # noqa: E402
-from rewardlab.train.pocket.network import SHAPES, Pocket  # noqa: E402
+from rewardlab.train.pocket.network import NETWORK_CONFIGS, PocketNetwork  # noqa: E402
 
 BATCH, ROUNDS = 16, 3
 
@@ -55,7 +55,7 @@ def main() -> None:
         for start in range(0, len(episodes), BATCH):
             model.score(episodes[start : start + BATCH])
 
-    network = Pocket(SHAPES[arguments.model]).eval()
+    network = PocketNetwork(NETWORK_CONFIGS[arguments.model]).eval()
     torch.set_num_threads(arguments.threads)
 
     def theirs(episodes: list[Episode]) -> None:
@@ -72,10 +72,10 @@ def main() -> None:
         model.score([episode])
         single.append(time.perf_counter() - started)
     frame = []
-    watch = model.watch("Open the drawer.")
+    stream = model.stream("Open the drawer.")
     for image in np.concatenate([episode.frames for episode in clips(8)[:3]]):
         started = time.perf_counter()
-        watch.see(image)
+        stream.add_frame(image)
         frame.append(time.perf_counter() - started)
     print(f"{arguments.model}, {arguments.threads} threads, {arguments.clips} clips of 16 frames at 128 px")
     print(f"in batches of {BATCH}: {arguments.clips / batch:.1f} clips/s; torch {arguments.clips / rival:.1f} clips/s")

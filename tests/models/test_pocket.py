@@ -1,4 +1,4 @@
-"""The shipped model: it judges simulated clips it has not seen, keeps the contract, and never breaks on odd input."""
+"""The shipped model: it scores simulated clips it has not seen, keeps the contract, and never breaks on odd input."""
 
 import subprocess
 import sys
@@ -16,14 +16,14 @@ from rewardlab.data.video import frame_policy, sampled
 from rewardlab.models import name_model
 from rewardlab.models.pocket import POCKET, WEIGHTS
 from rewardlab.models.pocket.catalog_split import read_split, shipped_split
-from rewardlab.models.pocket.inference import Pocket, open_pocket
+from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.testing import check_model
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 
 @pytest.fixture(scope="module")
-def pocket() -> Pocket:
+def pocket() -> PocketRewardModel:
     return open_pocket(WEIGHTS / "pocket")
 
 
@@ -32,7 +32,7 @@ def clips() -> list[Episode]:
     return [sampled(episode, frame_policy("uniform:16")) for episode in open_dataset("sample-sim").episodes]
 
 
-def levels(model: Pocket, episodes: list[Episode]) -> np.ndarray:
+def levels(model: PocketRewardModel, episodes: list[Episode]) -> np.ndarray:
     return np.array([answer.level for answer in model.score(episodes)])
 
 
@@ -41,20 +41,24 @@ def test_every_variant_keeps_the_contract(name: str, clips: list[Episode]) -> No
     check_model(name_model(name).build(), clips[:3])
 
 
-def test_it_judges_clips_of_known_tasks_far_better_than_guessing(pocket: Pocket, clips: list[Episode]) -> None:
+def test_it_scores_clips_of_known_tasks_far_better_than_guessing(
+    pocket: PocketRewardModel, clips: list[Episode]
+) -> None:
     known = [clip for clip in clips if split_of_task(clip.origin.task) == "train"]
     truth = np.array([clip.truth.level for clip in known])
-    said = levels(pocket, known)
-    assert np.abs(said - truth).mean() < 0.4
-    assert ((said == 5) == (truth == 5)).mean() > 0.88
+    predicted = levels(pocket, known)
+    assert np.abs(predicted - truth).mean() < 0.4
+    assert ((predicted == 5) == (truth == 5)).mean() > 0.88
 
 
-def test_a_clip_that_stands_still_is_no_success(pocket: Pocket, clips: list[Episode]) -> None:
+def test_a_clip_that_stands_still_is_no_success(pocket: PocketRewardModel, clips: list[Episode]) -> None:
     still = [rearrange(clip, np.zeros(16, np.int64)) for clip in clips[::4]]
     assert levels(pocket, still).mean() <= 1.5
 
 
-def test_a_success_is_none_under_the_instruction_of_another_task(pocket: Pocket, clips: list[Episode]) -> None:
+def test_a_success_is_none_under_the_instruction_of_another_task(
+    pocket: PocketRewardModel, clips: list[Episode]
+) -> None:
     done = [clip for clip in clips if clip.truth.level == 5 and split_of_task(clip.origin.task) == "train"]
     other = {clip.origin.task: clip.instruction for clip in done}
     names = list(other)
@@ -65,7 +69,7 @@ def test_a_success_is_none_under_the_instruction_of_another_task(pocket: Pocket,
     assert levels(pocket, swapped).mean() <= 2.2
 
 
-def test_batches_and_memory_change_nothing(clips: list[Episode]) -> None:
+def test_batches_and_the_token_cache_change_nothing(clips: list[Episode]) -> None:
     model = open_pocket(WEIGHTS / "pocket")
     together = model.score(clips[:5])
     for clip, answer in zip(clips[:5], together):
@@ -75,32 +79,32 @@ def test_batches_and_memory_change_nothing(clips: list[Episode]) -> None:
         np.testing.assert_allclose(model.score([clip])[0].probabilities, answer.probabilities, atol=1e-4)
 
 
-def test_frame_by_frame_and_in_one_pass_it_says_the_same(pocket: Pocket, clips: list[Episode]) -> None:
+def test_streaming_and_one_pass_give_the_same_score(pocket: PocketRewardModel, clips: list[Episode]) -> None:
     clip = next(clip for clip in clips if clip.truth.level == 5)
     (whole,) = pocket.score([clip])
-    watch = pocket.watch(clip.instruction)
-    live = [watch.see(frame) for frame in clip.frames]
+    stream = pocket.stream(clip.instruction)
+    live = [stream.add_frame(frame) for frame in clip.frames]
     assert isinstance(whole, Score) and whole.progress is not None
     np.testing.assert_allclose([answer.progress[-1] for answer in live], whole.progress, atol=1e-4)
     np.testing.assert_allclose(live[-1].probabilities, whole.probabilities, atol=1e-4)
 
 
-def test_a_black_frame_is_part_of_the_clip_in_both_ways(pocket: Pocket, clips: list[Episode]) -> None:
+def test_a_black_frame_is_part_of_the_clip_in_both_ways(pocket: PocketRewardModel, clips: list[Episode]) -> None:
     frames = clips[0].frames[:6].copy()
     frames[0] = 0
     (whole,) = pocket.score([episode_from_frames(frames, clips[0].instruction)])
-    watch = pocket.watch(clips[0].instruction)
-    live = [watch.see(frame) for frame in frames]
+    stream = pocket.stream(clips[0].instruction)
+    live = [stream.add_frame(frame) for frame in frames]
     assert isinstance(live[0], Failure) and "one colour" in live[0].reason
     np.testing.assert_allclose(live[-1].probabilities, whole.probabilities, atol=1e-4)
 
 
-def test_a_watch_goes_on_after_sixteen_frames(pocket: Pocket, clips: list[Episode]) -> None:
-    watch = pocket.watch(clips[0].instruction)
-    answers = [watch.see(frame) for _ in range(4) for frame in clips[0].frames]
+def test_a_stream_goes_on_after_sixteen_frames(pocket: PocketRewardModel, clips: list[Episode]) -> None:
+    stream = pocket.stream(clips[0].instruction)
+    answers = [stream.add_frame(frame) for _ in range(4) for frame in clips[0].frames]
     assert len(answers) == 64 and all(isinstance(answer, Score) for answer in answers)
     with pytest.raises(DataError, match=r"got uint8 \(16, 128, 128, 3\)"):
-        watch.see(clips[0].frames)
+        stream.add_frame(clips[0].frames)
 
 
 NOISE = np.random.default_rng(0).integers(0, 256, (3, 48, 64, 3), dtype=np.uint8)
@@ -113,31 +117,31 @@ ODD = {
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_odd_clips_get_a_score(pocket: Pocket, what: str) -> None:
+def test_odd_clips_get_a_score(pocket: PocketRewardModel, what: str) -> None:
     check_model(pocket, [episode_from_frames(ODD[what], "Open the drawer.")])
     (answer,) = pocket.score([episode_from_frames(ODD[what], "Open the drawer.")])
     assert isinstance(answer, Score) and len(answer.progress or ()) == len(ODD[what])
 
 
 @pytest.mark.parametrize("text", ["", "   ", "?!"])
-def test_an_instruction_without_words_is_refused(pocket: Pocket, text: str) -> None:
+def test_an_instruction_without_words_is_refused(pocket: PocketRewardModel, text: str) -> None:
     (answer,) = pocket.score([episode_from_frames(NOISE, text)])
     assert answer == Failure("the instruction is empty; pocket needs to know what was asked for")
 
 
-def test_black_clips_are_refused(pocket: Pocket) -> None:
+def test_black_clips_are_refused(pocket: PocketRewardModel) -> None:
     (answer,) = pocket.score([episode_from_frames(np.zeros((4, 64, 64, 3), np.uint8), "Open the drawer.")])
     assert isinstance(answer, Failure) and "one colour" in answer.reason
 
 
 @pytest.mark.parametrize("text", ["打开抽屉", "Öffne bitte die Schublade", "Открой ящик", "🤖 ouvre le tiroir"])
-def test_other_languages_get_an_unsure_answer(pocket: Pocket, clips: list[Episode], text: str) -> None:
+def test_other_languages_get_an_unsure_answer(pocket: PocketRewardModel, clips: list[Episode], text: str) -> None:
     (answer,) = pocket.score([replace(clips[0], instruction=text)])
     assert isinstance(answer, Score) and max(answer.probabilities or ()) < 0.75
 
 
 def test_a_place_without_a_model_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"no pocket is at nowhere/big: nowhere/big\.eyes\.onnx is missing"):
+    with pytest.raises(PlanError, match=r"no pocket is at nowhere/big: nowhere/big\.image_encoder\.onnx is missing"):
         name_model("pocket:nowhere/big")
 
 

@@ -1,4 +1,4 @@
-"""Judging with pocket: frames to tokens once each, then words and tokens to progress and levels."""
+"""Inference with pocket: each frame is encoded once, then words and image tokens give progress and levels."""
 
 import json
 import os
@@ -17,140 +17,141 @@ from scipy.special import softmax
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.pocket import files_of
-from rewardlab.models.pocket.frame_window import SHOWN, filled
-from rewardlab.models.pocket.wordpiece import Words, load_words
+from rewardlab.models.pocket import variant_files
+from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
+from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
 Floats = NDArray[np.float32]
 
-_KEPT = 4096  # frames whose tokens are remembered
-_AT_ONCE = 64  # frames given to the eyes together
-_FLAT = 1.0  # spread of pixel values under which a frame shows nothing
+_CACHED_FRAMES = 4096  # frames whose image tokens are kept
+_ENCODER_BATCH = 64  # frames
+_BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What was fixed after training: the side of a picture, and how sure the model may be."""
+class PocketSettings:
+    """What was fixed after training: the side of a frame, the temperature, and the conformal threshold."""
 
     size: int
     temperature: float
-    conformal: float  # a level belongs to the set of 90 % if its probability is at least this
+    conformal: float  # a level belongs to the 90 % prediction set if its probability is at least this
 
 
 @dataclass(eq=False)
-class Pocket:
-    """A RewardModel on two graphs: `eyes` see one frame at a time, `head` reads 16 of them and the instruction."""
+class PocketRewardModel:
+    """A RewardModel on two ONNX graphs: one encodes a frame, the other reads 16 encoded frames and the instruction."""
 
-    settings: Settings
-    words: Words
-    eyes: Any
-    head: Any
-    seen: "OrderedDict[bytes, Floats]" = field(default_factory=OrderedDict, repr=False)
+    settings: PocketSettings
+    vocabulary: WordPieceVocabulary
+    image_encoder: Any
+    temporal_encoder: Any
+    token_cache: "OrderedDict[bytes, Floats]" = field(default_factory=OrderedDict, repr=False)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return level, probabilities and progress per frame; a clip that shows nothing or has no words is refused."""
+        """Return level, probabilities and progress per frame; a blank clip or an empty instruction is refused."""
         frames = [episode.frames for episode in episodes]
-        blank = [all(_shows_nothing(frame) for frame in clip) for clip in frames]
-        reasons = [_unfit(nothing, episode.instruction) for nothing, episode in zip(blank, episodes)]
-        fit = [place for place, reason in enumerate(reasons) if reason is None]
+        blank = [all(_is_blank(frame) for frame in clip) for clip in frames]
+        reasons = [_refusal(is_blank, episode.instruction) for is_blank, episode in zip(blank, episodes)]
+        accepted = [index for index, reason in enumerate(reasons) if reason is None]
         answers: list[Answer] = [Failure(reason or "") for reason in reasons]
-        if fit:
-            tokens = self._tokens([frames[place][_chosen(len(frames[place]))] for place in fit])
-            texts = [episodes[place].instruction for place in fit]
-            for place, score in zip(fit, self._judge(tokens, texts, [len(frames[place]) for place in fit])):
-                answers[place] = score
+        if accepted:
+            tokens = self.encode_frames([frames[index][_sampled_indices(len(frames[index]))] for index in accepted])
+            texts = [episodes[index].instruction for index in accepted]
+            for index, score in zip(accepted, self.predict(tokens, texts, [len(frames[index]) for index in accepted])):
+                answers[index] = score
         return answers
 
-    def watch(self, instruction: str) -> "Watch":
-        """Return a judge of frames that come one at a time."""
-        return Watch(self, instruction)
+    def stream(self, instruction: str) -> "StreamingScorer":
+        """Return a scorer of frames that come one at a time."""
+        return StreamingScorer(self, instruction)
 
-    def _judge(self, tokens: list[Floats], texts: list[str], lengths: list[int]) -> list[Score]:
-        """Read the clips; after every frame the head says what it would say if the clip ended there."""
-        held = np.stack([filled(clip) for clip in tokens])  # what follows a clip does not reach back into it
-        ids = np.stack([self.words.ids(text) for text in texts])
+    def predict(self, tokens: list[Floats], texts: list[str], lengths: list[int]) -> list[Score]:
+        """Return the scores of encoded clips; the graph is causal, so padding after a clip does not reach into it."""
+        padded = np.stack([pad_clip(clip) for clip in tokens])
+        ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
-        vectors = self.words.vectors[ids] * known[..., None]
-        progress, logits = self.head.run(None, {"tokens": held, "words": vectors, "known": known})
+        vectors = self.vocabulary.vectors[ids] * known[..., None]
+        progress, logits = self.temporal_encoder.run(None, {"tokens": padded, "words": vectors, "known": known})
         return [
-            self._score(progress[i][: len(clip)], logits[i][len(clip) - 1], self.words.known(text), length)
+            self._score(progress[i][: len(clip)], logits[i][len(clip) - 1], self.vocabulary.known_share(text), length)
             for i, (clip, text, length) in enumerate(zip(tokens, texts, lengths))
         ]
 
-    def _score(self, progress: Floats, logits: Floats, known: float, length: int) -> Score:
+    def _score(self, progress: Floats, logits: Floats, known_share: float, length: int) -> Score:
         probs = softmax(logits.astype(np.float64) / self.settings.temperature)
-        if known < 0.5:  # hardly a word is English: be as unsure as that
-            probs = 2 * known * probs + (1 - 2 * known) / len(probs)
+        if known_share < 0.5:  # hardly a word is English: move towards the uniform distribution
+            probs = 2 * known_share * probs + (1 - 2 * known_share) / len(probs)
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
-        likely = [place + 1 for place, chance in enumerate(probs) if chance >= self.settings.conformal]
-        spread = np.interp(np.arange(length), _chosen(length), 1 / (1 + np.exp(-progress.astype(np.float64))))
+        prediction_set = [index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal]
+        sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))
+        per_frame = np.interp(np.arange(length), _sampled_indices(length), sigmoid)
         return Score(
             float(min(level, 5)),
             tuple(probs.tolist()),
-            tuple(spread.tolist()),
-            json.dumps({"set90": likely or [level]}),
+            tuple(per_frame.tolist()),
+            json.dumps({"set90": prediction_set or [level]}),
         )
 
-    def _tokens(self, clips: list[Frames]) -> list[Floats]:
-        """Return the tokens of every frame; a frame seen before, in whatever clip, is not looked at again."""
+    def encode_frames(self, clips: list[Frames]) -> list[Floats]:
+        """Return the image tokens of every frame; a frame encoded before, in whatever clip, comes from the cache."""
         small = [[_resized(frame, self.settings.size) for frame in clip] for clip in clips]
-        names = [[blake2b(frame.tobytes(), digest_size=16).digest() for frame in clip] for clip in small]
-        new = {name: frame for many, clip in zip(names, small) for name, frame in zip(many, clip)}
-        found = {name: self.seen[name] for name in new if name in self.seen}
-        missing = [name for name in new if name not in found]
-        for start in range(0, len(missing), _AT_ONCE):
-            some = missing[start : start + _AT_ONCE]
-            (tokens,) = self.eyes.run(None, {"frames": np.stack([new[name] for name in some])})
-            found.update(zip(some, tokens))
-        self._remember(found)
-        return [np.stack([found[name] for name in many]) for many in names]
+        hashes = [[blake2b(frame.tobytes(), digest_size=16).digest() for frame in clip] for clip in small]
+        frame_of = {name: frame for names, clip in zip(hashes, small) for name, frame in zip(names, clip)}
+        found = {name: self.token_cache[name] for name in frame_of if name in self.token_cache}
+        missing = [name for name in frame_of if name not in found]
+        for start in range(0, len(missing), _ENCODER_BATCH):
+            batch = missing[start : start + _ENCODER_BATCH]
+            (tokens,) = self.image_encoder.run(None, {"frames": np.stack([frame_of[name] for name in batch])})
+            found.update(zip(batch, tokens))
+        self._cache(found)
+        return [np.stack([found[name] for name in names]) for names in hashes]
 
-    def _remember(self, found: dict[bytes, Floats]) -> None:
+    def _cache(self, found: dict[bytes, Floats]) -> None:
         for name, tokens in found.items():
-            self.seen[name] = tokens
-            self.seen.move_to_end(name)
-        while len(self.seen) > _KEPT:
-            self.seen.popitem(last=False)
+            self.token_cache[name] = tokens
+            self.token_cache.move_to_end(name)
+        while len(self.token_cache) > _CACHED_FRAMES:
+            self.token_cache.popitem(last=False)
 
 
-class Watch:
-    """Judges frames as they come: after each, what `score` would say of the clip so far, for up to 16 frames.
+class StreamingScorer:
+    """Scores frames as they come: after each, what `score` would say of the clip so far, for up to 16 frames.
 
     A longer clip keeps the first frame and an even choice of the others, which `score` would choose a little otherwise.
     """
 
-    def __init__(self, model: Pocket, instruction: str) -> None:
+    def __init__(self, model: PocketRewardModel, instruction: str) -> None:
         self.model = model
         self.instruction = instruction
         self._tokens: list[Floats] = []
-        self._every, self._count = 1, 0
-        self._blank = True  # nothing was to be seen so far
+        self._stride, self._count = 1, 0
+        self._blank = True  # every frame so far was blank
 
-    def see(self, frame: Frames) -> Answer:
-        """Take one frame, uint8 (H, W, 3), and judge the clip that ends with it."""
+    def add_frame(self, frame: Frames) -> Answer:
+        """Take one frame, uint8 (H, W, 3), and return the score of the clip that ends with it."""
         if frame.ndim != 3 or frame.shape[-1] != 3 or frame.dtype != np.uint8:
             raise DataError(f"a frame must be uint8 of shape (H, W, 3), got {frame.dtype} {frame.shape}")
-        self._blank = self._blank and _shows_nothing(frame)
-        (tokens,) = self.model._tokens([frame[None]])
-        now = [*self._tokens, tokens[0]]
-        if self._count % self._every == 0:
-            self._tokens = now
-        if len(self._tokens) == SHOWN:  # the next would be one too many
-            self._tokens, self._every = self._tokens[::2], 2 * self._every
+        self._blank = self._blank and _is_blank(frame)
+        (tokens,) = self.model.encode_frames([frame[None]])
+        clip = [*self._tokens, tokens[0]]
+        if self._count % self._stride == 0:
+            self._tokens = clip
+        if len(self._tokens) == CLIP_FRAMES:  # the next would be one too many
+            self._tokens, self._stride = self._tokens[::2], 2 * self._stride
         self._count += 1
-        reason = _unfit(self._blank, self.instruction)
+        reason = _refusal(self._blank, self.instruction)
         if reason is not None:
             return Failure(reason)
-        clip = np.stack(now)
-        return self.model._judge([clip], [self.instruction], [len(clip)])[0]
+        return self.model.predict([np.stack(clip)], [self.instruction], [len(clip)])[0]
 
 
-def open_pocket(place: Path) -> Pocket:
+def open_pocket(stem: Path) -> PocketRewardModel:
     """Load a variant; OMP_NUM_THREADS says how many threads it may use, else it uses every core."""
-    words, eyes, head, settings = files_of(place)
+    word_vectors, image_encoder, temporal_encoder, settings = variant_files(stem)
     facts = json.loads(settings.read_text())
-    kept = {key: facts[key] for key in Settings.__dataclass_fields__}
-    return Pocket(Settings(**kept), load_words(words), _session(str(eyes)), _session(str(head)))
+    values = {key: facts[key] for key in PocketSettings.__dataclass_fields__}
+    sessions = (_session(str(image_encoder)), _session(str(temporal_encoder)))
+    return PocketRewardModel(PocketSettings(**values), load_word_pieces(word_vectors), *sessions)
 
 
 def _session(path: str) -> Any:
@@ -165,12 +166,12 @@ def _session(path: str) -> Any:
         raise ModelError(f"{path} cannot be loaded ({error}); install rewardlab again") from error
 
 
-def _shows_nothing(frame: Frames) -> bool:
-    return float(frame.std()) < _FLAT
+def _is_blank(frame: Frames) -> bool:
+    return float(frame.std()) < _BLANK_STD
 
 
-def _unfit(blank: bool, instruction: str) -> str | None:
-    """Say why a clip cannot be judged, or nothing."""
+def _refusal(blank: bool, instruction: str) -> str | None:
+    """Return why a clip cannot be scored, or None."""
     if not any(letter.isalnum() for letter in instruction):
         return "the instruction is empty; pocket needs to know what was asked for"
     if blank:
@@ -178,9 +179,9 @@ def _unfit(blank: bool, instruction: str) -> str | None:
     return None
 
 
-def _chosen(length: int) -> NDArray[np.int64]:
-    """Return which frames of a clip are looked at: all of up to 16, else 16 evenly from the first to the last."""
-    return np.linspace(0, length - 1, min(length, SHOWN)).round().astype(np.int64)
+def _sampled_indices(length: int) -> NDArray[np.int64]:
+    """Return which frames of a clip are encoded: all of up to 16, else 16 evenly from the first to the last."""
+    return np.linspace(0, length - 1, min(length, CLIP_FRAMES)).round().astype(np.int64)
 
 
 def _resized(frame: Frames, size: int) -> Frames:

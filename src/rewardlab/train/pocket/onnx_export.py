@@ -1,4 +1,4 @@
-"""Export: from trained weights to the files that ship: two graphs, and how sure the model may be."""
+"""ONNX export: from trained weights to the files that ship, two graphs and the calibrated settings."""
 
 import json
 import warnings
@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from rewardlab.core.run import writing
 from rewardlab.core.seeding import rng_for
-from rewardlab.models.pocket.frame_window import SHOWN
-from rewardlab.models.pocket.wordpiece import MOST_PIECES
+from rewardlab.models.pocket import variant_files
+from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
+from rewardlab.models.pocket.wordpiece import MAX_PIECES
 from rewardlab.runner.fit_calibration import conformal_threshold, fit_temperature
 from rewardlab.train.pocket.holdout import split_of_variant
-from rewardlab.train.pocket.network import SHAPES, Pocket
+from rewardlab.train.pocket.network import NETWORK_CONFIGS, PocketNetwork
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollouts import shards_of
-from rewardlab.train.pocket.word_vectors import WIDTH
+from rewardlab.train.pocket.word_vectors import WORD_VECTOR_WIDTH
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 _COVERAGE = 0.9
@@ -28,24 +29,24 @@ _OPSET = 17
 
 
 def export(plan: PocketPlan, variant: str, folder: Path) -> None:
-    """Write `VARIANT.eyes.onnx`, `VARIANT.head.onnx` and `VARIANT.json`; weights are kept in half precision."""
+    """Write the two graphs of a variant and `VARIANT.json`; weights are stored in half precision."""
     model = load_rounded(plan, variant)
-    shape = replace(SHAPES[variant], size=plan.size)
+    config = replace(NETWORK_CONFIGS[variant], size=plan.size)
     frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
-    tokens = torch.zeros((2, SHOWN, shape.places, shape.channels[3]))
-    words, known = torch.zeros((2, MOST_PIECES, WIDTH)), torch.ones((2, MOST_PIECES))
-    _write(model.eyes, (frames,), folder / f"{variant}.eyes.onnx", (["frames"], ["tokens"]))
-    _write(
-        model.head, (tokens, words, known), folder / f"{variant}.head.onnx", (["tokens", "words", "known"], ["p", "l"])
-    )
-    settings = {"size": plan.size, **_sureness(plan, variant), **split_of_variant(plan, variant).to_json()}
-    with writing(folder / f"{variant}.json") as partial:
+    tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
+    words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
+    inputs, outputs = ["tokens", "words", "known"], ["p", "l"]
+    _, image_path, temporal_path, settings_path = variant_files(folder / variant)
+    _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))
+    _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
+    settings = {"size": plan.size, **_fit_calibration(plan, variant), **split_of_variant(plan, variant).to_json()}
+    with writing(settings_path) as partial:
         partial.write_text(json.dumps(settings, indent=2) + "\n")
 
 
-def load_rounded(plan: PocketPlan, variant: str) -> Pocket:
+def load_rounded(plan: PocketPlan, variant: str) -> PocketNetwork:
     """Return the trained network with its weights rounded to half precision, as they ship."""
-    model = Pocket(replace(SHAPES[variant], size=plan.size))
+    model = PocketNetwork(replace(NETWORK_CONFIGS[variant], size=plan.size))
     state = torch.load(plan.out / f"{variant}.pt", map_location="cpu", weights_only=True)
     model.load_state_dict({key: _rounded(value) for key, value in state.items()})
     model.eval()
@@ -93,16 +94,20 @@ def _halve(path: Path) -> None:
     onnx.save(model, path)
 
 
-def _sureness(plan: PocketPlan, variant: str) -> dict[str, Any]:
-    """Fit the temperature on one half of the checks of seen tasks, and the conformal threshold on the other."""
-    with np.load(plan.out / f"{variant}-checks.npz") as said:
-        rows, logits, level = said["rows"], said["logits"].astype(np.float64), said["level"].astype(np.int64)
+def _fit_calibration(plan: PocketPlan, variant: str) -> dict[str, Any]:
+    """Fit temperature and conformal threshold, each on one half of the validation rollouts of seen tasks."""
+    with np.load(plan.out / f"{variant}-checks.npz") as predictions:
+        rows, logits, level = (
+            predictions["rows"],
+            predictions["logits"].astype(np.float64),
+            predictions["level"].astype(np.int64),
+        )
     tasks = [shard.task for shard in shards_of(plan) for _ in range(shard.count)]
     seen = np.array([split_of_task(tasks[int(row)]) == "train" for row in rows])
     order = rng_for(plan.seed, "calibration").permutation(np.flatnonzero(seen))
     fit, test = order[: len(order) // 2], order[len(order) // 2 :]
     temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
-    chance = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]
-    strange = conformal_threshold(1 - chance, _COVERAGE)
-    threshold = 0.0 if strange is None else 1 - strange
+    prob_of_truth = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]
+    quantile = conformal_threshold(1 - prob_of_truth, _COVERAGE)
+    threshold = 0.0 if quantile is None else 1 - quantile
     return {"temperature": round(temperature, 4), "conformal": round(threshold, 6), "calibrated_on": len(order)}

@@ -10,7 +10,7 @@ from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 VARIANTS = ("pocket-plain", "pocket", "pocket-alt")
 # How often each camera films for training; `front` and `corner3` stay unseen.
-CAMERAS = {"right": 0.3, "left": 0.3, "corner2": 0.2, "top": 0.1, "far": 0.1}
+CAMERA_SHARES = {"right": 0.3, "left": 0.3, "corner2": 0.2, "top": 0.1, "far": 0.1}
 
 
 @dataclass(frozen=True)

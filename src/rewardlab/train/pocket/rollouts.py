@@ -1,4 +1,4 @@
-"""Rollouts for training: simulated once, kept as states, progress and everything that may be asked about them."""
+"""Rollouts for training: simulated once, kept as states, progress and the instructions that apply to them."""
 
 import json
 from collections.abc import Iterator
@@ -17,29 +17,30 @@ from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, phrasings
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
+from rewardlab.worlds.metaworld.progress import ProgressReading
 
-Whole = NDArray[np.int64]
+Ints = NDArray[np.int64]
 
-SHARD = 31  # rollouts in a file
-_STEPS = (80, 300)  # least and most steps of a rollout, drawn without looking
-# How often each way of doing a task is taken; the failures together are more than the successes.
+SHARD_SIZE = 31  # rollouts in a file
+_STEPS = (80, 300)  # least and most steps of a rollout, drawn independently of the outcome
+# How often each quality is drawn; the failures together are more than the successes.
 _SHARES = {"expert": 4.0, "stops_early": 3.0, "drops": 2.0, "other_goal": 2.0}
-_CUTS = 3  # ends of a rollout at which other instructions are judged
+_COUNTERFACTUAL_FRAMES = 3  # frames of a rollout at which counterfactual instructions are labelled
 _NEAR_MISSES = ("stops_early", "drops", "overshoots", "retries", "noise_mid")
 _NEAR_LEVEL, _NEAR_TRIES = 4, 4
 
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """A trace cut down to the frames that are kept, and the instructions with their levels.
+    """A trajectory subsampled to the frames that are kept, and the instructions with their levels.
 
-    `others` are instructions for something else: the frame they are judged at, the text, and the level there.
+    `counterfactuals` are instructions for something else: the frame, the text, and the level at that frame.
     """
 
     trajectory: Trajectory
     quality: str
     texts: tuple[str, ...]
-    others: tuple[tuple[int, str, int], ...]
+    counterfactuals: tuple[tuple[int, str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ def shards_of(plan: PocketPlan) -> list[Shard]:
     wanted += [("check", task, plan.checks) for task in plan.split("train")]
     wanted += [("check", task, 2 * plan.checks) for task in plan.split("val")]
     return [
-        Shard(part, task, first // SHARD, min(SHARD, count - first))
+        Shard(part, task, first // SHARD_SIZE, min(SHARD_SIZE, count - first))
         for part, task, count in wanted
-        for first in range(0, count, SHARD)
+        for first in range(0, count, SHARD_SIZE)
     ]
 
 
@@ -81,7 +82,7 @@ def simulate_all(plan: PocketPlan) -> None:
 
 
 def _simulate_shard(plan: PocketPlan, shard: Shard) -> None:
-    first = shard.number * SHARD
+    first = shard.number * SHARD_SIZE
     made = [_rollout(plan, shard, index) for index in range(first, first + shard.count)]
     save_rollouts(plan.out / "rollouts" / shard.name, made)
 
@@ -92,7 +93,7 @@ def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
     kept = np.linspace(0, len(trajectory.qpos) - 1, plan.kept).round().astype(np.int64)
     displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
     texts = tuple(text.replace("{where}", displacement) for text in phrasings()[shard.task]["train"])
-    return Rollout(_subsampled(trajectory, kept), quality, texts, tuple(_others(trajectory, kept, rng)))
+    return Rollout(_at_steps(trajectory, kept), quality, texts, tuple(_counterfactuals_at(trajectory, kept, rng)))
 
 
 def _any_quality(task: str, rng: Generator) -> tuple[Trajectory, str]:
@@ -115,40 +116,33 @@ def _near_miss(task: str, rng: Generator) -> tuple[Trajectory, str]:
     return trajectory, quality
 
 
-def _others(trajectory: Trajectory, kept: Whole, rng: Generator) -> Iterator[tuple[int, str, int]]:
-    """Yield other instructions judged at the end of the rollout and at some frames before it."""
-    ends = {len(kept) - 1, *(int(end) for end in rng.integers(len(kept) // 4, len(kept), _CUTS - 1))}
+def _counterfactuals_at(trajectory: Trajectory, kept: Ints, rng: Generator) -> Iterator[tuple[int, str, int]]:
+    """Yield counterfactual instructions labelled at the end of the rollout and at some frames before it."""
+    ends = {len(kept) - 1, *(int(end) for end in rng.integers(len(kept) // 4, len(kept), _COUNTERFACTUAL_FRAMES - 1))}
     for end in sorted(ends):
-        cut = slice(0, int(kept[end]) + 1)
-        prefix = replace(
-            trajectory,
-            qpos=trajectory.qpos[cut],
-            gripper_pos=trajectory.gripper_pos[cut],
-            object_pos=trajectory.object_pos[cut],
-            readings=trajectory.readings[cut],
-        )
+        prefix = _at_steps(trajectory, np.arange(int(kept[end]) + 1))
         yield from ((end, other.text, other.level) for other in counterfactuals(prefix, rng))
 
 
-def _subsampled(trajectory: Trajectory, kept: Whole) -> Trajectory:
+def _at_steps(trajectory: Trajectory, steps: Ints) -> Trajectory:
     return replace(
         trajectory,
-        qpos=trajectory.qpos[kept],
-        gripper_pos=trajectory.gripper_pos[kept],
-        object_pos=trajectory.object_pos[kept],
-        readings=tuple(trajectory.readings[step] for step in kept),
+        qpos=trajectory.qpos[steps],
+        gripper_pos=trajectory.gripper_pos[steps],
+        object_pos=trajectory.object_pos[steps],
+        readings=tuple(trajectory.readings[step] for step in steps),
     )
 
 
 def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
-    """Write rollouts of one task; the actions are left out, for the states are enough to film."""
-    facts = [
+    """Write rollouts of one task; the actions are left out, for the states are enough to render."""
+    metadata = [
         {
             "seed": r.trajectory.seed,
             "task": r.trajectory.task,
             "quality": r.quality,
             "texts": r.texts,
-            "others": r.others,
+            "counterfactuals": r.counterfactuals,
         }
         for r in rollouts
     ]
@@ -156,35 +150,29 @@ def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
     with writing(path) as partial_path, partial_path.open("wb") as handle:
         np.savez_compressed(
             handle,
-            facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
+            metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8),
             qpos=np.stack([t.qpos for t in trajectories]).astype(np.float32),
             body_pos=np.stack([t.body_pos for t in trajectories]).astype(np.float32),
             gripper_pos=np.stack([t.gripper_pos for t in trajectories]).astype(np.float32),
             object_pos=np.stack([t.object_pos for t in trajectories]).astype(np.float32),
             goal=np.stack([t.goal for t in trajectories]).astype(np.float32),
             readings=np.array(
-                [
-                    [(reading.progress, reading.success, reading.distance) for reading in t.readings]
-                    for t in trajectories
-                ],
-                np.float32,
+                [[(r.progress, r.success, r.distance) for r in t.readings] for t in trajectories], np.float32
             ),
         )
 
 
 def load_rollouts(path: Path) -> list[Rollout]:
     """Read the rollouts of one file."""
-    from rewardlab.worlds.metaworld.progress import ProgressReading
-
     with np.load(path) as table:
-        facts = json.loads(bytes(table["facts"]).decode())
+        metadata = json.loads(bytes(table["metadata"]).decode())
         rows = {name: table[name] for name in ("qpos", "body_pos", "gripper_pos", "object_pos", "goal", "readings")}
     none = np.zeros((0, 4), np.float32)
     return [
         Rollout(
             Trajectory(
-                task=fact["task"],
-                seed=fact["seed"],
+                task=row["task"],
+                seed=row["seed"],
                 actions=none,
                 qpos=rows["qpos"][i].astype(np.float64),
                 body_pos=rows["body_pos"][i].astype(np.float64),
@@ -195,9 +183,9 @@ def load_rollouts(path: Path) -> list[Rollout]:
                 ),
                 goal=rows["goal"][i].astype(np.float64),
             ),
-            fact["quality"],
-            tuple(fact["texts"]),
-            tuple((int(end), str(text), int(level)) for end, text, level in fact["others"]),
+            row["quality"],
+            tuple(row["texts"]),
+            tuple((int(end), str(text), int(level)) for end, text, level in row["counterfactuals"]),
         )
-        for i, fact in enumerate(facts)
+        for i, row in enumerate(metadata)
     ]

@@ -1,17 +1,21 @@
-"""The vectors of word pieces that pocket reads with: what a sentence encoder makes of each piece alone, made small."""
+"""The vectors of word pieces: what a sentence encoder makes of each piece alone, reduced by PCA.
 
+python -m rewardlab.train.pocket.word_vectors ENCODER_FOLDER OUT.npz
+"""
+
+import sys
 from pathlib import Path
 
 import numpy as np
 
 from rewardlab.core.run import writing
 
-WIDTH = 128
+WORD_VECTOR_WIDTH = 128
 _BATCH = 512
 
 
-def make_words(encoder: Path, out: Path) -> None:
-    """Write the table from a folder with all-MiniLM-L6-v2 (BERT, uncased): run each piece through, keep 128 axes."""
+def make_word_vectors(encoder: Path, out: Path) -> None:
+    """Write the table from a folder with all-MiniLM-L6-v2 (BERT, uncased): encode each piece, keep 128 components."""
     import torch
     from transformers import AutoModel
 
@@ -27,8 +31,8 @@ def make_words(encoder: Path, out: Path) -> None:
             parts.append(model(input_ids=ids).last_hidden_state[:, 1].numpy())
     states = np.concatenate(parts)
     centred = states - states.mean(axis=0)
-    _, _, axes = np.linalg.svd(centred, full_matrices=False)
-    vectors = centred @ axes[:WIDTH].T
+    _, _, components = np.linalg.svd(centred, full_matrices=False)
+    vectors = centred @ components[:WORD_VECTOR_WIDTH].T
     scale = (np.abs(vectors).max(axis=0) / 127).astype(np.float32)
     with writing(out) as partial, partial.open("wb") as handle:
         np.savez_compressed(
@@ -37,3 +41,7 @@ def make_words(encoder: Path, out: Path) -> None:
             vectors=np.round(vectors / scale).astype(np.int8),
             scale=scale / np.float32(vectors.std()),
         )
+
+
+if __name__ == "__main__":
+    make_word_vectors(Path(sys.argv[1]), Path(sys.argv[2]))
