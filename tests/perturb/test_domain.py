@@ -8,13 +8,13 @@ import pytest
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, show_only, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
-from rewardlab.perturb.codecs import psnr
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturb.domain import DOMAIN
 from rewardlab.perturb.domain.instruction_guards import colours_in
 from rewardlab.perturb.domain.lighting import black_body
 from rewardlab.perturb.domain.masks import background, goal_region, motion, moved
 from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturb.video_codecs import psnr
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {p.name: p for p in DOMAIN if p not in WORLD_PERTURBATIONS}

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Origin, Truth, episode_from_frames, show_only, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
-from rewardlab.perturb.codecs import psnr
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturb.temporal import TEMPORAL
+from rewardlab.perturb.video_codecs import psnr
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {p.name: p for p in TEMPORAL}
@@ -258,7 +258,7 @@ def test_damaged_streams_still_show_every_frame_and_the_end(name: str, clips: li
 
 
 def test_a_stream_whose_end_did_not_arrive_is_dropped(clips: list[Episode], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rewardlab.perturb.temporal.transmission_errors._LEAST_PSNR", 99.0)
+    monkeypatch.setattr("rewardlab.perturb.temporal.transmission_errors._MIN_PSNR", 99.0)
     with pytest.raises(NotApplicable, match=r"the last frame arrived at \d\d"):
         BY_NAME["packet_loss"](clips[0], 1, 0)
 

@@ -14,9 +14,9 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturb.contract import Perturbation
 from rewardlab.perturb.visual import VISUAL
-from rewardlab.perturb.visual.compiled_pixel_ops import NOISE_STEPS, swap_neighbours
-from rewardlab.perturb.visual.geometry import goal_region
+from rewardlab.perturb.visual.compiled_pixel_ops import NOISE_STEPS, shuffle_neighbours
 from rewardlab.perturb.visual.noise import gaussian_table, low_light_table, shot_table, speckle_table
+from rewardlab.perturb.visual.occlusion import changed_region
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {p.name: p for p in VISUAL}
@@ -217,7 +217,7 @@ def test_full_desaturation_is_grey_and_grey_stays_grey() -> None:
 
 def test_glass_moves_pixels_but_loses_none() -> None:
     order = np.arange(60 * 80, dtype=np.int32).reshape(60, 80)
-    swap_neighbours(order, 2.0, 2, np.uint64(5))
+    shuffle_neighbours(order, 2.0, 2, np.uint64(5))
     assert (np.sort(order.ravel()) == np.arange(order.size)).all()
     assert (order.ravel() != np.arange(order.size)).mean() > 0.8
 
@@ -263,8 +263,8 @@ def test_the_patch_is_dropped_where_it_cannot_avoid_the_goal_or_nothing_moves() 
         patch(flat_clip(90), 1, 7)
 
 
-def test_the_goal_region_is_where_the_end_differs_from_the_start() -> None:
-    region = goal_region(changing_clip(30, 80, 12).frames)
+def test_the_changed_region_is_where_the_end_differs_from_the_start() -> None:
+    region = changed_region(changing_clip(30, 80, 12).frames)
     assert region[30:42, 80:92].all()
     assert region.sum() < 20 * 20
 

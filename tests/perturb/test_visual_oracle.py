@@ -16,7 +16,7 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
 from rewardlab.perturb.visual import VISUAL
-from rewardlab.perturb.visual.occlusion import clouds, ice, liquid, mud_cover, water_drops
+from rewardlab.perturb.visual.weather_layers import fog_layer, frost_layer, liquid_thickness, mud_opacity, water_layer
 
 BY_NAME = {p.name: p for p in VISUAL}
 SEVERITIES = pytest.mark.parametrize("severity", [1, 2, 3, 4])
@@ -182,7 +182,7 @@ def test_elastic_moves_pixels_by_smooth_noise(severity: int) -> None:
 @SEVERITIES
 def test_fog_is_added_and_the_whole_is_scaled_back(severity: int) -> None:
     picture, (amount, decay) = PICTURES["real"], parameter("fog", severity)
-    veil = clouds((256, 256), decay, draws("fog", picture))[..., None]
+    veil = fog_layer((256, 256), decay, draws("fog", picture))[..., None]
     assert (veil.min(), veil.max()) == (0, 1)
     x = picture / 255.0
     assert_close("fog", picture, severity, (x + amount * veil) * x.max() / (x.max() + amount) * 255, 1)
@@ -191,7 +191,7 @@ def test_fog_is_added_and_the_whole_is_scaled_back(severity: int) -> None:
 @SEVERITIES
 def test_frost_is_a_weighted_sum_of_scene_and_ice(severity: int) -> None:
     picture, (scene, cover) = PICTURES["real"], parameter("frost", severity)
-    texture = ice((256, 256), draws("frost", picture))
+    texture = frost_layer((256, 256), draws("frost", picture))
     assert 120 < texture.mean() < 200, "the photographs of the public code have means of 90 to 207"
     assert_close("frost", picture, severity, scene * picture + cover * texture, 1)
 
@@ -202,15 +202,15 @@ def test_spatter_adds_water_or_covers_with_mud(severity: int) -> None:
     kind, mean, spread, sigma, threshold, strength = parameter("spatter", severity)
     noise = draws("spatter", picture).standard_normal((256, 256)) * spread + mean
     thickness = ndimage.gaussian_filter(noise, sigma, mode="nearest", truncate=4)
-    drawn = liquid((256, 256), mean, spread, sigma, draws("spatter", picture))
+    drawn = liquid_thickness((256, 256), mean, spread, sigma, draws("spatter", picture))
     assert np.abs(drawn - thickness).max() < 1e-4
     if kind == "mud":
         cover = ndimage.gaussian_filter((drawn > threshold).astype(float), strength, mode="nearest", truncate=4)
         cover = np.where(cover < 0.8, 0, cover)[..., None]
-        assert np.abs(mud_cover(drawn, threshold, strength)[..., None] - cover).mean() < 1e-4
+        assert np.abs(mud_opacity(drawn, threshold, strength)[..., None] - cover).mean() < 1e-4
         published = picture * (1 - cover) + cover * (63, 42, 20)
     else:
-        published = picture + strength * water_drops(drawn, threshold)[..., None] * (175, 238, 238)
+        published = picture + strength * water_layer(drawn, threshold)[..., None] * (175, 238, 238)
     difference = np.abs(ours("spatter", picture, severity) - np.clip(published, 0, 255))
     assert np.quantile(difference, 0.999) <= 1
 

@@ -141,7 +141,8 @@ def on_instruction(spec: Spec) -> Callable[[Callable[[str, Any, Generator], str]
 
 def on_episode(channel: Channel, spec: Spec) -> Callable[[Apply], Perturbation]:
     """Turn `(episode, parameter, rng, dataset) -> PerturbedEpisode` into a perturbation that sets the truth itself."""
-    return lambda apply: _perturbation(apply, spec, channel, apply)
+    placed = replace(spec, stage="stream") if channel == "order" else spec
+    return lambda apply: _perturbation(apply, placed, channel, apply)
 
 
 def relabel_by_last_frame(before: Episode, after: Episode) -> PerturbedEpisode:

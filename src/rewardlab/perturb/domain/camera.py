@@ -37,7 +37,7 @@ def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, dat
 
 @on_episode(
     "frames",
-    Spec("domain", "share of the field of view kept", (0.9, 0.8, 0.7, 0.6), "sensor swap", label="keeps_if"),
+    Spec("domain", "share of the field of view kept", (0.9, 0.8, 0.7, 0.6), "sensor swap", "none", "keeps_if"),
 )
 def lens_crop(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a longer lens: it sees only the part of the scene around the work."""
@@ -48,7 +48,7 @@ def lens_crop(episode: Episode, share: float, rng: Generator, dataset: Episodes)
 
 @on_episode(
     "frames",
-    Spec("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), "sensor swap", label="keeps_if"),
+    Spec("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), "sensor swap", "none", "keeps_if"),
 )
 def lens_barrel(episode: Episode, k1: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a cheap wide lens: straight lines bulge outwards."""

@@ -48,7 +48,7 @@ _WRITING = frozenset(
 
 @on_episode(
     "frames+instruction",
-    Spec("domain", "which way", ("sideways",) * 4, "label-consistency test", label="keeps_if"),
+    Spec("domain", "which way", ("sideways",) * 4, "label-consistency test", "none", "keeps_if"),
 )
 def mirror(episode: Episode, way: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Picture and words are mirrored, so left is right in both; a mirror has no strength: all severities are alike."""

@@ -26,7 +26,7 @@ _MARGIN = 0.03  # heights of the picture
 _COVERED = 0.25  # share of the guessed goal region that the word may hide
 
 
-@on_episode("frames", Spec("domain", "height of the letters", _SIZES, "typographic attacks", label="keeps_if"))
+@on_episode("frames", Spec("domain", "height of the letters", _SIZES, "typographic attacks", "none", "keeps_if"))
 def success_overlay(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The recorder writes SUCCESS over the picture, whatever happened."""
     frames = episode.frames

@@ -5,9 +5,9 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Frames, with_frames
-from rewardlab.perturb.codecs import h264, h265, through
 from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
 from rewardlab.perturb.domain.instruction_guards import require_no_colour
+from rewardlab.perturb.video_codecs import h264, h265, transcode
 
 _SENSORS = ("6 bits per colour", "Bayer mosaic", "grey", "infrared")
 
@@ -44,13 +44,13 @@ def aspect_squeeze(frames: Frames, share: float, rng: Generator) -> Frames:
 @on_frames(Spec("domain", "rate factor", (30, 37, 44, 51), "mini-Kinetics-C", stage="stream"))
 def codec(frames: Frames, crf: int, rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.264 at a low rate."""
-    return through(frames, h264(crf))
+    return transcode(frames, h264(crf))
 
 
 @on_frames(Spec("domain", "rate factor", (33, 39, 45, 51), "mini-Kinetics-C", stage="stream"))
 def codec_h265(frames: Frames, crf: int, rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.265 at a low rate."""
-    return through(frames, h265(crf))
+    return transcode(frames, h265(crf))
 
 
 def _resized(frame: Frames, size: tuple[int, int], how: int = cv2.INTER_CUBIC) -> Frames:

@@ -75,8 +75,9 @@ def _object_first(command: Command) -> str:
         "what is left unsaid",
         ("adjectives", "adjectives and places", "names of things", "everything"),
         "CheckList, COLOSSEUM distractors",
-        expect="undefined",
-        label="unknown",
+        "none",
+        "unknown",
+        "undefined",
     ),
 )
 def ambiguous_reference(episode: Episode, unsaid: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:

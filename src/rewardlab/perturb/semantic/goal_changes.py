@@ -42,8 +42,9 @@ _VERBS_ONLY = {word for verb in VERBS for word in verb.split()} - {word for noun
         "how the wish is denied",
         ("explicit", "embedded", "double", "exception"),
         "CheckList negation, NL-Aug negate_strengthen",
-        expect="relabel",
-        label="changes",
+        "none",
+        "changes",
+        "relabel",
     ),
 )
 def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:

@@ -119,8 +119,9 @@ _FLIPS: dict[str, Callable[[Command], Flip]] = {
         "what is turned into its opposite",
         ("side", "place", "verb", "roles"),
         "contrast sets",
-        expect="relabel",
-        label="changes",
+        "none",
+        "changes",
+        "relabel",
     ),
 )
 def relation_flip(episode: Episode, what: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:

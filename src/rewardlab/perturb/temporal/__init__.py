@@ -1,11 +1,11 @@
 """Temporal perturbations: the stream loses, repeats or reorders frames before anyone looks at it."""
 
-from rewardlab.perturb.temporal.frame_drops import drop_random, drop_uniform, freeze_middle, hold_last, stutter
+from rewardlab.perturb.temporal.drops_and_freezes import drop_random, drop_uniform, freeze_middle, hold_last, stutter
+from rewardlab.perturb.temporal.frame_corruption import black_frames, frame_blend, splice_foreign
 from rewardlab.perturb.temporal.frame_order import global_shuffle, jitter_index, local_shuffle, loop_twice, reverse
-from rewardlab.perturb.temporal.speed import slow_down, speed_up, time_warp
-from rewardlab.perturb.temporal.stream_faults import black_frames, frame_blend, splice_foreign
+from rewardlab.perturb.temporal.playback_speed import slow_down, speed_up, time_warp
 from rewardlab.perturb.temporal.transmission_errors import bit_error, packet_loss
-from rewardlab.perturb.temporal.truncation import crop_start, latency, truncate_end
+from rewardlab.perturb.temporal.truncation_and_latency import crop_start, latency, truncate_end
 
 TEMPORAL = (
     drop_uniform,

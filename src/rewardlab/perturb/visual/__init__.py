@@ -1,9 +1,8 @@
 """Visual perturbations: what a camera does to the pixels while the scene stays as it is."""
 
 from rewardlab.perturb.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from rewardlab.perturb.visual.digital import jpeg, pixelate, resample
-from rewardlab.perturb.visual.exposure import brightness_up, contrast_down, desaturate, exposure_flicker, oversaturate
-from rewardlab.perturb.visual.geometry import elastic, occlusion_patch, tilt
+from rewardlab.perturb.visual.digital_artifacts import jpeg, pixelate, resample
+from rewardlab.perturb.visual.geometric import elastic, tilt
 from rewardlab.perturb.visual.noise import (
     fixed_pattern_noise,
     gaussian_noise,
@@ -11,6 +10,14 @@ from rewardlab.perturb.visual.noise import (
     low_light,
     shot_noise,
     speckle_noise,
+)
+from rewardlab.perturb.visual.occlusion import occlusion_patch
+from rewardlab.perturb.visual.photometric import (
+    brightness_up,
+    contrast_down,
+    desaturate,
+    exposure_flicker,
+    oversaturate,
 )
 from rewardlab.perturb.visual.weather import fog, frost, snow, spatter
 

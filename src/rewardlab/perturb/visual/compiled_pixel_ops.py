@@ -1,4 +1,9 @@
-"""Compiled loops over pixels; every random number is a function of a frame's seed and the place in the frame."""
+"""Compiled loops over pixels, and how they run over a clip.
+
+Every random number is a function of a frame's seed and the place in the frame.
+"""
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +13,9 @@ from rewardlab.core.episode import Frames
 
 Image = NDArray[np.uint8]  # (H, W, 3)
 Layer = NDArray[np.float32]
-Values = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Seeds = NDArray[np.uint64]  # one per frame
-Whole = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
 NOISE_BITS = 12  # random bits per pixel and channel: quantiles are right to 1/8192
 NOISE_STEPS = 1 << NOISE_BITS
@@ -22,10 +27,23 @@ _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 
 
+def map_frames(frames: Frames, change: Callable[[Image, Image], object]) -> Frames:
+    """Return new frames, each written by `change(frame, target)`."""
+    out = np.empty(frames.shape, np.uint8)
+    for frame, target in zip(np.ascontiguousarray(frames), out):
+        change(frame, target)
+    return out
+
+
+def flat_rows(frame: Image) -> Image:
+    """Return a view of a frame with one row of values per row of pixels."""
+    return frame.reshape(frame.shape[0], -1)
+
+
 @compiled
-def random_word(seed: np.uint64, place: int) -> np.uint64:
-    """Return 64 random bits that belong to a seed and a place."""
-    word = seed + np.uint64(place) * _STRIDE
+def splitmix64(seed: np.uint64, index: int) -> np.uint64:
+    """Return 64 random bits that belong to a seed and an index."""
+    word = seed + np.uint64(index) * _STRIDE
     word = (word ^ (word >> np.uint64(30))) * _FIRST
     word = (word ^ (word >> np.uint64(27))) * _SECOND
     return word ^ (word >> np.uint64(31))
@@ -38,34 +56,34 @@ def look_up_noise(frames: Frames, table: Image, seeds: Seeds, out: Frames) -> No
         source, target = frames[t], out[t]
         whole = source.size // 4
         for i in range(whole):
-            word = random_word(seeds[t], i)
+            word = splitmix64(seeds[t], i)
             j = 4 * i  # written out: a loop of four is not unrolled, and takes twice as long
             target[j] = table[(np.uint64(source[j]) << _BITS) | (word & _MASK)]
             target[j + 1] = table[(np.uint64(source[j + 1]) << _BITS) | ((word >> np.uint64(16)) & _MASK)]
             target[j + 2] = table[(np.uint64(source[j + 2]) << _BITS) | ((word >> np.uint64(32)) & _MASK)]
             target[j + 3] = table[(np.uint64(source[j + 3]) << _BITS) | ((word >> np.uint64(48)) & _MASK)]
         for j in range(4 * whole, source.size):
-            target[j] = table[(np.uint64(source[j]) << _BITS) | (random_word(seeds[t], j) & _MASK)]
+            target[j] = table[(np.uint64(source[j]) << _BITS) | (splitmix64(seeds[t], j) & _MASK)]
 
 
 @compiled
-def switch_values(frames: Frames, share: float, seeds: Seeds, out: Frames) -> None:
-    """Turn half of this share of the values fully off and half fully on; frames are (T, values)."""
+def salt_and_pepper(frames: Frames, fraction: float, seeds: Seeds, out: Frames) -> None:
+    """Turn half of this fraction of the values fully off and half fully on; frames are (T, values)."""
     words = np.empty(_BLOCK // 4, np.uint64)
     bits = words.view(np.uint16)
-    low = int(share * 2**15 + 0.5)
+    low = int(fraction * 2**15 + 0.5)
     high = 2**16 - low
     for t in range(frames.shape[0]):
         for start in range(0, frames.shape[1], _BLOCK):
             for i in range(words.size):
-                words[i] = random_word(seeds[t], start // 4 + i)
+                words[i] = splitmix64(seeds[t], start // 4 + i)
             source, target = frames[t, start : start + _BLOCK], out[t, start : start + _BLOCK]
             for i in range(source.size):
                 target[i] = 0 if bits[i] < low else (255 if bits[i] >= high else source[i])
 
 
 @compiled
-def lay_over(frames: Frames, keep: Layer, add: Layer, out: Frames) -> None:
+def multiply_add(frames: Frames, keep: Layer, add: Layer, out: Frames) -> None:
     """Write x * keep + add, clipped and rounded down; all flat per frame."""
     for t in range(frames.shape[0]):
         source, target = frames[t], out[t]
@@ -75,7 +93,7 @@ def lay_over(frames: Frames, keep: Layer, add: Layer, out: Frames) -> None:
 
 
 @compiled
-def look_up_by_peak(frames: Frames, table: Image, out: Frames) -> None:
+def look_up_by_max_channel(frames: Frames, table: Image, out: Frames) -> None:
     """Replace every value x by table[brightest channel of its pixel, x]; frames are (pixels, 3)."""
     for i in range(frames.shape[0]):
         r, g, b = frames[i, 0], frames[i, 1], frames[i, 2]
@@ -84,7 +102,7 @@ def look_up_by_peak(frames: Frames, table: Image, out: Frames) -> None:
 
 
 @compiled
-def stretch_colours(frames: Frames, factor: Layer, out: Frames) -> None:
+def scale_saturation(frames: Frames, factor: Layer, out: Frames) -> None:
     """Multiply the distance of each channel from the brightest one by factor[brightest, darkest]."""
     for i in range(frames.shape[0]):
         r, g, b = np.int32(frames[i, 0]), np.int32(frames[i, 1]), np.int32(frames[i, 2])
@@ -97,7 +115,7 @@ def stretch_colours(frames: Frames, factor: Layer, out: Frames) -> None:
 
 
 @compiled
-def blend_shifted(source: Image, shifts: Whole, weights: Layer, out: Image) -> None:
+def sum_shifted(source: Image, shifts: Integers, weights: Layer, out: Image) -> None:
     """Write the weighted sum of shifted copies; rows are flat, shifts are (rows, values) and come in fours.
 
     Rows beyond the top or bottom repeat the edge; columns must exist, so the caller pads them.
@@ -120,7 +138,7 @@ def blend_shifted(source: Image, shifts: Whole, weights: Layer, out: Image) -> N
 
 
 @compiled
-def average_disk(padded: Image, reach: Whole, out: Image) -> None:
+def disk_blur(padded: Image, reach: Integers, out: Image) -> None:
     """Average over a disk whose row dy reaches `reach[dy]` pixels to each side; rows are flat, padded by the radius."""
     radius, width = reach.size // 2, out.shape[1]
     sums = np.zeros((padded.shape[0], padded.shape[1] + 3), np.int32)  # running sums along each row, per channel
@@ -141,7 +159,7 @@ def average_disk(padded: Image, reach: Whole, out: Image) -> None:
 
 
 @compiled
-def read_between_rows(source: Image, places: Layer, out: Image) -> None:
+def interpolate_rows(source: Image, places: Layer, out: Image) -> None:
     """Write row y as the source at height places[y], between two rows; rows are flat."""
     last = source.shape[0] - 1
     for y in range(out.shape[0]):
@@ -154,21 +172,21 @@ def read_between_rows(source: Image, places: Layer, out: Image) -> None:
 
 
 @compiled
-def swap_neighbours(order: NDArray[np.int32], reach: float, rounds: int, seed: np.uint64) -> None:
+def shuffle_neighbours(order: NDArray[np.int32], reach: float, rounds: int, seed: np.uint64) -> None:
     """Swap every entry of an (H, W) map with one that is -reach to below reach away, `rounds` times over."""
     height, width = order.shape
     rim, unit = int(np.ceil(reach)), 2 * reach / 2**32
     for k in range(rounds):
         for y in range(height - rim, rim, -1):
             for x in range(width - rim, rim, -1):
-                word = random_word(seed, (k * height + y) * width + x)
+                word = splitmix64(seed, (k * height + y) * width + x)
                 down = y + int(np.floor((word & np.uint64(0xFFFFFFFF)) * unit - reach))
                 right = x + int(np.floor((word >> np.uint64(32)) * unit - reach))
                 order[y, x], order[down, right] = order[down, right], order[y, x]
 
 
 @compiled
-def pick_pixels(source: Image, order: NDArray[np.int32], out: Image) -> None:
+def gather_pixels(source: Image, order: NDArray[np.int32], out: Image) -> None:
     """Write pixel order[i] of the source to place i; images are (pixels, 3)."""
     for i in range(order.size):
         j = np.uint32(order[i])
@@ -176,7 +194,7 @@ def pick_pixels(source: Image, order: NDArray[np.int32], out: Image) -> None:
 
 
 @compiled
-def whiten_and_snow(frame: Image, keep: np.float32, snow: Layer, out: Image) -> None:
+def bleach_and_add_snow(frame: Image, keep: np.float32, snow: Layer, out: Image) -> None:
     """Bleach a frame towards white and add the snow layer; frame is (pixels, 3), values in 0-255."""
     lift = np.float32(1) - keep
     for i in range(frame.shape[0]):
@@ -189,7 +207,7 @@ def whiten_and_snow(frame: Image, keep: np.float32, snow: Layer, out: Image) -> 
 
 
 @compiled
-def show_cells(frame: Image, rows: Whole, columns: Whole, out: Image) -> None:
+def fill_cells(frame: Image, rows: Integers, columns: Integers, out: Image) -> None:
     """Show the mean of each cell as one square; a cell is (start, stop of what it averages, start, stop shown)."""
     width, line = frame.shape[1] // 3, np.empty(frame.shape[1], np.uint8)
     total = np.empty(frame.shape[1], np.int32)
@@ -200,12 +218,12 @@ def show_cells(frame: Image, rows: Whole, columns: Whole, out: Image) -> None:
                 total[i] += frame[y, i]
         for k in range(columns.shape[0]):
             first, last = columns[k, 0], columns[k, 1]
-            share = np.float32(1) / np.float32((last - first) * (rows[j, 1] - rows[j, 0]))
+            fraction = np.float32(1) / np.float32((last - first) * (rows[j, 1] - rows[j, 0]))
             for c in range(3):
                 value = 0
                 for x in range(first, last):
                     value += total[3 * x + c]
-                mean = np.uint8(np.int32(np.float32(value) * share + np.float32(0.5)))
+                mean = np.uint8(np.int32(np.float32(value) * fraction + np.float32(0.5)))
                 for x in range(columns[k, 2], columns[k, 3]):
                     line[3 * x + c] = mean
         for y in range(rows[j, 2], rows[j, 3]):

@@ -5,15 +5,22 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
 from rewardlab.perturb.contract import Spec, on_frames
-from rewardlab.perturb.visual.canvas import canvas_shape, each, fit, scale_of
-from rewardlab.perturb.visual.compiled_pixel_ops import Image, Layer, lay_over, whiten_and_snow
-from rewardlab.perturb.visual.occlusion import clouds, flakes, ice, liquid, mud_cover, streak, water_drops
+from rewardlab.perturb.visual.compiled_pixel_ops import Image, Layer, bleach_and_add_snow, map_frames, multiply_add
+from rewardlab.perturb.visual.reference_resolution import IMAGENET_C, layer_shape, pixel_scale, resize_layer
+from rewardlab.perturb.visual.weather_layers import (
+    fog_layer,
+    frost_layer,
+    liquid_thickness,
+    mud_opacity,
+    smear_layer,
+    snowflakes,
+    water_layer,
+)
 
-_WEATHER = "ImageNet-C, levels 1, 2, 3 and 5"
 _RETUNED = "ImageNet-C, its last level re-tuned to grow with severity"
 _WATER = np.array((175, 238, 238), np.float32)  # RGB
 _MUD = np.array((63, 42, 20), np.float32)
-_FALL = 6.0  # canvas pixels per shown frame
+_FALL_SPEED = 6.0  # pixels per sampled frame at the reference resolution
 
 _FOG = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (4.0, 1.4))
 _FROST = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.5, 0.85))
@@ -29,6 +36,8 @@ _SNOW = (
     (0.55, 0.3, 4.0, 0.9, (12, 8), 0.7),
     (0.55, 0.3, 2.5, 0.85, (12, 12), 0.55),
 )
+_DROPS = "liquid; mean, spread, sigma in pixels at 256 px height and threshold of its thickness; strength or rim"
+_FALL = "mean, spread, zoom and threshold of the flakes; radius and sigma of their streaks; fraction of the scene"
 
 
 @on_frames(Spec("visual", "density, and how fast fine detail fades", _FOG, _RETUNED, "per_clip"))
@@ -37,60 +46,45 @@ def fog(frames: Frames, density: tuple[float, float], rng: Generator) -> Frames:
     amount, decay = density
     brightest = frames.max() / 255
     keep = brightest / (brightest + amount)
-    veil = fit(clouds(canvas_shape(frames), decay, rng), frames)[..., None]
+    veil = resize_layer(fog_layer(layer_shape(frames), decay, rng), frames)[..., None]
     return _cover(frames, np.float32(keep), veil * np.float32(255 * amount * keep))
 
 
-@on_frames(Spec("visual", "share of the scene and of the ice", _FROST, f"{_RETUNED}; the ice is drawn", "per_clip"))
-def frost(frames: Frames, shares: tuple[float, float], rng: Generator) -> Frames:
+@on_frames(Spec("visual", "fraction of the scene and of the ice", _FROST, f"{_RETUNED}; the ice is drawn", "per_clip"))
+def frost(frames: Frames, fractions: tuple[float, float], rng: Generator) -> Frames:
     """Ice has grown on the lens and stays there."""
-    return _cover(frames, np.float32(shares[0]), fit(ice(canvas_shape(frames), rng), frames) * np.float32(shares[1]))
+    ice = resize_layer(frost_layer(layer_shape(frames), rng), frames)
+    return _cover(frames, np.float32(fractions[0]), ice * np.float32(fractions[1]))
 
 
-@on_frames(
-    Spec(
-        "visual",
-        "liquid; mean, spread, sigma in pixels at 256 px height and threshold of its thickness; strength or rim",
-        _SPATTER,
-        _WEATHER,
-        "per_clip",
-    )
-)
+@on_frames(Spec("visual", _DROPS, _SPATTER, IMAGENET_C, "per_clip"))
 def spatter(frames: Frames, drops: tuple[str, float, float, float, float, float], rng: Generator) -> Frames:
     """Drops of water, and at worst mud, have hit the lens and stick to it."""
     kind, mean, spread, sigma, threshold, strength = drops
-    thickness = liquid(canvas_shape(frames), mean, spread, sigma, rng)
+    thickness = liquid_thickness(layer_shape(frames), mean, spread, sigma, rng)
     if kind == "water":
-        light = fit(water_drops(thickness, threshold), frames)[..., None]
+        light = resize_layer(water_layer(thickness, threshold), frames)[..., None]
         return _cover(frames, np.float32(1), light * (np.float32(strength) * _WATER))
-    cover = fit(mud_cover(thickness, threshold, strength), frames)[..., None]
+    cover = resize_layer(mud_opacity(thickness, threshold, strength), frames)[..., None]
     return _cover(frames, 1 - cover, cover * _MUD)
 
 
-@on_frames(
-    Spec(
-        "visual",
-        "mean, spread, zoom and threshold of the flakes; radius and sigma of their streaks; share of the scene",
-        _SNOW,
-        _WEATHER,
-        "ar1",
-    )
-)
+@on_frames(Spec("visual", _FALL, _SNOW, IMAGENET_C, "ar1"))
 def snow(frames: Frames, fall: tuple[float, float, float, float, tuple[float, float], float], rng: Generator) -> Frames:
     """Snow falls before the camera and moves on from frame to frame."""
     mean, spread, zoom, threshold, size, keep = fall
     angle = rng.uniform(-135, -45)
-    noise = (rng.standard_normal(canvas_shape(frames)) * spread + mean).astype(np.float32)
-    layer = streak(flakes(noise, zoom, threshold), size, angle)
-    layer = fit(layer + layer[::-1, ::-1], frames) * np.float32(255)
-    step = -_FALL * scale_of(frames) * np.array([np.sin(np.deg2rad(angle)), np.cos(np.deg2rad(angle))])
+    noise = (rng.standard_normal(layer_shape(frames)) * spread + mean).astype(np.float32)
+    layer = smear_layer(snowflakes(noise, zoom, threshold), size, angle)
+    layer = resize_layer(layer + layer[::-1, ::-1], frames) * np.float32(255)
+    step = -_FALL_SPEED * pixel_scale(frames) * np.array([np.sin(np.deg2rad(angle)), np.cos(np.deg2rad(angle))])
     moves = iter(np.rint(np.arange(len(frames))[:, None] * step).astype(int).tolist())
 
     def change(frame: Image, target: Image) -> None:
         fallen = np.roll(layer, next(moves), (0, 1))
-        whiten_and_snow(frame.reshape(-1, 3), np.float32(keep), fallen.reshape(-1), target.reshape(-1, 3))
+        bleach_and_add_snow(frame.reshape(-1, 3), np.float32(keep), fallen.reshape(-1), target.reshape(-1, 3))
 
-    return each(frames, change)
+    return map_frames(frames, change)
 
 
 def _cover(frames: Frames, keep: np.float32 | Layer, add: Layer) -> Frames:
@@ -98,5 +92,5 @@ def _cover(frames: Frames, keep: np.float32 | Layer, add: Layer) -> Frames:
     shape, count = frames.shape[1:], len(frames)
     out = np.empty(frames.shape, np.uint8)
     kept, added = (np.broadcast_to(part, shape).astype(np.float32).reshape(-1) for part in (keep, add))
-    lay_over(np.ascontiguousarray(frames).reshape(count, -1), kept, added, out.reshape(count, -1))
+    multiply_add(np.ascontiguousarray(frames).reshape(count, -1), kept, added, out.reshape(count, -1))
     return out

@@ -1,4 +1,4 @@
-"""Video codecs in memory: frames to coded pictures and back, also when some of the bytes are lost."""
+"""Video codecs in memory: frames to packets and back, also when some of the bytes are lost."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from av.error import FFmpegError
 from rewardlab.core.episode import Frames
 from rewardlab.h264 import REPEATABLE
 
-_LEAST_SIDE = 32  # pixels; encoders refuse smaller pictures, so these are padded and cropped again
+_MIN_SIDE = 32  # pixels; encoders refuse smaller frames, so these are padded and cropped again
 _RATE = 10  # frames per second; only the encoder's rate control sees it
 
 
@@ -27,10 +27,10 @@ class Codec:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """The coded bytes of one frame (Annex B) and its place in the clip."""
+class Packet:
+    """The coded bytes (Annex B) of one frame, or of a part of it, and the index of that frame in the clip."""
 
-    place: int
+    frame: int
     data: bytes
 
 
@@ -46,8 +46,8 @@ def h265(crf: int) -> Codec:
     return Codec("libx265", "hevc", {"crf": str(crf), "preset": "ultrafast", "x265-params": quiet})
 
 
-def encode(frames: Frames, codec: Codec) -> list[Picture]:
-    """Return the coded pictures of the frames, in coding order."""
+def encode(frames: Frames, codec: Codec) -> list[Packet]:
+    """Return one packet per frame, in coding order."""
     context = _context(codec.encoder, "w", codec.options)
     height, width = frames.shape[1:3]
     context.height, context.width = _padded(height), _padded(width)
@@ -56,20 +56,20 @@ def encode(frames: Frames, codec: Codec) -> list[Picture]:
     return list(_encoded(frames, context))
 
 
-def decode(pictures: Sequence[Picture], codec: Codec, shape: tuple[int, ...]) -> Frames:
-    """Return frames of this shape; where a picture is missing, the one before stands still, as in any player."""
+def decode(packets: Sequence[Packet], codec: Codec, shape: tuple[int, ...]) -> Frames:
+    """Return frames of this shape; where a frame is missing, the one before stands still, as in any player."""
     count, height, width = shape[:3]
     frames = np.zeros((count, height, width, 3), np.uint8)
     shown = np.zeros(count, bool)
-    for picture in _decoded(pictures, codec):
-        if picture.pts is not None and 0 <= picture.pts < count:
-            frames[picture.pts] = picture.to_ndarray(format="rgb24")[:height, :width]
-            shown[picture.pts] = True
+    for frame in _decoded(packets, codec):
+        if frame.pts is not None and 0 <= frame.pts < count:
+            frames[frame.pts] = frame.to_ndarray(format="rgb24")[:height, :width]
+            shown[frame.pts] = True
     latest = np.maximum.accumulate(np.where(shown, np.arange(count), 0))
     return frames if shown.all() else frames[latest]
 
 
-def through(frames: Frames, codec: Codec) -> Frames:
+def transcode(frames: Frames, codec: Codec) -> Frames:
     """Return the frames as they look after this codec."""
     return decode(encode(frames, codec), codec, frames.shape)
 
@@ -89,35 +89,35 @@ def _context(name: str, mode: Literal["r", "w"], options: dict[str, str]) -> av.
 
 
 def _padded(length: int) -> int:
-    return max(_LEAST_SIDE, length + length % 2)
+    return max(_MIN_SIDE, length + length % 2)
 
 
-def _encoded(frames: Frames, context: av.VideoCodecContext) -> Iterator[Picture]:
+def _encoded(frames: Frames, context: av.VideoCodecContext) -> Iterator[Packet]:
     below, right = context.height - frames.shape[1], context.width - frames.shape[2]
-    for place, pixels in enumerate(frames):
+    for index, pixels in enumerate(frames):
         if below or right:
             pixels = cv2.copyMakeBorder(pixels, 0, below, 0, right, cv2.BORDER_REPLICATE)
-        picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-        picture.pts = place
-        yield from (Picture(packet.pts or 0, bytes(packet)) for packet in context.encode(picture))
-    yield from (Picture(packet.pts or 0, bytes(packet)) for packet in context.encode(None))
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+        frame.pts = index
+        yield from (Packet(packet.pts or 0, bytes(packet)) for packet in context.encode(frame))
+    yield from (Packet(packet.pts or 0, bytes(packet)) for packet in context.encode(None))
 
 
-def _decoded(pictures: Sequence[Picture], codec: Codec) -> Iterator[av.VideoFrame]:
+def _decoded(packets: Sequence[Packet], codec: Codec) -> Iterator[av.VideoFrame]:
     context = _context(codec.decoder, "r", {"flags": "+output_corrupt", "ec": "guess_mvs+deblock"})
-    for picture in pictures:
-        if picture.data:  # an empty packet would end the stream
-            yield from _readable(context, picture)
-    yield from _readable(context, None)
+    for packet in packets:
+        if packet.data:  # an empty packet would end the stream
+            yield from _decode_packet(context, packet)
+    yield from _decode_packet(context, None)
 
 
-def _readable(context: av.VideoCodecContext, picture: Picture | None) -> list[av.VideoFrame]:
-    """Decode one picture, or what the decoder still holds; a picture damaged beyond reading yields nothing."""
+def _decode_packet(context: av.VideoCodecContext, packet: Packet | None) -> list[av.VideoFrame]:
+    """Decode one packet, or flush the decoder; a packet damaged beyond reading yields nothing."""
     try:
-        if picture is None:
+        if packet is None:
             return context.decode(None)
-        packet = av.Packet(picture.data)
-        packet.pts = picture.place
-        return context.decode(packet)
+        coded = av.Packet(packet.data)
+        coded.pts = packet.frame
+        return context.decode(coded)
     except FFmpegError:
         return []

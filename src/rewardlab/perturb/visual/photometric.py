@@ -8,41 +8,48 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
 from rewardlab.perturb.contract import Spec, on_frames
-from rewardlab.perturb.visual.canvas import each
-from rewardlab.perturb.visual.compiled_pixel_ops import Image, Layer, look_up_by_peak, stretch_colours
+from rewardlab.perturb.visual.compiled_pixel_ops import (
+    Image,
+    Layer,
+    look_up_by_max_channel,
+    map_frames,
+    scale_saturation,
+)
+from rewardlab.perturb.visual.reference_resolution import IMAGENET_C
 
-_CAMERA = "ImageNet-C, levels 1, 2, 3 and 5"
 _LEVELS = np.arange(256)
 _MEMORY = 0.8  # of the flicker from one shown frame to the next
 _TINY = 1e-6  # keeps whole numbers whole when they are rounded down
+_HSV = "ImageNet-C saturate; pure grey has no hue and stays grey"
+_OVERSATURATED = ((1.5, 0.0), (2.0, 0.0), (5.0, 0.0), (20.0, 0.2))
 
 
-@on_frames(Spec("visual", "added brightness", (0.1, 0.2, 0.3, 0.5), _CAMERA, "per_clip"))
+@on_frames(Spec("visual", "added brightness", (0.1, 0.2, 0.3, 0.5), IMAGENET_C, "per_clip"))
 def brightness_up(frames: Frames, lift: float, rng: Generator) -> Frames:
     """More light falls on the scene for the whole clip, and bright places burn out."""
     out = np.empty(frames.shape, np.uint8)
-    look_up_by_peak(np.ascontiguousarray(frames).reshape(-1, 3), brightness_table(lift), out.reshape(-1, 3))
+    look_up_by_max_channel(np.ascontiguousarray(frames).reshape(-1, 3), brightness_table(lift), out.reshape(-1, 3))
     return out
 
 
 @on_frames(Spec("visual", "standard deviation of the log gain", (0.05, 0.10, 0.20, 0.35), randomness="ar1"))
 def exposure_flicker(frames: Frames, spread: float, rng: Generator) -> Frames:
     """The lamps flicker and the exposure hunts after them, so brightness drifts from frame to frame."""
-    gains = np.exp(spread * drift(len(frames), rng))
+    gains = np.exp(spread * ar1_series(len(frames), rng))
     tables = iter(np.rint(np.clip(_LEVELS * gains[:, None], 0, 255)).astype(np.uint8))
-    return each(frames, lambda frame, target: cv2.LUT(frame, next(tables), dst=target))
+    return map_frames(frames, lambda frame, target: cv2.LUT(frame, next(tables), dst=target))
 
 
-@on_frames(Spec("visual", "share of contrast that is left", (0.4, 0.3, 0.2, 0.05), _CAMERA, "per_clip"))
-def contrast_down(frames: Frames, share: float, rng: Generator) -> Frames:
+@on_frames(Spec("visual", "fraction of contrast that is left", (0.4, 0.3, 0.2, 0.05), IMAGENET_C, "per_clip"))
+def contrast_down(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """Stray light washes the picture out: every frame fades towards its own mean colour."""
 
     def change(frame: Image, target: Image) -> None:
         means = np.array(cv2.mean(frame)[:3])
-        table = (_LEVELS[:, None] - means) * share + means
+        table = (_LEVELS[:, None] - means) * fraction + means
         cv2.LUT(frame, (table + _TINY).astype(np.uint8)[None], dst=target)
 
-    return each(frames, change)
+    return map_frames(frames, change)
 
 
 @on_frames(Spec("visual", "factor of the saturation", (0.7, 0.5, 0.3, 0.0), "ImageNet-C saturate", "per_clip"))
@@ -51,21 +58,13 @@ def desaturate(frames: Frames, factor: float, rng: Generator) -> Frames:
     return _saturate(frames, factor, 0.0)
 
 
-@on_frames(
-    Spec(
-        "visual",
-        "factor of the saturation, and what is added to it",
-        ((1.5, 0.0), (2.0, 0.0), (5.0, 0.0), (20.0, 0.2)),
-        "ImageNet-C saturate; pure grey has no hue and stays grey",
-        "per_clip",
-    )
-)
+@on_frames(Spec("visual", "factor of the saturation, and what is added to it", _OVERSATURATED, _HSV, "per_clip"))
 def oversaturate(frames: Frames, change: tuple[float, float], rng: Generator) -> Frames:
     """The camera renders colours stronger than they are, up to glaring."""
     return _saturate(frames, *change)
 
 
-def drift(count: int, rng: Generator) -> Layer:
+def ar1_series(count: int, rng: Generator) -> Layer:
     """Return a first-order autoregressive series of unit variance."""
     series = rng.standard_normal(count)
     for t in range(1, count):
@@ -83,7 +82,7 @@ def brightness_table(lift: float) -> Image:
 
 
 @cache
-def stretch_table(factor: float, add: float) -> Layer:
+def saturation_table(factor: float, add: float) -> Layer:
     """Return how much further channels move from the brightest one, by the brightest and the darkest, (256, 256)."""
     peaks, floors = _LEVELS[:, None], _LEVELS[None, :]
     saturation = np.maximum(peaks - floors, 0) / np.maximum(peaks, 1)
@@ -93,5 +92,5 @@ def stretch_table(factor: float, add: float) -> Layer:
 
 def _saturate(frames: Frames, factor: float, add: float) -> Frames:
     out = np.empty(frames.shape, np.uint8)
-    stretch_colours(np.ascontiguousarray(frames).reshape(-1, 3), stretch_table(factor, add), out.reshape(-1, 3))
+    scale_saturation(np.ascontiguousarray(frames).reshape(-1, 3), saturation_table(factor, add), out.reshape(-1, 3))
     return out
