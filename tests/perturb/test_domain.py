@@ -11,9 +11,9 @@ from rewardlab.data import open_dataset
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturb.domain import DOMAIN
 from rewardlab.perturb.domain.instruction_guards import colours_in
-from rewardlab.perturb.domain.lighting import black_body
-from rewardlab.perturb.domain.masks import background, goal_region, motion, moved
+from rewardlab.perturb.domain.lighting import black_body_rgb
 from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturb.domain.scene_segmentation import goal_region, segment_motion, static_background
 from rewardlab.perturb.video_codecs import psnr
 from rewardlab.testing import check_perturbation
 
@@ -140,8 +140,8 @@ def test_the_still_scene_is_found_under_a_passing_arm() -> None:
     frames = np.full((9, 40, 60, 3), 120, np.uint8)
     for now, frame in enumerate(frames):
         frame[10:20, 6 * now : 6 * now + 6] = 10
-    assert (background(frames) == 120).all()
-    ever = motion(moved(frames, background(frames)))
+    assert (static_background(frames) == 120).all()
+    ever = segment_motion(frames).moving
     assert ever[14, 3:50].all()
     assert not ever[30:].any()
 
@@ -149,7 +149,7 @@ def test_the_still_scene_is_found_under_a_passing_arm() -> None:
 def test_black_bodies_have_the_chromaticity_of_the_textbook() -> None:
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
     for kelvin, x, y in ((2856, 0.4476, 0.4074), (6500, 0.3135, 0.3237), (10_000, 0.2807, 0.2884)):
-        xyz = to_xyz @ black_body(kelvin)
+        xyz = to_xyz @ black_body_rgb(kelvin)
         assert np.allclose(xyz[:2] / xyz.sum(), (x, y), atol=0.003)
 
 
@@ -194,7 +194,7 @@ def test_paint_stays_on_the_arm() -> None:
 def test_distractors_lie_where_nothing_moves_and_stay(severity: int) -> None:
     episode = on_stage()
     layer = np.abs(after("distractor_objects", episode, severity).astype(int) - episode.frames).max(axis=-1)
-    ever = motion(moved(episode.frames, background(episode.frames)))
+    ever = segment_motion(episode.frames).moving
     assert (layer[0] > 8).sum() > 20
     assert layer[:, ever > 0].max() == 0
     assert np.array_equal(layer[0], layer[-1])

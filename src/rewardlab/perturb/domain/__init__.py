@@ -4,10 +4,10 @@ from rewardlab.perturb.domain.camera import camera_move, lens_barrel, lens_crop
 from rewardlab.perturb.domain.distractors import distractor_objects
 from rewardlab.perturb.domain.lighting import hard_shadow, light_cool, light_gradient, light_temperature
 from rewardlab.perturb.domain.mirror import mirror
-from rewardlab.perturb.domain.overlay import success_overlay
 from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
-from rewardlab.perturb.domain.scene import background_replace, robot_recolour, table_texture
+from rewardlab.perturb.domain.scene_appearance import background_replace, robot_recolour, table_texture
 from rewardlab.perturb.domain.sensor import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
+from rewardlab.perturb.domain.text_overlay import success_overlay
 
 DOMAIN = (
     camera_move,

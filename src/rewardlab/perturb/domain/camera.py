@@ -7,49 +7,36 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
-from rewardlab.perturb.domain.masks import goal_region
+from rewardlab.perturb.contract import Episodes, LabelEffect, PerturbedEpisode, Randomness, Spec, on_episode
+from rewardlab.perturb.domain.scene_segmentation import goal_region
 
-Grid = NDArray[np.float32]  # (H, W, 2): the x and y in the old picture that each pixel of the new one shows
-_GOAL_IN_VIEW = 0.8  # share of the guessed goal region that must be seen
+SamplingGrid = NDArray[np.float32]  # (H, W, 2): the x and y in the old picture that each pixel of the new one shows
+_MIN_GOAL_IN_VIEW = 0.8  # fraction of the guessed goal region that must be seen
+_CAMERAS = "LIBERO-plus and COLOSSEUM cameras"
+_POSES = ((2, 1.05), (5, 1.15), (10, 1.3), (15, 1.5))
+_LENS: tuple[str, Randomness, LabelEffect] = ("sensor swap", "none", "keeps_if")
 
 
-@on_episode(
-    "frames",
-    Spec(
-        "domain",
-        "turn in degrees and zoom",
-        ((2, 1.05), (5, 1.15), (10, 1.3), (15, 1.5)),
-        "LIBERO-plus and COLOSSEUM cameras",
-        "per_clip",
-        "keeps_if",
-    ),
-)
+@on_episode("frames", Spec("domain", "rotation in degrees and zoom", _POSES, _CAMERAS, "per_clip", "keeps_if"))
 def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somebody moved the camera and aimed it at the work again: turned, tilted and from closer, for the whole clip."""
     degrees, zoom = pose
-    turn = rng.uniform(-1, 1, 3)
-    angles = np.radians(degrees) * turn / np.abs(turn).max()
+    axis = rng.uniform(-1, 1, 3)
+    angles = np.radians(degrees) * axis / np.abs(axis).max()
     frames = episode.frames
     goal = goal_region(frames)
-    return _seen(episode, frames, goal, _turned(goal, angles, zoom))
+    return _resampled(episode, frames, goal, _rotated_view(goal, angles, zoom))
 
 
-@on_episode(
-    "frames",
-    Spec("domain", "share of the field of view kept", (0.9, 0.8, 0.7, 0.6), "sensor swap", "none", "keeps_if"),
-)
-def lens_crop(episode: Episode, share: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+@on_episode("frames", Spec("domain", "fraction of the field of view", (0.9, 0.8, 0.7, 0.6), *_LENS))
+def lens_crop(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a longer lens: it sees only the part of the scene around the work."""
     frames = episode.frames
     goal = goal_region(frames)
-    return _seen(episode, frames, goal, _turned(goal, np.zeros(3), 1 / share))
+    return _resampled(episode, frames, goal, _rotated_view(goal, np.zeros(3), 1 / fraction))
 
 
-@on_episode(
-    "frames",
-    Spec("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), "sensor swap", "none", "keeps_if"),
-)
+@on_episode("frames", Spec("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), *_LENS))
 def lens_barrel(episode: Episode, k1: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a cheap wide lens: straight lines bulge outwards."""
     frames = episode.frames
@@ -60,7 +47,7 @@ def lens_barrel(episode: Episode, k1: float, rng: Generator, dataset: Episodes) 
     seen = true * (1 + k1 * true**2)
     seen *= true[-1] / max(seen[-1], 1e-9)  # enlarged, so that the corners stay filled
     stretch = np.interp(radius, seen, true) / np.maximum(radius, 1e-9)
-    return _seen(episode, frames, goal_region(frames), _grid(rays[..., :2] * stretch[..., None], height, width))
+    return _resampled(episode, frames, goal_region(frames), _grid(rays[..., :2] * stretch[..., None], height, width))
 
 
 def _rays(height: int, width: int) -> NDArray[np.float64]:
@@ -70,32 +57,34 @@ def _rays(height: int, width: int) -> NDArray[np.float64]:
     return np.stack([(x - (width - 1) / 2) / focal, (y - (height - 1) / 2) / focal, np.ones((height, width))], axis=-1)
 
 
-def _grid(points: NDArray[np.float64], height: int, width: int) -> Grid:
+def _grid(points: NDArray[np.float64], height: int, width: int) -> SamplingGrid:
     return (points * max(height, width) + ((width - 1) / 2, (height - 1) / 2)).astype(np.float32)
 
 
-def _turned(goal: NDArray[np.bool_], angles: NDArray[np.float64], zoom: float) -> Grid:
+def _rotated_view(goal: NDArray[np.bool_], angles: NDArray[np.float64], zoom: float) -> SamplingGrid:
     """Return the view of a camera turned by pitch, yaw and roll that sees the goal where it was, from closer."""
     height, width = goal.shape
-    turn, _ = cv2.Rodrigues(angles)
+    rotation, _ = cv2.Rodrigues(angles)
     old = _rays(height, width)
-    rays = old @ turn.T
+    rays = old @ rotation.T
     points = rays[..., :2] / rays[..., 2:]
     y, x = np.round(np.argwhere(goal).mean(axis=0)).astype(np.int64)
     return _grid(old[y, x, :2] + (points - points[y, x]) / zoom, height, width)
 
 
-def _seen(episode: Episode, frames: Frames, goal: NDArray[np.bool_], grid: Grid) -> PerturbedEpisode:
-    """Return the episode as seen through the grid; the cell is dropped where the goal leaves the picture."""
-    kept = _visible(grid)[goal].mean()
-    if kept < _GOAL_IN_VIEW:
-        raise NotApplicable(f"only {kept:.0%} of the guessed goal region stays in view, {_GOAL_IN_VIEW:.0%} are needed")
+def _resampled(episode: Episode, frames: Frames, goal: NDArray[np.bool_], grid: SamplingGrid) -> PerturbedEpisode:
+    """Return the episode sampled at the grid; not applicable where the goal leaves the picture."""
+    kept = _pixels_in_view(grid)[goal].mean()
+    if kept < _MIN_GOAL_IN_VIEW:
+        raise NotApplicable(
+            f"only {kept:.0%} of the guessed goal region stays in view, {_MIN_GOAL_IN_VIEW:.0%} are needed"
+        )
     maps = cv2.convertMaps(grid, None, cv2.CV_16SC2)
-    seen = [cv2.remap(f, *maps, interpolation=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE) for f in frames]
-    return PerturbedEpisode(with_frames(episode, np.stack(seen)), "same")
+    resampled = [cv2.remap(f, *maps, interpolation=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE) for f in frames]
+    return PerturbedEpisode(with_frames(episode, np.stack(resampled)), "same")
 
 
-def _visible(grid: Grid) -> NDArray[np.bool_]:
+def _pixels_in_view(grid: SamplingGrid) -> NDArray[np.bool_]:
     """Tell which pixels of the old picture the new one shows."""
     height, width = grid.shape[:2]
     x, y = np.round(grid).astype(np.int64).transpose(2, 0, 1)

@@ -5,7 +5,7 @@ import re
 from rewardlab.core.errors import NotApplicable
 
 # fmt: off
-COLOURS = frozenset({
+COLOUR_WORDS = frozenset({
     "amber", "beige", "black", "blue", "bronze", "brown", "copper", "cream", "crimson", "cyan", "gold", "golden",
     "gray", "green", "grey", "indigo", "ivory", "khaki", "lavender", "lilac", "magenta", "maroon", "navy", "olive",
     "orange", "peach", "pink", "purple", "red", "scarlet", "silver", "tan", "teal", "turquoise",
@@ -21,7 +21,7 @@ def words_of(text: str) -> list[str]:
 
 def colours_in(text: str) -> list[str]:
     """Return the colour words of an instruction."""
-    return [word for word in words_of(text) if word in COLOURS or _stems(word) & COLOURS]
+    return [word for word in words_of(text) if word in COLOUR_WORDS or _stems(word) & COLOUR_WORDS]
 
 
 def _stems(word: str) -> set[str]:

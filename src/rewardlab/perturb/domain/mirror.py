@@ -11,23 +11,16 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.perturb.contract import Episodes, PerturbedEpisode, Spec, on_episode
 from rewardlab.perturb.domain.instruction_guards import words_of
 
-_OTHER = {
-    "left": "right",
-    "lefts": "rights",
-    "leftmost": "rightmost",
-    "lefthand": "righthand",
-    "leftward": "rightward",
-    "leftwards": "rightwards",
-    "clockwise": "counterclockwise",
-}
-_SWAP = _OTHER | {right: left for left, right in _OTHER.items()}
-_SIDES = re.compile(rf"\b({'|'.join(_SWAP)})\b", re.IGNORECASE)
-# Not a side at all, or a thing that a mirror makes unreadable.
+_LEFT_TO_RIGHT = {"left": "right", "lefts": "rights", "leftmost": "rightmost", "lefthand": "righthand"}
+_LEFT_TO_RIGHT |= {"leftward": "rightward", "leftwards": "rightwards", "clockwise": "counterclockwise"}
+_OPPOSITE = _LEFT_TO_RIGHT | {right: left for left, right in _LEFT_TO_RIGHT.items()}
+_SIDES = re.compile(rf"\b({'|'.join(_OPPOSITE)})\b", re.IGNORECASE)
+# No side at all, or writing, which a mirror makes unreadable.
 _NO_SIDE = re.compile(
     r"\b(right (away|now|after|before|amount|order)|all right|left (over|in|behind)|(is|are|be) left)\b", re.I
 )
 _WRITING = frozenset(
-    {
+    [
         "letter",
         "letters",
         "word",
@@ -42,15 +35,12 @@ _WRITING = frozenset(
         "numbers",
         "digit",
         "digits",
-    }
+    ]
 )
 
 
-@on_episode(
-    "frames+instruction",
-    Spec("domain", "which way", ("sideways",) * 4, "label-consistency test", "none", "keeps_if"),
-)
-def mirror(episode: Episode, way: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+@on_episode("frames+instruction", Spec("domain", "axis", ("sideways",) * 4, "label consistency", "none", "keeps_if"))
+def mirror(episode: Episode, axis: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Picture and words are mirrored, so left is right in both; a mirror has no strength: all severities are alike."""
     text = episode.instruction
     if _NO_SIDE.search(text) or re.search(r"anti-?clockwise|counter-clockwise", text, re.IGNORECASE):
@@ -58,10 +48,10 @@ def mirror(episode: Episode, way: str, rng: Generator, dataset: Episodes) -> Per
     if written := _WRITING.intersection(words_of(text)):
         raise NotApplicable(f"the instruction is about writing ({sorted(written)[0]!r}), unreadable in a mirror")
     flipped = np.ascontiguousarray(episode.frames[:, :, ::-1])
-    return PerturbedEpisode(replace(with_frames(episode, flipped), instruction=_SIDES.sub(_swapped, text)), "same")
+    return PerturbedEpisode(replace(with_frames(episode, flipped), instruction=_SIDES.sub(_other_side, text)), "same")
 
 
-def _swapped(match: re.Match[str]) -> str:
+def _other_side(match: re.Match[str]) -> str:
     word = match.group()
-    other = _SWAP[word.lower()]
+    other = _OPPOSITE[word.lower()]
     return other.upper() if word.isupper() else other.capitalize() if word[0].isupper() else other

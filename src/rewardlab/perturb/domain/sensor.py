@@ -17,7 +17,7 @@ def sensor_swap(episode: Episode, sensor: str, rng: Generator, dataset: Episodes
     """The camera has another sensor: coarse, then with a colour mosaic, then without colour, then for infrared."""
     if sensor in ("grey", "infrared"):
         require_no_colour(episode.instruction)
-    see = {"6 bits per colour": _coarse, "Bayer mosaic": _mosaic, "grey": _grey, "infrared": _infrared}[sensor]
+    see = {"6 bits per colour": _quantised, "Bayer mosaic": _bayer_mosaic, "grey": _grey, "infrared": _infrared}[sensor]
     return PerturbedEpisode(with_frames(episode, np.stack([see(frame) for frame in episode.frames])), "same")
 
 
@@ -26,18 +26,18 @@ def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
     """The camera delivers fewer pixels, and the recorder blows the picture up again."""
     height, width = frames.shape[1:3]
     fewer = (max(1, round(width * lines / 256)), max(1, round(height * lines / 256)))
-    return np.stack([_resized(_resized(frame, fewer, cv2.INTER_AREA), (width, height)) for frame in frames])
+    return np.stack([_resize(_resize(frame, fewer, cv2.INTER_AREA), (width, height)) for frame in frames])
 
 
-@on_frames(Spec("domain", "share of the width", (0.9, 0.8, 0.65, 0.5), "VLM-RobustBench"))
-def aspect_squeeze(frames: Frames, share: float, rng: Generator) -> Frames:
+@on_frames(Spec("domain", "fraction of the width", (0.9, 0.8, 0.65, 0.5), "VLM-RobustBench"))
+def aspect_squeeze(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """The recorder gets the aspect ratio wrong: the scene is squeezed sideways between black bars."""
     height, width = frames.shape[1:3]
-    narrow = max(1, round(width * share))
+    narrow = max(1, round(width * fraction))
     left = (width - narrow) // 2
     result = np.zeros_like(frames)
     for target, frame in zip(result, frames):
-        target[:, left : left + narrow] = _resized(frame, (narrow, height), cv2.INTER_AREA)
+        target[:, left : left + narrow] = _resize(frame, (narrow, height), cv2.INTER_AREA)
     return result
 
 
@@ -53,17 +53,16 @@ def codec_h265(frames: Frames, crf: int, rng: Generator) -> Frames:
     return transcode(frames, h265(crf))
 
 
-def _resized(frame: Frames, size: tuple[int, int], how: int = cv2.INTER_CUBIC) -> Frames:
+def _resize(frame: Frames, size: tuple[int, int], how: int = cv2.INTER_CUBIC) -> Frames:
     return np.asarray(cv2.resize(frame, size, interpolation=how))
 
 
-def _coarse(frame: Frames) -> Frames:
-    return np.asarray(
-        (frame & 0xFC) | (frame >> 6), np.uint8
-    )  # the upper bits fill the lower ones, so white stays white
+def _quantised(frame: Frames) -> Frames:
+    # The upper bits fill the lower ones, so white stays white.
+    return np.asarray((frame & 0xFC) | (frame >> 6), np.uint8)
 
 
-def _mosaic(frame: Frames) -> Frames:
+def _bayer_mosaic(frame: Frames) -> Frames:
     """Keep one colour per pixel (red, green; green, blue) and guess the others from the neighbours."""
     raw = frame[..., 1].copy()
     raw[::2, ::2] = frame[::2, ::2, 0]

@@ -1,4 +1,4 @@
-"""Surfaces made from chance alone: no picture of anyone's is shipped."""
+"""Procedural textures from random numbers alone: no photograph is shipped."""
 
 import cv2
 import numpy as np
@@ -11,26 +11,26 @@ from rewardlab.core.seeding import pick
 Floats = NDArray[np.float32]
 
 
-def surface(size: tuple[int, int], rng: Generator) -> Frames:
+def procedural_texture(size: tuple[int, ...], rng: Generator) -> Frames:
     """Return a picture (H, W, 3) of clouds, stripes, checks or grain in two colours."""
     height, width = size
     colours = rng.uniform(30, 225, (2, 3))
-    clouds = _clouds(height, width, rng)
+    noise = _fractal_noise(height, width, rng)
     y, x = np.mgrid[:height, :width] / height
     angle, waves = rng.uniform(0, np.pi), rng.uniform(4, 10)
     along = x * np.cos(angle) + y * np.sin(angle)
     across = y * np.cos(angle) - x * np.sin(angle)
     patterns = (
-        clouds,
+        noise,
         0.5 + 0.5 * np.sin(2 * np.pi * waves * along),
         (np.floor(waves * along) + np.floor(waves * across)) % 2,
-        0.5 + 0.5 * np.sin(2 * np.pi * (waves * along / 2 + 2 * clouds)),
+        0.5 + 0.5 * np.sin(2 * np.pi * (waves * along / 2 + 2 * noise)),
     )
-    blend = 0.85 * pick(patterns, rng) + 0.15 * clouds
+    blend = 0.85 * pick(patterns, rng) + 0.15 * noise
     return np.asarray(colours[0] + (colours[1] - colours[0]) * blend[..., None], np.uint8)
 
 
-def _clouds(height: int, width: int, rng: Generator) -> Floats:
+def _fractal_noise(height: int, width: int, rng: Generator) -> Floats:
     """Return smooth noise in [0, 1] with details at five sizes."""
     total = np.zeros((height, width), np.float32)
     for octave in range(5):

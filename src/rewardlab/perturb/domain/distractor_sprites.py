@@ -1,4 +1,4 @@
-"""Small things drawn from a few strokes, shaded so that they look like objects and not like stickers."""
+"""Sprites of small objects, drawn from a few strokes and shaded so that they look solid."""
 
 from dataclasses import dataclass
 
@@ -10,91 +10,45 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 _SIDE = 128  # pixels of the canvas on which a shape is drawn before it is made small
-PAINTS = {
-    "red": (200, 45, 40),
-    "green": (60, 150, 70),
-    "blue": (50, 80, 190),
-    "yellow": (225, 190, 50),
-    "purple": (130, 70, 160),
-    "teal": (40, 150, 155),
-}
+SPRITE_RGB = {"red": (200, 45, 40), "green": (60, 150, 70), "blue": (50, 80, 190)}
+SPRITE_RGB |= {"yellow": (225, 190, 50), "purple": (130, 70, 160), "teal": (40, 150, 155)}
+_ANY_OBJECT = {"toy", "object", "objects"}
 # Each shape and the words of an instruction that could mean it.
-SHAPES = {
-    "ball": {
-        "ball",
-        "balls",
-        "sphere",
-        "apple",
-        "orange",
-        "tomato",
-        "lemon",
-        "peach",
-        "egg",
-        "onion",
-        "fruit",
-        "toy",
-        "object",
-        "objects",
-    },
-    "box": {
-        "box",
-        "boxes",
-        "block",
-        "blocks",
-        "cube",
-        "cubes",
-        "brick",
-        "book",
-        "sponge",
-        "package",
-        "toy",
-        "object",
-        "objects",
-    },
-    "can": {
-        "can",
-        "cans",
-        "cup",
-        "cups",
-        "mug",
-        "bottle",
-        "jar",
-        "beaker",
-        "tin",
-        "glass",
-        "cylinder",
-        "pot",
-        "toy",
-        "object",
-        "objects",
-    },
+# fmt: off
+SHAPE_NAMES = {
+    "ball": {"ball", "balls", "sphere", "apple", "orange", "tomato", "lemon", "peach", "egg", "onion",
+             "fruit"} | _ANY_OBJECT,
+    "box": {"box", "boxes", "block", "blocks", "cube", "cubes", "brick", "book", "sponge", "package"} | _ANY_OBJECT,
+    "can": {"can", "cans", "cup", "cups", "mug", "bottle", "jar", "beaker", "tin", "glass",
+            "cylinder", "pot"} | _ANY_OBJECT,
     "ring": {"ring", "rings", "donut", "wheel", "tape", "bracelet"},
     "cone": {"cone", "cones", "triangle", "pyramid"},
     "star": {"star", "stars"},
     "cross": {"cross", "plus"},
 }
+# fmt: on
 
 
 @dataclass(frozen=True)
-class Thing:
-    """What a distractor looks like; `radius` is a share of the height of the picture."""
+class Distractor:
+    """What a distractor looks like; `radius` is a fraction of the height of the picture, `angle` in degrees."""
 
     shape: str
-    paint: str
+    colour: str
     radius: float
     angle: float
 
 
-def draw_things(count: int, shapes: list[str], paints: list[str], rng: Generator) -> list[Thing]:
-    """Return things of these shapes and paints; the first few do not depend on how many are asked for."""
+def sample_distractors(count: int, shapes: list[str], colours: list[str], rng: Generator) -> list[Distractor]:
+    """Return distractors of these shapes and colours; the first few do not depend on how many are asked for."""
     draws = rng.random((count, 4))
     return [
-        Thing(shapes[int(a * len(shapes))], paints[int(b * len(paints))], 0.035 + 0.02 * c, 50 * d - 25)
+        Distractor(shapes[int(a * len(shapes))], colours[int(b * len(colours))], 0.035 + 0.02 * c, 50 * d - 25)
         for a, b, c, d in draws
     ]
 
 
-def outline(shape: str) -> Floats:
+def silhouette(shape: str) -> Floats:
     """Return the silhouette of a shape on a square canvas, 0 to 1."""
     canvas = np.zeros((_SIDE, _SIDE), np.uint8)
     if shape == "ball":
@@ -123,13 +77,13 @@ def shading(shape: str) -> Floats:
     return np.asarray(light, np.float32)
 
 
-def picture(thing: Thing, side: int) -> tuple[Floats, Floats]:
-    """Return the colours (S, S, 3) and the opacity (S, S) of a thing, `side` pixels wide."""
-    turn = cv2.getRotationMatrix2D((_SIDE / 2, _SIDE / 2), thing.angle, 1.0)
+def render_sprite(distractor: Distractor, side: int) -> tuple[Floats, Floats]:
+    """Return the colours (S, S, 3) and the opacity (S, S) of a distractor, `side` pixels wide."""
+    rotation = cv2.getRotationMatrix2D((_SIDE / 2, _SIDE / 2), distractor.angle, 1.0)
     size = (max(1, side), max(1, side))
-    colour = shading(thing.shape)[..., None] * np.array(PAINTS[thing.paint], np.float32)
-    turned = [cv2.warpAffine(layer, turn, (_SIDE, _SIDE)) for layer in (colour, outline(thing.shape))]
-    colour, opacity = (np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA)) for layer in turned)
+    colour = shading(distractor.shape)[..., None] * np.array(SPRITE_RGB[distractor.colour], np.float32)
+    rotated = [cv2.warpAffine(layer, rotation, (_SIDE, _SIDE)) for layer in (colour, silhouette(distractor.shape))]
+    colour, opacity = (np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA)) for layer in rotated)
     return np.clip(colour, 0, 255), opacity
 
 
