@@ -13,7 +13,7 @@ from rewardlab.core.episode import Episode, Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturb.semantic import SEMANTIC
-from rewardlab.perturb.semantic.grammar import gerund, mend_articles, participle
+from rewardlab.perturb.semantic.grammar import fix_articles, gerund, participle
 from rewardlab.perturb.semantic.instruction_parser import parse
 from rewardlab.testing import check_perturbation
 
@@ -173,7 +173,7 @@ def test_real_instructions_stay_well_formed(entry: Perturbation) -> None:
                 assert "  " not in written
                 assert written == written.strip()
                 if entry.name != "word_order":
-                    assert mend_articles(written) == written, "a or an"
+                    assert fix_articles(written) == written, "a or an"
 
 
 def overlap_of_words(one: str, other: str) -> float:
@@ -272,7 +272,7 @@ def test_verb_forms() -> None:
     assert [participle(verb) for verb in ("stir", "take out", "carry", "slide")] == [
         "stirred", "taken out", "carried", "slid",
     ]  # fmt: skip
-    assert mend_articles("a apple, an cup, a unicorn, an hour") == "an apple, a cup, a unicorn, an hour"
+    assert fix_articles("a apple, an cup, a unicorn, an hour") == "an apple, a cup, a unicorn, an hour"
 
 
 TRANSLATIONS = {

@@ -1,14 +1,15 @@
-"""Semantic perturbations: the same wish in other words, or another wish for the same video."""
+"""Semantic perturbations: the same goal in other words, or another goal for the same video."""
 
-from rewardlab.perturb.semantic.clause_order import ambiguous_reference, word_order
-from rewardlab.perturb.semantic.empty_instructions import completion_claim, metadata_leak, prompt_injection
-from rewardlab.perturb.semantic.filler import irrelevant_detail, polite_filler
 from rewardlab.perturb.semantic.goal_changes import added_requirement, negation, task_swap
+from rewardlab.perturb.semantic.irrelevant_text import irrelevant_detail, polite_filler
 from rewardlab.perturb.semantic.number_format import number_form
 from rewardlab.perturb.semantic.paraphrase import paraphrase, synonym
+from rewardlab.perturb.semantic.prompt_injection import completion_claim, metadata_leak, prompt_injection
 from rewardlab.perturb.semantic.swaps import colour_swap, object_swap, relation_flip
-from rewardlab.perturb.semantic.translate import language
+from rewardlab.perturb.semantic.translation import language
 from rewardlab.perturb.semantic.typos import case_spacing, char_edit, ocr_confusion, typo_keyboard
+from rewardlab.perturb.semantic.underspecification import ambiguous_reference
+from rewardlab.perturb.semantic.word_order import word_order
 
 SEMANTIC = (
     typo_keyboard,

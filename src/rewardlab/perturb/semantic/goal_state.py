@@ -1,11 +1,11 @@
-"""The wish told as the state of the world that fulfils it."""
+"""The goal told as the state of the world that reaches it."""
 
 from dataclasses import replace
 
 from rewardlab.perturb.semantic.grammar import is_plural, participle
-from rewardlab.perturb.semantic.instruction_parser import STATIC
-from rewardlab.perturb.semantic.lexicon import VERBS, Home, find_noun
-from rewardlab.perturb.semantic.sentence import PRONOUNS, Clause, Command, Place, Thing
+from rewardlab.perturb.semantic.instruction_parser import STATIC_PREPOSITIONS
+from rewardlab.perturb.semantic.lexicon import VERBS, Locative, find_noun
+from rewardlab.perturb.semantic.syntax_tree import PRONOUNS, Clause, Command, NounPhrase, PrepPhrase
 
 _MOVED = {
     "to the left": "further to the left than before",
@@ -25,65 +25,65 @@ def describe_goal(command: Command) -> str:
     clauses = command.clauses
     # Picking up is only the way to the second clause: what is held is then let go.
     if len(clauses) == 2 and _is_fetch(clauses[0], clauses[1]):
-        return _state(replace(clauses[1], thing=clauses[0].thing))
+        return _state(replace(clauses[1], object=clauses[0].object))
     return " and ".join(_state(clause) for clause in clauses)
 
 
 def _is_fetch(first: Clause, second: Clause) -> bool:
-    return VERBS[first.verb].result == "held" and second.thing.noun in PRONOUNS and not first.places
+    return VERBS[first.verb].result == "held" and second.object.noun in PRONOUNS and not first.prep_phrases
 
 
-def definite(thing: Thing) -> Thing:
-    """Return the thing with an article: a bare "banana" is "the banana"."""
-    bare = not thing.article and thing.noun not in PRONOUNS
-    return replace(thing, article="the" if bare else thing.article)
+def definite(noun_phrase: NounPhrase) -> NounPhrase:
+    """Return the phrase with an article: a bare "banana" is "the banana"."""
+    bare = not noun_phrase.determiner and noun_phrase.noun not in PRONOUNS
+    return replace(noun_phrase, determiner="the" if bare else noun_phrase.determiner)
 
 
-def home_of(thing: Thing) -> Home:
-    """Return whether other things are in it, on it or at it."""
-    known = find_noun(thing.noun)
-    return known.home if known else "at"
+def locative_of(noun_phrase: NounPhrase) -> Locative:
+    """Return whether other objects are in it, on it or at it."""
+    known = find_noun(noun_phrase.noun)
+    return known.locative if known else "at"
 
 
 def _state(clause: Clause) -> str:
-    thing = definite(clause.thing)
-    is_ = "are" if is_plural(thing.noun) else "is"
-    has = "have" if is_plural(thing.noun) else "has"
+    noun_phrase = definite(clause.object)
+    is_ = "are" if is_plural(noun_phrase.noun) else "is"
+    has = "have" if is_plural(noun_phrase.noun) else "has"
     rule = VERBS[clause.verb]
-    last = clause.places[-1] if clause.places else None
+    last = clause.prep_phrases[-1] if clause.prep_phrases else None
     if rule.state and not last:
-        return f"{thing.text} {rule.state.format(**{'is': is_, 'has': has})}"
-    if rule.result == "held" and all(place.relation in {"from", "out of", "off"} for place in clause.places):
-        return f"the robot is holding {thing.text}" + (f" taken {_where(clause)}" if last else "")
-    end = _end_place(clause, last) if last else ""
+        return f"{noun_phrase.text} {rule.state.format(**{'is': is_, 'has': has})}"
+    if rule.result == "held" and all(phrase.preposition in {"from", "out of", "off"} for phrase in clause.prep_phrases):
+        return f"the robot is holding {noun_phrase.text}" + (f" taken {_where(clause)}" if last else "")
+    end = _final_location(clause, last) if last else ""
     if end:
-        return f"{thing.text} {is_} {end}"
-    return " ".join(filter(None, [thing.text, has, "been", participle(clause.verb), _where(clause)]))
+        return f"{noun_phrase.text} {is_} {end}"
+    return " ".join(filter(None, [noun_phrase.text, has, "been", participle(clause.verb), _where(clause)]))
 
 
 def _where(clause: Clause) -> str:
-    return " ".join(_definite_place(place).text for place in clause.places)
+    return " ".join(_definite_phrase(phrase).text for phrase in clause.prep_phrases)
 
 
-def _definite_place(place: Place) -> Place:
-    return replace(place, thing=definite(place.thing)) if place.thing else place
+def _definite_phrase(phrase: PrepPhrase) -> PrepPhrase:
+    return replace(phrase, object=definite(phrase.object)) if phrase.object else phrase
 
 
-def _end_place(clause: Clause, last: Place) -> str:
-    """Return where the thing is at the end, or nothing where the verb leaves no trace in space."""
-    result, relation = VERBS[clause.verb].result, last.relation
-    if relation in _POSES:
-        return relation
-    if last.thing is None:
-        return _MOVED.get(relation, "") if result == "somewhere" else ""
-    name = definite(last.thing).text
-    if result == "gone" and relation in {"from", "out of", "off"}:
-        return f"no longer {home_of(last.thing)} {name}"
-    if result == "given" and relation == "to":
-        return f"{'in' if home_of(last.thing) == 'in' else 'with'} {name}"
+def _final_location(clause: Clause, last: PrepPhrase) -> str:
+    """Return where the object is at the end, or nothing where the verb leaves no trace in space."""
+    result, preposition = VERBS[clause.verb].result, last.preposition
+    if preposition in _POSES:
+        return preposition
+    if last.object is None:
+        return _MOVED.get(preposition, "") if result == "somewhere" else ""
+    name = definite(last.object).text
+    if result == "gone" and preposition in {"from", "out of", "off"}:
+        return f"no longer {locative_of(last.object)} {name}"
+    if result == "given" and preposition == "to":
+        return f"{'in' if locative_of(last.object) == 'in' else 'with'} {name}"
     if result != "somewhere":
         return ""
-    if relation == "to":
-        return f"{home_of(last.thing)} {name}"
-    inner = {"into": "in", "onto": "on"}.get(relation, relation)
-    return f"{inner} {name}" if inner in STATIC else ""
+    if preposition == "to":
+        return f"{locative_of(last.object)} {name}"
+    inner = {"into": "in", "onto": "on"}.get(preposition, preposition)
+    return f"{inner} {name}" if inner in STATIC_PREPOSITIONS else ""

@@ -60,7 +60,7 @@ def is_plural(noun: str) -> bool:
     return last == "them" or (len(last) > 3 and last.endswith("s") and not last.endswith(("ss", "us", "is")))
 
 
-def mend_articles(text: str) -> str:
+def fix_articles(text: str) -> str:
     """Write "a" or "an" as the next word asks for."""
     return _ARTICLE.sub(lambda found: found[1] + ("n " if _starts_with_vowel(found[2].lower()) else " "), text)
 
@@ -81,11 +81,11 @@ def inside_sentence(text: str) -> str:
 
 
 def as_sentence(text: str) -> str:
-    """Return the text trimmed and closed by a full stop, unless it already ends with a sign."""
+    """Return the text trimmed and closed by a full stop, unless it already ends with punctuation."""
     text = text.strip()
     return text if text.endswith((".", "!", "?", "。", "…")) else text.rstrip(",;:") + "."
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a text, in small letters."""
+    """Return the words of a text, in lower case."""
     return set(re.findall(r"\w+", text.lower()))

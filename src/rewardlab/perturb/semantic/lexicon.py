@@ -1,12 +1,12 @@
-"""The closed robot lexicon: verbs, things, colours and relations, with what can stand for them or against them."""
+"""The closed robot lexicon: verbs, nouns, colours and prepositions, with their synonyms, hypernyms and opposites."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-# How the world looks when the verb is done: the thing is somewhere, in the gripper, gone from a place, handed over,
+# The state of the object when the verb is done: moved somewhere, held by the gripper, gone from a place, handed over,
 # in the state that the verb names, or only touched.
-Result = Literal["somewhere", "held", "gone", "given", "state", "touched"]
-Home = Literal["in", "on", "at"]  # how a thing is with another one: in a box, on a plate, at a goal
+ResultState = Literal["somewhere", "held", "gone", "given", "state", "touched"]
+Locative = Literal["in", "on", "at"]  # the preposition of what is there: in a box, on a plate, at a goal
 
 
 @dataclass(frozen=True)
@@ -14,22 +14,22 @@ class Verb:
     """A verb; `state` completes "the drawer {is} ..." once it is done."""
 
     synonyms: tuple[str, ...] = ()
-    result: Result = "touched"
+    result: ResultState = "touched"
     opposite: str = ""
     state: str = ""
 
 
 @dataclass(frozen=True)
 class Noun:
-    """A thing; `kind` is its hypernym and `group` names the things that could be asked for in its place."""
+    """A noun; `group` names the objects that could be asked for in its place."""
 
     group: str
     synonyms: tuple[str, ...] = ()
-    kind: str = ""
-    home: Home = "at"
+    hypernym: str = ""
+    locative: Locative = "at"
 
 
-def _to(*synonyms: str) -> Verb:
+def _moves(*synonyms: str) -> Verb:
     return Verb(synonyms, "somewhere")
 
 
@@ -51,40 +51,28 @@ VERBS: dict[str, Verb] = {
     "switch off": Verb(("turn off",), "state", "switch on", "{is} off"),
     "fold": Verb(("fold over", "double over"), opposite="unfold"),
     "unfold": Verb(("spread out",), opposite="fold"),
-    "put": _to("place", "set"),
-    "place": _to("put", "set"),
-    "set": _to("put", "place"),
-    "lay": _to("put", "place"),
-    "pick and place": _to("pick up and put", "take and place"),
-    "move": _to(
-        "shift",
-    ),
-    "bring": _to("carry", "move"),
-    "carry": _to("bring", "move"),
-    "transfer": _to("move", "bring"),
-    "stack": _to("pile", "place"),
-    "insert": _to("put", "fit"),
-    "slide": _to("glide", "push"),
-    "push": _to("shove", "nudge"),
-    "pull": _to("tug", "draw"),
-    "drag": _to("pull", "draw"),
-    "drop": _to(
-        "let fall",
-    ),
-    "add": _to(
-        "transfer",
-    ),
-    "collect": _to("gather", "bring"),
-    "pour": _to("tip", "decant"),
-    "throw": _to(
-        "toss",
-    ),
-    "sweep": _to(
-        "brush",
-    ),
-    "hang": _to(
-        "suspend",
-    ),
+    "put": _moves("place", "set"),
+    "place": _moves("put", "set"),
+    "set": _moves("put", "place"),
+    "lay": _moves("put", "place"),
+    "pick and place": _moves("pick up and put", "take and place"),
+    "move": _moves("shift"),
+    "bring": _moves("carry", "move"),
+    "carry": _moves("bring", "move"),
+    "transfer": _moves("move", "bring"),
+    "stack": _moves("pile", "place"),
+    "insert": _moves("put", "fit"),
+    "slide": _moves("glide", "push"),
+    "push": _moves("shove", "nudge"),
+    "pull": _moves("tug", "draw"),
+    "drag": _moves("pull", "draw"),
+    "drop": _moves("let fall"),
+    "add": _moves("transfer"),
+    "collect": _moves("gather", "bring"),
+    "pour": _moves("tip", "decant"),
+    "throw": _moves("toss"),
+    "sweep": _moves("brush"),
+    "hang": _moves("suspend"),
     "pick up": Verb(("lift", "grab"), "held", "put down"),
     "pick": Verb(("take", "grab"), "held"),
     "grab": Verb(("grasp", "take hold of"), "held", "let go of"),
@@ -217,14 +205,14 @@ NOUNS: dict[str, Noun] = {
     "thing": Noun("anything", ("object",)),
 }
 
-# Nouns that may be a part of, or another word for, nearly any thing of a scene.
-VAGUE = {
+# Nouns that may be a part of, or another word for, nearly any object of a scene.
+VAGUE_NOUNS = {
     *("object", "item", "thing", "lid", "door", "cover", "cap", "handle", "knob", "something"),
     *("everything", "anything", "container", "food", "toy", "tool", "one", "part", "furniture", "appliance"),
 }
 
-# For each group: things of the same kind, of another kind, from elsewhere, and impossible ones.
-STAND_INS: dict[str, tuple[tuple[str, ...], ...]] = {
+# For each group: objects of the same kind, of another kind, from elsewhere, and impossible ones.
+COUNTERFACTUAL_OBJECTS: dict[str, tuple[tuple[str, ...], ...]] = {
     _OPENABLE: (
         ("dishwasher", "washing machine", "jewellery box"),
         ("laptop", "book", "wallet"),
@@ -245,7 +233,7 @@ STAND_INS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 # Each colour with others, from the nearest that nobody confuses with it to its opposite.
-COLOURS: dict[str, tuple[str, str, str, str]] = {
+COLOUR_CONTRASTS: dict[str, tuple[str, str, str, str]] = {
     "red": ("purple", "yellow", "blue", "green"),
     "orange": ("white", "green", "purple", "blue"),
     "yellow": ("brown", "blue", "red", "purple"),
@@ -262,36 +250,29 @@ COLOURS: dict[str, tuple[str, str, str, str]] = {
 }
 
 ADJECTIVE_SYNONYMS = {
-    **{colour: f"{colour}-coloured" for colour in COLOURS},
+    **{colour: f"{colour}-coloured" for colour in COLOUR_CONTRASTS},
     **{"left": "left-hand", "right": "right-hand", "small": "little", "big": "large", "large": "big"},
 }
 
-SIDES = {
+OPPOSITE_DIRECTIONS = {
     **{"left": "right", "right": "left", "up": "down", "down": "up", "upwards": "downwards", "downwards": "upwards"},
     **{"clockwise": "counterclockwise", "counterclockwise": "clockwise", "forward": "backward"},
-    **{
-        "upright": "upside down",
-        "backward": "forward",
-        "top": "bottom",
-        "bottom": "top",
-        "upper": "lower",
-        "front": "back",
-        "back": "front",
-    },
+    **{"upright": "upside down", "backward": "forward", "top": "bottom", "bottom": "top", "upper": "lower"},
+    **{"front": "back", "back": "front"},
 }
-PLACE_OPPOSITES = {
+OPPOSITE_PREPOSITIONS = {
     **{"on": "under", "onto": "under", "on top of": "underneath", "under": "on top of", "underneath": "on top of"},
     **{"in": "outside", "into": "outside", "inside": "outside", "outside": "inside", "above": "below"},
     **{"below": "above", "in front of": "behind", "behind": "in front of", "next to": "far away from"},
 }
-RELATION_SYNONYMS = {
+PREPOSITION_SYNONYMS = {
     **{"on": "on top of", "onto": "on top of", "in": "inside", "into": "inside", "under": "underneath"},
     **{"next to": "beside", "with": "using", "towards": "in the direction of"},
 }
 
 
 def find_noun(noun: str) -> Noun | None:
-    """Return what is known of a thing, in the singular or the plural."""
+    """Return the entry of a noun, in the singular or the plural."""
     name = noun.lower()
     return NOUNS.get(name) or (NOUNS.get(name[:-1]) if name.endswith("s") else None)
 
@@ -307,9 +288,20 @@ _NEAR_WORDS = {
 # A slip of the pen must not turn one of these into another.
 KNOWN_WORDS = frozenset(
     word
-    for phrase in (*VERBS, *NOUNS, *COLOURS, *SIDES, *PLACE_OPPOSITES, *RELATION_SYNONYMS, *VAGUE, "not", "no", "off")
+    for phrase in (
+        *VERBS,
+        *NOUNS,
+        *COLOUR_CONTRASTS,
+        *OPPOSITE_DIRECTIONS,
+        *OPPOSITE_PREPOSITIONS,
+        *PREPOSITION_SYNONYMS,
+        *VAGUE_NOUNS,
+        "not",
+        "no",
+        "off",
+    )
     for word in phrase.split()
-) | frozenset(word for noun in NOUNS.values() for name in (*noun.synonyms, noun.kind) for word in name.split())
+) | frozenset(word for noun in NOUNS.values() for name in (*noun.synonyms, noun.hypernym) for word in name.split())
 REAL_WORDS = KNOWN_WORDS | _NEAR_WORDS
-# Kinds that nearly every scene holds several of: they single out a thing only together with an adjective.
-BROAD_KINDS = frozenset({"object", "container", "control"})
+# Hypernyms that nearly every scene holds several of: they single out an object only together with an adjective.
+BROAD_HYPERNYMS = frozenset({"object", "container", "control"})

@@ -8,17 +8,17 @@ from numpy.random import Generator
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturb.contract import Spec, on_instruction
 
-_WORDS = (
+_NUMBER_WORDS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
 )
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
-_WIDE = str.maketrans("0123456789", "0123456789")
+_FULL_WIDTH = str.maketrans("0123456789", "0123456789")
 # "one" is a number only before a thing ("one block"), and "second" an order only after "the".
 _SPELLED = re.compile(
     rf"(?<![\w-])(?:(?<=the )(?P<ordinal>{'|'.join(_ORDINALS)})(?= [a-z])"
-    rf"|(?P<word>{'|'.join(word for word in _WORDS if word != 'one')})"
+    rf"|(?P<word>{'|'.join(word for word in _NUMBER_WORDS if word != 'one')})"
     r"|(?<!the )(?<!this )(?<!that )(?<!each )(?<!other )(?<!which )(?P<one>one)(?= (?!of\b|from\b|in\b|on\b)[a-z]))"
     r"(?![\w-])",
     re.IGNORECASE,
@@ -29,11 +29,10 @@ _DECIMAL = re.compile(r"(?<![\w.,])([0-9]+)\.([0-9]{1,2})(?![\w]|[.,][0-9])")
 _EITHER = re.compile(f"{_SPELLED.pattern}|{_DIGITS.pattern}", re.IGNORECASE)
 _SPELLINGS = {"gray": "grey", "grey": "gray", "color": "colour", "colour": "color", "center": "centre"}
 _SPELLING = re.compile(rf"\b(?:{'|'.join(_SPELLINGS)})\b")
+_STYLES = ("digits", "words", "both", "locale")
 
 
-@on_instruction(
-    Spec("semantic", "how numbers are written", ("digits", "words", "both", "locale"), "NL-Aug numeric_to_word")
-)
+@on_instruction(Spec("semantic", "how numbers are written", _STYLES, "NL-Aug numeric_to_word"))
 def number_form(text: str, form: str, rng: Generator) -> str:
     """Numbers are written as digits, as words, as both, or in the spelling of another country."""
     written = _FORMS[form](text)
@@ -50,7 +49,7 @@ def _digits_of(found: re.Match[str]) -> str:
     if found["ordinal"]:
         number = _ORDINALS.index(found["ordinal"].lower()) + 1
         return f"{number}{_SUFFIXES.get(number, 'th')}"
-    return str(_WORDS.index((found["word"] or found["one"]).lower()))
+    return str(_NUMBER_WORDS.index((found["word"] or found["one"]).lower()))
 
 
 def _as_words(text: str) -> str:
@@ -58,10 +57,10 @@ def _as_words(text: str) -> str:
 
 
 def _words_of(found: re.Match[str]) -> str:
-    number = int(found["number"]) if len(found["number"]) <= 2 else len(_WORDS)
+    number = int(found["number"]) if len(found["number"]) <= 2 else len(_NUMBER_WORDS)
     if found["suffix"]:
         return _ORDINALS[number - 1] if 1 <= number <= len(_ORDINALS) else ""
-    return _WORDS[number] if number < len(_WORDS) else ""
+    return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else ""
 
 
 def _as_both(text: str) -> str:
@@ -73,15 +72,11 @@ def _both_of(found: re.Match[str]) -> str:
     return f"{found[0]} ({other})" if other else ""
 
 
-def _as_abroad(text: str) -> str:
+def _as_locale(text: str) -> str:
     """Write 2.5 as 2,5, whole numbers in the wide digits of East Asian keyboards, and gray as grey."""
-    written = _DIGITS.sub(lambda found: found[0].translate(_WIDE), _DECIMAL.sub(r"\1,\2", _as_digits(text)))
+    written = _DIGITS.sub(lambda found: found[0].translate(_FULL_WIDTH), _DECIMAL.sub(r"\1,\2", _as_digits(text)))
     return _SPELLING.sub(lambda found: _SPELLINGS[found[0]], written)
 
 
-_FORMS: dict[str, Callable[[str], str]] = {
-    "digits": _as_digits,
-    "words": _as_words,
-    "both": _as_both,
-    "locale": _as_abroad,
-}
+_FORMS: dict[str, Callable[[str], str]]
+_FORMS = {"digits": _as_digits, "words": _as_words, "both": _as_both, "locale": _as_locale}

@@ -10,11 +10,11 @@ from rewardlab.perturb.contract import Spec, on_instruction
 from rewardlab.perturb.semantic.lexicon import REAL_WORDS
 
 Letters = list[str]  # one entry per character of the original word; an edit may empty it or lengthen it
-Amount = tuple[int, float]  # so many edits at least, and one for this share of the words
-Slips = Callable[[Letters, int, float], list[Letters]]  # what may become of a word by an edit at one place
+EditCount = tuple[int, float]  # so many edits at least, and one for this share of the words
+PossibleEdits = Callable[[Letters, int, float], list[Letters]]  # what may become of a word by an edit at one place
 
 # Real instructions have five to ten words: without the counts the weaker severities would all be one edit.
-_AMOUNTS: tuple[Amount, Amount, Amount, Amount] = ((1, 0.05), (2, 0.10), (3, 0.15), (4, 0.25))
+_EDIT_COUNTS: tuple[EditCount, EditCount, EditCount, EditCount] = ((1, 0.05), (2, 0.10), (3, 0.15), (4, 0.25))
 _EDITS = "edits at least, and share of words"
 
 _NEIGHBOURS = {
@@ -29,35 +29,28 @@ _LOOKALIKES: dict[str, tuple[str, ...]] = {
     "O": ("0",), "I": ("l",), "B": ("8",), "S": ("5",), "G": ("6",), "D": ("O",), "Z": ("2",), "E": ("F",),
     "P": ("F",), "C": ("G",), "T": ("7",),
 }  # fmt: skip
+_CASES = ("other sentence case", "title case", "upper case", "upper case and stray spaces")
 
 
-@on_instruction(Spec("semantic", _EDITS, _AMOUNTS, "nlpaug KeyboardAug", "per_clip"))
-def typo_keyboard(text: str, amount: Amount, rng: Generator) -> str:
+@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug KeyboardAug", "per_clip"))
+def typo_keyboard(text: str, amount: EditCount, rng: Generator) -> str:
     """The operator hits a neighbouring key in some of the words."""
     return _edit(text, amount, rng, _mistype)
 
 
-@on_instruction(Spec("semantic", _EDITS, _AMOUNTS, "nlpaug RandomCharAug", "per_clip"))
-def char_edit(text: str, amount: Amount, rng: Generator) -> str:
+@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug RandomCharAug", "per_clip"))
+def char_edit(text: str, amount: EditCount, rng: Generator) -> str:
     """The operator swaps, doubles or leaves out letters in some of the words."""
-    return _edit(text, amount, rng, _slip)
+    return _edit(text, amount, rng, _swap_double_or_omit)
 
 
-@on_instruction(Spec("semantic", _EDITS, _AMOUNTS, "nlpaug OcrAug", "per_clip"))
-def ocr_confusion(text: str, amount: Amount, rng: Generator) -> str:
+@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug OcrAug", "per_clip"))
+def ocr_confusion(text: str, amount: EditCount, rng: Generator) -> str:
     """The instruction was scanned from paper and some letters were read as others of like shape."""
     return _edit(text, amount, rng, _misread)
 
 
-@on_instruction(
-    Spec(
-        "semantic",
-        "letter case and spaces",
-        ("other sentence case", "title case", "upper case", "upper case and stray spaces"),
-        "HELM lowercase and space perturbations",
-        "per_clip",
-    )
-)
+@on_instruction(Spec("semantic", "letter case and spaces", _CASES, "HELM case and space perturbations", "per_clip"))
 def case_spacing(text: str, style: str, rng: Generator) -> str:
     """The instruction is typed with other capitals, then with stray spaces."""
     extra = rng.integers(0, 3, size=text.count(" ") + 1)
@@ -88,15 +81,15 @@ def _spread(text: str, extra: list[int]) -> str:
     return words[0] + "".join(gap + word for gap, word in zip(gaps, words[1:]))
 
 
-def _edit(text: str, amount: Amount, rng: Generator, slips: Slips) -> str:
+def _edit(text: str, amount: EditCount, rng: Generator, possible_edits: PossibleEdits) -> str:
     words = [list(word) for word in text.split(" ")]
     order = rng.permutation(len(words))
     draws = rng.random((len(text) + 1, 2))
     least, share = amount
     wanted = max(least, math.ceil(share * len(words)))
     done = 0
-    for index, place, draw in _places(words, [int(i) for i in order], draws.tolist()):
-        changed = _first_harmless(slips(words[index], place, draw))
+    for index, position, draw in _positions(words, [int(i) for i in order], draws.tolist()):
+        changed = _first_harmless(possible_edits(words[index], position, draw))
         if changed:
             words[index] = changed
             done += 1
@@ -107,7 +100,7 @@ def _edit(text: str, amount: Amount, rng: Generator, slips: Slips) -> str:
     return " ".join("".join(letters) for letters in words)
 
 
-def _places(words: list[Letters], order: list[int], draws: list[list[float]]) -> Iterator[tuple[int, int, float]]:
+def _positions(words: list[Letters], order: list[int], draws: list[list[float]]) -> Iterator[tuple[int, int, float]]:
     """Name where to edit, in an order that no severity changes: one place in every word, then a second, and so on."""
     starts = [0]
     for word in words:
@@ -117,25 +110,28 @@ def _places(words: list[Letters], order: list[int], draws: list[list[float]]) ->
     for turn in range(max(map(len, ranked), default=0)):
         for index in long_first:
             if turn < len(ranked[index]):
-                place = ranked[index][turn]
-                yield index, place, draws[starts[index] + place][1]
+                position = ranked[index][turn]
+                yield index, position, draws[starts[index] + position][1]
 
 
-def _ranked(places: list[int], draws: list[list[float]]) -> list[int]:
-    return sorted(places, key=lambda place: draws[place][0])
+def _ranked(positions: list[int], draws: list[list[float]]) -> list[int]:
+    return sorted(positions, key=lambda position: draws[position][0])
 
 
 def _editable(word: Letters) -> list[int]:
     """Return every second letter, so that two swaps never meet."""
-    return [place for place, letter in enumerate(word) if letter.isalpha()][::2]
+    return [position for position, letter in enumerate(word) if letter.isalpha()][::2]
 
 
 def _first_harmless(options: list[Letters]) -> Letters | None:
     """Return the first outcome that is no other word of the robot's world."""
-    return next((option for option in options if _plain(option) not in REAL_WORDS and _plain(option)), None)
+    return next(
+        (option for option in options if _letters_and_digits(option) not in REAL_WORDS and _letters_and_digits(option)),
+        None,
+    )
 
 
-def _plain(letters: Letters) -> str:
+def _letters_and_digits(letters: Letters) -> str:
     return "".join(letter for letter in "".join(letters) if letter.isalnum()).lower()
 
 
@@ -144,25 +140,25 @@ def _rotated(options: list[str], draw: float) -> list[str]:
     return options[start:] + options[:start]
 
 
-def _with(word: Letters, place: int, *letters: str) -> Letters:
-    return [*word[:place], *letters, *word[place + len(letters) :]]
+def _with(word: Letters, position: int, *letters: str) -> Letters:
+    return [*word[:position], *letters, *word[position + len(letters) :]]
 
 
-def _mistype(word: Letters, place: int, draw: float) -> list[Letters]:
-    letter = word[place]
+def _mistype(word: Letters, position: int, draw: float) -> list[Letters]:
+    letter = word[position]
     keys = [key.upper() if letter.isupper() else key for key in _NEIGHBOURS.get(letter.lower(), "")]
-    return [_with(word, place, key) for key in _rotated(keys, draw)]
+    return [_with(word, position, key) for key in _rotated(keys, draw)]
 
 
-def _misread(word: Letters, place: int, draw: float) -> list[Letters]:
-    return [_with(word, place, shape) for shape in _rotated(list(_LOOKALIKES.get(word[place], ())), draw)]
+def _misread(word: Letters, position: int, draw: float) -> list[Letters]:
+    return [_with(word, position, shape) for shape in _rotated(list(_LOOKALIKES.get(word[position], ())), draw)]
 
 
-def _slip(word: Letters, place: int, draw: float) -> list[Letters]:
-    letter = word[place]
-    after = word[place + 1] if place + 1 < len(word) else ""
-    outcomes = {"double": _with(word, place, letter + letter)}
+def _swap_double_or_omit(word: Letters, position: int, draw: float) -> list[Letters]:
+    letter = word[position]
+    after = word[position + 1] if position + 1 < len(word) else ""
+    outcomes = {"double": _with(word, position, letter + letter)}
     if after.isalpha() and after != letter:
-        outcomes["swap"] = _with(word, place, after, letter)
-        outcomes["leave out"] = _with(word, place, "")
+        outcomes["swap"] = _with(word, position, after, letter)
+        outcomes["leave out"] = _with(word, position, "")
     return [outcomes[name] for name in _rotated(sorted(outcomes), draw)]

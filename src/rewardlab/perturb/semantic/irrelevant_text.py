@@ -1,4 +1,4 @@
-"""Semantic perturbations by words that add nothing: politeness, and facts that have nothing to do with the wish."""
+"""Semantic perturbations by text that adds nothing: politeness, and facts that have nothing to do with the goal."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _THANKS = (
     ("Take your time.", "I really appreciate it.", "Thank you so much."),
     ("There is no hurry at all.", "You are a great help.", "Many thanks in advance."),
 )
-# Nothing here is in the picture, and nothing here can be a condition of the wish.
+# Nothing here is in the picture, and nothing here can be a condition of the goal.
 _FACTS = (
     "It is raining outside.",
     "The radio is playing softly.",
@@ -23,7 +23,7 @@ _FACTS = (
     "Lunch is at noon.",
     "The corridor is empty.",
 )
-_OTHER_THINGS = (
+_OTHER_OBJECTS = (
     "A bicycle stands in the yard.",
     "Somebody left a violin in the hallway.",
     "The printer on the second floor is out of ink.",
@@ -31,44 +31,31 @@ _OTHER_THINGS = (
     "My neighbour bought a tractor.",
     "The library has a new globe.",
 )
+_AMOUNTS = ("one word", "a clause", "a sentence", "four sentences")
+_COUNTED = "unrelated facts, and facts about other objects"
+_COUNTS = ((1, 0), (2, 0), (2, 1), (2, 4))
 
 
-@on_instruction(
-    Spec(
-        "semantic",
-        "how much is said around the wish",
-        ("one word", "a clause", "a sentence", "four sentences"),
-        "HELM filler words",
-        "per_clip",
-    )
-)
+@on_instruction(Spec("semantic", "how much is said around the goal", _AMOUNTS, "HELM filler words", "per_clip"))
 def polite_filler(text: str, amount: str, rng: Generator) -> str:
-    """The operator is polite, then chatty; the wish is the same."""
+    """The operator is polite, then chatty; the goal is the same."""
     courtesy = pick(_COURTESIES, rng)
     greeting = pick(_GREETINGS, rng)
     thanks = pick(_THANKS, rng)
-    wish = f"please {inside_sentence(text)}"
+    request = f"please {inside_sentence(text)}"
     if amount == "one word":
-        return wish
+        return request
     if amount == "a clause":
-        return f"{courtesy}, {wish}"
-    asked = as_sentence(f"{greeting} {capitalised(courtesy)}, {wish}")
+        return f"{courtesy}, {request}"
+    asked = as_sentence(f"{greeting} {capitalised(courtesy)}, {request}")
     return asked if amount == "a sentence" else " ".join([asked, *thanks])
 
 
-@on_instruction(
-    Spec(
-        "semantic",
-        "unrelated facts, and facts about other things",
-        ((1, 0), (2, 0), (2, 1), (2, 4)),
-        "CheckList INV, reWordBench",
-        "per_clip",
-    )
-)
+@on_instruction(Spec("semantic", _COUNTED, _COUNTS, "CheckList INV, reWordBench", "per_clip"))
 def irrelevant_detail(text: str, counts: tuple[int, int], rng: Generator) -> str:
-    """Facts that have nothing to do with the wish are told along with it."""
+    """Facts that have nothing to do with the goal are told along with it."""
     facts = _unrelated(_FACTS, text, rng)[: counts[0]]
-    others = _unrelated(_OTHER_THINGS, text, rng)[: counts[1]]
+    others = _unrelated(_OTHER_OBJECTS, text, rng)[: counts[1]]
     return " ".join([as_sentence(text), *facts, *others])
 
 

@@ -211,6 +211,6 @@ _SWAHILI = _table("""
     flip upright | simamisha {o}
     uncap | ondoa kifuniko cha {o}
 """)
-PATTERNS = {
+SENTENCE_PATTERNS = {
     name: (*translations, *_CHINESE_JAPANESE[name], *_SWAHILI[name]) for name, translations in _SPANISH_GERMAN.items()
 }
