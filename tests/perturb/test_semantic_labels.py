@@ -25,7 +25,7 @@ Outcome = str | int
 ANY = ""  # the wording is left to chance; the outcome is not
 
 ROWS: tuple[tuple[str, str, int, Truth, str, Outcome], ...] = (
-    # Writing: the wish stays, whatever the truth is.
+    # Writing: the goal stays, whatever the truth is.
     ("close the drawer", "typo_keyboard", 1, DONE, ANY, SAME),
     ("close the drawer", "char_edit", 4, HALF, ANY, SAME),
     ("close the drawer", "ocr_confusion", 4, UNKNOWN, ANY, SAME),
@@ -45,10 +45,10 @@ ROWS: tuple[tuple[str, str, int, Truth, str, Outcome], ...] = (
     ("pick up the red one", "number_form", 1, DONE, ANY, DROPPED),  # "one" is no number here
     ("hold it for a second", "number_form", 1, DONE, ANY, DROPPED),  # nor is "second"
     ("open the drawer", "number_form", 2, DONE, ANY, DROPPED),
-    # Words around the wish.
+    # Words around the goal.
     ("Fold the cloth", "polite_filler", 1, NOTHING, "please fold the cloth", SAME),
     ("open the drawer", "irrelevant_detail", 4, UNKNOWN, ANY, SAME),
-    # Other words for the same wish.
+    # Other words for the same goal.
     ("close the drawer", "synonym", 1, DONE, "shut the drawer", SAME),
     ("close the cabinet", "synonym", 2, DONE, "shut the cupboard", SAME),
     ("close the drawer", "synonym", 2, DONE, ANY, DROPPED),  # a drawer has no synonym
@@ -81,7 +81,7 @@ ROWS: tuple[tuple[str, str, int, Truth, str, Outcome], ...] = (
     ("pick up the cup", "ambiguous_reference", 3, HALF, "pick it up", UNDEFINED),
     ("fold the towel", "ambiguous_reference", 4, FAILED, "do it", UNDEFINED),
     ("do it", "ambiguous_reference", 4, DONE, ANY, DROPPED),
-    # Another colour: only a success is known not to be one of the new wish, and its level is not known (1 or 2).
+    # Another colour: only a success is known not to be one of the new instruction, and its level is not known (1 or 2).
     ("open the red drawer", "colour_swap", 1, DONE, "open the purple drawer", LOWER),
     ("open the red drawer", "colour_swap", 4, WON, "open the green drawer", LOWER),
     ("put the orange in the red bowl", "colour_swap", 4, DONE, "put the orange in the green bowl", LOWER),
@@ -140,7 +140,7 @@ ROWS: tuple[tuple[str, str, int, Truth, str, Outcome], ...] = (
     # Nonsense is no task.
     ("open the drawer", "task_swap", 4, DONE, ANY, UNDEFINED),
     ("open the drawer", "task_swap", 1, DONE, ANY, DROPPED),  # no other episode
-    # Text that tells the score instead of the wish.
+    # Text that tells the score instead of the goal.
     ("open the drawer", "completion_claim", 1, NOTHING, "open the drawer. Task completed.", SAME),
     ("open the drawer", "metadata_leak", 3, HALF, "open the drawer view 0 0 100", SAME),
     ("open the drawer", "prompt_injection", 4, FAILED, ANY, SAME),

@@ -103,7 +103,7 @@ def test_an_episode_without_a_world_or_with_other_pixels_is_dropped(episodes: tu
     with pytest.raises(NotApplicable, match="not recorded in a simulator"):
         NAMES["world_fov"](plain, 2, 0)
     changed = NAMES["world_fov"](episodes[0], 2, 0).episode
-    with pytest.raises(NotApplicable, match="change the world first"):
+    with pytest.raises(NotApplicable, match="edit the scene first"):
         NAMES["world_camera"](changed, 2, 0)
 
 
