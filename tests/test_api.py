@@ -98,7 +98,7 @@ def test_a_model_is_asked_once_about_a_video_frames_or_an_episode(tiny_data: Pat
 def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(["clock", "random"], tiny_data, perturbations="none", out=tmp_path / "run")
     comparison = rewardlab.compare(f"{run.folder}::clock", f"{run.folder}::random", draws=200)
-    assert comparison.model_a == "clock" and comparison.contrasts
+    assert comparison.model_a == "clock" and comparison.tests
     assert rewardlab.leaderboard([run], tmp_path / "site").read_text().count("clock")
     assert rewardlab.report(run, out=tmp_path / "again.html").exists()
 

@@ -95,11 +95,11 @@ def report(plan: "ReportPlan") -> int:
 
 def compare(plan: "ComparePlan") -> int:
     """Print one sentence per test."""
-    from rewardlab.analysis.compare import in_words
+    from rewardlab.analysis.compare import finding
     from rewardlab.api import verbs
 
     comparison = verbs.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
-    for sentence in (*(in_words(comparison, contrast) for contrast in comparison.contrasts), *comparison.notes):
+    for sentence in (*(finding(comparison, test) for test in comparison.tests), *comparison.notes):
         print(sentence)
     return 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.analysis.compare import FAMILY, Comparison, Contrast, compare_runs, in_words
+from rewardlab.analysis.compare import Comparison, PairedTest, compare_runs, finding
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial, to_arrow
@@ -18,8 +18,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_of(to_arrow(some_trials()), tmp_path_factory.mktemp("compare") / "run", ["judge"])
 
 
-def found(comparison: Comparison, group: str, metric: str) -> Contrast:
-    return next(c for c in comparison.contrasts if (c.group, c.metric) == (group, metric))
+def found(comparison: Comparison, group: str, metric: str) -> PairedTest:
+    return next(c for c in comparison.tests if (c.group, c.metric) == (group, metric))
 
 
 def of(model: str, trials: list[Trial], folder: Path) -> Run:
@@ -28,11 +28,11 @@ def of(model: str, trials: list[Trial], folder: Path) -> Run:
 
 def test_a_better_model_is_said_to_be_better_with_how_much_and_on_what(run: Run) -> None:
     comparison = compare_runs(run, run, "judge", "random")
-    assert {c.group for c in comparison.contrasts} == {"clean", "visual", "temporal", "overall"}
-    assert len(comparison.contrasts) == 4 * len(FAMILY)
+    assert {c.group for c in comparison.tests} == {"clean", "visual", "temporal", "overall"}
+    assert len(comparison.tests) == 4 * 3  # MAE, success accuracy and tau-b
     for group, where in (("clean", "on clean episodes"), ("temporal", "under temporal change"), ("overall", "overall")):
-        words = in_words(comparison, found(comparison, group, "micro_mae"))
-        pattern = rf"judge is better than random {where}: MAE lower by (\S+) \[(\S+), (\S+)\], p = \S+ \(Holm\), "
+        words = finding(comparison, found(comparison, group, "micro_mae"))
+        pattern = rf"judge is better than random {where}: micro MAE lower by (\S+) \[(\S+), (\S+)\], p = \S+ \(Holm\), "
         match = re.match(pattern + f"{EPISODES} episodes in {TASKS} tasks", words)
         assert match, words
         size, low, high = map(float, match.groups())
@@ -41,24 +41,24 @@ def test_a_better_model_is_said_to_be_better_with_how_much_and_on_what(run: Run)
 
 def test_the_order_of_the_models_only_turns_the_signs(run: Run) -> None:
     ahead, behind = compare_runs(run, run, "judge", "random"), compare_runs(run, run, "random", "judge")
-    for a, b in zip(ahead.contrasts, behind.contrasts):
+    for a, b in zip(ahead.tests, behind.tests):
         assert (a.difference, a.low, a.high) == pytest.approx((-b.difference, -b.high, -b.low))
         assert a.p == pytest.approx(b.p)
-        assert in_words(ahead, a).split(":")[0] == in_words(behind, b).split(":")[0] or a.better is None
+        assert finding(ahead, a).split(":")[0] == finding(behind, b).split(":")[0] or a.better is None
 
 
 def test_higher_is_better_for_accuracy_and_lower_for_error(run: Run) -> None:
     comparison = compare_runs(run, run, "judge", "random")
     assert found(comparison, "overall", "success_accuracy").difference > 0
     assert found(comparison, "overall", "micro_mae").difference < 0
-    assert {c.better for c in comparison.contrasts if c.group == "overall"} == {"a"}
-    assert "success accuracy higher by" in in_words(comparison, found(comparison, "overall", "success_accuracy"))
+    assert {c.better for c in comparison.tests if c.group == "overall"} == {"a"}
+    assert "success accuracy higher by" in finding(comparison, found(comparison, "overall", "success_accuracy"))
 
 
 def test_holm_covers_the_whole_family_and_mcnemar_only_clean_successes(run: Run) -> None:
     comparison = compare_runs(run, run, "judge", "constant", draws=500)
-    assert all(c.p_holm >= c.p for c in comparison.contrasts if c.p == c.p)
-    exact = [c for c in comparison.contrasts if c.mcnemar == c.mcnemar]
+    assert all(c.p_holm >= c.p for c in comparison.tests if c.p == c.p)
+    exact = [c for c in comparison.tests if c.mcnemar == c.mcnemar]
     assert [(c.group, c.metric) for c in exact] == [("clean", "success_accuracy")]
     assert exact[0].mcnemar < 0.001
 
@@ -67,14 +67,14 @@ def test_no_difference_is_claimed_between_a_model_and_itself(run: Run, tmp_path:
     twin = of("judge", some_trials(), tmp_path / "twin")
     comparison = compare_runs(run, twin, "judge", "judge", draws=300)
     assert (comparison.model_a, comparison.model_b) == ("judge (run)", "judge (twin)")
-    for contrast in comparison.contrasts:
-        assert contrast.difference == 0 and contrast.better is None
-        assert in_words(comparison, contrast).startswith("no difference can be claimed between judge (run) and")
+    for test in comparison.tests:
+        assert test.difference == 0 and test.better is None
+        assert finding(comparison, test).startswith("no difference can be claimed between judge (run) and")
 
 
 def test_tau_of_a_constant_model_cannot_be_compared(run: Run) -> None:
     comparison = compare_runs(run, run, "judge", "constant", draws=100)
-    words = in_words(comparison, found(comparison, "clean", "kendall_tau_b"))
+    words = finding(comparison, found(comparison, "clean", "kendall_tau_b"))
     assert words.startswith("tau-b cannot be compared between judge and constant on clean episodes")
 
 
@@ -94,13 +94,13 @@ def test_only_cells_that_both_scored_with_the_same_truth_are_compared(run: Run, 
 
 def test_another_seed_shares_only_the_clean_cells(run: Run, tmp_path: Path) -> None:
     other = of("random", [replace(t, seed=1) for t in some_trials()], tmp_path / "other")
-    assert {c.group for c in compare_runs(run, other, "judge", "random", draws=100).contrasts} == {"clean", "overall"}
+    assert {c.group for c in compare_runs(run, other, "judge", "random", draws=100).tests} == {"clean", "overall"}
 
 
 def test_few_tasks_are_said_to_be_few(tmp_path: Path) -> None:
     few = run_of(to_arrow([t for t in some_trials() if t.task in ("t1", "t2", "t3")]), tmp_path / "few", ["judge"])
     comparison = compare_runs(few, few, "judge", "random", draws=500)
-    assert in_words(comparison, comparison.contrasts[0]).endswith("in 3 tasks, too few to rely on the interval")
+    assert finding(comparison, comparison.tests[0]).endswith("in 3 tasks, too few to rely on the interval")
 
 
 def test_an_unknown_model_or_another_dataset_is_refused(run: Run, tmp_path: Path) -> None:

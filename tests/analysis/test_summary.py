@@ -17,7 +17,7 @@ from rewardlab.core.run import Run, write_parquet
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial, to_arrow, trial_schema
 from rewardlab.metrics import METRICS
-from tests.metrics.made import trial
+from tests.metrics.handmade_trials import trial
 
 EPISODES, TASKS = 60, 15
 

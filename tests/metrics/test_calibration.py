@@ -9,7 +9,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles, ordinal_error, reliability_diagram, top_label_error
-from tests.metrics.made import table, trial
+from tests.metrics.handmade_trials import table, trial
 
 CERTAIN_FIVE = (0.0, 0.0, 0.0, 0.0, 1.0)
 

@@ -4,8 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from statsmodels.stats.proportion import proportion_confint
 
 from rewardlab.core.seeding import rng_for
+from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import (
     Draws,
     cluster_sums,
@@ -15,9 +17,10 @@ from rewardlab.metrics.clustered_bootstrap import (
     rate_interval,
 )
 from rewardlab.metrics.derived_columns import cluster_codes
-from rewardlab.metrics.intervals import measure_means
-from rewardlab.metrics.paired_tests import paired_means, paired_tau_b
-from rewardlab.metrics.significance import exact_mcnemar, holm, minimum_detectable_change, wilson_interval
+from rewardlab.metrics.intervals import estimate_means
+from rewardlab.metrics.paired_tests import paired_means, paired_metric
+from rewardlab.metrics.significance import exact_mcnemar, holm, minimum_detectable_change
+from tests.metrics.handmade_trials import table, trial
 
 CLUSTERS, SIZE, STUDIES = 50, 12, 1500
 CORRELATION = 0.2  # between episodes of the same task
@@ -73,7 +76,7 @@ def test_the_clustered_interval_covers_95_percent_where_the_naive_one_covers_und
     cluster = np.tile(np.repeat(np.arange(CLUSTERS), SIZE), STUDIES)
     study = np.repeat(np.arange(STUDIES), CLUSTERS * SIZE)
     draws = draw_clusters(CLUSTERS, 1000, seed=2)
-    means = measure_means(values.ravel(), cluster, study, STUDIES, draws, rate=kind == "rate")
+    means = estimate_means(values.ravel(), cluster, study, STUDIES, draws, rate=kind == "rate")
     covered = np.mean((means.low <= truth) & (truth <= means.high))
     half = 1.96 * values.std(axis=1) / math.sqrt(values.shape[1])
     naive = np.mean(np.abs(values.mean(axis=1) - truth) <= half)
@@ -109,15 +112,15 @@ def test_with_few_clusters_the_interval_is_wider_and_still_covers_nine_of_ten(cl
     values, truth = studies("error", clusters)
     cluster = np.tile(np.repeat(np.arange(clusters), SIZE), STUDIES)
     study = np.repeat(np.arange(STUDIES), clusters * SIZE)
-    means = measure_means(values.ravel(), cluster, study, STUDIES, draw_clusters(clusters, 1000, seed=2), rate=False)
+    means = estimate_means(values.ravel(), cluster, study, STUDIES, draw_clusters(clusters, 1000, seed=2), rate=False)
     assert np.mean((means.low <= truth) & (truth <= means.high)) >= 0.91
 
 
 def test_one_cluster_or_nothing_has_no_interval() -> None:
     draws = draw_clusters(1, 50, seed=0)
-    one = measure_means(np.array([1.0, 2.0]), np.zeros(2, dtype=int), np.zeros(2, dtype=int), 1, draws, rate=False)
+    one = estimate_means(np.array([1.0, 2.0]), np.zeros(2, dtype=int), np.zeros(2, dtype=int), 1, draws, rate=False)
     assert one.value[0] == 1.5 and math.isnan(one.low[0]) and math.isnan(one.high[0])
-    none = measure_means(np.array([np.nan]), np.zeros(1, dtype=int), np.zeros(1, dtype=int), 2, draws, rate=True)
+    none = estimate_means(np.array([np.nan]), np.zeros(1, dtype=int), np.zeros(1, dtype=int), 2, draws, rate=True)
     assert np.isnan(none.value).all() and np.isnan(none.low).all()
 
 
@@ -125,7 +128,7 @@ def test_a_rate_of_all_or_none_keeps_an_interval_as_wide_as_its_clusters_allow()
     draws = draw_clusters(20, 200, seed=0)
     cluster = np.repeat(np.arange(20), 30)
     for value in (0.0, 1.0):
-        means = measure_means(np.full(600, value), cluster, np.zeros(600, dtype=int), 1, draws, rate=True)
+        means = estimate_means(np.full(600, value), cluster, np.zeros(600, dtype=int), 1, draws, rate=True)
         width = means.high[0] - means.low[0]
         assert 0.1 < width < 0.25  # twenty clusters, not six hundred trials
         assert min(abs(means.low[0] - value), abs(means.high[0] - value)) < 1e-9
@@ -139,18 +142,7 @@ def test_a_rate_of_independent_trials_has_wilsons_interval() -> None:
     drawn = 0.3 + (drawn - drawn.mean()) / drawn.std() * math.sqrt(0.21 / count * (count - 1) / count)
     size = np.array([float(count)])
     low, high = rate_interval(np.array([values.mean()]), drawn, size, size)
-    assert (low[0], high[0]) == pytest.approx(wilson_interval(1200, count), abs=2e-4)
-
-
-@pytest.mark.parametrize(("right", "count"), [(0, 10), (10, 10), (7, 10), (1, 1), (431, 1000)])
-def test_wilson_is_that_of_statsmodels(right: int, count: int) -> None:
-    proportion = pytest.importorskip("statsmodels.stats.proportion")
-    expected = proportion.proportion_confint(right, count, method="wilson")
-    assert wilson_interval(right, count) == pytest.approx(expected)
-
-
-def test_wilson_of_nothing_is_nan() -> None:
-    assert all(math.isnan(end) for end in wilson_interval(0, 0))
+    assert (low[0], high[0]) == pytest.approx(proportion_confint(1200, count, method="wilson"), abs=2e-4)
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (5, 1), (12, 15), (40, 8)])
@@ -200,12 +192,16 @@ def test_a_p_value_is_below_five_percent_exactly_where_the_interval_leaves_out_z
 
 def test_identical_models_do_not_differ_and_a_constant_has_no_tau_to_compare() -> None:
     draws = draw_clusters(10, 100, seed=0)
-    cluster = np.arange(30) % 10
     rng = rng_for(0, "identical")
-    scores, truths = rng.random(30), rng.integers(1, 6, 30).astype(float)
-    same = paired_tau_b(scores, scores, truths, cluster, draws)
+    scores, truths = 1 + 4 * rng.random(30), rng.integers(1, 6, 30)
+    varied, flat = (
+        table([trial(level, truth, task=str(n % 10)) for n, (level, truth) in enumerate(zip(levels, truths.tolist()))])
+        for levels in (scores.tolist(), [3.0] * 30)
+    )
+    tau_b = METRICS["kendall_tau_b"]
+    same = paired_metric(tau_b, varied, varied, draws)
     assert same.difference == 0 and same.p == 1
-    constant = paired_tau_b(scores, np.full(30, 3.0), truths, cluster, draws)
+    constant = paired_metric(tau_b, varied, flat, draws)
     assert math.isnan(constant.difference) and math.isnan(constant.p) and math.isnan(constant.low)
     assert math.isnan(paired_p_value(np.array([0.1, 0.2]), clusters=1))
 
@@ -217,7 +213,9 @@ def test_pairing_sees_a_difference_that_two_separate_intervals_hide() -> None:
     hard = rng.standard_normal(30)[cluster] + rng.standard_normal(150)
     paired = paired_means(hard + 0.15, hard + 0.05 * rng.standard_normal(150), cluster, draws)
     assert paired.p < 0.01 and paired.low > 0
-    low, high = (measure_means(x, cluster, np.zeros(150, dtype=int), 1, draws, rate=False) for x in (hard, hard + 0.15))
+    low, high = (
+        estimate_means(x, cluster, np.zeros(150, dtype=int), 1, draws, rate=False) for x in (hard, hard + 0.15)
+    )
     assert low.high[0] > high.low[0]
 
 

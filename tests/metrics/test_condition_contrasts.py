@@ -11,7 +11,7 @@ from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.condition_contrasts import ConditionMeans, condition_means, less, mean_of
 from rewardlab.metrics.intervals import clusters_of, measure
 from rewardlab.metrics.paired_tests import paired_means
-from tests.metrics.made import table, trial
+from tests.metrics.handmade_trials import table, trial
 
 DRAWS = draw_clusters(12, 800, seed=3)
 CLUSTER = np.repeat(np.arange(12), 10)

@@ -7,7 +7,7 @@ import pytest
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
-from tests.metrics.made import scored, table, trial
+from tests.metrics.handmade_trials import scored, table, trial
 
 
 def test_errors_and_accuracies_are_those_of_scikit_learn() -> None:

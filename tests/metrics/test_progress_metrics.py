@@ -8,8 +8,8 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.eligibility import answered, asked_for
-from tests.metrics.made import table, trial
+from rewardlab.metrics.eligibility import answered, eligible
+from tests.metrics.handmade_trials import table, trial
 
 
 def test_voc_is_the_mean_of_scipys_spearman_over_lengths_and_ties() -> None:
@@ -42,7 +42,7 @@ def test_order_sensitivity_is_one_for_a_judge_that_sees_and_zero_for_a_clock() -
 def test_a_static_clip_is_one_whose_frames_are_all_the_same() -> None:
     rows = [trial(5.0, 5, shown=shown, progress=(0.1, 0.2, 0.3)) for shown in ((0, 0, 0), (0, 0, 1), (4, 4, 4))]
     trials = table([*rows, trial(5.0, 5, shown=(3,), progress=(0.1,))])
-    assert asked_for(trials, "static clip").tolist() == [True, False, True, False]
+    assert eligible(trials, "static clip").tolist() == [True, False, True, False]
 
 
 def test_progress_correlation_is_pearsons_with_the_truth() -> None:

@@ -12,9 +12,8 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters, percentile_interval
 from rewardlab.metrics.intervals import clusters_of, measure
-from rewardlab.metrics.kendall import count_pairs, pair_draws
-from rewardlab.metrics.kendall_conditions import tau_b_of_conditions
-from tests.metrics.made import scored, table, trial
+from rewardlab.metrics.kendall import count_pairs, pair_draws, tau_b_of_conditions
+from tests.metrics.handmade_trials import scored, table, trial
 
 
 def some(seed: int, count: int, fractional: bool) -> tuple[np.ndarray, np.ndarray]:

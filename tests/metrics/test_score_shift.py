@@ -5,8 +5,8 @@ import math
 import pytest
 
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.eligibility import answered, asked_for
-from tests.metrics.made import table, trial
+from rewardlab.metrics.eligibility import answered, eligible
+from tests.metrics.handmade_trials import table, trial
 
 NOISE = {"perturbation": "noise", "category": "visual", "severity": 2}
 
@@ -30,7 +30,7 @@ def test_only_cells_that_keep_the_label_and_have_a_clean_answer_count_as_shifts(
         trial(4.0, 3, episode="a", **NOISE),
     ]
     trials = table(rows)
-    assert asked_for(trials, "unchanged").tolist() == [True, False, False, False, True]
+    assert eligible(trials, "unchanged").tolist() == [True, False, False, False, True]
 
 
 def test_false_success_and_over_reward_are_about_what_was_not_done() -> None:

@@ -241,7 +241,7 @@ def test_odd_instructions_work_or_are_dropped_with_a_reason(name: str, text: str
 def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
     from rewardlab.core.trial import TrialTable, to_arrow
     from rewardlab.metrics import METRICS
-    from rewardlab.metrics.eligibility import asked_for
+    from rewardlab.metrics.eligibility import eligible
     from tests.core.test_run import trial
 
     rows = [
@@ -252,7 +252,7 @@ def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
     ]
     table = TrialTable(to_arrow(rows))
     for name in ("macro_mae", "exact_accuracy", "success_accuracy", "kendall_tau_b"):
-        assert asked_for(table, METRICS[name].needs).tolist() == [True, False, False, False]
+        assert eligible(table, METRICS[name].eligibility).tolist() == [True, False, False, False]
 
 
 MINE = """

@@ -100,7 +100,7 @@ def test_tables_sort_and_filter_and_a_link_leads_to_its_line(browser: Browser, r
     page, complaints = opened(browser, run, 1280)
     page.locator("#perturbations th button", has_text="success").click()
     shown = [
-        float(cell.get_attribute("data-value") or "-1") for cell in page.locator("#perturbations td:nth-child(4)").all()
+        float(cell.get_attribute("data-value") or "-1") for cell in page.locator("#perturbations td:nth-child(5)").all()
     ]
     assert shown == sorted(shown, reverse=True) and len(shown) == 4
     page.keyboard.press("/")

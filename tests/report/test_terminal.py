@@ -9,7 +9,7 @@ import rewardlab
 from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.cli import main
 from rewardlab.core.run import Run
-from rewardlab.report.findings_text import verdict
+from rewardlab.report.findings_text import findings
 from rewardlab.report.terminal_tables import print_summary
 
 
@@ -28,7 +28,7 @@ def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_pa
     for least, said in (("0.1", True), ("0.9", False)):
         arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
         assert main([*arguments, "--reliable-at", least, "--out", str(tmp_path / least)]) == 0
-        sentences = verdict(load_summary(Run(tmp_path / least)), "oracle")
+        sentences = findings(load_summary(Run(tmp_path / least)), "oracle")
         assert any("no test here: constant" in sentence for sentence in sentences) == said
 
 

@@ -21,7 +21,7 @@ from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
-from tests.metrics.made import trial
+from tests.metrics.handmade_trials import trial
 
 EVEN = (0.2,) * 5
 

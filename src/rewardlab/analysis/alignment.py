@@ -11,7 +11,7 @@ from rewardlab.metrics.intervals import clusters_of
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class AlignedCells:
     """One number per model and cell (episode x perturbation x severity), nan where the model has none."""
 
     values: dict[str, Numbers]
@@ -19,17 +19,17 @@ class Cells:
     clean: NDArray[np.bool_]
 
 
-def align(trials: TrialTable, values: Numbers) -> Cells:
+def align_models(trials: TrialTable, values: Numbers) -> AlignedCells:
     """Put one number per trial in the place of its cell, for each model."""
     model_of, models = trials.codes("model")
-    place, first = cell_places(trials)
+    place, first = _cell_places(trials)
     table = np.full((len(models), len(first)), np.nan)
     table[model_of, place] = values
     names = {str(name): table[number] for number, name in enumerate(models)}
-    return Cells(names, clusters_of(trials)[first], (trials.text("perturbation") == CLEAN)[first])
+    return AlignedCells(names, clusters_of(trials)[first], (trials.text("perturbation") == CLEAN)[first])
 
 
-def cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the number of each trial's cell, whatever the model, and one trial of each cell."""
     episode, _ = trials.codes("episode")
     perturbation, names = trials.codes("perturbation")

@@ -11,21 +11,20 @@ from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.settings import setting
 from rewardlab.core.trial import CLEAN, TrialTable
-from rewardlab.metrics import METRICS
+from rewardlab.metrics import METRICS, metrics_shown
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
-from rewardlab.metrics.contract import Numbers
+from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.derived_columns import with_clusters
 from rewardlab.metrics.eligibility import answered
+from rewardlab.metrics.error import success_accuracy
 from rewardlab.metrics.intervals import clusters_of
-from rewardlab.metrics.paired_tests import Paired, paired_means, paired_tau_b
+from rewardlab.metrics.paired_tests import PairedDifference, paired_metric
 from rewardlab.metrics.significance import exact_mcnemar, holm
 from rewardlab.perturb.contract import CATEGORIES
 
 DRAWS = 10_000
 OVERALL = "overall"
-FAMILY = ("micro_mae", "success_accuracy", "kendall_tau_b")  # tested in every group; Holm's family is all of them
-_WORDS = {"micro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}
-SURE = 0.05
+SIGNIFICANT = 0.05  # after Holm's correction
 
 Mask = NDArray[np.bool_]
 
@@ -41,7 +40,7 @@ class ComparePlan:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class PairedTest:
     """One paired test: what A and B score in a group of cells, A less B with its 95 % interval, and its p-value."""
 
     group: str
@@ -62,7 +61,7 @@ class Contrast:
     @property
     def better(self) -> str | None:
         """Return which of the two is better, None where no difference can be claimed."""
-        if math.isnan(self.p_holm) or self.p_holm >= SURE:
+        if math.isnan(self.p_holm) or self.p_holm >= SIGNIFICANT:
             return None
         return "a" if (self.difference > 0) == (METRICS[self.metric].better == "higher") else "b"
 
@@ -73,14 +72,14 @@ class Comparison:
 
     model_a: str
     model_b: str
-    contrasts: tuple[Contrast, ...]
+    tests: tuple[PairedTest, ...]
     notes: tuple[str, ...]
     draws: int
     seed: int
 
 
 @dataclass(frozen=True, eq=False)
-class Both:
+class SharedCells:
     """The cells that both models scored, in the same order."""
 
     a: TrialTable
@@ -90,35 +89,38 @@ class Both:
 
 def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int = DRAWS, seed: int = 0) -> Comparison:
     """Compare a model of one run with a model of another, or of the same, on the cells that both scored."""
-    both = _common(_of_model(run_a, model_a), _of_model(run_b, model_b))
-    if not len(both.a):
+    shared = _common(_of_model(run_a, model_a), _of_model(run_b, model_b))
+    if not len(shared.a):
         raise RunError(
             f"{run_a.folder} and {run_b.folder} share no cell that {model_a} and {model_b} both scored; "
             "compare runs of the same dataset, perturbations and seed"
         )
-    drawn = draw_clusters(int(clusters_of(both.a).max()) + 1, draws, seed)
-    contrasts = [_contrast(both, group, cells, metric, drawn) for group, cells in _groups(both.a) for metric in FAMILY]
-    corrected = holm([contrast.p for contrast in contrasts])
+    drawn = draw_clusters(int(clusters_of(shared.a).max()) + 1, draws, seed)
+    family = metrics_shown(lambda display: display.compared)  # in every group; Holm's family is all of them
+    tests = [
+        _paired_test(shared, group, cells, metric, drawn) for group, cells in _groups(shared.a) for metric in family
+    ]
+    corrected = holm([test.p for test in tests])
     names = _labels(run_a, run_b, model_a, model_b)
-    results = tuple(replace(contrast, p_holm=p) for contrast, p in zip(contrasts, corrected))
-    return Comparison(*names, results, both.notes, draws, seed)
+    results = tuple(replace(test, p_holm=p) for test, p in zip(tests, corrected))
+    return Comparison(*names, results, shared.notes, draws, seed)
 
 
-def in_words(comparison: Comparison, contrast: Contrast) -> str:
+def finding(comparison: Comparison, test: PairedTest) -> str:
     """Return one result as a sentence that says no more than may be claimed."""
-    a, b, where = comparison.model_a, comparison.model_b, _where(contrast.group)
-    basis = f"{_p(contrast.p_holm)} (Holm), {_many(contrast.episodes, 'episode')} in {_many(contrast.tasks, 'task')}"
-    basis += ", too few to rely on the interval" if contrast.clusters < FEW_CLUSTERS else ""
-    name = _WORDS[contrast.metric]
-    if math.isnan(contrast.difference):
+    a, b, where = comparison.model_a, comparison.model_b, _where(test.group)
+    basis = f"{_p(test.p_holm)} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
+    basis += ", too few to rely on the interval" if test.clusters < FEW_CLUSTERS else ""
+    name = METRICS[test.metric].title
+    if math.isnan(test.difference):
         return f"{name} cannot be compared between {a} and {b} {where}: it is undefined for at least one of them"
-    if contrast.better is None:
-        gap = f"{contrast.difference:+.2f} [{contrast.low:+.2f}, {contrast.high:+.2f}]"
+    if test.better is None:
+        gap = f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}]"
         return f"no difference can be claimed between {a} and {b} {where}: {name} {gap}, {basis}"
-    better, worse = (a, b) if contrast.better == "a" else (b, a)
-    ends = sorted(abs(end) for end in (contrast.low, contrast.high))
-    direction = METRICS[contrast.metric].better
-    size = f"{name} {direction} by {abs(contrast.difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
+    better, worse = (a, b) if test.better == "a" else (b, a)
+    ends = sorted(abs(end) for end in (test.low, test.high))
+    direction = METRICS[test.metric].better
+    size = f"{name} {direction} by {abs(test.difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
     return f"{better} is better than {worse} {where}: {size}, {basis}"
 
 
@@ -131,7 +133,7 @@ def _of_model(run: Run, model: str) -> TrialTable:
     return mine
 
 
-def _common(a: TrialTable, b: TrialTable) -> Both:
+def _common(a: TrialTable, b: TrialTable) -> SharedCells:
     """Pair the cells; those with different truths are left out and counted, different frames are noted."""
     places = {key: place for place, key in enumerate(_keys(b))}
     pairs = [(i, places[key]) for i, key in enumerate(_keys(a)) if key in places]
@@ -146,7 +148,8 @@ def _common(a: TrialTable, b: TrialTable) -> Both:
         notes.append(f"{int((~alike).sum())} cells are left out: their truth differs between the runs")
     if frames:
         notes.append(f"in {frames} cells the two models were not shown the same frames")
-    return Both(with_clusters(a.where(alike)), b.where(alike), tuple(notes))
+    a = with_clusters(a.where(alike))
+    return SharedCells(a, b.where(alike).having("cluster", clusters_of(a)), tuple(notes))
 
 
 def _same(a: TrialTable, b: TrialTable, column: str) -> Mask:
@@ -168,28 +171,23 @@ def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:
     return [(name, mask) for name, mask in groups if mask.any()] + [(OVERALL, np.ones(len(trials), dtype=bool))]
 
 
-def _contrast(both: Both, group: str, cells: Mask, metric: str, draws: Draws) -> Contrast:
-    used = cells & answered(both.a, METRICS[metric].needs) & answered(both.b, METRICS[metric].needs)
-    a, b = both.a.where(used), both.b.where(used)
-    values = METRICS[metric].values
-    exact = math.nan
-    if values is None:
-        paired = paired_tau_b(a.number("level"), b.number("level"), a.number("truth_level"), clusters_of(a), draws)
-    else:
-        right_a, right_b = values(a), values(b)
-        paired = paired_means(right_a, right_b, clusters_of(a), draws)
-        exact = _mcnemar(right_a, right_b) if metric == "success_accuracy" and group == CLEAN else math.nan
-    return _filled(group, metric, paired, a, exact)
+def _paired_test(shared: SharedCells, group: str, cells: Mask, metric: Metric, draws: Draws) -> PairedTest:
+    used = cells & answered(shared.a, metric.eligibility) & answered(shared.b, metric.eligibility)
+    a, b = shared.a.where(used), shared.b.where(used)
+    exact = _mcnemar(a, b) if metric is success_accuracy and group == CLEAN else math.nan
+    return _filled(group, metric.name, paired_metric(metric, a, b, draws), a, exact)
 
 
-def _filled(group: str, metric: str, paired: Paired, cells: TrialTable, exact: float) -> Contrast:
+def _filled(group: str, metric: str, paired: PairedDifference, cells: TrialTable, exact: float) -> PairedTest:
     episodes, tasks = (len(np.unique(cells.codes(column)[0])) for column in ("episode", "task"))
     size = (paired.trials, episodes, tasks, paired.clusters)
     ends = (paired.difference, paired.low, paired.high)
-    return Contrast(group, metric, paired.a, paired.b, *ends, paired.p, math.nan, *size, exact)
+    return PairedTest(group, metric, paired.a, paired.b, *ends, paired.p, math.nan, *size, exact)
 
 
-def _mcnemar(right_a: Numbers, right_b: Numbers) -> float:
+def _mcnemar(a: TrialTable, b: TrialTable) -> float:
+    assert success_accuracy.values is not None
+    right_a, right_b = success_accuracy.values(a), success_accuracy.values(b)
     return exact_mcnemar(int((right_a > right_b).sum()), int((right_b > right_a).sum()))
 
 
@@ -209,5 +207,5 @@ def _p(value: float) -> str:
     return "p undefined" if math.isnan(value) else f"p = {value:.2g}" if value >= 0.0001 else "p < 0.0001"
 
 
-def _many(count: int, noun: str) -> str:
+def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from rewardlab.analysis.alignment import align
+from rewardlab.analysis.alignment import align_models
 from rewardlab.analysis.summary import (
     AccuracyDrop,
     CalibrationErrors,
@@ -15,7 +15,6 @@ from rewardlab.analysis.summary import (
     CorruptionRobustness,
     Measurement,
     RankStability,
-    ReliabilityBin,
     SeverityThreshold,
     WorstPerturbation,
 )
@@ -29,7 +28,7 @@ from rewardlab.metrics.eligibility import Mask, answered
 from rewardlab.metrics.error import micro_mae, rounded, success_accuracy
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.metrics.model_ranking import rank_stability
-from rewardlab.metrics.paired_tests import Paired, paired_means
+from rewardlab.metrics.paired_tests import PairedDifference, paired_means
 from rewardlab.metrics.robustness_curve import (
     mean_corruption_error,
     mean_rise,
@@ -51,7 +50,7 @@ def values_of(trials: TrialTable, name: str) -> Numbers:
     """Return what a metric is the mean of, nan where the trial does not count."""
     metric = METRICS[name]
     assert metric.values is not None
-    return np.where(answered(trials, metric.needs), metric.values(trials), np.nan)
+    return np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
 
 
 def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) -> tuple[SeverityThreshold, ...]:
@@ -77,9 +76,9 @@ def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) ->
 
 def control_checks(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[ControlCheck, ...]:
     """Return, per judged model and control, whether its MAE is lower on the cells both scored: clean, and all."""
-    cells = align(trials, values_of(trials, micro_mae.name))
+    cells = align_models(trials, values_of(trials, micro_mae.name))
     controls = [name for name in cells.values if name not in judged and not _sees_truth(name)]
-    tests: list[tuple[str, str, Literal["clean", "all cells"], Paired]] = []
+    tests: list[tuple[str, str, Literal["clean", "all cells"], PairedDifference]] = []
     for model in (name for name in judged if name in cells.values):
         for control in controls:
             ours, theirs = cells.values[model], cells.values[control]
@@ -91,7 +90,7 @@ def control_checks(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> t
 
 
 def _control_check(
-    model: str, control: str, where: Literal["clean", "all cells"], paired: Paired, p: float
+    model: str, control: str, where: Literal["clean", "all cells"], paired: PairedDifference, p: float
 ) -> ControlCheck:
     return ControlCheck(
         model=model,
@@ -131,7 +130,7 @@ def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[Accu
     after, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
     model, category, severity = trials.text("model"), trials.text("category"), trials.number("severity")
     highest = severity.max(initial=0)
-    tests: list[tuple[str, str, int, Paired]] = []
+    tests: list[tuple[str, str, int, PairedDifference]] = []
     for name in judged:
         for group in CATEGORIES:
             cells = (model == name) & (category == group) & (severity == highest) & ~np.isnan(before + after)
@@ -142,7 +141,7 @@ def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[Accu
     return tuple(_drop(*test, p, int(highest)) for test, p in zip(tests, corrected))
 
 
-def _drop(model: str, category: str, episodes: int, paired: Paired, p: float, severity: int) -> AccuracyDrop:
+def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p: float, severity: int) -> AccuracyDrop:
     # A model that never flipped could still flip on the next task: then the error is that of one task in all.
     error = paired.error if paired.error > 0 or paired.clusters < 2 else 1 / paired.clusters
     detectable = minimum_detectable_change(error, paired.clusters)
@@ -236,7 +235,7 @@ def _calibration(model: str, part: Literal["clean", "perturbed"], cells: TrialTa
         ordinal_ece_null=none_if_nan(nulls["ordinal_ece"]),
         top_label_ece_null=none_if_nan(nulls["top_label_ece"]),
         trials=len(cells),
-        diagram=tuple(ReliabilityBin(p.confidence, p.accuracy, p.trials) for p in reliability_diagram(cells)),
+        diagram=tuple(reliability_diagram(cells)),
     )
 
 

@@ -12,15 +12,11 @@ from rewardlab.analysis.summary import Measurement
 from rewardlab.core.json_records import none_if_nan
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.clustered_bootstrap import Draws, Means, sum_by
+from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, sum_by
 from rewardlab.metrics.contract import Metric
-from rewardlab.metrics.eligibility import OPTIONAL, answered, asked_for
-from rewardlab.metrics.intervals import Measured, measure_answered, measure_many
+from rewardlab.metrics.eligibility import OPTIONAL, answered, eligible
+from rewardlab.metrics.intervals import MetricEstimate, measure_answered, measure_conditions
 from rewardlab.perturb.contract import SEVERITIES
-
-# Of the metrics that are no mean over trials, only these are given for single perturbations: the others need more
-# pairs or bins than one perturbation at one severity has.
-_EVEN_FOR_ONE_PERTURBATION = ("macro_mae", "kendall_tau_b")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +30,7 @@ class Conditions:
 
 def measurements(trials: TrialTable, draws: Draws) -> Iterator[Measurement]:
     """Yield the rows of every category and perturbation; the clean episodes are severity 0 of each, and a group too."""
-    clean: dict[str, list[tuple[str, Measured]]] = {}
+    clean: dict[str, list[tuple[str, MetricEstimate]]] = {}
     groups: dict[str, dict[str, None]] = {}
     rows: list[Measurement] = []
     for single in (False, True):
@@ -69,16 +65,12 @@ def _conditions(trials: TrialTable, *, single: bool) -> Conditions:
 
 def _measured(
     trials: TrialTable, conditions: Conditions, draws: Draws
-) -> Iterator[tuple[str, str, int, str, Measured]]:
+) -> Iterator[tuple[str, str, int, str, MetricEstimate]]:
     """Yield every number of every condition; a metric of answers that the model never gives is left out."""
-    chosen = [
-        m
-        for m in METRICS.values()
-        if m.values is not None or not conditions.single or m.name in _EVEN_FOR_ONE_PERTURBATION
-    ]
-    numbers: dict[str, list[Measured]] = {}
-    for need in dict.fromkeys(m.needs for m in chosen):
-        numbers |= _columns(trials, [m for m in chosen if m.needs == need], conditions, draws)
+    chosen = [m for m in METRICS.values() if not conditions.single or _is_given_for_one_perturbation(m)]
+    numbers: dict[str, list[MetricEstimate]] = {}
+    for eligibility in dict.fromkeys(m.eligibility for m in chosen):
+        numbers |= _columns(trials, [m for m in chosen if m.eligibility == eligibility], conditions, draws)
     for place, (model, group, severity) in enumerate(conditions.names):
         for metric in chosen:
             measured = numbers[metric.name][place]
@@ -86,20 +78,25 @@ def _measured(
                 yield model, group, severity, metric.name, measured
 
 
+def _is_given_for_one_perturbation(metric: Metric) -> bool:
+    """Tell whether one perturbation at one severity has trials enough: most pairs and bins of trials have not."""
+    return metric.values is not None or metric.by_condition is not None or metric.display.perturbation_table
+
+
 def _columns(
     trials: TrialTable, metrics: list[Metric], conditions: Conditions, draws: Draws
-) -> dict[str, list[Measured]]:
-    """Return metrics with the same need in every condition: at once where they can be, the others set by set."""
-    need, count = metrics[0].needs, len(conditions.names)
-    asked_in = conditions.of_trial[asked_for(trials, need) & (conditions.of_trial >= 0)]
+) -> dict[str, list[MetricEstimate]]:
+    """Return metrics of one eligibility in every condition: at once where they can be, the others set by set."""
+    eligibility, count = metrics[0].eligibility, len(conditions.names)
+    asked_in = conditions.of_trial[eligible(trials, eligibility) & (conditions.of_trial >= 0)]
     asked = sum_by(asked_in, count).astype(np.int64).tolist()
-    used = np.flatnonzero(answered(trials, need) & (conditions.of_trial >= 0))
+    used = np.flatnonzero(answered(trials, eligibility) & (conditions.of_trial >= 0))
     if not len(used):
-        return {m.name: [Measured(math.nan, math.nan, math.nan, 0, number) for number in asked] for m in metrics}
+        return {m.name: [MetricEstimate(math.nan, math.nan, math.nan, 0, number) for number in asked] for m in metrics}
     cells, place = trials.at(used), conditions.of_trial[used]
-    found: dict[str, list[Measured]] = {}
+    found: dict[str, list[MetricEstimate]] = {}
     for metric in metrics:
-        means = measure_many(metric, cells, place, count, draws)
+        means = measure_conditions(metric, cells, place, count, draws)
         found[metric.name] = [] if means is None else _listed(means, asked)
     order = np.argsort(place, kind="stable")
     for number, (start, stop) in zip(asked, pairwise(np.searchsorted(place[order], np.arange(count + 1)))):
@@ -110,16 +107,16 @@ def _columns(
     return found
 
 
-def _listed(means: Means, asked: list[int]) -> list[Measured]:
+def _listed(means: ConditionEstimates, asked: list[int]) -> list[MetricEstimate]:
     columns = (means.value, means.low, means.high, means.trials.astype(np.int64))
-    return [Measured(*row) for row in zip(*(column.tolist() for column in columns), asked)]
+    return [MetricEstimate(*row) for row in zip(*(column.tolist() for column in columns), asked)]
 
 
-def _present(metric: Metric, measured: Measured) -> bool:
+def _present(metric: Metric, measured: MetricEstimate) -> bool:
     """Tell whether there is a row: not where no trial was asked, or the model does not give what the metric reads."""
-    return measured.asked > 0 and (measured.scored > 0 or metric.needs not in OPTIONAL)
+    return measured.asked > 0 and (measured.scored > 0 or metric.eligibility not in OPTIONAL)
 
 
-def _measurement(model: str, group: str, severity: int, metric: str, m: Measured) -> Measurement:
+def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEstimate) -> Measurement:
     value, low, high = (none_if_nan(x) for x in (m.value, m.low, m.high))
     return Measurement(model, group, severity, metric, value, m.scored, m.asked, low, high)

@@ -1,7 +1,9 @@
 """The catalog of metrics: trials in, one number out; nan where there is nothing to measure."""
 
+from collections.abc import Callable
+
 from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_probability_score, top_label_ece
-from rewardlab.metrics.contract import Metric
+from rewardlab.metrics.contract import Display, Metric
 from rewardlab.metrics.error import exact_accuracy, macro_mae, micro_mae, success_accuracy, within_one_accuracy
 from rewardlab.metrics.expectation import expectation_kept
 from rewardlab.metrics.progress_metrics import (
@@ -39,3 +41,8 @@ METRICS: dict[str, Metric] = {
         *(ranked_probability_score, brier_score, ordinal_ece, top_label_ece),
     )
 }
+
+
+def metrics_shown(where: Callable[[Display], bool]) -> list[Metric]:
+    """Return the metrics that declare to be shown there, in the order of the catalog."""
+    return [metric for metric in METRICS.values() if where(metric.display)]

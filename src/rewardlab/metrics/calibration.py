@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.json_records import meaning
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.contract import Numbers, mean_metric, metric
@@ -26,28 +27,28 @@ def _one_hot(trials: TrialTable) -> Numbers:
     return found
 
 
-@mean_metric(better="lower", needs="probabilities")
+@mean_metric(better="lower", eligibility="probabilities")
 def ranked_probability_score(trials: TrialTable) -> Numbers:
     """Mean squared distance of the cumulative probabilities from the truth, over four thresholds; proper, 0 is best."""
     gap = np.cumsum(trials.vectors("probabilities", 5) - _one_hot(trials), axis=1)[:, :4]
     return np.where(np.isnan(trials.number("truth_level")), np.nan, (gap**2).sum(axis=1) / 4)
 
 
-@mean_metric(better="lower", needs="probabilities")
+@mean_metric(better="lower", eligibility="probabilities")
 def brier_score(trials: TrialTable) -> Numbers:
     """Mean over episodes of the sum of squared errors of the five probabilities; proper, from 0 (best) to 2."""
     gap = trials.vectors("probabilities", 5) - _one_hot(trials)
     return np.where(np.isnan(trials.number("truth_level")), np.nan, (gap**2).sum(axis=1))
 
 
-@metric(better="lower", needs="probabilities")
+@metric(better="lower", eligibility="probabilities", resample=None)
 def ordinal_ece(trials: TrialTable) -> float:
     """Calibration error of "the level is above k", mean over k = 1 to 4, with bins of equal mass."""
     probs, truth = _forecasts(trials)
     return ordinal_error(probs, truth)
 
 
-@metric(better="lower", needs="probabilities")
+@metric(better="lower", eligibility="probabilities", resample=None)
 def top_label_ece(trials: TrialTable) -> float:
     """Calibration error of the most probable level, in 15 bins of equal width; read it against its null."""
     probs, truth = _forecasts(trials)
@@ -69,21 +70,21 @@ def top_label_error(probs: Numbers, truth: NDArray[np.int64]) -> float:
 
 
 @dataclass(frozen=True)
-class DiagramBin:
+class ReliabilityBin:
     """One point of a reliability diagram: how sure the model was, how often it was right, on how many trials."""
 
-    confidence: float
-    accuracy: float
-    trials: int
+    confidence: float = meaning("mean probability of the most probable level")
+    accuracy: float = meaning("share of trials in which that level is the true one")
+    trials: int = meaning("trials in this bin")
 
 
-def reliability_diagram(trials: TrialTable) -> list[DiagramBin]:
+def reliability_diagram(trials: TrialTable) -> list[ReliabilityBin]:
     """Return the bins of the top-label calibration error that hold a trial, from unsure to sure."""
     probs, truth = _forecasts(trials)
     confidence, place = _confidence(probs)
     right = probs.argmax(axis=1) == truth
     return [
-        DiagramBin(float(confidence[place == b].mean()), float(right[place == b].mean()), int((place == b).sum()))
+        ReliabilityBin(float(confidence[place == b].mean()), float(right[place == b].mean()), int((place == b).sum()))
         for b in np.unique(place)
     ]
 

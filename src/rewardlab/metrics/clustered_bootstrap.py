@@ -41,7 +41,7 @@ class Draws:
         return self.weights * (self.weights - 1)
 
     @cached_property
-    def light_weights(self) -> NDArray[np.float32]:
+    def weights_float32(self) -> NDArray[np.float32]:
         """Return the counts as floats of half the size, for sums of whole numbers below 2**24."""
         return self.counts.astype(np.float32)
 
@@ -76,7 +76,7 @@ def product(rows: Numbers, columns: Numbers) -> Numbers:
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
+class ConditionEstimates:
     """One mean per condition with its interval, and how many trials and clusters are behind it."""
 
     value: Numbers

@@ -17,7 +17,7 @@ Column = tuple[Codes, Sequence[str | int]]  # the code of each trial (-1: in no 
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ContrastEstimate:
     """A number with its interval, and how many clusters are behind its weakest part; nan where it is unknown."""
 
     value: float
@@ -43,14 +43,14 @@ class ConditionMeans:
     draws: Draws
     rate: bool
 
-    def combined(self, weights: Weights, confidence: float = 0.95) -> Estimate:
+    def combined(self, weights: Weights, confidence: float = 0.95) -> ContrastEstimate:
         """Return the weighted sum of means with its interval; nan where a condition has no trial.
 
         A single rate has the interval that it has everywhere else. Of several conditions, the one with the fewest
         clusters decides how much the interval is widened.
         """
         if not weights or any(condition not in self.places for condition in weights):
-            return Estimate(math.nan, math.nan, math.nan, 0)
+            return ContrastEstimate(math.nan, math.nan, math.nan, 0)
         rows = [self.places[condition] for condition in weights]
         above, below, shares = self.above[rows], self.below[rows], np.array(list(weights.values()))
         count, behind = below.sum(axis=1), (below > 0).sum(axis=1).astype(np.float64)
@@ -59,7 +59,7 @@ class ConditionMeans:
             ends = rate_interval(means, drawn, count, behind, confidence)
         else:
             ends = percentile_interval((shares @ drawn)[None, :], behind.min(keepdims=True), confidence)
-        return Estimate(float(shares @ means), float(ends[0][0]), float(ends[1][0]), int(behind.min()))
+        return ContrastEstimate(float(shares @ means), float(ends[0][0]), float(ends[1][0]), int(behind.min()))
 
 
 def condition_means(

@@ -1,4 +1,4 @@
-"""What a metric is: a named number of trials, and how it moves when clusters of trials are drawn again."""
+"""What a metric is: a named number of trials, how it moves when clusters of trials are drawn again, how it is shown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,20 +8,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Draws, Means
-from rewardlab.metrics.eligibility import Need
+from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws
+from rewardlab.metrics.eligibility import Eligibility
 
 Better = Literal["higher", "lower"]
 Numbers = NDArray[np.float64]
 Values = Callable[[TrialTable], Numbers]  # one number per trial, nan where the trial does not count
 Resample = Callable[[TrialTable, Draws], Numbers]  # the metric under every draw
 # The metric of many conditions at once, given the condition of each trial; None where one by one is the better way.
-Many = Callable[[TrialTable, NDArray[np.int64], int, Draws], Means | None]
+ByCondition = Callable[[TrialTable, NDArray[np.int64], int, Draws], ConditionEstimates | None]
+
+
+@dataclass(frozen=True)
+class Display:
+    """Where a metric is shown, always with its interval; what is shown nowhere is still in the files of numbers."""
+
+    heading: str = ""  # of its column; by default the metric's name
+    title: str = ""  # of its curve and in sentences; by default the heading
+    axis: tuple[float, float] = (0.0, 1.0)  # ends of its axis, and of the colours of its heat map
+    headline: bool = False  # clean episodes on the page and on the robustness card
+    terminal: bool = False  # clean episodes in the terminal
+    curve: bool = False  # over severity, one figure per category
+    heat_map: bool = False  # category by severity
+    reliability_level: bool = False  # its curve shows the level of `--reliable-at`, and comes first
+    perturbation_table: bool = False  # every perturbation at the highest severity
+    compared: bool = False  # tested between two models by `rewardlab compare`
+
+
+_SHOWN_NOWHERE = Display()
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A named number of a set of trials; `needs` says which trials it is about.
+    """A named number of a set of trials; `eligibility` says which trials it is about.
 
     Where the metric is a mean, `values` are what it is the mean of. Else `resample` gives it under every draw of
     clusters. With neither, the metric has no interval: it is biased under resampling and is read against its null.
@@ -30,37 +49,65 @@ class Metric:
     name: str
     summary: str
     better: Better
-    needs: Need
+    eligibility: Eligibility
     compute: Callable[[TrialTable], float]
+    display: Display
     values: Values | None = None
     resample: Resample | None = None
-    many: Many | None = None  # a faster way to the same numbers and intervals
+    by_condition: ByCondition | None = None  # a faster way to the same numbers and intervals
     rate: bool = False  # a share of trials, so that its interval is Wilson's
 
     def __call__(self, trials: TrialTable) -> float:
         """Return the number, nan if no trial can be used."""
         return self.compute(trials)
 
+    @property
+    def heading(self) -> str:
+        """Return what a column of this metric is called."""
+        return self.display.heading or self.name.replace("_", " ")
+
+    @property
+    def title(self) -> str:
+        """Return what the metric is called in sentences and above its curve."""
+        return self.display.title or self.heading
+
 
 def metric(
-    better: Better, needs: Need = "level", resample: Resample | None = None, many: Many | None = None
+    better: Better,
+    eligibility: Eligibility = "level",
+    display: Display = _SHOWN_NOWHERE,
+    *,
+    resample: Resample | Literal["recompute"] | None = "recompute",
+    by_condition: ByCondition | None = None,
 ) -> Callable[[Callable[[TrialTable], float]], Metric]:
-    """Turn a function of trials into a metric named like the function."""
+    """Turn a function of trials into a metric named like the function.
+
+    Its interval comes from `resample`, by default from calling the function on the trials of every draw. None is for a
+    metric that is biased under resampling, or that gives its intervals `by_condition`.
+    """
 
     def wrap(compute: Callable[[TrialTable], float]) -> Metric:
-        return Metric(compute.__name__, _summary(compute), better, needs, compute, resample=resample, many=many)
+        name, summary = compute.__name__, _summary(compute)
+        drawn = _recompute(compute) if resample == "recompute" else resample
+        return Metric(name, summary, better, eligibility, compute, display, resample=drawn, by_condition=by_condition)
 
     return wrap
 
 
-def mean_metric(better: Better, needs: Need = "level", *, rate: bool = False) -> Callable[[Values], Metric]:
+def mean_metric(
+    better: Better,
+    eligibility: Eligibility = "level",
+    display: Display = _SHOWN_NOWHERE,
+    *,
+    rate: bool = False,
+) -> Callable[[Values], Metric]:
     """Turn a function that gives one number per trial into the metric that is their mean; nan does not count."""
 
     def wrap(values: Values) -> Metric:
         def compute(trials: TrialTable) -> float:
             return mean_or_nan(values(trials))
 
-        return Metric(values.__name__, _summary(values), better, needs, compute, values, rate=rate)
+        return Metric(values.__name__, _summary(values), better, eligibility, compute, display, values, rate=rate)
 
     return wrap
 
@@ -75,6 +122,15 @@ def where_known(truth: NDArray[np.bool_], *known: Numbers) -> Numbers:
     """Return 1 and 0 for true and false, nan where one of the numbers behind it is missing."""
     missing = np.isnan(np.asarray(known)).any(axis=0)
     return np.where(missing, np.nan, truth.astype(np.float64))
+
+
+def _recompute(compute: Callable[[TrialTable], float]) -> Resample:
+    def resample(trials: TrialTable, draws: Draws) -> Numbers:
+        cluster, rows = trials.number("cluster").astype(np.int64), np.arange(len(trials))
+        drawn = (np.repeat(rows, draws.counts[cluster, draw]) for draw in range(draws.number))
+        return np.array([compute(trials.at(picked)) for picked in drawn])
+
+    return resample
 
 
 def _summary(function: Callable[..., object]) -> str:

@@ -1,4 +1,4 @@
-"""Which trials a metric is about, whatever the model said: those with the truth, or the answer, that it needs."""
+"""Eligibility: which trials a metric is about, whatever the model said, and which of those were answered."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -10,7 +10,7 @@ from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.clustered_bootstrap import sum_by
 
 Mask = NDArray[np.bool_]
-Need = Literal[
+Eligibility = Literal[
     "level",
     "success",
     "clean score",
@@ -26,20 +26,20 @@ Need = Literal[
 ]
 
 
-def asked_for(trials: TrialTable, need: Need) -> Mask:
-    """Tell which trials a metric with this need is about; failed ones count, dropped ones do not."""
-    return ~trials.matches("status", "dropped") & NEEDS[need](trials)
+def eligible(trials: TrialTable, eligibility: Eligibility) -> Mask:
+    """Tell which trials a metric of this eligibility is about; failed ones count, dropped ones do not."""
+    return ~trials.matches("status", "dropped") & _RULES[eligibility](trials)
 
 
-def answered(trials: TrialTable, need: Need) -> Mask:
-    """Tell which of the trials asked for were answered with what the metric reads."""
-    scored = asked_for(trials, need) & trials.matches("status", "scored")
-    if need == "probabilities":
-        return scored & gives(trials, "probabilities")
-    return scored & gives(trials, "progress") if need in _NEED_PROGRESS else scored
+def answered(trials: TrialTable, eligibility: Eligibility) -> Mask:
+    """Tell which of the eligible trials were answered with what the metric reads."""
+    scored = eligible(trials, eligibility) & trials.matches("status", "scored")
+    if eligibility == "probabilities":
+        return scored & has_values(trials, "probabilities")
+    return scored & has_values(trials, "progress") if eligibility in _READ_PROGRESS else scored
 
 
-def gives(trials: TrialTable, column: str) -> Mask:
+def has_values(trials: TrialTable, column: str) -> Mask:
     """Tell which trials have this list of numbers."""
     return trials.lists(column)[1] > 0
 
@@ -63,7 +63,7 @@ def _clean_score(trials: TrialTable) -> Mask:
 
 
 def _true_progress(trials: TrialTable) -> Mask:
-    return gives(trials, "truth_progress")
+    return has_values(trials, "truth_progress")
 
 
 def _reversed(trials: TrialTable) -> Mask:
@@ -81,7 +81,7 @@ def _static(trials: TrialTable) -> Mask:
     return mask
 
 
-NEEDS: dict[Need, Callable[[TrialTable], Mask]] = {
+_RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "level": _level,
     "success": _success,
     "clean score": _clean_score,
@@ -95,7 +95,7 @@ NEEDS: dict[Need, Callable[[TrialTable], Mask]] = {
     "reversed clip": _reversed,
     "static clip": _static,
 }
-_NEED_PROGRESS = frozenset(
+_READ_PROGRESS = frozenset(
     {"progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"}
 )
-OPTIONAL = _NEED_PROGRESS | {"probabilities"}  # answers that many models do not give at all
+OPTIONAL = _READ_PROGRESS | {"probabilities"}  # answers that many models do not give at all

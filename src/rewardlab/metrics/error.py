@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Draws, Means, condition_sums, percentile_interval, sum_by
-from rewardlab.metrics.contract import Numbers, mean_metric, mean_or_nan, metric, where_known
+from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, condition_sums, percentile_interval, sum_by
+from rewardlab.metrics.contract import Display, Numbers, mean_metric, mean_or_nan, metric, where_known
 
 _HELD = 2_000_000  # drawn numbers held at a time
 
@@ -19,7 +19,9 @@ def _errors(trials: TrialTable) -> Numbers:
     return np.abs(trials.number("level") - trials.number("truth_level"))
 
 
-def _macro_many(trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws) -> Means:
+def _macro_by_condition(
+    trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws
+) -> ConditionEstimates:
     """Return the mean over subsets in each condition; in a draw, over the subsets that are in it."""
     subset, names = trials.codes("subset")
     place = condition * len(names) + subset
@@ -36,7 +38,7 @@ def _macro_many(trials: TrialTable, condition: NDArray[np.int64], conditions: in
             value = _mean_of_known(above.sum(axis=2, keepdims=True) / below.sum(axis=2, keepdims=True))[:, 0]
         behind = (below.sum(axis=1) > 0).sum(axis=1).astype(np.float64)
         parts.append((value, *percentile_interval(drawn, behind), below.sum(axis=(1, 2)), behind))
-    return Means(*(np.concatenate(column) for column in zip(*parts)))
+    return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
 
 
 def _mean_of_known(values: Numbers) -> Numbers:
@@ -47,7 +49,12 @@ def _mean_of_known(values: Numbers) -> Numbers:
     return found
 
 
-@metric(better="lower", many=_macro_many)
+@metric(
+    better="lower",
+    display=Display("MAE", "MAE (levels)", axis=(0.0, 4.0), headline=True, terminal=True, curve=True, heat_map=True),
+    resample=None,
+    by_condition=_macro_by_condition,
+)
 def macro_mae(trials: TrialTable) -> float:
     """Mean over subsets of the mean absolute error in levels, the headline of RoboRewardBench."""
     subset, names = trials.codes("subset")
@@ -57,27 +64,45 @@ def macro_mae(trials: TrialTable) -> float:
     return mean_or_nan(sums[counts > 0] / counts[counts > 0])
 
 
-@mean_metric(better="lower")
+@mean_metric(
+    better="lower",
+    display=Display("micro MAE", axis=(0.0, 4.0), headline=True, perturbation_table=True, compared=True),
+)
 def micro_mae(trials: TrialTable) -> Numbers:
     """Mean absolute error in levels over all episodes."""
     return _errors(trials)
 
 
-@mean_metric(better="higher", rate=True)
+@mean_metric(better="higher", display=Display("exact", headline=True), rate=True)
 def exact_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes whose rounded level is the true one."""
     level, truth = rounded(trials.number("level")), trials.number("truth_level")
     return where_known(level == truth, level, truth)
 
 
-@mean_metric(better="higher", rate=True)
+@mean_metric(better="higher", display=Display("within 1", headline=True), rate=True)
 def within_one_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes whose rounded level is at most one off."""
     level, truth = rounded(trials.number("level")), trials.number("truth_level")
     return where_known(np.abs(level - truth) <= 1, level, truth)
 
 
-@mean_metric(better="higher", needs="success", rate=True)
+@mean_metric(
+    better="higher",
+    eligibility="success",
+    display=Display(
+        "success",
+        "success accuracy",
+        headline=True,
+        terminal=True,
+        curve=True,
+        heat_map=True,
+        reliability_level=True,
+        perturbation_table=True,
+        compared=True,
+    ),
+    rate=True,
+)
 def success_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes judged rightly as success (level 5 after rounding) or not."""
     level, truth = rounded(trials.number("level")), trials.number("truth_success")

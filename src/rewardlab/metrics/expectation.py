@@ -3,12 +3,17 @@
 import numpy as np
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.contract import Numbers, mean_metric, where_known
+from rewardlab.metrics.contract import Display, Numbers, mean_metric, where_known
 from rewardlab.metrics.error import rounded
 from rewardlab.metrics.progress_order import order_correlations
 
 
-@mean_metric(better="higher", needs="clean score", rate=True)
+@mean_metric(
+    better="higher",
+    eligibility="clean score",
+    display=Display("kept", "expectations kept", curve=True, heat_map=True, perturbation_table=True),
+    rate=True,
+)
 def expectation_kept(trials: TrialTable) -> Numbers:
     """Share of cells that kept the expectation: same level as clean, not above clean, the changed true level, or
     progress that runs the other way."""

@@ -6,17 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Draws, Means, condition_sums, percentile_interval, rate_interval
+from rewardlab.metrics.clustered_bootstrap import (
+    ConditionEstimates,
+    Draws,
+    condition_sums,
+    percentile_interval,
+    rate_interval,
+)
 from rewardlab.metrics.contract import Metric, Numbers
-from rewardlab.metrics.eligibility import answered, asked_for
+from rewardlab.metrics.eligibility import answered, eligible
 
 Codes = NDArray[np.int64]
 _HELD = 2_000_000  # drawn numbers held at a time
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A number, its 95 % interval (nan where there is none), and the trials behind it of those asked for."""
+class MetricEstimate:
+    """A number, its 95 % interval (nan where there is none), and the trials behind it of those eligible."""
 
     value: float
     low: float
@@ -25,38 +31,40 @@ class Measured:
     asked: int
 
 
-def measure(metric: Metric, trials: TrialTable, draws: Draws) -> Measured:
+def measure(metric: Metric, trials: TrialTable, draws: Draws) -> MetricEstimate:
     """Return a metric of these trials; they need the column `cluster`, numbered as in the draws."""
-    used = trials.where(answered(trials, metric.needs))
-    return measure_answered(metric, used, int(asked_for(trials, metric.needs).sum()), draws)
+    used = trials.where(answered(trials, metric.eligibility))
+    return measure_answered(metric, used, int(eligible(trials, metric.eligibility).sum()), draws)
 
 
-def measure_answered(metric: Metric, used: TrialTable, asked: int, draws: Draws) -> Measured:
+def measure_answered(metric: Metric, used: TrialTable, asked: int, draws: Draws) -> MetricEstimate:
     """Return a metric of trials that were all answered, out of so many that were asked."""
-    means = measure_many(metric, used, np.zeros(len(used), dtype=np.int64), 1, draws)
+    means = measure_conditions(metric, used, np.zeros(len(used), dtype=np.int64), 1, draws)
     if means is not None:
         value, low, high = float(means.value[0]), float(means.low[0]), float(means.high[0])
-        return Measured(value, low, high, int(means.trials[0]), asked)
+        return MetricEstimate(value, low, high, int(means.trials[0]), asked)
     value = metric(used)
     low = high = np.nan
     if metric.resample is not None and not np.isnan(value):
         behind = np.array([len(np.unique(clusters_of(used)))], dtype=np.float64)
         ends = percentile_interval(metric.resample(used, draws)[None, :], behind)
         low, high = float(ends[0][0]), float(ends[1][0])
-    return Measured(value, low, high, len(used), asked)
+    return MetricEstimate(value, low, high, len(used), asked)
 
 
-def measure_many(metric: Metric, used: TrialTable, condition: Codes, conditions: int, draws: Draws) -> Means | None:
+def measure_conditions(
+    metric: Metric, used: TrialTable, condition: Codes, conditions: int, draws: Draws
+) -> ConditionEstimates | None:
     """Return a metric of each condition; None where the metric has to be measured one condition at a time."""
     if metric.values is not None:
         values = metric.values(used)
-        return measure_means(values, clusters_of(used), condition, conditions, draws, rate=metric.rate)
-    return metric.many(used, condition, conditions, draws) if metric.many is not None else None
+        return estimate_means(values, clusters_of(used), condition, conditions, draws, rate=metric.rate)
+    return metric.by_condition(used, condition, conditions, draws) if metric.by_condition is not None else None
 
 
-def measure_means(
+def estimate_means(
     values: Numbers, cluster: Codes, condition: Codes, conditions: int, draws: Draws, *, rate: bool
-) -> Means:
+) -> ConditionEstimates:
     """Return the mean of the values in each condition with its interval; nan is no value, condition -1 is none."""
     parts = []
     step = max(1, _HELD // draws.number)
@@ -65,7 +73,7 @@ def measure_means(
         above, below = condition_sums(values, cluster, condition - start, width, draws.clusters)
         parts.append(_interval(above, below, draws, rate=rate))
     columns = [np.concatenate(column) for column in zip(*parts)] or [np.zeros(0)] * 5
-    return Means(*columns)
+    return ConditionEstimates(*columns)
 
 
 def clusters_of(trials: TrialTable) -> Codes:

@@ -1,4 +1,4 @@
-"""Counting pairs of trials: how many are ordered alike by score and truth, and how many are tied."""
+"""Kendall's tau from counts of pairs: of groups, under every bootstrap draw, and of many small conditions at once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.metrics.clustered_bootstrap import Draws, sum_by
+from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, percentile_interval, sum_by
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Light = NDArray[np.float32]
 _ENTRIES = 512  # entries whose weights are held at a time
+# Up to these, in each condition and in all, counting pairs of clusters is faster than drawing trial by trial.
+SMALL_CONDITION, FEW_ENOUGH_CLUSTERS = 200, 64
+_HELD = 2_000_000  # drawn numbers held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,32 @@ def pair_draws(scores: Numbers, truths: Numbers, cluster: Codes, draws: Draws) -
     return PairCounts(np.maximum(balance, 0), np.maximum(-balance, 0), *untied, total * (total - 1) / 2)
 
 
+def tau_b_of_conditions(
+    scores: Numbers, truths: Numbers, cluster: Codes, condition: Codes, conditions: int, draws: Draws
+) -> ConditionEstimates:
+    """Return tau-b of each condition with its interval, the same as from trials written out; no number may be nan.
+
+    Pairs of trials become pairs of clusters, and all draws one product of matrices: for thousands of small conditions.
+    """
+    first, second = np.triu_indices(draws.clusters)
+    together = draws.weights_float32[first] * draws.weights_float32[second]
+    order = np.argsort(condition, kind="stable")
+    edges = np.searchsorted(condition[order], np.arange(conditions + 1))
+    code = np.zeros((draws.clusters, draws.clusters), dtype=np.int64)
+    code[first, second] = code[second, first] = np.arange(len(first))
+    step = max(1, _HELD // draws.number)
+    parts = []
+    for start in range(0, conditions, step):
+        sets = [order[a:b] for a, b in pairwise(edges[start : start + step + 1])]
+        tables = np.stack([_pair_tables(scores[s], truths[s], cluster[s], code) for s in sets], axis=1)
+        balance, by_score, by_truth = tables.astype(np.float32) @ together
+        value = _tau_b(*tables.sum(axis=2))
+        behind = np.array([len(np.unique(cluster[s])) for s in sets], dtype=np.float64)
+        size = np.array([len(s) for s in sets], dtype=np.float64)
+        parts.append((value, *percentile_interval(_tau_b(balance, by_score, by_truth), behind), size, behind))
+    return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
+
+
 def _add_block(weights: Light, runs: Sequence[tuple[int, int]], truth: Sequence[int], below: Light) -> Light:
     """Add the entries to those below, score by score; return the weight of lower scores that each of them met.
 
@@ -123,11 +152,11 @@ def _weights(entry: Codes, cluster: Codes, block: slice, draws: Draws) -> Light:
     first = np.unique(places, return_index=True)[1]
     if len(places) - len(first) > _ENTRIES:
         return _sparse_weights(places, rows, len(first), draws)
-    weights: Light = draws.light_weights[rows[first]]
+    weights: Light = draws.weights_float32[rows[first]]
     more = np.ones(len(places), dtype=bool)
     more[first] = False
     for place, row in zip(places[more].tolist(), rows[more].tolist()):
-        weights[place] += draws.light_weights[row]
+        weights[place] += draws.weights_float32[row]
     return weights
 
 
@@ -136,7 +165,7 @@ def _sparse_weights(places: Codes, rows: Codes, entries: int, draws: Draws) -> L
 
     ones = np.ones(len(places), dtype=np.float32)
     members = csr_array((ones, (places, rows)), shape=(entries, draws.clusters))
-    weights: Light = members @ draws.light_weights
+    weights: Light = members @ draws.weights_float32
     return weights
 
 
@@ -159,3 +188,17 @@ def _over(above: Numbers, below: Numbers) -> Numbers:
     """Return the quotient, nan where the number below is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(below > 0, above / below, np.nan)
+
+
+def _pair_tables(scores: Numbers, truths: Numbers, cluster: Codes, code: Codes) -> Numbers:
+    """Return, per pair of clusters: pairs alike less contrary, pairs untied in score, and pairs untied in truth."""
+    a, b = np.triu_indices(len(scores), 1)
+    by_score, by_truth = np.sign(scores[a] - scores[b]), np.sign(truths[a] - truths[b])
+    place, size = code[cluster[a], cluster[b]], int(code.max(initial=-1)) + 1
+    return np.stack([sum_by(place, size, kind) for kind in (by_score * by_truth, np.abs(by_score), np.abs(by_truth))])
+
+
+def _tau_b(balance: NDArray[np.floating], by_score: NDArray[np.floating], by_truth: NDArray[np.floating]) -> Numbers:
+    below = np.sqrt(by_score.astype(np.float64) * by_truth)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(below > 0, balance / below, np.nan)

@@ -5,30 +5,30 @@ from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.contract import Numbers, mean_metric
-from rewardlab.metrics.progress_order import by_length, order_correlations, row_correlations, row_taus
+from rewardlab.metrics.progress_order import by_length, order_correlations, row_correlations, row_tau_b
 
 FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5
 
 
-@mean_metric(better="higher", needs="progress of successes")
+@mean_metric(better="higher", eligibility="progress of successes")
 def value_order_correlation(trials: TrialTable) -> Numbers:
     """Spearman's correlation of progress with time on successes (VOC); a blind clock scores 1, a constant nan."""
     return order_correlations(trials)
 
 
-@mean_metric(better="lower", needs="progress of failures")
+@mean_metric(better="lower", eligibility="progress of failures")
 def value_order_correlation_on_failures(trials: TrialTable) -> Numbers:
     """The same on failed episodes, where progress should not keep rising; near 1 it only tells the time."""
     return order_correlations(trials)
 
 
-@mean_metric(better="lower", needs="static clip")
+@mean_metric(better="lower", eligibility="static clip")
 def static_video_order_correlation(trials: TrialTable) -> Numbers:
     """The same on clips that show one frame over and over; anything but nan or 0 is made up."""
     return order_correlations(trials)
 
 
-@mean_metric(better="higher", needs="reversed clip")
+@mean_metric(better="higher", eligibility="reversed clip")
 def order_sensitivity(trials: TrialTable) -> Numbers:
     """Half of the VOC of the clean clip less that of the reversed clip as shown; ideal 1, a clock scores 0."""
     return (trials.number("clean_order") - order_correlations(trials)) / 2
@@ -45,7 +45,7 @@ def _with_truth(trials: TrialTable) -> list[tuple[NDArray[np.int64], Numbers, Nu
     return [(places[rows], progress, actual) for (rows, progress), (_, actual) in zip(said, true)]
 
 
-@mean_metric(better="higher", needs="true progress")
+@mean_metric(better="higher", eligibility="true progress")
 def progress_correlation(trials: TrialTable) -> Numbers:
     """Mean over episodes of Pearson's correlation of progress with the true progress; nan if either is constant."""
     found = np.full(len(trials), np.nan)
@@ -54,7 +54,7 @@ def progress_correlation(trials: TrialTable) -> Numbers:
     return found
 
 
-@mean_metric(better="higher", needs="true progress")
+@mean_metric(better="higher", eligibility="true progress")
 def progress_tau_b(trials: TrialTable) -> Numbers:
     """Mean over episodes of Kendall's tau-b of progress with the true progress; nan if either is constant."""
     return trials.derived("tau of progress", _taus)
@@ -63,11 +63,11 @@ def progress_tau_b(trials: TrialTable) -> Numbers:
 def _taus(trials: TrialTable) -> Numbers:
     found = np.full(len(trials), np.nan)
     for rows, progress, truth in _with_truth(trials):
-        found[rows] = row_taus(progress, truth)
+        found[rows] = row_tau_b(progress, truth)
     return found
 
 
-@mean_metric(better="lower", needs="true progress", rate=True)
+@mean_metric(better="lower", eligibility="true progress", rate=True)
 def early_fire_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reads as success (0.875 or more) at a frame where the truth does not yet."""
     found = np.full(len(trials), np.nan)

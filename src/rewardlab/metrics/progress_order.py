@@ -55,7 +55,7 @@ def row_correlations(a: Numbers, b: Numbers) -> Numbers:
         return np.where(varied, (a * b).sum(axis=1) / scale, np.nan)
 
 
-def row_taus(a: Numbers, b: Numbers) -> Numbers:
+def row_tau_b(a: Numbers, b: Numbers) -> Numbers:
     """Return Kendall's tau-b of each row of one table with the same row of the other; nan if one is constant."""
     balance, untied_a, untied_b = np.zeros((3, len(a)))
     for lag in range(1, a.shape[1]):

@@ -7,10 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Draws, Means, cluster_sums, product, sum_by
-from rewardlab.metrics.contract import Numbers, mean_or_nan, metric
-from rewardlab.metrics.kendall import PairCounts, count_pairs, pair_draws
-from rewardlab.metrics.kendall_conditions import FEW_CLUSTERS, FEW_TRIALS, tau_b_of_conditions
+from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, cluster_sums, product, sum_by
+from rewardlab.metrics.contract import Display, Numbers, mean_or_nan, metric
+from rewardlab.metrics.kendall import (
+    FEW_ENOUGH_CLUSTERS,
+    SMALL_CONDITION,
+    PairCounts,
+    count_pairs,
+    pair_draws,
+    tau_b_of_conditions,
+)
 
 
 def _known(trials: TrialTable) -> TrialTable:
@@ -54,18 +60,25 @@ def kendall_tau_a(trials: TrialTable) -> float:
     return float(_pooled(trials).tau_a()[0])
 
 
-def _tau_b_many(trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws) -> Means | None:
+def _tau_b_by_condition(
+    trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws
+) -> ConditionEstimates | None:
     """Return tau-b of many small conditions; None where they are not small."""
     scores, truths = trials.number("level"), trials.number("truth_level")
     known = (condition >= 0) & ~np.isnan(scores + truths)
     largest = sum_by(condition[known], conditions).max(initial=0)
-    if draws.clusters > FEW_CLUSTERS or largest > FEW_TRIALS:
+    if draws.clusters > FEW_ENOUGH_CLUSTERS or largest > SMALL_CONDITION:
         return None
     cluster = trials.number("cluster").astype(np.int64)
     return tau_b_of_conditions(scores[known], truths[known], cluster[known], condition[known], conditions, draws)
 
 
-@metric(better="higher", resample=lambda trials, draws: _drawn(trials, draws).tau_b(), many=_tau_b_many)
+@metric(
+    better="higher",
+    display=Display("tau-b", axis=(-1.0, 1.0), headline=True, terminal=True, compared=True),
+    resample=lambda trials, draws: _drawn(trials, draws).tau_b(),
+    by_condition=_tau_b_by_condition,
+)
 def kendall_tau_b(trials: TrialTable) -> float:
     """Kendall's tau-b between scores and true levels over all pairs; nan if either is constant."""
     return float(_pooled(trials).tau_b()[0])

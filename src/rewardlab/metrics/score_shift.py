@@ -3,37 +3,37 @@
 import numpy as np
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.contract import Numbers, mean_metric, where_known
+from rewardlab.metrics.contract import Display, Numbers, mean_metric, where_known
 from rewardlab.metrics.error import rounded
 
 
-@mean_metric(better="lower", needs="unchanged", rate=True)
+@mean_metric(better="lower", eligibility="unchanged", display=Display("flips", perturbation_table=True), rate=True)
 def flip_rate(trials: TrialTable) -> Numbers:
     """Share of cells whose rounded level differs from the clean one though the label is the same; needs no label."""
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
     return where_known(level != clean, level, clean)
 
 
-@mean_metric(better="lower", needs="unchanged")
+@mean_metric(better="lower", eligibility="unchanged")
 def level_shift(trials: TrialTable) -> Numbers:
     """Mean distance in levels from the clean score though the label is the same."""
     return np.abs(trials.number("level") - trials.number("clean_level"))
 
 
-@mean_metric(better="lower", needs="unchanged")
+@mean_metric(better="lower", eligibility="unchanged", display=Display(axis=(-4.0, 4.0), perturbation_table=True))
 def signed_shift(trials: TrialTable) -> Numbers:
     """Mean change in levels from the clean score though the label is the same; above 0 the reward is inflated."""
     return trials.number("level") - trials.number("clean_level")
 
 
-@mean_metric(better="lower", needs="unfinished", rate=True)
+@mean_metric(better="lower", eligibility="unfinished", rate=True)
 def false_success_rate(trials: TrialTable) -> Numbers:
     """Share of episodes at true level 3 or below that are judged a success (level 5 after rounding)."""
     level, truth = rounded(trials.number("level")), trials.number("truth_level")
     return np.where(truth <= 3, where_known(level == 5, level, truth), np.nan)
 
 
-@mean_metric(better="lower", needs="failure")
+@mean_metric(better="lower", eligibility="failure")
 def over_reward_on_failure(trials: TrialTable) -> Numbers:
     """Mean levels above the true one on failed episodes; a score below the true level counts 0."""
     excess = np.maximum(trials.number("level") - trials.number("truth_level"), 0)

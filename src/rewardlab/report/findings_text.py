@@ -7,7 +7,7 @@ from rewardlab.analysis.summary import Summary
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
 
-def verdict(summary: Summary, model: str) -> list[str]:
+def findings(summary: Summary, model: str) -> list[str]:
     """Return what may be said of a model, one sentence each."""
     sentences = [summary.caveat(model), _clean_sentence(summary, model), _unreadable_sentence(summary, model)]
     sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]

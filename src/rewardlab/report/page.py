@@ -10,9 +10,10 @@ from rewardlab.analysis.format import format_p_value, number
 from rewardlab.analysis.run_names import run_names
 from rewardlab.analysis.summary import Summary, join_summaries
 from rewardlab.core.run import Run, writing
+from rewardlab.metrics import metrics_shown
 from rewardlab.report.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.report.gallery import Card, gallery
-from rewardlab.report.page_model import curve_figures, model_views, outcomes, perturbation_views
+from rewardlab.report.page_model import curve_figures, model_views, perturbation_views, unscored_cells
 
 
 def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary]) -> Path:
@@ -45,11 +46,12 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
             protocol=PROTOCOL,
             models=model_views(summary),
             curves=curve_figures(summary),
+            perturbation_headings=[m.heading for m in metrics_shown(lambda display: display.perturbation_table)],
             perturbations=perturbation_views(summary, tables),
             cards=cards,
             missing=missing,
             unfinished=sum(int(record["cells"]) - len(table) for record, table in zip(records, tables)),
-            outcomes=outcomes(tables),
+            unscored=unscored_cells(tables),
         )
     )
 

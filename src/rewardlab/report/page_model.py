@@ -6,22 +6,18 @@ from dataclasses import dataclass
 from rewardlab.analysis.format import coverage, interval, number, severity_reached
 from rewardlab.analysis.summary import CalibrationErrors, Measurement, Summary
 from rewardlab.core.trial import TrialTable
+from rewardlab.metrics import metrics_shown
+from rewardlab.metrics.contract import Metric
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.contract import SEVERITIES
-from rewardlab.report.findings_text import verdict
-from rewardlab.report.svg_plots import Line, curve_chart, reliability_chart
-from rewardlab.report.terminal_tables import HEADLINE
+from rewardlab.report.findings_text import findings
+from rewardlab.report.svg_plots import CurveLine, curve_chart, reliability_chart
 
-CURVES = (  # metric, title, top of the axis, whether the reliability level is drawn
-    ("success_accuracy", "Success accuracy", 1.0, True),
-    ("macro_mae", "MAE (levels)", 4.0, False),
-    ("expectation_kept", "Expectations kept", 1.0, False),
-)
-MANY = 200  # reasons listed on the page; all are in the Parquet file
+MOST_REASONS = 200  # reasons listed on the page; all are in the Parquet file
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberCell:
     """A number as the page shows it: text, interval, coverage, and how good it is from 0 to 1."""
 
     text: str
@@ -38,10 +34,10 @@ class ModelView:
     name: str
     judged: bool
     colour: int
-    verdict: list[str]
-    tiles: list[tuple[str, Number]]
+    findings: list[str]
+    tiles: list[tuple[str, NumberCell]]
     envelope: list[tuple[str, str, str, list[str]]]  # category, certified, measured, one state per severity
-    heat: list[tuple[str, list[tuple[str, list[Number]]]]]  # metric, then category, then one number per severity
+    heat: list[tuple[str, list[tuple[str, list[NumberCell]]]]]  # metric, then category, then one number per severity
     diagrams: list[tuple[str, CalibrationErrors]]  # drawing, numbers
 
 
@@ -53,12 +49,12 @@ class PerturbationView:
     category: str
     summary: str
     model: str
-    cells: list[Number]
+    cells: list[NumberCell]
     dropped: int
 
 
 @dataclass(frozen=True)
-class Outcome:
+class UnscoredCells:
     """Cells without a score that share model, perturbation and reason."""
 
     status: str
@@ -78,23 +74,25 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
         name=name,
         judged=name in summary.judged,
         colour=place % 8,
-        verdict=verdict(summary, name) if name in summary.judged else [],
-        tiles=[(heading, _number(summary.clean(name, metric), metric)) for metric, heading in HEADLINE],
+        findings=findings(summary, name) if name in summary.judged else [],
+        tiles=[(m.heading, _number(summary.clean(name, m.name), m)) for m in metrics_shown(lambda d: d.headline)],
         envelope=[_envelope(summary, name, category) for category in summary.categories],
-        heat=[(metric, _heat(summary, name, metric)) for metric, *_ in CURVES],
+        heat=[(m.name, _heat(summary, name, m)) for m in metrics_shown(lambda d: d.heat_map)],
         diagrams=_diagrams(summary, name),
     )
 
 
-def _number(row: Measurement, metric: str) -> Number:
-    return Number(number(row.value), interval(row), coverage(row), row.value, _goodness(row.value, metric))
+def _number(row: Measurement, metric: Metric) -> NumberCell:
+    return NumberCell(number(row.value), interval(row), coverage(row), row.value, _goodness(row.value, metric))
 
 
-def _goodness(value: float | None, metric: str) -> float | None:
+def _goodness(value: float | None, metric: Metric) -> float | None:
     """Return how good a number is from 0 to 1, for the colour of its cell."""
     if value is None:
         return None
-    return 1 - value / 4 if metric.endswith("mae") else max(0.0, value)
+    low, high = metric.display.axis
+    share = min(max((value - low) / (high - low), 0.0), 1.0)
+    return share if metric.better == "higher" else 1 - share
 
 
 def _envelope(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[str]]:
@@ -108,9 +106,9 @@ def _or(value: int | None) -> int:
     return -1 if value is None else value
 
 
-def _heat(summary: Summary, model: str, metric: str) -> list[tuple[str, list[Number]]]:
+def _heat(summary: Summary, model: str, metric: Metric) -> list[tuple[str, list[NumberCell]]]:
     return [
-        (category, [_number(summary.measurement(model, category, severity, metric), metric) for severity in SEVERITIES])
+        (category, [_number(summary.measurement(model, category, s, metric.name), metric) for s in SEVERITIES])
         for category in summary.categories
     ]
 
@@ -120,39 +118,46 @@ def _diagrams(summary: Summary, model: str) -> list[tuple[str, CalibrationErrors
     return [(reliability_chart(errors.diagram, f"{model}, {errors.cells} cells"), errors) for errors in mine]
 
 
+def curve_metrics() -> list[Metric]:
+    """Return the metrics that are drawn over severity, first the one that the reliability level is about."""
+    return sorted(metrics_shown(lambda d: d.curve), key=lambda metric: not metric.display.reliability_level)
+
+
 def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Return per metric its name, its title and one drawing per category."""
     figures = []
-    for metric, title, top, has_least in CURVES:
-        least = summary.reliable_at if has_least else None
+    for metric in curve_metrics():
+        least = summary.reliable_at if metric.display.reliability_level else None
+        title = metric.title[0].upper() + metric.title[1:]
         drawings = []
         for category in summary.categories:
-            lines = [_line(summary, model, category, metric) for model in summary.models]
-            drawings.append((category, curve_chart(lines, top, f"{title} under {category} change", least)))
-        figures.append((metric, title, drawings))
+            lines = [_line(summary, model, category, metric.name) for model in summary.models]
+            label = f"{title} under {category} change"
+            drawings.append((category, curve_chart(lines, metric.display.axis, label, least)))
+        figures.append((metric.name, title, drawings))
     return figures
 
 
-def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
+def _line(summary: Summary, model: str, category: str, metric: str) -> CurveLine:
     rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
     values, lows, highs = (
         tuple(math.nan if value is None else value for value in column)
         for column in zip(*((row.value, row.low, row.high) for row in rows))
     )
-    return Line(model, values, lows, highs, model not in summary.judged, summary.models.index(model) % 8)
+    return CurveLine(model, values, lows, highs, model not in summary.judged, summary.models.index(model) % 8)
 
 
 def perturbation_views(summary: Summary, trials: list[TrialTable]) -> list[PerturbationView]:
     """Return one line per judged model and perturbation, at the highest severity."""
     dropped, severity = _dropped(trials), summary.highest_severity
-    metrics = ("success_accuracy", "micro_mae", "expectation_kept", "signed_shift", "flip_rate")
+    metrics = metrics_shown(lambda display: display.perturbation_table)
     return [
         PerturbationView(
             name=name,
             category=PERTURBATIONS[name].category if name in PERTURBATIONS else "pair",
             summary=PERTURBATIONS[name].summary if name in PERTURBATIONS else "",
             model=model,
-            cells=[_number(summary.measurement(model, name, severity, metric), metric) for metric in metrics],
+            cells=[_number(summary.measurement(model, name, severity, metric.name), metric) for metric in metrics],
             dropped=dropped.get(name, 0),
         )
         for model in summary.judged
@@ -174,7 +179,7 @@ def _dropped(tables: list[TrialTable]) -> dict[str, int]:
     return found
 
 
-def outcomes(tables: list[TrialTable]) -> list[Outcome]:
+def unscored_cells(tables: list[TrialTable]) -> list[UnscoredCells]:
     """Return failed and dropped cells, grouped, failures first and the most frequent first."""
     counts: dict[tuple[str, str, str, str], int] = {}
     for trials in tables:
@@ -182,4 +187,4 @@ def outcomes(tables: list[TrialTable]) -> list[Outcome]:
             key = (trial.status, trial.model, trial.perturbation, trial.reason or "")
             counts[key] = counts.get(key, 0) + 1
     ranked = sorted(counts.items(), key=lambda item: (item[0][0] != "failed", -item[1], item[0]))
-    return [Outcome(*key, cells) for key, cells in ranked[:MANY]]
+    return [UnscoredCells(*key, cells) for key, cells in ranked[:MOST_REASONS]]

@@ -17,11 +17,11 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.json_records import record_to_json
 from rewardlab.core.run import Run, writable, write_parquet, writing
 from rewardlab.core.settings import setting
-from rewardlab.report.findings_text import verdict
+from rewardlab.metrics import metrics_shown
+from rewardlab.report.findings_text import findings
 from rewardlab.report.page import write_page
 from rewardlab.report.page_model import curve_figures
 from rewardlab.report.svg_plots import standalone
-from rewardlab.report.terminal_tables import HEADLINE
 
 ZOOM = 2  # pixels of a PNG per unit of its SVG, times the SVG's own scale of two
 
@@ -88,14 +88,14 @@ def _write_figures(summary: Summary, folder: Path) -> None:
 
 
 def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
-    """Return the Markdown to paste into a model card: verdicts, numbers with intervals, envelope, command."""
+    """Return the Markdown to paste into a model card: findings, numbers with intervals, envelope, command."""
     parts = ["## Robustness", ""]
     for model in summary.judged:
-        parts += [f"**{model}**", "", *(f"- {sentence}" for sentence in verdict(summary, model)), ""]
+        parts += [f"**{model}**", "", *(f"- {sentence}" for sentence in findings(summary, model)), ""]
         parts += ["| clean | value | 95 % interval | scored/asked |", "|---|---|---|---|"]
-        for metric, heading in HEADLINE:
-            row = summary.clean(model, metric)
-            parts.append(f"| {heading} | {number(row.value)} | {interval(row)} | {coverage(row)} |")
+        for metric in metrics_shown(lambda display: display.headline):
+            row = summary.clean(model, metric.name)
+            parts.append(f"| {metric.heading} | {number(row.value)} | {interval(row)} | {coverage(row)} |")
         parts += ["", *_envelope_table(summary, model), ""]
     parts += ["Measured with:", ""]
     for record in records:

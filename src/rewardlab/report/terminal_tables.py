@@ -6,17 +6,8 @@ from rich.table import Table
 
 from rewardlab.analysis.format import coverage, number, severity_reached
 from rewardlab.analysis.summary import Measurement, Summary
-from rewardlab.report.findings_text import verdict
-
-HEADLINE = (  # metric, heading
-    ("macro_mae", "MAE"),
-    ("micro_mae", "micro MAE"),
-    ("exact_accuracy", "exact"),
-    ("within_one_accuracy", "within 1"),
-    ("success_accuracy", "success"),
-    ("kendall_tau_b", "tau-b"),
-)
-_SHORT = ("macro_mae", "success_accuracy", "kendall_tau_b")  # with intervals, more does not fit
+from rewardlab.metrics import metrics_shown
+from rewardlab.report.findings_text import findings
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -25,7 +16,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     if summary.categories:
         console.print(_stress_table(summary))
     for model in summary.judged:
-        console.print(f"[bold]{_safe(model)}[/bold]: {_safe(' '.join(verdict(summary, model)))}", highlight=False)
+        console.print(f"[bold]{_safe(model)}[/bold]: {_safe(' '.join(findings(summary, model)))}", highlight=False)
 
 
 def _table(title: str) -> Table:
@@ -36,14 +27,15 @@ def _table(title: str) -> Table:
 
 def _clean_table(summary: Summary) -> Table:
     table = _table("Clean episodes, with 95 % intervals")
-    for metric in _SHORT:
-        table.add_column(dict(HEADLINE)[metric], justify="right")
+    metrics = metrics_shown(lambda display: display.terminal)
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right")
     some_failed = any(counts.failed for counts in summary.counts)
     for heading in ("trials", "failed")[: 2 if some_failed else 1]:
         table.add_column(heading, justify="right")
     for model in summary.models:
-        rows = [summary.clean(model, metric) for metric in _SHORT]
-        usual = coverage(rows[1])
+        rows = [summary.clean(model, metric.name) for metric in metrics]
+        usual = coverage(summary.clean(model, "success_accuracy"))
         values = [f"{number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
         failed = [str(summary.outcomes(model).failed)] if some_failed else []
         table.add_row(_name(summary, model), *values, usual, *failed)

@@ -28,9 +28,9 @@ from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import find_copies, left_out
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clusters
-from rewardlab.metrics.eligibility import answered, asked_for
+from rewardlab.metrics.eligibility import answered, eligible
 from rewardlab.metrics.error import macro_mae, micro_mae
-from rewardlab.metrics.intervals import Measured, clusters_of, measure, measure_many
+from rewardlab.metrics.intervals import MetricEstimate, clusters_of, measure, measure_conditions
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.dispatch import map_threads
@@ -88,7 +88,7 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
 def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors:
     """Return every model's errors under HELM's reading and under ours, with intervals, coverage and unread answers."""
     strict = with_clusters(run.trials())
-    if not asked_for(strict, "level").any():
+    if not eligible(strict, "level").any():
         raise DataError("no episode has a reward from 1 to 5, so there is no error to measure")
     draws = draw_clusters(int(clusters_of(strict).max()) + 1, DRAWS, seed=0)
     readings = helm_readings(strict, without_text)
@@ -120,7 +120,7 @@ def errors_without(run: Run, without_text: Collection[str], copies: Collection[s
 
 
 def _model_errors(model: str, strict: TrialTable, readings: Readings, draws: Draws) -> ModelErrors:
-    mine = strict.matches("model", model) & asked_for(strict, "level")
+    mine = strict.matches("model", model) & eligible(strict, "level")
     failed, text = strict.matches("status", "failed"), readings.text
     counts = AnswerCounts(
         asked=int(mine.sum()),
@@ -139,17 +139,17 @@ def _model_errors(model: str, strict: TrialTable, readings: Readings, draws: Dra
 def _protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
     used = trials.where(answered(trials, "level"))
     subset, names = used.codes("subset")
-    means = measure_many(micro_mae, used, subset, len(names), draws)
+    means = measure_conditions(micro_mae, used, subset, len(names), draws)
     assert means is not None
-    asked = np.bincount(trials.codes("subset")[0][asked_for(trials, "level")], minlength=len(names))
+    asked = np.bincount(trials.codes("subset")[0][eligible(trials, "level")], minlength=len(names))
     rows = zip(*(c.tolist() for c in (means.value, means.low, means.high, means.trials.astype(np.int64), asked)))
     return ProtocolErrors(
         macro=_estimate(measure(macro_mae, trials, draws)),
         micro=_estimate(measure(micro_mae, trials, draws)),
-        subsets={name: _estimate(Measured(*row)) for name, row in zip(names, rows)},
+        subsets={name: _estimate(MetricEstimate(*row)) for name, row in zip(names, rows)},
     )
 
 
-def _estimate(measured: Measured) -> ErrorEstimate:
+def _estimate(measured: MetricEstimate) -> ErrorEstimate:
     value, low, high = (none_if_nan(x) for x in (measured.value, measured.low, measured.high))
     return ErrorEstimate(value, low, high, measured.scored, measured.asked)

@@ -16,7 +16,7 @@ from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import Score, TrialTable
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
 from rewardlab.metrics.derived_columns import with_clusters
-from rewardlab.metrics.eligibility import answered, gives
+from rewardlab.metrics.eligibility import answered, has_values
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.models import name_model
 from rewardlab.models.calibrated import CALIBRATION, Calibration, apply_calibration, level_set, nonconformity
@@ -116,7 +116,7 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
 def thirds(trials: TrialTable, seed: int) -> list[TrialTable]:
     """Return the usable answers in three parts of about the same size; no task and no video is in two of them."""
     used = trials.where(answered(trials, "level"))
-    some = gives(used, "probabilities")
+    some = has_values(used, "probabilities")
     used = with_clusters(used.where(some) if some.any() else used)
     cluster, tasks = clusters_of(used), used.text("task")
     names = {int(code): digest(seed, min(tasks[cluster == code])) for code in np.unique(cluster)}

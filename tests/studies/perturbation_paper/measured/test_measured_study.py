@@ -26,7 +26,7 @@ from rewardlab.studies.perturbation_paper.measured.study_files import write_stud
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS
-from tests.metrics.made import trial
+from tests.metrics.handmade_trials import trial
 
 ENSEMBLE = "ensemble:pocket-plain,pocket,pocket-alt"
 SKILL = {"pocket-plain": 0.7, "pocket": 0.85, "pocket-alt": 0.8, ENSEMBLE: 0.95, "constant": 0.0}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rewardlab.metrics.condition_contrasts import ConditionMeans, Estimate, Weights
+from rewardlab.metrics.condition_contrasts import ConditionMeans, ContrastEstimate, Weights
 
 Answer = Literal["yes", "no", "open"]
 Verdict = Literal["holds", "does not hold", "cannot be said"]
@@ -27,7 +27,7 @@ class Question:
     bound: float = 0.0
     above: bool = True
 
-    def estimate(self, confidence: float = SURE) -> Estimate:
+    def estimate(self, confidence: float = SURE) -> ContrastEstimate:
         """Return the number that is asked for."""
         return self.means.combined(self.weights, confidence)
 

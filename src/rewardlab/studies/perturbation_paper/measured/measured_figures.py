@@ -6,7 +6,7 @@ from itertools import groupby
 from textwrap import wrap
 
 from rewardlab.analysis.findings import REFERENCE
-from rewardlab.metrics.condition_contrasts import Estimate
+from rewardlab.metrics.condition_contrasts import ContrastEstimate
 from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper import drawing as draw
 from rewardlab.studies.perturbation_paper.measured.measured_study import (
@@ -107,7 +107,7 @@ def figure_3(study: MeasuredStudy) -> str:
     return _picture(study, title, key, _whereabouts(study), (80 + 140 * len(GROUPS), 400), body)
 
 
-def _bar(area: draw.Area, middle: float, width: float, lost: Estimate, look: tuple[str, str]) -> str:
+def _bar(area: draw.Area, middle: float, width: float, lost: ContrastEstimate, look: tuple[str, str]) -> str:
     """Return one bar with its interval; nothing where nothing was measured."""
     if lost.value != lost.value:
         return ""
@@ -135,12 +135,12 @@ def _whereabouts(study: MeasuredStudy) -> list[str]:
     return [*lines, *([f"Not Meta-World, left out: {', '.join(others)}."] if others else [])]
 
 
-def _lows(found: Mapping[str, Sequence[Estimate]]) -> list[float]:
+def _lows(found: Mapping[str, Sequence[ContrastEstimate]]) -> list[float]:
     """Return how far down each number reaches with its interval."""
     return [e.low if e.low == e.low else e.value for curve in found.values() for e in curve if e.value == e.value]
 
 
-def _curves(study: MeasuredStudy, area: draw.Area, found: Mapping[str, Sequence[Estimate]]) -> str:
+def _curves(study: MeasuredStudy, area: draw.Area, found: Mapping[str, Sequence[ContrastEstimate]]) -> str:
     """Return a curve per model over all bands; it breaks where a number is missing. A control is a dashed line."""
     colours, bands, lines = draw.colours(study.summary.judged), [], []
     for model, curve in found.items():
@@ -155,7 +155,7 @@ def _curves(study: MeasuredStudy, area: draw.Area, found: Mapping[str, Sequence[
     return "".join(bands + lines)
 
 
-def _told(estimate: Estimate) -> str:
+def _told(estimate: ContrastEstimate) -> str:
     return f"{estimate.value:.3f} {estimate.ends}"
 
 

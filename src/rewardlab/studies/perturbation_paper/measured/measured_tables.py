@@ -10,7 +10,7 @@ from rewardlab.analysis.summary import Measurement
 from rewardlab.core.trial import CLEAN
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles
-from rewardlab.metrics.condition_contrasts import Estimate
+from rewardlab.metrics.condition_contrasts import ContrastEstimate
 from rewardlab.metrics.eligibility import answered
 from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.measured_study import (
@@ -153,7 +153,7 @@ def _numbers(row: Measurement) -> tuple[object, ...]:
     return row.value, row.low, row.high, row.scored, row.asked, share
 
 
-def _estimate(estimate: Estimate) -> tuple[object, ...]:
+def _estimate(estimate: ContrastEstimate) -> tuple[object, ...]:
     return estimate.value, estimate.low, estimate.high, estimate.clusters
 
 

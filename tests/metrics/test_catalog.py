@@ -1,4 +1,4 @@
-"""The metrics of the first slice against hand-worked numbers and scipy."""
+"""Every metric of nothing is nan; errors, tau-b and severity thresholds against hand-worked numbers and scipy."""
 
 import math
 
