@@ -78,12 +78,6 @@ def test_top_label_ece_by_hand_and_as_a_loop() -> None:
     assert top_label_error(probs, labels) == pytest.approx(total)
 
 
-def test_top_label_ece_is_netcals() -> None:
-    netcal = pytest.importorskip("netcal.metrics")
-    probs, labels = forecasts(400, sharpness=0.5)
-    assert top_label_error(probs, labels) == pytest.approx(netcal.ECE(15).measure(probs, labels), abs=1e-6)
-
-
 def test_ordinal_ece_by_hand() -> None:
     """Two trials say P(level > k) = .5 for every k and one of them is above each k: no error. Twice above: .5."""
     even = np.array([[0.5, 0, 0, 0, 0.5]] * 2)

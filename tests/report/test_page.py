@@ -18,6 +18,7 @@ from rewardlab.core.run import Run
 from rewardlab.h264 import encode
 from rewardlab.models.contract import NamedModel
 from rewardlab.report.leaderboard import write_leaderboard
+from rewardlab.report.report_files import write_report
 from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import moving_square, write_rows
 
@@ -151,7 +152,7 @@ def test_the_page_still_opens_when_the_dataset_is_gone(tiny_data: Path, tmp_path
     shutil.copytree(tiny_data, data)
     run = rewardlab.stress("clock", data, perturbations=("gaussian_noise",), severities=(4,), out=tmp_path / "run")
     shutil.rmtree(data)
-    assert "The clips cannot be shown" in rewardlab.write_report(run).read_text()
+    assert "The clips cannot be shown" in write_report([run], run.folder / "report.html").read_text()
 
 
 def test_the_page_says_what_it_was_made_with(run: Run) -> None:
@@ -181,7 +182,7 @@ def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: 
     some = {"perturbations": ("gaussian_noise",), "severities": (4,)}
     one = rewardlab.stress("clock", tiny_data, out=tmp_path / "one", **some)
     two = rewardlab.stress("clock:50", tiny_data, out=tmp_path / "two", **some)
-    html = rewardlab.write_report(one, two, out=tmp_path / "both.html").read_text()
+    html = write_report([one, two], tmp_path / "both.html").read_text()
     for name in ("<h3>clock (one)</h3>", "<h3>clock:50</h3>", "random (one)", "random (two)"):
         assert name in html, name
 
@@ -207,7 +208,7 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
     plan = StressPlan(models=(name,), data=str(tiny_data), perturbations=("jpeg",), severities=(4,))
     run = run_stress(plan, own=[NamedModel(name, "0", False, lambda budget: Spiteful())])
     assert run.folder.resolve().parent == tmp_path / "runs"
-    rewardlab.write_report(run)
+    write_report([run], run.folder / "report.html")
     page, complaints = opened(browser, run, 1280)
     assert page.title() != "owned"
     assert page.locator("main img, main script").count() == 0

@@ -1,23 +1,9 @@
-"""What may be claimed: Wilson intervals, exact McNemar, Holm's correction and the minimum detectable change."""
+"""What may be claimed: exact McNemar, Holm's correction and the minimum detectable change."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
-
-
-def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Return Wilson's interval of a rate of independent trials; nan of no trial."""
-    from scipy.special import ndtri
-
-    if trials <= 0:
-        return math.nan, math.nan
-    z = float(ndtri((1 + confidence) / 2))
-    rate = successes / trials
-    middle = rate + z**2 / (2 * trials)
-    half = z * math.sqrt(rate * (1 - rate) / trials + z**2 / (4 * trials**2))
-    scale = 1 + z**2 / trials
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def exact_mcnemar(only_a: int, only_b: int) -> float:
