@@ -1,10 +1,10 @@
-"""How fast pocket judges: clips of 16 frames a second in batches, and milliseconds for one clip and for one frame.
+"""How fast pocket scores: clips of 16 frames a second in batches, and milliseconds for one clip and for one frame.
 
     python benchmarks/pocket_speed.py [--threads 2] [--model pocket]
 
-Every clip is new, so no frame is remembered. The rival is the same network in torch, without gradients, on the same
-clips with the same number of threads, cut to size instead of resized (needs rewardlab[train]); the last line is its
-time over ours for the batch.
+Every clip is new, so no frame comes from the cache. The rival is the same network in torch, without gradients, on the
+same clips with the same number of threads, cut to size instead of resized (needs rewardlab[train]); the last line is
+its time over ours for the batch.
 """
 
 import argparse

@@ -64,7 +64,7 @@ def main() -> None:
         rows += clean_rows(models, data, arguments.runs / f"pocket-{Path(data).name}")
         clips = [sampled(episode, frame_policy("uniform:16")) for episode in open_dataset(data).episodes]
         for name in models:
-            rows += asked_rows(name, name_model(name).build(), clips, Path(data).name)
+            rows += counterfactual_rows(name, name_model(name).build(), clips, Path(data).name)
     with arguments.out.open("w", newline="") as handle:
         csv.writer(handle).writerows([("model", "data", "what", "value", "n"), *rows])
     for row in rows:
@@ -76,7 +76,7 @@ def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
     plan = StressPlan(tuple(models), data, ("reverse",), (4,), scoring=ScoringSettings(out=folder))
     run = run_stress(plan)
     summary, trials = load_summary(run), with_clean_answers(run.trials())
-    done = {episode.id for episode in open_dataset(data).episodes if episode.truth.level == 5}
+    successes = {episode.id for episode in open_dataset(data).episodes if episode.truth.level == 5}
     rows: list[Row] = []
     for model in models:
         errors = by_task(trials, model)
@@ -88,25 +88,25 @@ def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
             row = summary.clean(model, metric)
             if row.value is not None:
                 rows.append((model, Path(data).name, f"{metric}, clean", row.value, row.scored))
-        for what, sensitivity in order_rows(trials, model, done):
+        for what, sensitivity in order_rows(trials, model, successes):
             rows.append((model, Path(data).name, what, float(np.nanmean(sensitivity)), len(sensitivity)))
         rows += [(model, Path(data).name, what, value, count) for what, value, count in set_rows(trials, model)]
-        for control, p in beaten(trials, errors).items():
-            said = f"p (Holm) that its MAE is below that of {control}"
-            rows.append((model, Path(data).name, said, p, len(errors)))
+        for control, p in p_values_against_controls(trials, errors).items():
+            label = f"p (Holm) that its MAE is below that of {control}"
+            rows.append((model, Path(data).name, label, p, len(errors)))
     return rows
 
 
-def beaten(trials: TrialTable, errors: dict[str, float]) -> dict[str, float]:
+def p_values_against_controls(trials: TrialTable, errors: dict[str, float]) -> dict[str, float]:
     """Return the p-value against each control: each task's sign turned by chance, Holm over controls."""
-    found = []
+    p_values = []
     for control in CONTROLS:
-        theirs = by_task(trials, control)
-        gain = np.array([theirs[task] - errors[task] for task in errors])
-        chance = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}  # fewer choices of signs than that are all tried
-        turned = permutation_test((gain,), np.sum, permutation_type="samples", alternative="greater", **chance)
-        found.append(float(turned.pvalue))
-    return dict(zip(CONTROLS, holm(found)))
+        control_errors = by_task(trials, control)
+        improvement = np.array([control_errors[task] - errors[task] for task in errors])
+        settings = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}  # fewer choices of signs than that are all tried
+        test = permutation_test((improvement,), np.sum, permutation_type="samples", alternative="greater", **settings)
+        p_values.append(float(test.pvalue))
+    return dict(zip(CONTROLS, holm(p_values)))
 
 
 def clean(trials: TrialTable, model: str) -> TrialTable:
@@ -124,31 +124,31 @@ def set_rows(trials: TrialTable, model: str) -> list[tuple[str, float, int]]:
     """Return how often the true level is in the set of 90 %, and how many levels are in it."""
     mine = clean(trials, model)
     sets = [json.loads(str(raw))["set90"] for raw in mine.text("raw")]
-    inside = [int(level) in found for level, found in zip(mine.number("truth_level"), sets)]
-    sizes = [len(found) for found in sets]
+    inside = [int(level) in levels for level, levels in zip(mine.number("truth_level"), sets)]
+    sizes = [len(levels) for levels in sets]
     return [
         ("90 % set holds the level", float(np.mean(inside)), len(sets)),
         ("levels in the 90 % set", float(np.mean(sizes)), len(sets)),
     ]
 
 
-def order_rows(trials: TrialTable, model: str, done: set[str]) -> list[tuple[str, Numbers]]:
+def order_rows(trials: TrialTable, model: str, successes: set[str]) -> list[tuple[str, Numbers]]:
     """Half of what the correlation with time loses when the clip is reversed, of all clips and of successes."""
     mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "reverse"))
-    found = (mine.number("clean_order") - order_correlations(mine)) / 2
-    success = np.array([name in done for name in mine.text("episode")])
-    return [("order sensitivity", found), ("order sensitivity on successes", found[success])]
+    sensitivity = (mine.number("clean_order") - order_correlations(mine)) / 2
+    success = np.array([name in successes for name in mine.text("episode")])
+    return [("order sensitivity", sensitivity), ("order sensitivity on successes", sensitivity[success])]
 
 
-def asked_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:
-    done = [clip for clip in clips if clip.truth.level == 5]
+def counterfactual_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:
+    successes = [clip for clip in clips if clip.truth.level == 5]
     cases: dict[str, tuple[Sequence[Episode], Callable[[Sequence[Episode]], float]]] = {
         "mean level of a still first frame": ([rearrange(c, np.zeros(16, np.int64)) for c in clips], mean_level(model)),
-        "mean level of a success under another task": (under_another_task(done), mean_level(model)),
+        "mean level of a success under another task": (under_another_task(successes), mean_level(model)),
         "MAE under training phrasings": (phrased(clips, "train"), error(model)),
         "MAE under held-out phrasings": (phrased(clips, "held_out"), error(model)),
     }
-    return [(name, data, what, measure(asked), len(asked)) for what, (asked, measure) in cases.items()]
+    return [(name, data, what, measure(shown), len(shown)) for what, (shown, measure) in cases.items()]
 
 
 def answers(model: RewardModel, clips: Sequence[Episode]) -> list[float]:
@@ -174,10 +174,10 @@ def under_another_task(clips: Sequence[Episode]) -> list[Episode]:
 def phrased(clips: Sequence[Episode], kind: str) -> list[Episode]:
     """Ask with another phrasing of the same list; where the goal is told in centimetres, that part is kept."""
     rng = rng_for(0, "phrasing", kind)
-    return [replace(c, instruction=_again(c, kind, int(rng.integers(2)))) for c in clips]
+    return [replace(c, instruction=_rephrased(c, kind, int(rng.integers(2)))) for c in clips]
 
 
-def _again(clip: Episode, kind: str, pick: int) -> str:
+def _rephrased(clip: Episode, kind: str, pick: int) -> str:
     lists = phrasings()[clip.origin.task]
     text = lists[kind][pick % len(lists[kind])]
     if "{where}" not in text:

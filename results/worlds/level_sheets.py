@@ -64,9 +64,9 @@ def strip(episode: Episode) -> Frames:
     return np.vstack([head, row])
 
 
-def write(picture: Frames, text: str, place: tuple[int, int], colour: tuple[int, int, int]) -> None:
-    """Write small text onto a picture."""
-    cv2.putText(picture, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, colour, 1, cv2.LINE_AA)
+def write(image: Frames, text: str, place: tuple[int, int], colour: tuple[int, int, int]) -> None:
+    """Write small text onto an image."""
+    cv2.putText(image, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.42, colour, 1, cv2.LINE_AA)
 
 
 if __name__ == "__main__":

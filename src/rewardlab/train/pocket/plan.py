@@ -1,4 +1,4 @@
-"""The settings of the recipe."""
+"""The settings of `rewardlab train pocket`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 VARIANTS = ("pocket-plain", "pocket", "pocket-alt")
-# How often each camera films for training; `front` and `corner3` stay unseen.
+# How often each camera renders for training; `front` and `corner3` are held out.
 CAMERA_SHARES = {"right": 0.3, "left": 0.3, "corner2": 0.2, "top": 0.1, "far": 0.1}
 
 
@@ -21,17 +21,17 @@ class PocketPlan:
     variants: tuple[str, ...] = setting("which of pocket-plain, pocket and pocket-alt", VARIANTS)
     rollouts: int = setting("rollouts of each training task", 496)
     near: int = setting("rollouts more of each training task that should end just short of success", 100)
-    checks: int = setting("rollouts of each training task, and twice as many of each validation task, to judge by", 30)
+    checks: int = setting("validation rollouts of each training task; each validation task gets twice as many", 30)
     tasks: tuple[str, ...] = setting("tasks to train on; all takes every task of the train split", ("all",))
     kept: int = setting("frames kept of a rollout", 24)
-    size: int = setting("side of the picture in pixels", 112)
+    size: int = setting("side of the frame in pixels", 112)
     steps: tuple[int, ...] = setting("training steps: one number for all variants, or one for each", (4000,))
-    batch: int = setting("clips in a step", 256)
-    check_every: int = setting("steps after which the checks are judged and a checkpoint is written", 500)
+    batch: int = setting("clips in a batch", 256)
+    check_every: int = setting("steps between validations, each with a checkpoint", 500)
     rate: float = setting("highest learning rate", 1e-3)
-    seed: int = setting("seed of everything drawn by chance", 0)
+    seed: int = setting("seed of everything that is random", 0)
     device: str = setting("cpu or cuda", "cuda")
-    workers: int = setting("processes that simulate and film", 16)
+    workers: int = setting("processes that simulate and render", 16)
     out: Path = setting("checkpoint folder", Path("runs/pocket"))
 
     def __post_init__(self) -> None:
