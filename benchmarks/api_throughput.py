@@ -23,7 +23,7 @@ import numpy as np
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sampled
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.contract import Budget
 
@@ -64,7 +64,7 @@ def serve(pipe: Connection) -> None:
 
 def made_episodes(count: int) -> list[Episode]:
     """Return a shipped clip under so many instructions."""
-    clip = sampled(open_dataset("sample").episodes[0], frame_policy("uniform:8")).frames
+    clip = sample_frames(open_dataset("sample").episodes[0], frame_policy("uniform:8")).frames
     clip = np.stack([cv2.resize(frame, (256, 256), interpolation=cv2.INTER_CUBIC) for frame in clip])
     episode = episode_from_frames(clip, "")
     return [replace(episode, instruction=f"task {number}") for number in range(count)]

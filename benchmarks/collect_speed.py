@@ -11,7 +11,10 @@ from tempfile import TemporaryDirectory
 import mujoco
 import numpy as np
 
-from rewardlab.collect.metaworld import CollectPlan, encode, jobs_of, make
+from rewardlab.collect.collect_plan import CollectPlan
+from rewardlab.collect.episode_recorder import record_episode
+from rewardlab.collect.rollout_selection import plan_episodes
+from rewardlab.h264 import encode
 from rewardlab.worlds.metaworld.physics import open_task, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.offscreen import backend, make_current
@@ -44,12 +47,12 @@ def measure_ours() -> "Counter[str]":
     with TemporaryDirectory() as folder:
         plan = CollectPlan("metaworld", tasks=TASKS, episodes=EPISODES, size=SIZE, out=Path(folder))
         (Path(folder) / "metaworld").mkdir()
-        jobs = jobs_of(plan)
+        episodes = plan_episodes(plan)
         for task in TASKS:
-            make(plan, next(job for job in jobs if job.task == task))
-        for job in jobs:
-            spent.update(make(plan, job).seconds)
-    return Counter({part: value / len(jobs) for part, value in spent.items()})
+            record_episode(plan, next(each for each in episodes if each.task == task))
+        for planned in episodes:
+            spent.update(record_episode(plan, planned).seconds)
+    return Counter({part: value / len(episodes) for part, value in spent.items()})
 
 
 def measure_theirs() -> "Counter[str]":

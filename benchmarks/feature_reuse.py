@@ -75,16 +75,17 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
     from rewardlab.perturb.contract import PerturbedEpisode
-    from rewardlab.runner.score import variants
-    from rewardlab.runner.stress import StressPlan, _bench, _parts, sound_episodes
+    from rewardlab.runner.cell_plan import plan_cells
+    from rewardlab.runner.score import perturb_cells
+    from rewardlab.runner.stress import StressPlan, load_episodes, scoring_context
 
     plan = StressPlan(("constant",), "sample", ("semantic", "temporal"), controls=False)
-    contents = sound_episodes(plan)
-    bench = _bench(plan, contents.episodes, ())
-    parts = sorted(_parts(contents.episodes, bench, plan.severities), key=lambda part: len(part.episode.clip))
+    contents = load_episodes(plan)
+    context = scoring_context(plan, contents.episodes)
+    parts = sorted(plan_cells(contents.episodes, context, plan.severities), key=lambda part: len(part.episode.clip))
     parts = [parts[len(parts) * (2 * i + 1) // (2 * clips)] for i in range(clips)]
     print("clips of", " and ".join(str(len(part.episode.clip)) for part in parts), "frames, 16 shown")
-    made = [variant for part in parts for variant in variants(part, bench)]
+    made = [variant for part in parts for variant in perturb_cells(part, context)]
     return [(each.category, each.outcome.episode) for each in made if isinstance(each.outcome, PerturbedEpisode)]
 
 

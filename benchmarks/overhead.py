@@ -18,10 +18,11 @@ import cv2
 
 from rewardlab.core.run import start_run
 from rewardlab.core.trial import CLEAN, Score, Trial
-from rewardlab.data.video import sampled
+from rewardlab.data.video import sample_frames
 from rewardlab.runner import score as scoring
+from rewardlab.runner.cell_plan import bundle_jobs, plan_cells
 from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, _bench, _bundled, _parts, run_stress, sound_episodes
+from rewardlab.runner.stress import StressPlan, load_episodes, run_stress, scoring_context
 
 PERTURBATIONS = ("brightness_up", "contrast_down", "typo_keyboard", "polite_filler", "hold_last", "drop_uniform")
 
@@ -52,9 +53,9 @@ class Stopwatch:
 
 def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     """Run every job in this process with stopwatches around the stages."""
-    contents = sound_episodes(plan)
-    bench = _bench(plan, contents.episodes, ())
-    jobs = _bundled(_parts(contents.episodes, bench, plan.severities), 1)
+    contents = load_episodes(plan)
+    context = scoring_context(plan, contents.episodes)
+    jobs = bundle_jobs(plan_cells(contents.episodes, context, plan.severities), 1)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
     originals = scoring._held, scoring._changed, scoring._answers
     scoring._held, scoring._changed, scoring._answers = (
@@ -67,7 +68,7 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         run = start_run(Path(folder) / "run", {"plan": {}})
         for job in jobs:
-            scoring.score_job(job, bench, {"constant": Instant()}, lambda drafts: None, trials.extend)
+            scoring.score_job(job, context, {"constant": Instant()}, lambda drafts: None, trials.extend)
             write.around(run.append)(trials[-len(job.cells) :])
         total = time.perf_counter() - started
     scoring._held, scoring._changed, scoring._answers = originals
@@ -77,19 +78,19 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
 
 def naive(plan: StressPlan) -> float:
     """Decode, perturb and score each cell alone."""
-    contents = sound_episodes(plan)
-    bench = _bench(plan, contents.episodes, ())
+    contents = load_episodes(plan)
+    context = scoring_context(plan, contents.episodes)
     started = time.perf_counter()
-    for part in _parts(contents.episodes, bench, plan.severities):
+    for part in plan_cells(contents.episodes, context, plan.severities):
         for cell in part.cells:
             episode = part.episode
             if cell.perturbation == CLEAN:
-                shown = sampled(episode, bench.policy)
+                shown = sample_frames(episode, context.policy)
             else:
-                perturbation = bench.perturbations[cell.perturbation]
-                before = sampled(episode, bench.policy) if perturbation.stage == "sampled" else episode
-                change = perturbation(before, cell.severity, bench.seed, bench.peers).episode
-                shown = change if perturbation.stage == "sampled" else sampled(change, bench.policy)
+                perturbation = context.perturbations[cell.perturbation]
+                before = sample_frames(episode, context.policy) if perturbation.stage == "sampled" else episode
+                change = perturbation(before, cell.severity, context.seed, context.peers).episode
+                shown = change if perturbation.stage == "sampled" else sample_frames(change, context.policy)
             _ = shown.frames
             Instant().score([shown])
     return time.perf_counter() - started

@@ -24,7 +24,7 @@ from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score, TrialTable
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sampled
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.metrics.contract import Numbers
 from rewardlab.metrics.derived_columns import with_clean_answers
 from rewardlab.metrics.progress_order import order_correlations
@@ -62,7 +62,7 @@ def main() -> None:
     rows: list[Row] = []
     for data in arguments.data:
         rows += clean_rows(models, data, arguments.runs / f"pocket-{Path(data).name}")
-        clips = [sampled(episode, frame_policy("uniform:16")) for episode in open_dataset(data).episodes]
+        clips = [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset(data).episodes]
         for name in models:
             rows += counterfactual_rows(name, name_model(name).build(), clips, Path(data).name)
     with arguments.out.open("w", newline="") as handle:

@@ -17,7 +17,7 @@ from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
     from rewardlab.analysis.compare import ComparePlan
-    from rewardlab.collect.metaworld import CollectPlan
+    from rewardlab.collect.collect_plan import CollectPlan
     from rewardlab.data.dataset_check import CheckPlan
     from rewardlab.report.catalog_tables import ListPlan, ShowPlan
     from rewardlab.report.leaderboard import LeaderboardPlan
@@ -197,7 +197,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "compare": ("rewardlab.analysis.compare:ComparePlan", compare),
     "leaderboard": ("rewardlab.report.leaderboard:LeaderboardPlan", leaderboard),
     "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
-    "collect": ("rewardlab.collect.metaworld:CollectPlan", collect),
+    "collect": ("rewardlab.collect.collect_plan:CollectPlan", collect),
     "train": ("rewardlab.train.pocket.plan:PocketPlan", train),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check:CheckPlan", check),

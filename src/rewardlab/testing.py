@@ -6,7 +6,7 @@ import numpy as np
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import NotApplicable
-from rewardlab.core.trial import Score, checked
+from rewardlab.core.trial import Score, validate_answer
 from rewardlab.data import open_dataset
 from rewardlab.models.contract import RewardModel
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
@@ -76,7 +76,7 @@ def check_model(model: RewardModel, episodes: Sequence[Episode]) -> None:
     together = list(model.score(episodes))
     assert len(together) == len(episodes), f"expected {len(episodes)} answers, got {len(together)}"
     for episode, answer, frames in zip(episodes, together, before):
-        sound = checked(answer, len(episode.clip))
+        sound = validate_answer(answer, len(episode.clip))
         assert type(sound) is type(answer), f"unsound answer: {sound}"
         (alone,) = model.score([episode])
         assert type(alone) is type(answer), "an episode got another kind of answer alone than in a batch"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.collect.metaworld import CollectPlan, collect
+from rewardlab.collect.collect_plan import CollectPlan
+from rewardlab.collect.dataset_writer import collect
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run, locked
 from rewardlab.data import open_dataset

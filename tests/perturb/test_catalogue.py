@@ -16,7 +16,7 @@ from rewardlab.core.episode import Episode, Frames, Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sampled
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturb import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturb.contract import LabelEffect, Perturbation, PerturbedEpisode
 from rewardlab.testing import check_perturbation
@@ -29,7 +29,7 @@ def small_clips() -> tuple[Episode, ...]:
     episodes = [e for e in open_dataset("sample").episodes if e.id.startswith("robometer_page/")][:3]
     clips = []
     for episode, instruction in zip(episodes, INSTRUCTIONS, strict=True):
-        frames = sampled(episode, frame_policy("uniform:8")).frames
+        frames = sample_frames(episode, frame_policy("uniform:8")).frames
         small = np.stack([cv2.resize(frame, (80, 64), interpolation=cv2.INTER_AREA) for frame in frames])
         clips.append(episode_from_frames(small, instruction, truth=Truth(5, True, tuple(np.linspace(0, 1, 8)))))
     return tuple(clips)

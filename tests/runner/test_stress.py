@@ -241,21 +241,22 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
 
 
 def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: Path) -> None:
+    from rewardlab.runner.cell_plan import bundle_jobs, plan_cells
     from rewardlab.runner.score import score_job
-    from rewardlab.runner.stress import _bench, _bundled, _parts, sound_episodes
+    from rewardlab.runner.stress import load_episodes, scoring_context
 
     for name in ("a", "b"):
         encode(moving_square(name), tmp_path / f"{name}.mp4", fps=10)
     data = write_rows(tmp_path, [{"file_name": f"{n}.mp4", "task": f"task {n}", "reward": 5} for n in ("a", "b")])
     settings = plan(data, tmp_path / "run")
-    contents = sound_episodes(settings)
-    bench = _bench(settings, contents.episodes, ())
-    jobs = list(_bundled(_parts(contents.episodes, bench, (1,)), 1))
+    contents = load_episodes(settings)
+    context = scoring_context(settings, contents.episodes)
+    jobs = list(bundle_jobs(plan_cells(contents.episodes, context, (1,)), 1))
     (tmp_path / "a.mp4").unlink()
     trials: list[Trial] = []
     for job in jobs:
-        models = {name: model.build() for name, model in bench.models.items()}
-        score_job(job, bench, models, begin=lambda drafts: None, end=trials.extend)
+        models = {name: model.build() for name, model in context.models.items()}
+        score_job(job, context, models, begin=lambda drafts: None, end=trials.extend)
     broken = [t for t in trials if t.episode == "a.mp4"]
     assert {t.status for t in broken} == {"failed"}
     assert all("does not exist" in (t.reason or "") for t in broken)
@@ -375,9 +376,9 @@ def test_a_model_sees_only_the_frames_that_are_shown(tiny_data: Path, tmp_path: 
     ],
 )
 def test_an_odd_answer_is_a_failure_with_its_reason(answer: str, reason: str) -> None:
-    from rewardlab.core.trial import Failure, Score, checked
+    from rewardlab.core.trial import Failure, Score, validate_answer
 
-    made = checked(eval(answer, {"Score": Score, "Failure": Failure}), 4)
+    made = validate_answer(eval(answer, {"Score": Score, "Failure": Failure}), 4)
     assert isinstance(made, Failure) and reason in made.reason
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, NotApplicable, PlanError
-from rewardlab.data.video import frame_policy, sampled
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
@@ -20,7 +20,7 @@ SHOWN = "uniform:3"
 
 
 def original(episodes: tuple[Episode, ...], number: int = 0) -> Episode:
-    return sampled(episodes[number], frame_policy(SHOWN))
+    return sample_frames(episodes[number], frame_policy(SHOWN))
 
 
 def applied(entry: Perturbation, episode: Episode, severity: int) -> PerturbedEpisode | None:

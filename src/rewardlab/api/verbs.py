@@ -18,15 +18,15 @@ from rewardlab.api.options import (
     documented_by,
     plan_from,
 )
-from rewardlab.collect.metaworld import CollectPlan
-from rewardlab.collect.metaworld import collect as collect_rollouts
-from rewardlab.core.episode import Episode, Frames, blind, episode_from_frames, whole_clip
+from rewardlab.collect.collect_plan import CollectPlan
+from rewardlab.collect.dataset_writer import collect as collect_rollouts
+from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels, whole_clip
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Answer
 from rewardlab.data import open_dataset as read_dataset
 from rewardlab.data.contract import Contents, Problem
-from rewardlab.data.video import VideoFile, frame_policy, sampled
+from rewardlab.data.video import VideoFile, frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.composite import ask
 from rewardlab.models.contract import NamedModel, RewardModel
@@ -63,8 +63,8 @@ def check(data: Place) -> tuple[Problem, ...]:
 def score(model: AnyModel, clip: Clip, instruction: str = "", *, frames: str = "uniform:16") -> Answer:
     """Ask a model once: what it says of a video file, an array of frames (T, H, W, 3) or an episode."""
     named = name_model(model)
-    episode = sampled(_episode(clip, instruction), frame_policy(frames))
-    return ask(named.build(), [episode if named.sees_truth else blind(episode)])[0]
+    episode = sample_frames(_episode(clip, instruction), frame_policy(frames))
+    return ask(named.build(), [episode if named.sees_truth else strip_labels(episode)])[0]
 
 
 @documented_by(StressPlan)

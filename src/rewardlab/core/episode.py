@@ -41,7 +41,7 @@ class FrameSource(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class HeldFrames:
+class InMemoryFrames:
     """Frames in memory; `kept` names the source frame that each row of `pixels` holds, in rising order."""
 
     pixels: Frames
@@ -62,14 +62,14 @@ class HeldFrames:
         return self.pixels[rows]
 
 
-def hold(pixels: Frames) -> HeldFrames:
+def in_memory(pixels: Frames) -> InMemoryFrames:
     """Wrap an array of frames as a source, identified by its bytes."""
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3 or pixels.size == 0:
         raise DataError(
             f"frames must be uint8 of shape (T, H, W, 3) with T > 0, got {pixels.dtype} {pixels.shape}; "
             "stack RGB frames with np.stack and convert to uint8"
         )
-    return HeldFrames(pixels, np.arange(len(pixels)), len(pixels))
+    return InMemoryFrames(pixels, np.arange(len(pixels)), len(pixels))
 
 
 def fingerprint_frames(pixels: Frames) -> str:
@@ -187,7 +187,7 @@ class Episode:
 
 def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, truth: Truth | None = None) -> Episode:
     """Build an episode from an array of frames, for code that has no dataset on disk."""
-    source = hold(frames)
+    source = in_memory(frames)
     return Episode(source.digest, instruction, whole_clip(source, fps), truth or Truth())
 
 
@@ -207,11 +207,11 @@ def with_frames(episode: Episode, pixels: Frames) -> Episode:
     """Return the episode with other pixels in the same order and at the same times."""
     if len(pixels) != len(episode.clip):
         raise DataError(f"episode {episode.id!r} shows {len(episode.clip)} frames, got {len(pixels)} new ones")
-    clip = replace(episode.clip, source=hold(pixels), order=np.arange(len(pixels)))
+    clip = replace(episode.clip, source=in_memory(pixels), order=np.arange(len(pixels)))
     return replace(episode, clip=clip)
 
 
-def blind(episode: Episode) -> Episode:
+def strip_labels(episode: Episode) -> Episode:
     """Return what a model may see: the shown frames, their times and the instruction, and nothing else."""
     clip = episode.clip
     shown = Clip(ShownFrames(clip), np.arange(len(clip)), clip.positions, clip.fps)

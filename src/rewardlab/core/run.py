@@ -86,7 +86,7 @@ class Run:
 
     def save(self, name: str, content: object) -> None:
         """Write a JSON file of the run in one step."""
-        with writing(self.folder / name) as partial:
+        with atomic_write(self.folder / name) as partial:
             partial.write_text(json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
@@ -131,7 +131,7 @@ def writable(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path` and rename it when done, so that readers never see half a file."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writable(path):
@@ -146,7 +146,7 @@ def write_parquet(table: object, path: Path) -> None:
     """Write an Arrow table in one step."""
     import pyarrow.parquet as pq
 
-    with writing(path) as partial:
+    with atomic_write(path) as partial:
         pq.write_table(table, partial, compression="zstd")
 
 

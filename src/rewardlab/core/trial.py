@@ -40,7 +40,7 @@ class Failure:
 Answer = Score | Failure
 
 
-def checked(answer: object, shown_frames: int) -> Answer:
+def validate_answer(answer: object, shown_frames: int) -> Answer:
     """Return the answer if it keeps the contract, else the Failure that says how it broke it."""
     if isinstance(answer, Failure):
         return Failure(_printable(answer.reason), None if answer.raw is None else _printable(answer.raw))

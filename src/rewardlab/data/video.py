@@ -11,7 +11,7 @@ import av
 import numpy as np
 from av.container import InputContainer
 
-from rewardlab.core.episode import Episode, Frames, HeldFrames, Indices, show_only
+from rewardlab.core.episode import Episode, Frames, Indices, InMemoryFrames, show_only
 from rewardlab.core.errors import DataError, PlanError
 
 FramePolicy = Callable[[Indices, float], Indices]  # (when each frame comes, fps) -> which ones to show
@@ -52,7 +52,7 @@ class VideoFile:
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
         kept = np.unique(indices)
-        return HeldFrames(decode(self.path, kept), kept, self.count, self.digest).read(indices)
+        return InMemoryFrames(decode(self.path, kept), kept, self.count, self.digest).read(indices)
 
 
 def read_info(path: Path) -> VideoInfo:
@@ -102,7 +102,7 @@ def frame_policy(text: str) -> FramePolicy:
     raise PlanError(f"frames must be uniform:N (N of at least 2), fps:X (X above 0) or all, got {text!r}")
 
 
-def sampled(episode: Episode, policy: FramePolicy) -> Episode:
+def sample_frames(episode: Episode, policy: FramePolicy) -> Episode:
     """Return the episode with only the frames that the policy shows."""
     return show_only(episode, policy(episode.clip.positions, episode.clip.fps))
 

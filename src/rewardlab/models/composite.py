@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rewardlab.core.episode import Episode, blind
+from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import ModelError, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, Failure, checked
+from rewardlab.core.trial import Answer, Failure, validate_answer
 from rewardlab.core.version import __version__
 from rewardlab.models.contract import Budget, NamedModel, Recipe, RewardModel
 
@@ -44,7 +44,7 @@ class Blindfolded:
 
     def score(self, episodes: Sequence[Episode]) -> Sequence[Answer]:
         """Return what the model says of the episodes without their truth."""
-        return self.model.score([blind(episode) for episode in episodes])
+        return self.model.score([strip_labels(episode) for episode in episodes])
 
 
 def name_compound(name: str, recipe: Recipe, members: Sequence[NamedModel]) -> NamedModel:
@@ -103,8 +103,8 @@ def ask(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
     except Exception as error:  # whatever a member does becomes its own Failure
         if len(episodes) > 1:
             return [answer for episode in episodes for answer in ask(model, [episode])]
-        return [checked(Failure(f"{type(error).__name__}: {error}"), 0)]
-    return [checked(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
+        return [validate_answer(Failure(f"{type(error).__name__}: {error}"), 0)]
+    return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
 
 
 def _with_members(model: NamedModel) -> Iterator[NamedModel]:

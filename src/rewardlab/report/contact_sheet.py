@@ -8,7 +8,7 @@ import numpy as np
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
-from rewardlab.core.run import writable, writing
+from rewardlab.core.run import atomic_write, writable
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturb.contract import SEVERITIES, Perturbation
 from rewardlab.report.gallery import small
@@ -30,7 +30,7 @@ def write_sheet(shown: CellReplay, episode: str, perturbation: Perturbation, pat
     _, data = cv2.imencode(path.suffix, np.concatenate(parts)[..., ::-1], _QUALITY.get(path.suffix, []))
     with writable(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with writing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_bytes(data.tobytes())
 
 

@@ -72,7 +72,7 @@ def _card(shown: CellReplay, trials: TrialTable, entry: WorstPerturbation) -> Ca
     after = shown.change(trial.episode, name, severity).episode
     return Card(
         trial=trial,
-        summary=shown.bench.perturbations[name].summary,
+        summary=shown.context.perturbations[name].summary,
         kept=entry.expectation_kept,
         instruction_before=before.instruction,
         before=_clip(before),

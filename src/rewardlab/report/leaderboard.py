@@ -10,7 +10,7 @@ from rewardlab.analysis.roborewardbench import published_rows
 from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.analysis.summary import Summary
 from rewardlab.core.errors import PlanError
-from rewardlab.core.run import Run, writable, writing
+from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.settings import setting
 from rewardlab.report.benchmark_tables import Benchmark, load_benchmark
 from rewardlab.report.page import environment, write_page
@@ -57,7 +57,7 @@ def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
     entries += _published()
     ranked = sorted(entries, key=lambda entry: (entry.mae is None, entry.mae or 0.0))
     html = environment().get_template("leaderboard.html").render(entries=ranked, categories=list(categories))
-    with writing(out / "index.html") as partial:
+    with atomic_write(out / "index.html") as partial:
         partial.write_text(html, encoding="utf-8")
     return out / "index.html"
 

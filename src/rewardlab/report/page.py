@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader
 from rewardlab.analysis.format import format_p_value, number
 from rewardlab.analysis.run_names import run_names
 from rewardlab.analysis.summary import Summary, join_summaries
-from rewardlab.core.run import Run, writing
+from rewardlab.core.run import Run, atomic_write
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.report.gallery import Card, gallery
@@ -19,7 +19,7 @@ from rewardlab.report.page_model import curve_figures, model_views, perturbation
 def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary]) -> Path:
     """Write the page of these runs, of which the summaries are given, and return its path."""
     html = render_page(runs, summaries)
-    with writing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(html, encoding="utf-8")
     return path
 

@@ -25,7 +25,7 @@ def perturbed_files(plan: PerturbPlan) -> Iterator[str]:
 
 def _sheets(shown: CellReplay, out: Path) -> Iterator[str]:
     for number, episode in enumerate(shown.episodes):
-        for perturbation in shown.bench.perturbations.values():
+        for perturbation in shown.context.perturbations.values():
             suffix = f"-{number + 1}" if len(shown.episodes) > 1 else ""
             path = out / f"{perturbation.name.replace(':', '-')}{suffix}.png"
             write_sheet(shown, episode, perturbation, path)

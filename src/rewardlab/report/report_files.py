@@ -15,7 +15,7 @@ from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.analysis.summary import Measurement, Summary, join_summaries
 from rewardlab.core.errors import PlanError
 from rewardlab.core.json_records import record_to_json
-from rewardlab.core.run import Run, writable, write_parquet, writing
+from rewardlab.core.run import Run, writable, write_parquet, atomic_write
 from rewardlab.core.settings import setting
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.findings_text import findings
@@ -56,7 +56,7 @@ def write_report(runs: Sequence[Run], page: Path) -> Path:
 
 
 def _write(path: Path, content: str | bytes) -> None:
-    with writing(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 

@@ -35,7 +35,7 @@ from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.dispatch import map_threads
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings
-from rewardlab.runner.stress import StressPlan, clean_plan, run_stress, sound_episodes
+from rewardlab.runner.stress import StressPlan, clean_plan, load_episodes, run_stress
 
 BENCH, COPIES = "bench.json", "duplicates.json"
 
@@ -76,7 +76,7 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     run.save(BENCH, benchmark_errors(run, joined).to_json())
     if plan.duplicates or training is not None:
         found = find_copies(
-            sound_episodes(stress_plan).episodes,
+            load_episodes(stress_plan).episodes,
             training,
             run.folder,
             partial(map_threads, workers=plan.scoring.workers),

@@ -8,7 +8,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
 from rewardlab.data import open_dataset
 from rewardlab.perturb.contract import PerturbedEpisode
-from rewardlab.runner.score import Bench, Cell, Part, variants
+from rewardlab.runner.score import Cell, EpisodeCells, ScoringContext, perturb_cells
 
 
 @dataclass(frozen=True)
@@ -16,17 +16,17 @@ class CellReplay:
     """The dataset and the protocol of a run, ready to rebuild any of its cells."""
 
     episodes: dict[str, Episode]
-    bench: Bench
+    context: ScoringContext
 
     def change(self, episode: str, perturbation: str, severity: int) -> PerturbedEpisode:
         """Return the episode exactly as the models saw it."""
         if episode not in self.episodes:
             raise DataError(f"the dataset no longer holds episode {episode!r}")
         cell = Cell("", perturbation, severity, "")
-        (variant,) = variants(Part(self.episodes[episode], (cell,)), self.bench)
-        if isinstance(variant.outcome, str):
-            raise DataError(variant.outcome)
-        return variant.outcome
+        (group,) = perturb_cells(EpisodeCells(self.episodes[episode], (cell,)), self.context)
+        if isinstance(group.outcome, str):
+            raise DataError(group.outcome)
+        return group.outcome
 
 
 def replay(run: Run) -> CellReplay:
@@ -38,5 +38,5 @@ def replay(run: Run) -> CellReplay:
 
 def cell_replay(episodes: tuple[Episode, ...], perturbations: tuple[str, ...], frames: str, seed: int) -> CellReplay:
     """Return a CellReplay over episodes at hand, with no run behind it."""
-    bench = Bench({}, perturbations, episodes, frames, seed, batch=1)
-    return CellReplay({episode.id: episode for episode in episodes}, bench)
+    context = ScoringContext({}, perturbations, episodes, frames, seed, batch=1)
+    return CellReplay({episode.id: episode for episode in episodes}, context)

@@ -39,7 +39,7 @@ def write_copies(shown: CellReplay, severities: tuple[int, ...], out: Path) -> I
         out.mkdir(parents=True, exist_ok=True)
     present = _present(out)
     for episode in shown.episodes.values():
-        for name in shown.bench.perturbations:
+        for name in shown.context.perturbations:
             for severity in severities:
                 target = _target(episode.id, name, severity)
                 if target not in present:

@@ -1,4 +1,4 @@
-"""Scoring episodes in all their variants: decode once, perturb once, ask every model."""
+"""Scoring cells: an episode is decoded once, perturbed once per condition, and shown to every model."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, HeldFrames, blind
+from rewardlab.core.episode import Episode, Indices, InMemoryFrames, strip_labels
 from rewardlab.core.errors import NotApplicable, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, checked
-from rewardlab.data.video import FramePolicy, frame_policy, sampled
+from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, validate_answer
+from rewardlab.data.video import FramePolicy, frame_policy, sample_frames
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
@@ -31,7 +31,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Part:
+class EpisodeCells:
     """The open cells of one episode."""
 
     episode: Episode
@@ -45,23 +45,23 @@ class Job:
     The cells named in `alone` are given to their model one at a time.
     """
 
-    parts: tuple[Part, ...]
+    episodes: tuple[EpisodeCells, ...]
     alone: frozenset[str] = frozenset()
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Return the cells of every part."""
-        return tuple(cell for part in self.parts for cell in part.cells)
+        """Return the cells of every episode."""
+        return tuple(cell for planned in self.episodes for cell in planned.cells)
 
     def keep(self, open_cells: Sequence[Cell], alone: frozenset[str]) -> "Job":
         """Return the job with only these cells left; those in `alone` are asked one at a time from now on."""
         ids = {cell.id for cell in open_cells}
-        parts = [replace(p, cells=tuple(cell for cell in p.cells if cell.id in ids)) for p in self.parts]
-        return Job(tuple(part for part in parts if part.cells), self.alone | alone)
+        left = [replace(each, cells=tuple(cell for cell in each.cells if cell.id in ids)) for each in self.episodes]
+        return Job(tuple(each for each in left if each.cells), self.alone | alone)
 
 
 @dataclass(frozen=True)
-class Bench:
+class ScoringContext:
     """What every job needs: the models to ask, the perturbations by name, and the protocol."""
 
     models: Mapping[str, NamedModel]
@@ -85,8 +85,8 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """The episode as one perturbation at one severity shows it, or the reason why there is none."""
+class CellGroup:
+    """The cells that show one perturbed episode: what it is, or the reason why there is none."""
 
     origin: Episode
     cells: tuple[Cell, ...]
@@ -95,150 +95,156 @@ class Variant:
     dropped: bool = False
 
 
-def score_job(job: Job, bench: Bench, models: Mapping[str, RewardModel], begin: Begin, end: End) -> None:
+def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardModel], begin: Begin, end: End) -> None:
     """Score every cell of a job and hand over the trials as they come."""
-    waiting: list[Variant] = []
-    for variant in (variant for part in job.parts for variant in variants(part, bench)):
-        if isinstance(variant.outcome, str):
-            end([_draft(bench, variant, cell) for cell in variant.cells])
+    waiting: list[CellGroup] = []
+    for group in (group for planned in job.episodes for group in perturb_cells(planned, context)):
+        if isinstance(group.outcome, str):
+            end([_draft(context, group, cell) for cell in group.cells])
             continue
-        waiting.append(variant)
-        if len(waiting) == bench.batch:
-            _ask_models(job, bench, waiting, models, begin, end)
+        waiting.append(group)
+        if len(waiting) == context.batch:
+            _ask_models(job, context, waiting, models, begin, end)
             waiting = []
     if waiting:
-        _ask_models(job, bench, waiting, models, begin, end)
+        _ask_models(job, context, waiting, models, begin, end)
 
 
-def failed_trials(job: Job, bench: Bench, cells: Sequence[Cell], reason: str) -> list[Trial]:
+def failed_trials(job: Job, context: ScoringContext, cells: Sequence[Cell], reason: str) -> list[Trial]:
     """Return the trials of cells that could not even be prepared."""
     ids = {cell.id for cell in cells}
-    lost = [(part.episode, cell) for part in job.parts for cell in part.cells if cell.id in ids]
-    return [_draft(bench, Variant(e, (c,), _category(bench, c.perturbation), reason), c) for e, c in lost]
+    lost = [(planned.episode, cell) for planned in job.episodes for cell in planned.cells if cell.id in ids]
+    return [_draft(context, CellGroup(e, (c,), _category(context, c.perturbation), reason), c) for e, c in lost]
 
 
-def variants(part: Part, bench: Bench) -> Iterator[Variant]:
+def perturb_cells(planned: EpisodeCells, context: ScoringContext) -> Iterator[CellGroup]:
     """Yield the episode under each perturbation and severity that is open; the video is decoded once."""
     groups: dict[tuple[str, int], list[Cell]] = {}
-    for cell in part.cells:
+    for cell in planned.cells:
         groups.setdefault((cell.perturbation, cell.severity), []).append(cell)
     try:
-        episode = _held(part.episode, groups, bench)
+        episode = _with_decoded_frames(planned.episode, groups, context)
     except RewardlabError as error:
         for (name, _), cells in groups.items():
-            yield Variant(part.episode, tuple(cells), _category(bench, name), str(error))
+            yield CellGroup(planned.episode, tuple(cells), _category(context, name), str(error))
         return
     for (name, severity), cells in groups.items():
-        yield _variant(episode, bench, name, severity, tuple(cells))
+        yield _perturbed_group(episode, context, name, severity, tuple(cells))
 
 
-def _variant(episode: Episode, bench: Bench, name: str, severity: int, cells: tuple[Cell, ...]) -> Variant:
-    category = _category(bench, name)
+def _perturbed_group(
+    episode: Episode, context: ScoringContext, name: str, severity: int, cells: tuple[Cell, ...]
+) -> CellGroup:
+    category = _category(context, name)
     try:
-        return Variant(episode, cells, category, _changed(episode, bench, name, severity))
+        return CellGroup(episode, cells, category, _perturbed(episode, context, name, severity))
     except NotApplicable as error:
-        return Variant(episode, cells, category, str(error), dropped=True)
+        return CellGroup(episode, cells, category, str(error), dropped=True)
     except Exception as error:  # a fault in a perturbation must cost its own cells only
-        return Variant(episode, cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
+        return CellGroup(episode, cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
 
 
-def _changed(episode: Episode, bench: Bench, name: str, severity: int) -> PerturbedEpisode:
+def _perturbed(episode: Episode, context: ScoringContext, name: str, severity: int) -> PerturbedEpisode:
     if name == CLEAN:
-        return PerturbedEpisode(sampled(episode, bench.policy), "same")
-    perturbation = bench.perturbations[name].member_for(episode, bench.seed)
+        return PerturbedEpisode(sample_frames(episode, context.policy), "same")
+    perturbation = context.perturbations[name].member_for(episode, context.seed)
     if perturbation.stage == "sampled":
-        return perturbation(sampled(episode, bench.policy), severity, bench.seed, bench.peers)
-    change = perturbation(episode, severity, bench.seed, bench.peers)
-    return replace(change, episode=sampled(change.episode, bench.policy))
+        return perturbation(sample_frames(episode, context.policy), severity, context.seed, context.peers)
+    perturbed = perturbation(episode, severity, context.seed, context.peers)
+    return replace(perturbed, episode=sample_frames(perturbed.episode, context.policy))
 
 
-def _held(episode: Episode, groups: Mapping[tuple[str, int], object], bench: Bench) -> Episode:
-    """Decode, in one pass, the frames that some variant will show, and hold them."""
+def _with_decoded_frames(
+    episode: Episode, groups: Mapping[tuple[str, int], object], context: ScoringContext
+) -> Episode:
+    """Return the episode with the frames that some cell will show in memory, decoded in one pass."""
     source = episode.clip.source
-    needed = np.unique(np.concatenate([_needed(episode, bench, name, severity) for name, severity in groups]))
-    held = HeldFrames(source.read(needed), needed, source.count, source.digest)
-    return replace(episode, clip=replace(episode.clip, source=held))
+    needed = np.unique(np.concatenate([_frames_needed(episode, context, name, severity) for name, severity in groups]))
+    decoded = InMemoryFrames(source.read(needed), needed, source.count, source.digest)
+    return replace(episode, clip=replace(episode.clip, source=decoded))
 
 
-def _needed(episode: Episode, bench: Bench, name: str, severity: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _frames_needed(episode: Episode, context: ScoringContext, name: str, severity: int) -> Indices:
     if name == CLEAN:
-        return sampled(episode, bench.policy).clip.order
-    perturbation = bench.perturbations[name].member_for(episode, bench.seed)
+        return sample_frames(episode, context.policy).clip.order
+    perturbation = context.perturbations[name].member_for(episode, context.seed)
     if perturbation.stage == "sampled":
-        return sampled(episode, bench.policy).clip.order
+        return sample_frames(episode, context.policy).clip.order
     if perturbation.channel != "order":
         return np.unique(episode.clip.order)
     try:
-        return _changed(episode, bench, name, severity).episode.clip.order
-    except Exception:  # the reason is said when the variant is made
+        return _perturbed(episode, context, name, severity).episode.clip.order
+    except Exception:  # the reason is said when the group is made
         return episode.clip.order[-1:]
 
 
-def _category(bench: Bench, name: str) -> str:
-    return CLEAN if name == CLEAN else bench.perturbations[name].category
+def _category(context: ScoringContext, name: str) -> str:
+    return CLEAN if name == CLEAN else context.perturbations[name].category
 
 
 def _ask_models(
-    job: Job, bench: Bench, chunk: list[Variant], models: Mapping[str, RewardModel], begin: Begin, end: End
+    job: Job, context: ScoringContext, chunk: list[CellGroup], models: Mapping[str, RewardModel], begin: Begin, end: End
 ) -> None:
     for name, model in models.items():
-        asked = [(v, cell) for v in chunk for cell in v.cells if cell.model == name]
-        if bench.models[name].sees_truth:
-            end([_without_truth(_draft(bench, v, cell)) for v, cell in asked if not _has_level(v)])
-            asked = [(v, cell) for v, cell in asked if _has_level(v)]
+        asked = [(group, cell) for group in chunk for cell in group.cells if cell.model == name]
+        if context.models[name].sees_truth:
+            end([_without_truth(_draft(context, group, cell)) for group, cell in asked if not _has_level(group)])
+            asked = [(group, cell) for group, cell in asked if _has_level(group)]
         together = [pair for pair in asked if pair[1].id not in job.alone]
-        for group in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
-            if group:
-                _ask(bench, model, group, begin, end)
+        for batch in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
+            if batch:
+                _ask(context, model, batch, begin, end)
 
 
-def _has_level(variant: Variant) -> bool:
-    return isinstance(variant.outcome, PerturbedEpisode) and variant.outcome.episode.truth.level is not None
+def _has_level(group: CellGroup) -> bool:
+    return isinstance(group.outcome, PerturbedEpisode) and group.outcome.episode.truth.level is not None
 
 
 def _without_truth(draft: Trial) -> Trial:
     return replace(draft, status="dropped", reason="the true level is unknown here, so an oracle is not asked")
 
 
-def _ask(bench: Bench, model: RewardModel, group: list[tuple[Variant, Cell]], begin: Begin, end: End) -> None:
-    """Ask one model about some variants; if the batch fails as a whole, ask again one by one."""
-    drafts = [_draft(bench, variant, cell) for variant, cell in group]
-    shown = [_shown(bench, variant, cell) for variant, cell in group]
+def _ask(
+    context: ScoringContext, model: RewardModel, asked: list[tuple[CellGroup, Cell]], begin: Begin, end: End
+) -> None:
+    """Ask one model about some cells; if the batch fails as a whole, ask again one by one."""
+    drafts = [_draft(context, group, cell) for group, cell in asked]
+    shown = [_shown(context, group, cell) for group, cell in asked]
     begin(drafts)
     started = time.perf_counter()
     answers = _answers(model, shown)
-    seconds = (time.perf_counter() - started) / len(group)
+    seconds = (time.perf_counter() - started) / len(asked)
     if isinstance(answers, list):
         end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
-    elif len(group) == 1:
+    elif len(asked) == 1:
         end([_finished(drafts[0], answers, seconds)])
     else:
-        for pair in group:
-            _ask(bench, model, [pair], begin, end)
+        for pair in asked:
+            _ask(context, model, [pair], begin, end)
 
 
 def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Answer:
-    """Return one checked answer per episode, or the one Failure of the whole batch."""
+    """Return one validated answer per episode, or the one Failure of the whole batch."""
     try:
         answers = list(model.score(shown))
     except StopRun:
         raise
     except Exception as error:  # whatever a user's model does becomes a counted Failure
-        return checked(Failure(f"{type(error).__name__}: {error}"), 0)
+        return validate_answer(Failure(f"{type(error).__name__}: {error}"), 0)
     if len(answers) != len(shown):
         return Failure(f"expected {len(shown)} answers, got {len(answers)}")
-    return [checked(answer, len(episode.clip)) for answer, episode in zip(answers, shown)]
+    return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, shown)]
 
 
-def _shown(bench: Bench, variant: Variant, cell: Cell) -> Episode:
-    assert isinstance(variant.outcome, PerturbedEpisode)
-    episode = variant.outcome.episode
-    return episode if bench.models[cell.model].sees_truth else blind(episode)
+def _shown(context: ScoringContext, group: CellGroup, cell: Cell) -> Episode:
+    assert isinstance(group.outcome, PerturbedEpisode)
+    episode = group.outcome.episode
+    return episode if context.models[cell.model].sees_truth else strip_labels(episode)
 
 
-def _draft(bench: Bench, variant: Variant, cell: Cell) -> Trial:
+def _draft(context: ScoringContext, group: CellGroup, cell: Cell) -> Trial:
     """Return the trial as it stands before the model answers: failed, with the reason known so far."""
-    outcome, origin = variant.outcome, variant.origin
+    outcome, origin = group.outcome, group.origin
     episode = origin if isinstance(outcome, str) else outcome.episode
     expect: Expectation = "undefined" if isinstance(outcome, str) else outcome.expect
     broken = isinstance(outcome, str)
@@ -250,9 +256,9 @@ def _draft(bench: Bench, variant: Variant, cell: Cell) -> Trial:
         subset=origin.origin.subset,
         task=origin.origin.task,
         perturbation=cell.perturbation,
-        category=variant.category,
+        category=group.category,
         severity=cell.severity,
-        seed=bench.seed,
+        seed=context.seed,
         expectation=expect,
         truth_level=episode.truth.level,
         truth_success=episode.truth.success,
@@ -260,7 +266,7 @@ def _draft(bench: Bench, variant: Variant, cell: Cell) -> Trial:
         instruction=episode.instruction,
         shown=() if broken else tuple(episode.clip.order.tolist()),
         frames_hash="" if broken else digest(episode.clip.source.digest, episode.clip.order.tobytes()),
-        status="dropped" if variant.dropped else "failed",
+        status="dropped" if group.dropped else "failed",
         reason=outcome if isinstance(outcome, str) else "the worker died while the model judged this cell",
     )
 

@@ -5,7 +5,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -17,21 +17,22 @@ from rewardlab.core.errors import DataError, PlanError, RunError, StopRun
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command, flat_settings, setting
-from rewardlab.core.trial import CLEAN, Trial
+from rewardlab.core.trial import Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents, Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
+from rewardlab.runner.cell_plan import bundle_jobs, conditions, plan_cells
 from rewardlab.runner.dispatch import Timeouts, run_jobs
 from rewardlab.runner.progress_bar import Progress
-from rewardlab.runner.score import Bench, Cell, Job, Part
+from rewardlab.runner.score import ScoringContext
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
 _IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
 _FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
-_MANY_PARTS = 200  # then they are joined, so that a run of days is still quick to open
+_MANY_PARTS = 200  # Parquet files; then they are joined, so that a run of days is still quick to open
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,17 @@ def run_stress(
 
     Another command that scores says what `kind` of run it makes and by which `command`.
     """
-    contents = sound_episodes(plan)
-    bench = _bench(plan, contents.episodes, own)
-    run = _start(plan, bench, contents, (kind, command or as_command(kind, plan)))
+    contents = load_episodes(plan)
+    context = scoring_context(plan, contents.episodes, own)
+    run = _start(plan, context, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
-        _score(run, plan, replace(bench, budget=plan.scoring.budget(run.folder)))
+        _score(run, plan, replace(context, budget=plan.scoring.budget(run.folder)))
         run.compact()
         save_summary(run)
     return run
 
 
-def sound_episodes(plan: StressPlan) -> Contents:
+def load_episodes(plan: StressPlan) -> Contents:
     """Open the dataset; stop at problems before any work unless the plan says to skip them."""
     contents = open_dataset(plan.data)
     if contents.problems and not plan.scoring.skip_bad:
@@ -107,47 +108,21 @@ def _problem_list(data: str, problems: Sequence[Problem]) -> str:
     return f"{data} has {len(problems)} bad rows; mend them, or leave them out with --skip-bad{first}{more}"
 
 
-def _bench(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel]) -> Bench:
+def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel] = ()) -> ScoringContext:
+    """Return what every job of the plan needs; `own` are models that have no name in the catalog."""
     named = {model.name: model for model in own}
     models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
-    bench = Bench(models, plan.perturbations, episodes, plan.frames, plan.scoring.seed, plan.scoring.batch)
-    _ = bench.policy, bench.perturbations  # a wrong name is said now, not by every worker
-    return bench
+    context = ScoringContext(models, plan.perturbations, episodes, plan.frames, plan.scoring.seed, plan.scoring.batch)
+    _ = context.policy, context.perturbations  # a wrong name is said now, not by every worker
+    return context
 
 
-def _parts(episodes: Iterable[Episode], bench: Bench, severities: Sequence[int]) -> Iterator[Part]:
-    """Yield each episode with all its cells; the id of a cell is made of everything its score depends on."""
-    changes = _changes(bench, severities)
-
-    def cell(episode: Episode, model: NamedModel, change: tuple[str, int, str]) -> Cell:
-        name, severity, definition = change
-        identity = digest(
-            model.fingerprint, episode.hash, episode.id, name, severity, definition, bench.seed, bench.frames
-        )
-        return Cell(identity, name, severity, model.name)
-
-    for episode in episodes:
-        yield Part(
-            episode, tuple(cell(episode, model, change) for change in changes for model in bench.models.values())
-        )
-
-
-def _changes(bench: Bench, severities: Sequence[int]) -> list[tuple[str, int, str]]:
-    """Return what is done to every episode: perturbation, severity, and what identifies its definition."""
-    peers = digest(*(peer.instruction for peer in bench.peers))
-    changes = [(CLEAN, 0, "")]
-    for p in bench.perturbations.values():
-        definition = p.fingerprint + (peers if p.uses_dataset else "")
-        changes += [(p.name, severity, definition) for severity in sorted({*severities} - {0})]
-    return changes
-
-
-def _start(plan: StressPlan, bench: Bench, contents: Contents, made_by: tuple[str, str]) -> Run:
+def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_by: tuple[str, str]) -> Run:
     kind, command = made_by
     settings = json.loads(json.dumps(flat_settings(plan), default=str))
     data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
-    definitions = {p.name: p.fingerprint for p in bench.perturbations.values()}
-    fingerprints = {name: model.fingerprint for name, model in bench.models.items()}
+    definitions = {p.name: p.fingerprint for p in context.perturbations.values()}
+    fingerprints = {name: model.fingerprint for name, model in context.models.items()}
     identity = {key: settings[key] for key in _IDENTITY}
     identity |= {"models": fingerprints, "data_digest": data, "definitions": definitions}
     identity |= {"kind": kind} if kind != "stress" else {}
@@ -156,10 +131,10 @@ def _start(plan: StressPlan, bench: Bench, contents: Contents, made_by: tuple[st
         "plan": identity,
         "settings": settings,
         "judged": list(plan.models),
-        "caveats": {name: bench.models[name].caveat for name in plan.models if bench.models[name].caveat},
+        "caveats": {name: context.models[name].caveat for name in plan.models if context.models[name].caveat},
         "command": command,
         "episodes": len(contents.episodes),
-        "cells": len(contents.episodes) * len(_changes(bench, plan.severities)) * len(bench.models),
+        "cells": len(contents.episodes) * len(conditions(context, plan.severities)) * len(context.models),
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -174,17 +149,17 @@ def _versions() -> dict[str, str]:
     return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
 
 
-def _score(run: Run, plan: StressPlan, bench: Bench) -> None:
+def _score(run: Run, plan: StressPlan, context: ScoringContext) -> None:
     finished = _finished_ids(run, retry=plan.scoring.retry_failures)
-    parts = (_open(part, finished) for part in _parts(bench.peers, bench, plan.severities))
-    jobs = _bundled((part for part in parts if part.cells), bench.batch * len(bench.models))
+    planned = plan_cells(context.peers, context, plan.severities, finished)
+    jobs = bundle_jobs(planned, context.batch * len(context.models))
     total = int(str(run.record["cells"]))
     waiting: list[Trial] = []
     flushed = time.monotonic()
     timeouts = Timeouts(plan.scoring.load_timeout, plan.scoring.timeout)
     with Progress(total, len(finished)) as progress:
         try:
-            for trials in run_jobs(jobs, bench, _workers(plan.scoring.workers, bench), timeouts):
+            for trials in run_jobs(jobs, context, _workers(plan.scoring.workers, context), timeouts):
                 waiting += trials
                 progress.add(trials)
                 if time.monotonic() - flushed > _FLUSH_SECONDS:
@@ -202,25 +177,9 @@ def _score(run: Run, plan: StressPlan, bench: Bench) -> None:
             run.append(waiting)
 
 
-def _open(part: Part, finished: set[str]) -> Part:
-    return Part(part.episode, tuple(cell for cell in part.cells if cell.id not in finished))
-
-
-def _bundled(parts: Iterable[Part], cells: int) -> Iterator[Job]:
-    """Yield jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
-    waiting: list[Part] = []
-    for part in parts:
-        waiting.append(part)
-        if sum(len(each.cells) for each in waiting) >= cells:
-            yield Job(tuple(waiting))
-            waiting = []
-    if waiting:
-        yield Job(tuple(waiting))
-
-
-def _workers(wanted: int, bench: Bench) -> int:
+def _workers(wanted: int, context: ScoringContext) -> int:
     """Return how many processes score: one where a model must not be there twice."""
-    if any(model.one_copy for model in bench.models.values()):
+    if any(model.one_copy for model in context.models.values()):
         return 1
     return wanted or os.cpu_count() or 1
 

@@ -1,16 +1,17 @@
-"""A worker process: builds the models once, then scores the jobs that come through its pipe."""
+"""A worker process: what `dispatch` starts; it is sent what to do once, then serves the pipe to its parent."""
 
 import ctypes
 import signal
 import sys
+import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 import cloudpickle
 import cv2
 
-from rewardlab.core.errors import StopRun
-from rewardlab.models.composite import build_all
-from rewardlab.runner.score import Bench, score_job
+from rewardlab.core.errors import RunError
 
 
 def main() -> None:
@@ -19,38 +20,40 @@ def main() -> None:
     cv2.setNumThreads(1)
     pipe = Connection(int(sys.argv[1]))
     try:
-        bench: Bench = cloudpickle.loads(pipe.recv_bytes())
-        models = build_all(bench.models, bench.budget)
+        serve: Callable[[Connection], None] = cloudpickle.loads(pipe.recv_bytes())
     except EOFError:
         return
     except Exception as error:
-        pipe.send(("broken", f"cannot load a model: {error}"))
+        pipe.send(("broken", str(error)))
         return
-    pipe.send(("ready", None))
+    serve(pipe)
+
+
+def serve_items(work: Callable[[Any], object], pipe: Connection) -> None:
+    """Answer each item that comes through the pipe with what the work makes of it, or with the error it raised."""
     while True:
         try:
-            job = pipe.recv()
+            item = cloudpickle.loads(pipe.recv_bytes())
         except (EOFError, OSError):
             return
         try:
-            score_job(
-                job,
-                bench,
-                models,
-                begin=lambda drafts: pipe.send(("begin", drafts)),
-                end=lambda trials: pipe.send(("end", trials)),
-            )
-        except StopRun as stop:
-            pipe.send(("stopped", str(stop)))
-            return
-        pipe.send(("idle", None))
+            answer = cloudpickle.dumps(("done", work(item)))
+        except Exception as error:  # whatever it is, the parent raises it
+            answer = _pickled_error(error)
+        pipe.send_bytes(answer)
+
+
+def _pickled_error(error: Exception) -> bytes:
+    error.add_note("in a worker process:\n" + traceback.format_exc())
+    try:
+        answer: bytes = cloudpickle.dumps(("raised", error))
+        cloudpickle.loads(answer)
+    except Exception:  # an error that cannot be sent is told in words
+        answer = cloudpickle.dumps(("raised", RunError(f"{type(error).__name__}: {error}")))
+    return answer
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to end this process when its parent is killed, so that no orphan goes on scoring."""
+    """Ask Linux to end this process when its parent is killed, so that no orphan goes on working."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
-
-
-if __name__ == "__main__":
-    main()

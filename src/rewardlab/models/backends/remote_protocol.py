@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Clip, Episode, hold
+from rewardlab.core.episode import Clip, Episode, in_memory
 from rewardlab.core.errors import DataError
-from rewardlab.core.trial import Answer, Failure, Score, checked
+from rewardlab.core.trial import Answer, Failure, Score, validate_answer
 
 PROTOCOL = 1
 EPISODES_KIND = "application/x-rewardlab-episodes"
@@ -61,7 +61,7 @@ def unpack_episodes(body: bytes) -> list[Episode]:
 
 
 def _episode(said: dict[str, Any], arrays: Any, place: int) -> Episode:
-    source = hold(arrays[f"frames_{place}"])
+    source = in_memory(arrays[f"frames_{place}"])
     positions, fps = arrays[f"positions_{place}"], float(said["fps"])
     if positions.dtype != np.int64 or positions.shape != (source.count,) or not 0 < fps < np.inf:
         raise ValueError(f"episode {place} must have {source.count} whole positions and a frame rate above 0")
@@ -94,8 +94,10 @@ def _answer(said: Any, frames: int) -> Answer:
         return Failure(f"expected an answer as a JSON object, got {type(said).__name__}")
     raw = said.get("raw")
     if "failure" in said:
-        return checked(Failure(str(said["failure"]), raw), frames)
-    return checked(Score(said.get("level", "missing"), said.get("probabilities"), said.get("progress"), raw), frames)
+        return validate_answer(Failure(str(said["failure"]), raw), frames)
+    return validate_answer(
+        Score(said.get("level", "missing"), said.get("probabilities"), said.get("progress"), raw), frames
+    )
 
 
 def pack_health(health: Health) -> bytes:

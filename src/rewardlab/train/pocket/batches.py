@@ -1,11 +1,8 @@
 """Training batches: drawn by step from the rollout table, ahead of time where there are worker processes."""
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from multiprocessing import get_context
 
 import numpy as np
 from numpy.random import Generator
@@ -16,6 +13,7 @@ from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import load_word_pieces
 from rewardlab.train.pocket.clip_sampling import sample_clip, sample_perturbed_clip
+from rewardlab.runner.dispatch import map_processes
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollout_table import Floats, Ints, RolloutTable
 
@@ -41,29 +39,13 @@ class Batch:
 
 def training_batches(plan: PocketPlan, variant: str, table: RolloutTable, start: int) -> Iterator[Batch]:
     """Yield the batch of every step from `start` on; other processes draw them ahead where there are any."""
-    draw, end = partial(_draw_step, plan, variant), plan.steps_of(variant)
-    if plan.workers < 2:
-        _set_table(table)
-        yield from map(draw, range(start, end))
-        return
-    with ProcessPoolExecutor(min(plan.workers, 6), get_context("spawn"), _set_table, (table,)) as pool:
-        waiting = deque(pool.submit(draw, step) for step in range(start, min(start + _PREFETCH, end)))
-        for step in range(start + _PREFETCH, end + _PREFETCH):
-            yield waiting.popleft().result()
-            if step < end:
-                waiting.append(pool.submit(draw, step))
+    steps = range(start, plan.steps_of(variant))
+    yield from map_processes(partial(_draw_step, plan, variant, table), steps, min(plan.workers, 6), ahead=_PREFETCH)
 
 
-_tables: list[RolloutTable] = []  # the one that this process draws batches from
-
-
-def _set_table(table: RolloutTable) -> None:
-    _tables[:] = [table]
-
-
-def _draw_step(plan: PocketPlan, variant: str, step: int) -> Batch:
+def _draw_step(plan: PocketPlan, variant: str, table: RolloutTable, step: int) -> Batch:
     rng = rng_for(plan.seed, "lesson", variant, step)
-    return draw_batch(_tables[0], plan.batch, rng, robust=variant != "pocket-plain")
+    return draw_batch(table, plan.batch, rng, robust=variant != "pocket-plain")
 
 
 def draw_batch(table: RolloutTable, size: int, rng: Generator, *, robust: bool) -> Batch:

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from rewardlab.core.run import writing
+from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket.catalog_split import CatalogSplit, read_split
 from rewardlab.perturb import PERTURBATIONS
@@ -22,7 +22,7 @@ def recorded_split(plan: PocketPlan) -> CatalogSplit:
     """Return the split of a training; the first call draws it from the catalog and writes it into the folder."""
     path = plan.out / "catalog_split.json"
     if not path.exists():
-        with writing(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text(json.dumps(draw_split().to_json(), indent=2) + "\n")
     return read_split(path)
 

@@ -11,7 +11,7 @@ import torch
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from rewardlab.core.run import writing
+from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
@@ -40,7 +40,7 @@ def export(plan: PocketPlan, variant: str, folder: Path) -> None:
     _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
     settings = {"size": plan.size, **_fit_calibration(plan, variant), **split_of_variant(plan, variant).to_json()}
-    with writing(settings_path) as partial:
+    with atomic_write(settings_path) as partial:
         partial.write_text(json.dumps(settings, indent=2) + "\n")
 
 
@@ -58,7 +58,7 @@ def _rounded(value: Tensor) -> Tensor:
 
 
 def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path, names: tuple[list[str], list[str]]) -> None:
-    with warnings.catch_warnings(), writing(path) as partial:
+    with warnings.catch_warnings(), atomic_write(path) as partial:
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module,

@@ -31,7 +31,7 @@ class PocketPlan:
     rate: float = setting("highest learning rate", 1e-3)
     seed: int = setting("seed of everything that is random", 0)
     device: str = setting("cpu or cuda", "cuda")
-    workers: int = setting("processes that simulate and render", 16)
+    workers: int = setting("processes that simulate and render; 0 takes one per core", 16)
     out: Path = setting("checkpoint folder", Path("runs/pocket"))
 
     def __post_init__(self) -> None:

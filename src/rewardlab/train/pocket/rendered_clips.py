@@ -9,16 +9,16 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Episode, Frames, HeldFrames, Origin, Truth, level_of_progress, whole_clip
+from rewardlab.core.episode import Episode, Frames, InMemoryFrames, Origin, Truth, level_of_progress, whole_clip
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
 from rewardlab.perturb.domain.rerendered_world import WORLD_EDITS
 from rewardlab.runner.cell_replay import CellReplay, cell_replay
+from rewardlab.runner.dispatch import map_processes
 from rewardlab.train.pocket.holdout import recorded_split
 from rewardlab.train.pocket.plan import CAMERA_SHARES, PocketPlan
 from rewardlab.train.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
-from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
@@ -52,7 +52,8 @@ def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.ui
     shape = (int(starts[-1]), frames, plan.size, plan.size, 3)
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     clips: list[PerturbedClip | None] = []
-    for found in spread(plan.workers, partial(_render_shard, plan, kind, path), shards, starts[:-1].tolist()):
+    placed = zip(shards, starts[:-1].tolist())
+    for found in map_processes(partial(_render_shard, plan, kind, path), placed, plan.workers):
         clips += found
     return np.load(path, mmap_mode="r"), clips
 
@@ -65,7 +66,10 @@ def _camera_of(plan: PocketPlan, shard: Shard, index: int, kind: str) -> str:
     return str(pair[1 if kind == "plain1" else 0])
 
 
-def _render_shard(plan: PocketPlan, kind: str, path: Path, shard: Shard, start: int) -> list[PerturbedClip | None]:
+def _render_shard(
+    plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]
+) -> list[PerturbedClip | None]:
+    shard, start = placed
     pixels = np.load(path, mmap_mode="r+")
     clips: list[PerturbedClip | None] = []
     replay = _replay(plan) if kind == "view" else None
@@ -101,7 +105,7 @@ def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Epi
     progress = tuple(float(reading.progress) for reading in rollout.trajectory.readings)
     text = pick(rollout.texts, rng)
     level = level_of_progress(progress[-1])
-    source = HeldFrames(frames, np.arange(len(frames)), len(frames), name)
+    source = InMemoryFrames(frames, np.arange(len(frames)), len(frames), name)
     return Episode(
         name,
         text,
@@ -146,7 +150,7 @@ def _perturbed(replay: CellReplay, episode: Episode, rng: Generator) -> tuple[Fr
 
 def _draw_perturbations(replay: CellReplay, rng: Generator) -> Iterator[tuple[str, int]]:
     groups: dict[str, list[str]] = {}
-    for p in replay.bench.perturbations.values():
+    for p in replay.context.perturbations.values():
         groups.setdefault(p.category, []).append(p.name)
     shares = {"visual": 0.35, "domain": 0.25, "semantic": 0.25, "temporal": 0.15}
     for _ in range(_MAX_DRAWS):

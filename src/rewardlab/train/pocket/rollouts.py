@@ -10,10 +10,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rewardlab.core.run import writing
+from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import pick, rng_for
+from rewardlab.runner.dispatch import map_processes
 from rewardlab.train.pocket.plan import PocketPlan
-from rewardlab.train.pocket.workers import spread
 from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, phrasings
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
@@ -76,7 +76,7 @@ def simulate_all(plan: PocketPlan) -> None:
     folder = plan.out / "rollouts"
     folder.mkdir(parents=True, exist_ok=True)
     missing = [shard for shard in shards_of(plan) if not (folder / shard.name).exists()]
-    for number, _ in enumerate(spread(plan.workers, partial(_simulate_shard, plan), missing), start=1):
+    for number, _ in enumerate(map_processes(partial(_simulate_shard, plan), missing, plan.workers), start=1):
         if number % 50 == 0 or number == len(missing):
             print(f"simulated {number} of {len(missing)} shards", flush=True)
 
@@ -147,7 +147,7 @@ def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
         for r in rollouts
     ]
     trajectories = [r.trajectory for r in rollouts]
-    with writing(path) as partial_path, partial_path.open("wb") as handle:
+    with atomic_write(path) as partial_path, partial_path.open("wb") as handle:
         np.savez_compressed(
             handle,
             metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
-from rewardlab.core.run import writing
+from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import rng_for
 from rewardlab.train.pocket.batches import Batch, training_batches, whole_clips
 from rewardlab.train.pocket.frame_store import FrameStore, gather_frames, gather_words, make_frame_store, to_device
@@ -66,7 +66,7 @@ def fit(plan: PocketPlan, variant: str, store: FrameStore) -> None:
         if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps_of(variant):
             _log_validation(plan, variant, store, {"step": step + 1, "loss": float(loss)}, validate(plan, store, ema))
             _save(plan, variant, step + 1, model, ema, optimizer)
-    with writing(plan.out / f"{variant}.pt") as partial:
+    with atomic_write(plan.out / f"{variant}.pt") as partial:
         torch.save({key: value.cpu() for key, value in ema.state_dict().items()}, partial)
 
 
@@ -171,7 +171,7 @@ def _save(
     plan: PocketPlan, variant: str, step: int, model: nn.Module, ema: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
     state = {"step": step, "model": model.state_dict(), "ema": ema.state_dict(), "optimizer": optimizer.state_dict()}
-    with writing(plan.out / f"{variant}.checkpoint") as partial:
+    with atomic_write(plan.out / f"{variant}.checkpoint") as partial:
         torch.save(state, partial)
 
 

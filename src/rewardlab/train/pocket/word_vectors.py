@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.run import writing
+from rewardlab.core.run import atomic_write
 
 WORD_VECTOR_WIDTH = 128
 _BATCH = 512
@@ -34,7 +34,7 @@ def make_word_vectors(encoder: Path, out: Path) -> None:
     _, _, components = np.linalg.svd(centred, full_matrices=False)
     vectors = centred @ components[:WORD_VECTOR_WIDTH].T
     scale = (np.abs(vectors).max(axis=0) / 127).astype(np.float32)
-    with writing(out) as partial, partial.open("wb") as handle:
+    with atomic_write(out) as partial, partial.open("wb") as handle:
         np.savez_compressed(
             handle,
             pieces=np.frombuffer("\n".join(pieces).encode(), np.uint8),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rewardlab.analysis.findings import REFERENCE
 from rewardlab.analysis.format import interval, number
-from rewardlab.core.run import Run, writable, writing
+from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.studies.perturbation_paper.measured.claim_decision import claims_page
 from rewardlab.studies.perturbation_paper.measured.measured_figures import figure_files
 from rewardlab.studies.perturbation_paper.measured.measured_study import ACCURACY, MeasuredStudy, open_study
@@ -22,7 +22,7 @@ def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) 
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        with writing(folder / name) as partial:
+        with atomic_write(folder / name) as partial:
             partial.write_text(content, encoding="utf-8")
     return [folder / name for name in files]
 

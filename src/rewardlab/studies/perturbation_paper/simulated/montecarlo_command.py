@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rewardlab.core.run import Run, writable, writing
+from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
 from rewardlab.perturb.contract import SEVERITIES
@@ -98,13 +98,13 @@ def _write(plan: MonteCarloPlan, made: MonteCarloOutput, pictures: Mapping[str, 
     with writable(made.folder):
         made.folder.mkdir(parents=True, exist_ok=True)
     for table in [*made.tables, *([conditions_table(made.results)] if made.results else [])]:
-        with writing(made.folder / f"{table.name}.csv") as partial, partial.open("w", newline="") as handle:
+        with atomic_write(made.folder / f"{table.name}.csv") as partial, partial.open("w", newline="") as handle:
             csv.writer(handle, lineterminator="\n").writerows([table.columns, *table.rows])
     for name, drawing in pictures.items():
-        with writing(made.folder / name) as partial:
+        with atomic_write(made.folder / name) as partial:
             partial.write_text(drawing, encoding="utf-8")
     name = "power.txt" if plan.power else "tables.txt"
-    with writing(made.folder / name) as partial, partial.open("w", encoding="utf-8") as handle:
+    with atomic_write(made.folder / name) as partial, partial.open("w", encoding="utf-8") as handle:
         print(as_command("montecarlo", plan), file=handle)
         print_montecarlo(made, Console(file=handle, width=_WIDE))
     return made
