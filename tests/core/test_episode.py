@@ -3,11 +3,11 @@ import pytest
 
 from rewardlab.core.episode import (
     Truth,
-    blind,
     episode_from_frames,
     level_of_progress,
     rearrange,
     show_only,
+    strip_labels,
     with_frames,
 )
 from rewardlab.core.errors import DataError
@@ -48,7 +48,7 @@ def test_frames_of_another_kind_are_refused(bad: np.ndarray) -> None:
 
 
 def test_a_blind_episode_tells_nothing_but_frames_text_and_time() -> None:
-    seen = blind(EPISODE)
+    seen = strip_labels(EPISODE)
     assert (seen.id, seen.truth, seen.origin.subset, seen.origin.source) == ("", Truth(), "", "")
     assert seen.instruction == "do it"
 

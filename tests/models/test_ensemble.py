@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import LEVELS, Episode, Truth, blind, episode_from_frames
+from rewardlab.core.episode import LEVELS, Episode, Truth, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
@@ -210,7 +210,7 @@ def test_it_is_made_of_its_members() -> None:
 def test_a_member_that_may_not_see_the_truth_does_not_see_it_beside_one_that_may() -> None:
     episode = one("task", 5)
     (answer,) = name_model("ensemble:oracle,random").build().score([episode])
-    (alone,) = name_model("random").build().score([blind(episode)])
+    (alone,) = name_model("random").build().score([strip_labels(episode)])
     assert json.loads(answer.raw)["levels"] == {"oracle": 5.0, "random": alone.level}
 
 

@@ -15,7 +15,7 @@ from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.analysis.summary import Measurement, Summary, join_summaries
 from rewardlab.core.errors import PlanError
 from rewardlab.core.json_records import record_to_json
-from rewardlab.core.run import Run, writable, write_parquet, atomic_write
+from rewardlab.core.run import Run, atomic_write, writable, write_parquet
 from rewardlab.core.settings import setting
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.findings_text import findings
