@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm, poisson
 
-from rewardlab.core.episode import Episode, Frames, episode_from_frames, hold, whole_clip
+from rewardlab.core.episode import Episode, Frames, episode_from_frames, in_memory, whole_clip
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturb.contract import Perturbation
@@ -234,7 +234,7 @@ def test_a_frame_of_twice_the_size_changes_alike(name: str) -> None:
 
 def _change_with_one_seed(name: str, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the changed picture; its source has one name for every size, hence the same draws."""
-    episode = Episode("", "open the drawer", whole_clip(replace(hold(picture[None]), name="one name"), 10.0))
+    episode = Episode("", "open the drawer", whole_clip(replace(in_memory(picture[None]), name="one name"), 10.0))
     return perturbed(BY_NAME[name], episode, 3)[0]
 
 

@@ -12,8 +12,8 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import load_word_pieces
-from rewardlab.train.pocket.clip_sampling import sample_clip, sample_perturbed_clip
 from rewardlab.runner.dispatch import map_processes
+from rewardlab.train.pocket.clip_sampling import sample_clip, sample_perturbed_clip
 from rewardlab.train.pocket.plan import PocketPlan
 from rewardlab.train.pocket.rollout_table import Floats, Ints, RolloutTable
 

@@ -66,9 +66,7 @@ def _camera_of(plan: PocketPlan, shard: Shard, index: int, kind: str) -> str:
     return str(pair[1 if kind == "plain1" else 0])
 
 
-def _render_shard(
-    plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]
-) -> list[PerturbedClip | None]:
+def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]) -> list[PerturbedClip | None]:
     shard, start = placed
     pixels = np.load(path, mmap_mode="r+")
     clips: list[PerturbedClip | None] = []
