@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewardlab.core.errors import RewardlabError
+from rewardlab.core.errors import Interrupted, RewardlabError
 from rewardlab.core.settings import build_plan, flag_of, flat_fields, flat_settings
 from rewardlab.core.version import __version__
 
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(plan)
     except RewardlabError as error:
         print(f"rewardlab: {error}", file=sys.stderr)
-        return 130 if type(error).__name__ == "Interrupted" else 2
+        return 130 if isinstance(error, Interrupted) else 2
     except KeyboardInterrupt:
         print("rewardlab: stopped", file=sys.stderr)
         return 130

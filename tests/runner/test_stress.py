@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 import rewardlab
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
 from rewardlab.core.run import Run
+from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Trial
 from rewardlab.data import DATASETS
@@ -28,6 +28,11 @@ from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import ROWS, moving_square, write_rows
 
+# A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
+HEARS_CTRL_C = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from rewardlab.cli import main; sys.exit(main())"
+)
 SOME = ("gaussian_noise", "polite_filler", "truncate_end", "resolution")
 
 
@@ -101,7 +106,7 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(tiny_data: Path,
     environment = write_model(tmp_path, body)
     arguments = command(tiny_data, tmp_path / "killed", "--batch", "1", "--workers", "2")
     first = subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
-    for _ in range(random.Random().randint(45, 95)):
+    for _ in range(int(rng_for(0, "kill").integers(45, 96))):
         first.stderr.readline()
     first.send_signal(signal.SIGKILL)
     first.wait()
@@ -128,7 +133,9 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> No
     )
     environment = write_model(tmp_path, body)
     arguments = command(tiny_data, tmp_path / "run", "--batch", "1")
-    stopped = subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
+    stopped = subprocess.Popen(
+        [sys.executable, "-c", HEARS_CTRL_C, *arguments[3:]], env=environment, stderr=subprocess.PIPE, text=True
+    )
     for _ in range(20):
         stopped.stderr.readline()
     stopped.send_signal(signal.SIGINT)

@@ -21,6 +21,10 @@ class RunError(RewardlabError):
     """A run folder cannot be read or written."""
 
 
+class Interrupted(RunError):
+    """A run was stopped before its end, by the user or by a model; what is finished is kept."""
+
+
 class NotApplicable(RewardlabError):
     """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""
 

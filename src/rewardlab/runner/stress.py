@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rewardlab.analysis.summarise_run import save_summary
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError, PlanError, RunError, StopRun
+from rewardlab.core.errors import DataError, Interrupted, PlanError, StopRun
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command, flat_settings, setting
@@ -69,10 +69,6 @@ def clean_plan(
 ) -> StressPlan:
     """Return the stress test without perturbations: it scores the clean episodes only."""
     return StressPlan(models, data, ("none",), (0,), frames, controls=controls, scoring=scoring)
-
-
-class Interrupted(RunError):
-    """The run was stopped by the user; what is finished is kept."""
 
 
 def run_stress(
