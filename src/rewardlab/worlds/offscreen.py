@@ -46,7 +46,7 @@ def _context(process: int) -> Any:
         context = make(_MAX_SIDE, _MAX_SIDE)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise PlanError(f"{name} cannot be used here ({error}); {HOW_TO_INSTALL}") from error
-    atexit.register(context.free)  # while its library is still there
+    atexit.register(_context.cache_clear)  # frees it while its library is still there
     return context
 
 
