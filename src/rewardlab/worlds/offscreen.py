@@ -22,9 +22,9 @@ _MAX_SIDE = 1024  # pixels of the largest frame
 @cache
 def backend() -> str:
     """Return egl or osmesa: what MUJOCO_GL says, else EGL beside a GPU, else OSMesa; PlanError if neither is here."""
-    asked = os.environ.get("MUJOCO_GL", "").lower()
-    if asked in ("egl", "osmesa"):
-        return asked
+    requested = os.environ.get("MUJOCO_GL", "").lower()
+    if requested in ("egl", "osmesa"):
+        return requested
     if _has_gpu() and _loads("libEGL.so.1"):
         return "egl"
     if _loads("libOSMesa.so.8", "libOSMesa.so.6"):

@@ -1,1 +1,1 @@
-"""The recipe of pocket, the small reward model that ships in the package: rollouts, pictures, lessons, weights."""
+"""The training recipe of pocket, the small reward model that ships in the package: rollouts, frames, batches, weights."""
