@@ -5,37 +5,77 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 from typing import get_args
 
 import cv2
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Episode, Frames, Truth, episode_from_frames
+from rewardlab.core.episode import Episode, Frames, Origin, Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturb import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturb.contract import LabelEffect, Perturbation, PerturbedEpisode
+from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
+from rewardlab.worlds import open_world
 
-INSTRUCTIONS = ("put the 2 red cups on the blue plate", "open the drawer", "move the orange cup from left to right")
+# What a clip shows, and what the robot is told: together every entry of the catalogue applies to one of them.
+REAL_CLIPS = (
+    ("robometer_page/", "put the 2 red cups on the blue plate", "kitchen"),
+    ("robometer_page/", "open the drawer", "kitchen"),
+    ("robometer_page/", "move the orange cup from left to right", "workshop"),
+    ("bridge_v2/9be3d357ea", "press the third button two times", "workshop"),
+)
+SIMULATED_CLIP = ("metaworld/button-press-0004", "Push in the button.")
 
 
 def small_clips() -> tuple[Episode, ...]:
-    """Real clips, eight frames of 64 px each, with instructions that many changes apply to."""
-    episodes = [e for e in open_dataset("sample").episodes if e.id.startswith("robometer_page/")][:3]
+    """Real clips, eight frames of 64 px each, of several tasks and subsets."""
+    episodes = list(open_dataset("sample").episodes)
     clips = []
-    for episode, instruction in zip(episodes, INSTRUCTIONS, strict=True):
+    for prefix, instruction, subset in REAL_CLIPS:
+        episode = next(e for e in episodes if e.id.startswith(prefix))
+        episodes.remove(episode)
         frames = sample_frames(episode, frame_policy("uniform:8")).frames
         small = np.stack([cv2.resize(frame, (80, 64), interpolation=cv2.INTER_AREA) for frame in frames])
-        clips.append(episode_from_frames(small, instruction, truth=Truth(5, True, tuple(np.linspace(0, 1, 8)))))
+        clip = episode_from_frames(small, instruction, truth=Truth(5, True, tuple(np.linspace(0, 1, 8))))
+        clips.append(replace(clip, origin=Origin(subset, instruction)))
     return tuple(clips)
 
 
+def simulated_clip() -> Episode:
+    """Two frames of a recorded rollout whose world shows its goal marker."""
+    prefix, instruction = SIMULATED_CLIP
+    episode = next(e for e in open_dataset("sample-sim").episodes if e.id.startswith(prefix))
+    world = {**(episode.world or {}), "marker": True}
+    return replace(sample_frames(episode, frame_policy("uniform:2")), instruction=instruction, world=world)
+
+
 CLIPS = small_clips()
+SIMULATED = simulated_clip()
+
+
+@cache
+def why_nothing_renders() -> str:
+    """Return why no simulator renders here; empty where one does."""
+    try:
+        open_world(SIMULATED.world or {}).render(SIMULATED.clip.order)
+    except PlanError as error:
+        return str(error)
+    return ""
+
+
+def clips_for(entry: Perturbation) -> tuple[Episode, ...]:
+    """Return the clips on which an entry is tested; a rendered world needs a recorded rollout."""
+    if entry not in WORLD_PERTURBATIONS:
+        return CLIPS
+    if why_nothing_renders():
+        pytest.skip(why_nothing_renders())
+    return (SIMULATED,)
 
 
 def applied(p: Perturbation, episode: Episode, severity: int, seed: int = 3) -> PerturbedEpisode | None:
@@ -66,8 +106,12 @@ def test_the_catalogue_is_as_large_as_promised_and_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("name", PERTURBATIONS)
-def test_every_entry_keeps_the_contract(name: str) -> None:
-    check_perturbation(PERTURBATIONS[name], CLIPS[:2])
+def test_every_entry_applies_to_a_clip_at_every_severity_and_keeps_the_contract(name: str) -> None:
+    entry = PERTURBATIONS[name]
+    clips = clips_for(entry)
+    for severity in (1, 2, 3, 4):
+        assert any(applied(entry, clip, severity) for clip in clips), f"every clip is dropped at severity {severity}"
+    check_perturbation(entry, [clip for clip in clips if applied(entry, clip, 4)][:2])
 
 
 @pytest.mark.parametrize("name", PERTURBATIONS)
@@ -100,19 +144,16 @@ def uses_chance(entry: Perturbation, clip: Episode) -> bool:
 def test_chance_is_drawn_anew_for_another_episode_and_another_seed(name: str) -> None:
     """An entry that draws at all gives one clip another result under another seed, on at least one clip."""
     entry = PERTURBATIONS[name]
-    drawing = [clip for clip in CLIPS if uses_chance(entry, clip)]
-    severities = (1, 2, 3, 4)
+    drawing = [clip for clip in clips_for(entry) if uses_chance(entry, clip)]
     results = [
-        {outcome(applied(entry, clip, severity, seed)) for seed in range(6)}
-        for clip in drawing
-        for severity in severities
+        {outcome(applied(entry, clip, severity, seed)) for seed in range(6)} for clip in drawing for severity in (1, 4)
     ]
     assert not drawing or max(map(len, results)) > 1
 
 
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_a_known_truth_is_kept_changed_or_forgotten_as_the_expectation_says(name: str) -> None:
-    for clip in CLIPS:
+    for clip in clips_for(PERTURBATIONS[name]):
         for severity in (1, 2, 3, 4):
             change = applied(PERTURBATIONS[name], clip, severity)
             if change is None:
@@ -210,7 +251,7 @@ ODD = odd_frames()
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_odd_clips_work_or_are_dropped_with_a_reason(name: str, kind: str) -> None:
-    episode = episode_from_frames(ODD[kind], INSTRUCTIONS[0], truth=Truth(5, True))
+    episode = episode_from_frames(ODD[kind], CLIPS[0].instruction, truth=Truth(5, True))
     for severity in (1, 4):
         change = applied(PERTURBATIONS[name], episode, severity)
         if change is None:
@@ -253,25 +294,3 @@ def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
     table = TrialTable(to_arrow(rows))
     for name in ("macro_mae", "exact_accuracy", "success_accuracy", "kendall_tau_b"):
         assert eligible(table, METRICS[name].eligibility).tolist() == [True, False, False, False]
-
-
-MINE = """
-from rewardlab.perturb.contract import Spec, on_instruction
-
-@on_instruction(Spec("semantic", "times", (1, 2, 3, 4)))
-def shout(text, times, rng):
-    \"\"\"Somebody shouts.\"\"\"
-    return text.upper() + "!" * times
-nothing = 3
-"""
-
-
-def test_a_perturbation_outside_the_package_is_named_by_its_module(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "my_changes.py").write_text(MINE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (mine,) = choose_perturbations(("my_changes:shout",))
-    assert mine(CLIPS[1], 2, 0).episode.instruction == "OPEN THE DRAWER!!"
-    with pytest.raises(PlanError, match="must be a Perturbation"):
-        choose_perturbations(("my_changes:nothing",))
