@@ -1,5 +1,7 @@
 """A perturbation of one file and one line: the file is its own, the line names it as `package.module:name`."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,14 +36,16 @@ nothing = 3
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A package outside of rewardlab with one perturbation in it."""
     package = tmp_path / "my_lab"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "lights.py").write_text(LIGHTS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return "my_lab.lights"
+    yield "my_lab.lights"
+    for name in ("my_lab", "my_lab.lights"):
+        sys.modules.pop(name, None)
 
 
 def chosen(name: str) -> Perturbation:
@@ -64,7 +68,7 @@ def test_it_composes_with_one_of_the_catalogue(lab: str, tiny_data: Path) -> Non
 
 
 def test_what_is_no_perturbation_is_refused(lab: str) -> None:
-    with pytest.raises(PlanError, match="my_lab.lights:nothing must be a Perturbation"):
+    with pytest.raises(PlanError, match=r"my_lab\.lights:nothing must be a Perturbation"):
         choose_perturbations((f"{lab}:nothing",))
 
 
@@ -75,5 +79,15 @@ def test_a_stress_test_scores_it_and_its_page_shows_it(lab: str, tiny_data: Path
     assert {trial.severity for trial in trials} == {1, 2, 3, 4}
     assert {(trial.category, trial.status, trial.expectation) for trial in trials} == {("visual", "scored", "same")}
     page = write_report([run], tmp_path / "report.html").read_text()
-    assert "dim_lights" in page
-    assert "Somebody turned the lights down." in page or page.count("dim_lights") > 1
+    assert '<tr id="dim_lights" data-category="visual"><td title="Somebody turned the lights down.">' in page
+
+
+def test_a_page_is_still_written_when_the_package_is_gone(lab: str, tiny_data: Path, tmp_path: Path) -> None:
+    name = f"{lab}:dim_lights"
+    run = rewardlab.stress(
+        "clock", tiny_data, perturbations=name, severities=(4,), controls=False, out=tmp_path / "run"
+    )
+    (tmp_path / "my_lab" / "lights.py").unlink()
+    sys.modules.pop(lab)
+    page = write_report([run], tmp_path / "report.html").read_text()
+    assert '<tr id="dim_lights" data-category="visual"><td title="">' in page

@@ -13,7 +13,13 @@ from rewardlab.core.run import Run, atomic_write
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.report.gallery import Card, gallery
-from rewardlab.report.page_model import curve_figures, model_views, perturbation_views, unscored_cells
+from rewardlab.report.page_model import (
+    curve_figures,
+    model_views,
+    perturbation_summaries,
+    perturbation_views,
+    unscored_cells,
+)
 
 
 def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary]) -> Path:
@@ -29,6 +35,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
     summary = join_summaries(list(zip(run_names(runs), summaries)))
     records: list[Any] = [run.record for run in runs]
     tables = [run.trials() for run in runs]
+    planned = dict.fromkeys(name for record in records for name in record["settings"].get("perturbations", ()))
     cards: list[Card] = []
     missing: list[str] = []
     for run, trials, own in zip(runs, tables, summaries):
@@ -47,7 +54,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
             models=model_views(summary),
             curves=curve_figures(summary),
             perturbation_headings=[m.heading for m in metrics_shown(lambda display: display.perturbation_table)],
-            perturbations=perturbation_views(summary, tables),
+            perturbations=perturbation_views(summary, tables, perturbation_summaries(planned)),
             cards=cards,
             missing=missing,
             unfinished=sum(int(record["cells"]) - len(table) for record, table in zip(records, tables)),

@@ -1,14 +1,17 @@
 """What the page shows of a summary, ready to be laid out: tiles, envelopes, heat maps, curves, tables."""
 
 import math
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rewardlab.analysis.format import coverage, interval, number, severity_reached
 from rewardlab.analysis.summary import CalibrationErrors, Measurement, Summary
+from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Metric
-from rewardlab.perturb import PERTURBATIONS
+from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.report.findings_text import findings
 from rewardlab.report.svg_plots import CurveLine, curve_chart, reliability_chart
@@ -147,15 +150,18 @@ def _line(summary: Summary, model: str, category: str, metric: str) -> CurveLine
     return CurveLine(model, values, lows, highs, model not in summary.judged, summary.models.index(model) % 8)
 
 
-def perturbation_views(summary: Summary, trials: list[TrialTable]) -> list[PerturbationView]:
-    """Return one line per judged model and perturbation, at the highest severity."""
+def perturbation_views(
+    summary: Summary, trials: list[TrialTable], summaries: Mapping[str, str]
+) -> list[PerturbationView]:
+    """Return one line per judged model and perturbation, at the highest severity; `summaries` says what they do."""
     dropped, severity = _dropped(trials), summary.highest_severity
+    categories = _categories(trials)
     metrics = metrics_shown(lambda display: display.perturbation_table)
     return [
         PerturbationView(
             name=name,
-            category=PERTURBATIONS[name].category if name in PERTURBATIONS else "pair",
-            summary=PERTURBATIONS[name].summary if name in PERTURBATIONS else "",
+            category=categories.get(name, ""),
+            summary=summaries.get(name, ""),
             model=model,
             cells=[_number(summary.measurement(model, name, severity, metric.name), metric) for metric in metrics],
             dropped=dropped.get(name, 0),
@@ -163,6 +169,21 @@ def perturbation_views(summary: Summary, trials: list[TrialTable]) -> list[Pertu
         for model in summary.judged
         for name in summary.perturbations
     ]
+
+
+def perturbation_summaries(names: Iterable[str]) -> dict[str, str]:
+    """Return what each perturbation of a plan does, by its name; one outside the package may no longer be there."""
+    found: dict[str, str] = {}
+    for name in names:
+        with suppress(PlanError):
+            found |= {perturbation.name: perturbation.summary for perturbation in choose_perturbations((name,))}
+    return found
+
+
+def _categories(tables: list[TrialTable]) -> dict[str, str]:
+    return {
+        name: group for trials in tables for name, group in zip(trials.text("perturbation"), trials.text("category"))
+    }
 
 
 def _dropped(tables: list[TrialTable]) -> dict[str, int]:
