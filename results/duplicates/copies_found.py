@@ -13,7 +13,7 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.data import open_dataset
-from rewardlab.data.duplicates import find_copies
+from rewardlab.data.duplicates import find_duplicates
 from rewardlab.data.roboreward_folder import read_folder
 from rewardlab.h264 import encode
 
@@ -45,10 +45,10 @@ def main(data: str) -> None:
     episodes = open_dataset(data).episodes
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wrong = find_copies(episodes, None, folder, spread=map)["copies"]
+        wrong = find_duplicates(episodes, None, folder, ordered_map=map)["copies"]
         write_copies(episodes, folder)
         copies = read_folder(folder).episodes
-        found = find_copies(copies, episodes, folder, spread=map)["copies"]
+        found = find_duplicates(copies, episodes, folder, ordered_map=map)["copies"]
     original = {copy.id: copy.instruction for copy in copies}
     right = [c["episode"] for c in found if c["where"] == "training" and c["other"] == original[c["episode"]]]
     print(f"{data}: {len(episodes)} clips, {len(wrong)} pairs of different clips taken for copies")

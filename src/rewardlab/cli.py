@@ -72,12 +72,12 @@ def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
     from rewardlab.api import verbs
     from rewardlab.report.findings_text import spending
-    from rewardlab.runner.calibrate import in_words
+    from rewardlab.runner.calibrate import calibration_sentences
 
-    made = verbs.calibrate(**flat_settings(plan))
-    for sentence in (*in_words(made.record), *spending(made.run.folder)):
+    calibrated = verbs.calibrate(**flat_settings(plan))
+    for sentence in (*calibration_sentences(calibrated.record), *spending(calibrated.run.folder)):
         print(sentence)
-    print(f"calibrated model: {plan.model}+{made.run.folder}")
+    print(f"calibrated model: {plan.model}+{calibrated.run.folder}")
     return 0
 
 

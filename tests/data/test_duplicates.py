@@ -11,8 +11,8 @@ import pytest
 from rewardlab.cli import main
 from rewardlab.core.episode import Episode, Frames, episode_from_frames
 from rewardlab.data import DATASETS, open_dataset
-from rewardlab.data.duplicates import NEAR, PERHAPS, find_copies, left_out
-from rewardlab.data.perceptual_hash import distance, looked_at, motion_gap, signature
+from rewardlab.data.duplicates import MAYBE_DUPLICATE, NEAR_DUPLICATE, episodes_to_leave_out, find_duplicates
+from rewardlab.data.perceptual_hash import compared_frames, frame_hashes, motion_distance, video_distance
 from rewardlab.h264 import encode
 from rewardlab.runner.benchmark import BenchPlan, run_benchmark
 from rewardlab.runner.scoring_settings import ScoringSettings
@@ -50,19 +50,19 @@ def test_a_copy_is_found_in_the_training_set(change: str, tmp_path: Path) -> Non
         rows.append({"file_name": f"{number}.mp4", "task": f"another instruction {number}", "reward": 3})
     training = open_dataset(str(write_rows(tmp_path, rows))).episodes
     test = [*sample(), *sample(("bridge_v2/9be3d357ea.mp4", "robometer_page/63c7121f5e.mp4"))]
-    copies = find_copies(test, training, tmp_path, spread=map)["copies"]
+    copies = find_duplicates(test, training, tmp_path, ordered_map=map)["copies"]
     assert [(c["episode"], c["other"], c["where"], c["kind"]) for c in copies] == [
         (name, f"{number}.mp4", "training", "near") for number, name in enumerate(CLIPS)
     ]
-    assert left_out(copies) == set(CLIPS)
+    assert episodes_to_leave_out(copies) == set(CLIPS)
 
 
 def test_different_clips_are_no_copies_even_of_the_same_scene(tmp_path: Path) -> None:
     episodes = open_dataset("sample").episodes
-    assert find_copies(episodes, None, tmp_path, spread=map)["copies"] == []
+    assert find_duplicates(episodes, None, tmp_path, ordered_map=map)["copies"] == []
     same_scene = sample(("pi0_wild/c6791532de.mp4", "pi0_wild/55606f7bec.mp4"))
-    near, other = (signature(looked_at(e.clip.source)) for e in same_scene)
-    assert 0.06 < distance(near, other) < 0.1
+    near, other = (frame_hashes(compared_frames(e.clip.source)) for e in same_scene)
+    assert 0.06 < video_distance(near, other) < 0.1
 
 
 def test_what_moves_tells_rollouts_of_one_scene_apart(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_what_moves_tells_rollouts_of_one_scene_apart(tmp_path: Path) -> None:
 
     there, back = rollout(range(0, 40, 2)), rollout(range(60, 100, 2))
     noisy = np.clip(there + rng.normal(0, 4, there.shape), 0, 255).astype(np.uint8)
-    assert NEAR < distance(signature(there), signature(back)) < PERHAPS
-    assert motion_gap(there, noisy) < 0.3 < 0.9 < motion_gap(there, back)
+    assert NEAR_DUPLICATE < video_distance(frame_hashes(there), frame_hashes(back)) < MAYBE_DUPLICATE
+    assert motion_distance(there, noisy) < 0.3 < 0.9 < motion_distance(there, back)
     episodes = [episode_from_frames(frames, "push it") for frames in (there, back, noisy)]
-    (copy,) = find_copies(episodes, None, tmp_path, spread=map)["copies"]
+    (copy,) = find_duplicates(episodes, None, tmp_path, ordered_map=map)["copies"]
     assert (copy["episode"], copy["other"], copy["kind"]) == (episodes[2].id, episodes[0].id, "near")
 
 
@@ -98,13 +98,14 @@ def written(folder: Path) -> Path:
 
 
 def test_exact_copies_are_told_from_the_same_video_under_another_instruction(tmp_path: Path) -> None:
-    copies = find_copies(open_dataset(str(written(tmp_path / "data"))).episodes, None, tmp_path, spread=map)["copies"]
+    episodes = open_dataset(str(written(tmp_path / "data"))).episodes
+    copies = find_duplicates(episodes, None, tmp_path, ordered_map=map)["copies"]
     found = {c["episode"]: (c["other"], c["kind"], c["distance"], c["same_instruction"]) for c in copies}
     assert found == {
         "arm/2.mp4": ("arm/0.mp4", "exact", 0.0, True),
         "arm/3.mp4": ("arm/0.mp4", "exact", 0.0, False),
     }
-    assert left_out(copies) == {"arm/2.mp4"}
+    assert episodes_to_leave_out(copies) == {"arm/2.mp4"}
 
 
 def test_the_run_folder_and_the_terminal_tell_what_copies_do_to_the_error(
@@ -117,7 +118,7 @@ def test_the_run_folder_and_the_terminal_tell_what_copies_do_to_the_error(
     assert main([*arguments, "--workers", "1"]) == 0
     found = json.loads((tmp_path / "run" / "duplicates.json").read_text())
     assert (found["episodes"], found["training_episodes"], found["not_decoded"]) == (5, 1, [])
-    assert left_out(found["copies"]) == {"arm/2.mp4", "arm/4.mp4"}
+    assert episodes_to_leave_out(found["copies"]) == {"arm/2.mp4", "arm/4.mp4"}
     assert found["mae"]["constant:1"]["strict"] == {"with": 2.0, "without": pytest.approx((0 + 1 + 3) / 3)}
     said = " ".join(capsys.readouterr().out.split())
     assert "2 of 5 videos come earlier in the set, 1 are in the training set" in said
@@ -127,16 +128,16 @@ def test_the_run_folder_and_the_terminal_tell_what_copies_do_to_the_error(
 def test_nothing_is_hashed_twice_and_a_broken_line_or_video_stops_nothing(tmp_path: Path) -> None:
     data = written(tmp_path / "data")
     episodes = open_dataset(str(data)).episodes
-    first = find_copies(episodes, None, tmp_path, spread=map)
+    first = find_duplicates(episodes, None, tmp_path, ordered_map=map)
     lines = (tmp_path / "signatures.jsonl").read_text().splitlines()
     assert len(lines) == 3  # one for each video, however often it is there
     (tmp_path / "signatures.jsonl").write_text("\n".join([*lines[:2], lines[2][:40]]) + "\n")
-    assert find_copies(episodes, None, tmp_path, spread=map) == first
+    assert find_duplicates(episodes, None, tmp_path, ordered_map=map) == first
     assert len((tmp_path / "signatures.jsonl").read_text().splitlines()) == 4
     digests = [episode.clip.source.digest for episode in episodes]  # known before the file is cut
     (tmp_path / "signatures.jsonl").unlink()
     (data / "arm" / "1.mp4").write_bytes((data / "arm" / "1.mp4").read_bytes()[:3000])
-    again = find_copies(episodes, None, tmp_path, spread=map)
+    again = find_duplicates(episodes, None, tmp_path, ordered_map=map)
     assert len(set(digests)) == 3 and again["not_decoded"] == ["arm/1.mp4"] and again["copies"] == first["copies"]
 
 

@@ -15,8 +15,15 @@ from rewardlab.data import open_dataset
 from rewardlab.models import name_model
 from rewardlab.models.calibrated import Calibrated, Calibration, apply_calibration, apply_temperature, level_set
 from rewardlab.models.isotonic import isotonic_steps
-from rewardlab.runner.calibrate import CalibratePlan, calibrate_trials, in_words, member_errors, run_calibration, thirds
-from rewardlab.runner.fit_calibration import conformal_threshold, fit_temperature, negative_log_likelihood
+from rewardlab.runner.calibrate import (
+    CalibratePlan,
+    calibrate_trials,
+    calibration_sentences,
+    member_errors,
+    run_calibration,
+    three_way_split,
+)
+from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature, negative_log_likelihood
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
@@ -63,9 +70,9 @@ def test_isotonic_steps_rise_and_follow_the_mean() -> None:
 
 
 def test_the_conformal_threshold_is_the_rank_that_theory_asks_for() -> None:
-    strange = np.arange(1, 20) / 20  # nineteen numbers: the 18th of 20 places leaves 90 % at or below
-    assert conformal_threshold(strange, 0.9) == pytest.approx(0.9)
-    assert conformal_threshold(strange[:8], 0.9) is None  # with eight no level can be ruled out at 90 %
+    nonconformities = np.arange(1, 20) / 20  # nineteen numbers: the 18th of 20 places leaves 90 % at or below
+    assert conformal_quantile(nonconformities, 0.9) == pytest.approx(0.9)
+    assert conformal_quantile(nonconformities[:8], 0.9) is None  # with eight no level can be ruled out at 90 %
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.9])
@@ -96,12 +103,12 @@ def test_a_model_without_probabilities_gets_a_map_of_its_levels() -> None:
 def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise() -> None:
     _, said, truth = overconfident(600, heat=1.0)
     trials = trials_with(said, said.argmax(axis=1) + 1, truth, per_task=7)
-    parts = thirds(trials, seed=0)
+    parts = three_way_split(trials, seed=0)
     for column in ("task", "video", "episode"):
         values = [set(part.text(column)) for part in parts]
         assert not (values[0] & values[1] or values[0] & values[2] or values[1] & values[2])
     assert sum(len(part) for part in parts) == 600 and min(len(part) for part in parts) > 180
-    assert set(thirds(trials, seed=1)[0].text("task")) != set(parts[0].text("task"))
+    assert set(three_way_split(trials, seed=1)[0].text("task")) != set(parts[0].text("task"))
 
 
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
@@ -220,19 +227,24 @@ def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Pat
 
 def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_path: Path) -> None:
     name = "ensemble:noisy-oracle:0.4,noisy-oracle:1.6@3,constant"
-    made = run_calibration(CalibratePlan(name, "sample-sim", scoring=ScoringSettings(workers=1, out=tmp_path / "cal")))
-    written = json.loads((made.run.folder / "weights.json").read_text())
-    part = thirds(made.run.trials(), seed=0)[0]
+    calibrated = run_calibration(
+        CalibratePlan(name, "sample-sim", scoring=ScoringSettings(workers=1, out=tmp_path / "cal"))
+    )
+    written = json.loads((calibrated.run.folder / "weights.json").read_text())
+    part = three_way_split(calibrated.run.trials(), seed=0)[0]
     assert written["mae"] == member_errors(part) and written["fit"]["episodes"] == len(part)
     assert written["weights"] == pytest.approx({member: 1 / error for member, error in written["mae"].items()})
     assert written["weights"]["noisy-oracle:0.4"] > written["weights"]["noisy-oracle:1.6@3"]
-    weighted = name_model(f"{name}?by=median&weights={made.run.folder}").build()
+    weighted = name_model(f"{name}?by=median&weights={calibrated.run.folder}").build()
     assert weighted.weights == tuple(written["weights"][member] for member in weighted.names)
-    assert name_model(f"{name}+{made.run.folder}").sees_truth
+    assert name_model(f"{name}+{calibrated.run.folder}").sees_truth
 
 
 def test_probabilities_that_no_temperature_mends_are_called_so() -> None:
     rng = np.random.default_rng(3)
     said = np.eye(5)[rng.integers(0, 5, 600)] * 0.95 + 0.01  # sure, and right by chance only
     record = calibrate_trials(trials_with(said, said.argmax(axis=1) + 1, rng.integers(0, 5, 600)), 0.9, seed=0)
-    assert any("no temperature from 0.05 to 20 suits it" in line for line in in_words(record | {"model": "guesser"}))
+    assert any(
+        "no temperature from 0.05 to 20 suits it" in line
+        for line in calibration_sentences(record | {"model": "guesser"})
+    )

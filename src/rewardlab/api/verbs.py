@@ -34,8 +34,7 @@ from rewardlab.report.leaderboard import write_leaderboard
 from rewardlab.report.perturbed_files import perturbed_files
 from rewardlab.report.report_files import write_report
 from rewardlab.runner.benchmark import BenchPlan, run_benchmark
-from rewardlab.runner.calibrate import CalibratePlan, run_calibration
-from rewardlab.runner.calibrate import Made as CalibrationRun
+from rewardlab.runner.calibrate import CalibratePlan, CalibrationRun, run_calibration
 from rewardlab.runner.perturbed_dataset import PerturbPlan
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study

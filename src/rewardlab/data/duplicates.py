@@ -1,4 +1,4 @@
-"""Videos that are there twice: the same bytes, or nearly the same pictures (re-encoded, resized, trimmed a little)."""
+"""Duplicate videos: the same bytes, or nearly the same frames (re-encoded, resized, trimmed a little)."""
 
 import json
 import sys
@@ -13,23 +13,31 @@ import numpy as np
 from rewardlab.core.episode import Episode, FrameSource
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import writable
-from rewardlab.data.perceptual_hash import Hashes, bits_apart, distance, looked_at, motion_gap, signature
+from rewardlab.data.perceptual_hash import (
+    Hashes,
+    compared_frames,
+    frame_hashes,
+    hamming_distance,
+    motion_distance,
+    video_distance,
+)
 
 # They find all 740 copies of the shipped clips, and no other pair: results/duplicates/copies_found.py.
-NEAR = 0.03  # share of bits up to which two videos are copies
-PERHAPS = 0.06  # up to which they are where what moves is alike as well
+NEAR_DUPLICATE = 0.03  # share of bits up to which two videos are copies
+MAYBE_DUPLICATE = 0.06  # up to which they are where what moves is alike as well
 SAME_MOTION = 0.55
-_SAME_SCENE = 0.25  # mean pictures further apart than this are not compared frame by frame
+_SAME_SCENE = 0.25  # mean frames further apart than this are not compared frame by frame
 _ROWS = 32  # videos compared with all others at a time
 _SAY_SECONDS = 10.0
 
 Video = tuple[str, FrameSource]  # its digest, and its frames
-Signed = tuple[str, Hashes | None]
-Spread = Callable[[Callable[[Video], Signed], Sequence[Video]], Iterable[Signed]]  # a map, in order, on some threads
+HashedVideo = tuple[str, Hashes | None]
+# A map that keeps the order, such as one over threads.
+OrderedMap = Callable[[Callable[[Video], HashedVideo], Sequence[Video]], Iterable[HashedVideo]]
 
 
 @dataclass(frozen=True)
-class Copy:
+class Duplicate:
     """A judged episode whose video is there already: before it in the test set, or in the training set."""
 
     episode: str
@@ -40,46 +48,46 @@ class Copy:
     same_instruction: bool
 
 
-def find_copies(
-    test: Sequence[Episode], training: Sequence[Episode] | None, folder: Path, spread: Spread
+def find_duplicates(
+    test: Sequence[Episode], training: Sequence[Episode] | None, folder: Path, ordered_map: OrderedMap
 ) -> dict[str, Any]:
-    """Return what is there twice as plain data; hashes are kept in the folder, so that none is made again."""
+    """Return the duplicates as plain data; hashes are kept in the folder, so that none is made again."""
     everything = (*test, *(training or ()))
-    hashes = signatures(everything, folder / "signatures.jsonl", spread)
-    copies = [*_copies(test, test, "test", hashes), *_copies(test, training or (), "training", hashes)]
+    hashes = video_hashes(everything, folder / "signatures.jsonl", ordered_map)
+    duplicates = [*_duplicates(test, test, "test", hashes), *_duplicates(test, training or (), "training", hashes)]
     return {
         "episodes": len(test),
         "training_episodes": None if training is None else len(training),
         "not_decoded": sorted({e.id for e in everything if e.clip.source.digest not in hashes}),
-        "copies": [asdict(copy) for copy in copies],
+        "copies": [asdict(duplicate) for duplicate in duplicates],
     }
 
 
-def left_out(copies: Sequence[Mapping[str, Any]]) -> set[str]:
+def episodes_to_leave_out(copies: Sequence[Mapping[str, Any]]) -> set[str]:
     """Return the episodes to leave out: those in the training set, and repeated questions of the test set."""
     return {str(copy["episode"]) for copy in copies if copy["where"] == "training" or copy["same_instruction"]}
 
 
-def signatures(episodes: Sequence[Episode], path: Path, spread: Spread) -> dict[str, Hashes]:
+def video_hashes(episodes: Sequence[Episode], path: Path, ordered_map: OrderedMap) -> dict[str, Hashes]:
     """Return the hashes of each video by its digest; those in the file are not made again, broken videos have none."""
     known = _read(path)
     videos = {episode.clip.source.digest: episode.clip.source for episode in episodes}
     todo = [item for item in videos.items() if item[0] not in known]
     said = time.monotonic()
     with writable(path), path.open("a", encoding="utf-8") as file:
-        for number, (name, made) in enumerate(spread(_signed, todo), start=1):
+        for number, (name, made) in enumerate(ordered_map(_hash_video, todo), start=1):
             if made is not None:
                 known[name] = made
                 file.write(json.dumps({"video": name, "hashes": made.tobytes().hex()}) + "\n")
             if time.monotonic() - said > _SAY_SECONDS:
                 said = time.monotonic()
-                print(f"looked at {number:,} of {len(todo):,} videos for duplicates", file=sys.stderr)
+                print(f"hashed {number:,} of {len(todo):,} videos for duplicates", file=sys.stderr)
     return {name: known[name] for name in videos if name in known}
 
 
-def _signed(video: Video) -> Signed:
+def _hash_video(video: Video) -> HashedVideo:
     try:
-        return video[0], signature(looked_at(video[1]))
+        return video[0], frame_hashes(compared_frames(video[1]))
     except RewardlabError:
         return video[0], None
 
@@ -95,7 +103,9 @@ def _read(path: Path) -> dict[str, Hashes]:
     return known
 
 
-def _copies(test: Sequence[Episode], others: Sequence[Episode], where: str, hashes: Mapping[str, Hashes]) -> list[Copy]:
+def _duplicates(
+    test: Sequence[Episode], others: Sequence[Episode], where: str, hashes: Mapping[str, Hashes]
+) -> list[Duplicate]:
     """Return, for each judged episode, the other that is most like it; in the test set, among those before it."""
     near = _near(test, others, hashes)
     shown: dict[str, list[tuple[int, Episode]]] = {}
@@ -104,7 +114,7 @@ def _copies(test: Sequence[Episode], others: Sequence[Episode], where: str, hash
     copies = []
     for place, episode in enumerate(test):
         found = [
-            _copy(episode, other, where, apart)
+            _duplicate(episode, other, where, apart)
             for video, apart in near[episode.clip.source.digest].items()
             for other_place, other in shown[video]
             if where == "training" or other_place < place
@@ -113,9 +123,9 @@ def _copies(test: Sequence[Episode], others: Sequence[Episode], where: str, hash
     return copies
 
 
-def _copy(episode: Episode, other: Episode, where: str, apart: float) -> Copy:
+def _duplicate(episode: Episode, other: Episode, where: str, apart: float) -> Duplicate:
     kind = "exact" if episode.clip.source.digest == other.clip.source.digest else "near"
-    return Copy(episode.id, other.id, where, kind, apart, episode.instruction == other.instruction)
+    return Duplicate(episode.id, other.id, where, kind, apart, episode.instruction == other.instruction)
 
 
 def _near(
@@ -129,14 +139,14 @@ def _near(
         return found
     means_a, means_b = (np.stack([hashes[name][0] for name in names]) for names in (a, b))
     for start in range(0, len(a), _ROWS):
-        same_scene = bits_apart(means_a[start : start + _ROWS, None], means_b[None]) <= _SAME_SCENE
+        same_scene = hamming_distance(means_a[start : start + _ROWS, None], means_b[None]) <= _SAME_SCENE
         for row, column in np.argwhere(same_scene).tolist():
             name, other = a[start + row], b[column]
-            apart = distance(hashes[name], hashes[other])
-            if name != other and apart <= PERHAPS and _is_copy(apart, mine[name], theirs[other]):
+            apart = video_distance(hashes[name], hashes[other])
+            if name != other and apart <= MAYBE_DUPLICATE and _is_duplicate(apart, mine[name], theirs[other]):
                 found[name][other] = round(apart, 4)
     return found
 
 
-def _is_copy(apart: float, a: FrameSource, b: FrameSource) -> bool:
-    return apart <= NEAR or motion_gap(looked_at(a), looked_at(b)) <= SAME_MOTION
+def _is_duplicate(apart: float, a: FrameSource, b: FrameSource) -> bool:
+    return apart <= NEAR_DUPLICATE or motion_distance(compared_frames(a), compared_frames(b)) <= SAME_MOTION

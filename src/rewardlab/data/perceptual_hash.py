@@ -1,8 +1,8 @@
-"""How alike two videos look: perceptual hashes of their frames, and how alike what moves in them is.
+"""Perceptual hashes: the distance of two videos by the hashes of their frames, and by what moves in them.
 
-A frame becomes 256 bits: which of the low frequencies of the picture (its cosine transform) are above their median.
+A frame becomes 256 bits: which of its low frequencies (of the discrete cosine transform) are above their median.
 Two videos are as far apart as their frames are, on average, from the closest frame of the other. Rollouts of one scene
-can be as close as a copy in bad quality; then what differs from the still picture decides.
+can be as close as a copy in bad quality; then what differs from the median frame decides.
 """
 
 import cv2
@@ -11,56 +11,56 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames, FrameSource
 
-FRAMES = 48  # looked at, of each video
+FRAMES = 48  # compared, of each video
 _SIDE = 16  # frequencies per direction
 _WORDS = _SIDE * _SIDE // 64
 _BITS = 64 * _WORDS
 _THUMBNAIL = 32  # pixels per direction
 
-Hashes = NDArray[np.uint64]  # (1 + frames, 4): that of the mean picture comes first
-Pictures = NDArray[np.float32]
+Hashes = NDArray[np.uint64]  # (1 + frames, 4): that of the mean frame comes first
+GreyFrames = NDArray[np.float32]
 
 
-def looked_at(source: FrameSource) -> Frames:
+def compared_frames(source: FrameSource) -> Frames:
     """Decode the frames of a video that are compared, spread evenly."""
     places = np.linspace(0, source.count - 1, min(source.count, FRAMES))
     return source.read(np.unique(np.round(places).astype(np.int64)))
 
 
-def signature(frames: Frames) -> Hashes:
-    """Return the hash of the mean picture, then that of each frame."""
+def frame_hashes(frames: Frames) -> Hashes:
+    """Return the perceptual hash of the mean frame, then that of each frame."""
     grey = _small(frames, 4 * _SIDE)
-    low = np.stack([cv2.dct(picture)[:_SIDE, :_SIDE].ravel() for picture in (grey.mean(axis=0), *grey)])
+    low = np.stack([cv2.dct(frame)[:_SIDE, :_SIDE].ravel() for frame in (grey.mean(axis=0), *grey)])
     bits = low > np.median(low, axis=1, keepdims=True)
     return np.packbits(bits, axis=1).view(np.uint64)
 
 
-def distance(a: Hashes, b: Hashes) -> float:
+def video_distance(a: Hashes, b: Hashes) -> float:
     """Return the share of bits in which frames differ from the closest frame of the other video, from 0 to 1."""
-    apart = bits_apart(a[1:, None], b[None, 1:])
+    apart = hamming_distance(a[1:, None], b[None, 1:])
     return float(apart.min(axis=0).mean() + apart.min(axis=1).mean()) / 2
 
 
-def bits_apart(a: Hashes, b: Hashes) -> NDArray[np.float64]:
-    """Return the share of bits in which hashes differ."""
+def hamming_distance(a: Hashes, b: Hashes) -> NDArray[np.float64]:
+    """Return the share of bits in which hashes differ, from 0 to 1."""
     found: NDArray[np.float64] = np.bitwise_count(a ^ b).sum(axis=-1, dtype=np.int64) / _BITS
     return found
 
 
-def motion_gap(a: Frames, b: Frames) -> float:
+def motion_distance(a: Frames, b: Frames) -> float:
     """Return how far what moves in two videos is apart, in units of how much moves; 0 for equal ones."""
-    moving_a, moving_b = _moving(a), _moving(b)
+    moving_a, moving_b = _foreground(a), _foreground(b)
     apart = np.sqrt(((moving_a[:, None] - moving_b[None]) ** 2).mean(axis=(2, 3)))
     scale = np.sqrt((moving_a**2).mean()) + np.sqrt((moving_b**2).mean())
     return float((apart.min(axis=0).mean() + apart.min(axis=1).mean()) / max(scale, 1e-6))
 
 
-def _moving(frames: Frames) -> Pictures:
+def _foreground(frames: Frames) -> GreyFrames:
     small = _small(frames, _THUMBNAIL)
     return small - np.median(small, axis=0).astype(np.float32)
 
 
-def _small(frames: Frames, side: int) -> Pictures:
+def _small(frames: Frames, side: int) -> GreyFrames:
     grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames]
-    small = [cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA) for picture in grey]
+    small = [cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA) for frame in grey]
     return np.stack(small).astype(np.float32)

@@ -19,7 +19,7 @@ from rewardlab.analysis.format import number
 from rewardlab.analysis.roborewardbench import SUBSETS
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
-from rewardlab.data.duplicates import left_out
+from rewardlab.data.duplicates import episodes_to_leave_out
 from rewardlab.runner.benchmark import BENCH, COPIES
 
 PROTOCOL = (
@@ -55,7 +55,7 @@ class Benchmark:
     @property
     def sentences(self) -> list[str]:
         """Return what is to be said beside the tables."""
-        return [*_foreign(self), *_unscored(self), *_copies(self)]
+        return [*_foreign(self), *_unscored(self), *_duplicates(self)]
 
 
 def load_benchmark(run: Run) -> Benchmark | None:
@@ -124,12 +124,12 @@ def _unscored(benchmark: Benchmark) -> list[str]:
     ]
 
 
-def _copies(benchmark: Benchmark) -> list[str]:
+def _duplicates(benchmark: Benchmark) -> list[str]:
     """Say how many judged videos are there twice, which share that is, and what they do to the error."""
     found = benchmark.copies
     if found is None:
         return []
-    out, copies, total = left_out(found["copies"]), found["copies"], found["episodes"]
+    out, copies, total = episodes_to_leave_out(found["copies"]), found["copies"], found["episodes"]
     inside, training = (len({c["episode"] for c in copies if c["where"] == where}) for where in ("test", "training"))
     exact = sum(copy["kind"] == "exact" for copy in copies)
     against = "" if found["training_episodes"] is None else f", {training} are in the training set"

@@ -25,7 +25,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import TrialTable
 from rewardlab.data import choose_split, open_dataset
-from rewardlab.data.duplicates import find_copies, left_out
+from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clusters
 from rewardlab.metrics.eligibility import answered, eligible
@@ -75,13 +75,13 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     joined = [model.name for model in models if model.members]  # their raw text is a note of ours, not an answer
     run.save(BENCH, benchmark_errors(run, joined).to_json())
     if plan.duplicates or training is not None:
-        found = find_copies(
+        found = find_duplicates(
             load_episodes(stress_plan).episodes,
             training,
             run.folder,
             partial(map_threads, workers=plan.scoring.workers),
         )
-        run.save(COPIES, found | {"mae": errors_without(run, joined, left_out(found["copies"]))})
+        run.save(COPIES, found | {"mae": errors_without(run, joined, episodes_to_leave_out(found["copies"]))})
     return run
 
 

@@ -23,17 +23,17 @@ from rewardlab.models.calibrated import CALIBRATION, Calibration, apply_calibrat
 from rewardlab.models.ensemble import WEIGHTS
 from rewardlab.models.isotonic import isotonic_steps
 from rewardlab.runner.fit_calibration import (
-    COLDEST,
-    HOTTEST,
-    conformal_threshold,
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    conformal_quantile,
     fit_temperature,
     negative_log_likelihood,
 )
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings
 from rewardlab.runner.stress import StressPlan, clean_plan, run_stress
 
-LEAST = 10  # episodes in each third
-LEAST_ERROR = 0.05  # of a member of an ensemble: one that is right by luck must not silence the others
+MIN_EPISODES = 10  # episodes in each third
+MIN_MEMBER_ERROR = 0.05  # of a member of an ensemble: one that is right by luck must not silence the others
 
 Plain = dict[str, Any]
 
@@ -58,7 +58,7 @@ class CalibratePlan:
 
 
 @dataclass(frozen=True)
-class Made:
+class CalibrationRun:
     """A calibration and the run it was fitted in."""
 
     run: Run
@@ -66,7 +66,7 @@ class Made:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class AnsweredEpisodes:
     """Some answered episodes: what the model said, and what is true."""
 
     scores: list[Score]
@@ -78,7 +78,7 @@ class Part:
         return {"episodes": len(self.scores), "tasks": self.tasks}
 
 
-def run_calibration(plan: CalibratePlan) -> Made:
+def run_calibration(plan: CalibratePlan) -> CalibrationRun:
     """Score the clean episodes, fit, and write calibration.json; for an ensemble also the weights of its members."""
     model = name_model(plan.model)
     run = run_stress(plan.stress_plan(), [model], kind="calibrate", command=as_command("calibrate", plan))
@@ -88,17 +88,17 @@ def run_calibration(plan: CalibratePlan) -> Made:
     record |= {"data": plan.data, "data_digest": settings["data_digest"]}
     record |= calibrate_trials(trials, plan.coverage, plan.scoring.seed)
     run.save(CALIBRATION, record)
-    errors = member_errors(thirds(trials, plan.scoring.seed)[0])
+    errors = member_errors(three_way_split(trials, plan.scoring.seed)[0])
     if errors:
-        weights = {name: 1 / max(error, LEAST_ERROR) for name, error in errors.items()}
+        weights = {name: 1 / max(error, MIN_MEMBER_ERROR) for name, error in errors.items()}
         run.save(WEIGHTS, {"weights": weights, "mae": errors, "fit": record["fit"], "data": plan.data})
-    return Made(run, record)
+    return CalibrationRun(run, record)
 
 
 def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     """Return what was fitted on the answers of one model, and what it does to episodes of tasks kept apart."""
-    fit, conformal, held_out = (_part(third) for third in thirds(trials, seed))
-    calibration = _fitted(fit, conformal, coverage)
+    fit, conformal, held_out = (_answered_episodes(third) for third in three_way_split(trials, seed))
+    calibration = _fit(fit, conformal, coverage)
     after = [apply_calibration(score, calibration) for score in held_out.scores]
     sets = [level_set(score, calibration) for score in after]
     holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.truth, sets)]
@@ -113,7 +113,7 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     }
 
 
-def thirds(trials: TrialTable, seed: int) -> list[TrialTable]:
+def three_way_split(trials: TrialTable, seed: int) -> list[TrialTable]:
     """Return the usable answers in three parts of about the same size; no task and no video is in two of them."""
     used = trials.where(answered(trials, "level"))
     some = has_values(used, "probabilities")
@@ -125,10 +125,10 @@ def thirds(trials: TrialTable, seed: int) -> list[TrialTable]:
     for code in sorted(names, key=names.__getitem__):
         part_of[code] = sizes.index(min(sizes))
         sizes[part_of[code]] += int((cluster == code).sum())
-    if min(sizes) < LEAST:
+    if min(sizes) < MIN_EPISODES:
         raise DataError(
-            f"calibrating needs three sets of {LEAST} or more answered episodes with a reward and no task in common, "
-            f"got {sizes[0]}, {sizes[1]} and {sizes[2]}; take more data"
+            f"calibrating needs three sets of {MIN_EPISODES} or more answered episodes with a reward and no task in "
+            f"common, got {sizes[0]}, {sizes[1]} and {sizes[2]}; take more data"
         )
     part = np.array([part_of[int(code)] for code in cluster])
     return [used.where(part == number) for number in range(3)]
@@ -143,7 +143,7 @@ def member_errors(trials: TrialTable) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in errors.items()}
 
 
-def in_words(record: Plain) -> list[str]:
+def calibration_sentences(record: Plain) -> list[str]:
     """Return what was fitted and what it changes, one sentence each."""
     fit, held_out = record["fit"], record["held_out"]
     temperature = record["fitted"]["temperature"]
@@ -152,8 +152,9 @@ def in_words(record: Plain) -> list[str]:
     before, after = held_out["before"], held_out["after"]
     changes = [f"{names[key]} {before[key]:.3f} -> {after[key]:.3f}" for key in names if before[key] is not None]
     sets = f"sets of levels at a coverage of {record['fitted']['coverage']:g} hold the truth in"
-    at_the_end = temperature is not None and not COLDEST * 1.01 < temperature < HOTTEST * 0.99
-    warning = f"no temperature from {COLDEST:g} to {HOTTEST:g} suits it: its probabilities say little about the level"
+    at_the_end = temperature is not None and not MIN_TEMPERATURE * 1.01 < temperature < MAX_TEMPERATURE * 0.99
+    tried = f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+    warning = f"no temperature {tried} suits it: its probabilities say little about the level"
     return [
         f"{record['model']}: {what}, fitted on {fit['episodes']} episodes of {fit['tasks']} tasks",
         *([warning] if at_the_end else []),
@@ -162,27 +163,27 @@ def in_words(record: Plain) -> list[str]:
     ]
 
 
-def _part(trials: TrialTable) -> Part:
+def _answered_episodes(trials: TrialTable) -> AnsweredEpisodes:
     probs = trials.vectors("probabilities", 5)
     scores = [
         Score(float(level), None if np.isnan(row).any() else tuple(row.tolist()))
         for level, row in zip(trials.number("level"), probs)
     ]
     tasks = len(np.unique(trials.codes("task")[0]))
-    return Part(scores, trials.number("truth_level").astype(np.int64) - 1, tasks)
+    return AnsweredEpisodes(scores, trials.number("truth_level").astype(np.int64) - 1, tasks)
 
 
-def _fitted(fit: Part, conformal: Part, coverage: float) -> Calibration:
+def _fit(fit: AnsweredEpisodes, conformal: AnsweredEpisodes, coverage: float) -> Calibration:
     if fit.scores[0].probabilities is None:
         levels = np.array([score.level for score in fit.scores])
         calibration = Calibration(None, isotonic_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
     else:
         calibration = Calibration(fit_temperature(_probs(fit.scores), fit.truth), (), coverage, None)
-    strange = [
+    nonconformities = [
         nonconformity(apply_calibration(score, calibration))[truth]
         for score, truth in zip(conformal.scores, conformal.truth)
     ]
-    threshold = conformal_threshold(np.array(strange), coverage)
+    threshold = conformal_quantile(np.array(nonconformities), coverage)
     return Calibration(calibration.temperature, calibration.steps, coverage, threshold)
 
 

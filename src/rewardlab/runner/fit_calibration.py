@@ -1,4 +1,4 @@
-"""Fitting a calibration: a temperature, and the threshold of split-conformal sets."""
+"""Fitting a calibration: a temperature, and the quantile of split-conformal sets."""
 
 import math
 
@@ -9,27 +9,29 @@ from rewardlab.models.calibrated import LEAST_PROB, apply_temperature
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
-COLDEST, HOTTEST = 0.05, 20.0  # temperatures tried
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0  # of the search
 
 
 def negative_log_likelihood(probs: Numbers, truth: Codes) -> float:
-    """Return the mean surprise of true levels 0 to 4 under probabilities (n, 5); nan of nothing."""
-    said = np.maximum(probs[np.arange(len(truth)), truth], LEAST_PROB)
-    return float(-np.log(said).mean()) if len(truth) else math.nan
+    """Return the mean negative log-likelihood of true levels 0 to 4 under probabilities (n, 5); nan of nothing."""
+    likelihood = np.maximum(probs[np.arange(len(truth)), truth], LEAST_PROB)
+    return float(-np.log(likelihood).mean()) if len(truth) else math.nan
 
 
 def fit_temperature(probs: Numbers, truth: Codes) -> float:
-    """Return the temperature under which true levels 0 to 4 are least surprising."""
+    """Return the temperature that minimises the negative log-likelihood of true levels 0 to 4."""
     from scipy.optimize import minimize_scalar
 
-    def surprise(log_temperature: float) -> float:
+    def loss(log_temperature: float) -> float:
         return negative_log_likelihood(apply_temperature(probs, math.exp(log_temperature)), truth)
 
-    bounds = (math.log(COLDEST), math.log(HOTTEST))
-    return float(math.exp(minimize_scalar(surprise, bounds=bounds, method="bounded").x))
+    bounds = (math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE))
+    return float(math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
 
 
-def conformal_threshold(strange: Numbers, coverage: float) -> float | None:
-    """Return how strange a level may be, so that the next truth is no stranger with this chance; None of too few."""
-    place = math.ceil((len(strange) + 1) * coverage)
-    return float(np.sort(strange)[place - 1]) if place <= len(strange) else None
+def conformal_quantile(nonconformities: Numbers, coverage: float) -> float | None:
+    """Return the split-conformal quantile of nonconformity scores: the next truth is at most there with probability
+    `coverage`; None where there are too few scores for it.
+    """
+    rank = math.ceil((len(nonconformities) + 1) * coverage)
+    return float(np.sort(nonconformities)[rank - 1]) if rank <= len(nonconformities) else None

@@ -16,7 +16,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
-from rewardlab.runner.fit_calibration import conformal_threshold, fit_temperature
+from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
 from rewardlab.train.pocket.holdout import split_of_variant
 from rewardlab.train.pocket.network import NETWORK_CONFIGS, PocketNetwork
 from rewardlab.train.pocket.plan import PocketPlan
@@ -108,6 +108,6 @@ def _fit_calibration(plan: PocketPlan, variant: str) -> dict[str, Any]:
     fit, test = order[: len(order) // 2], order[len(order) // 2 :]
     temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
     prob_of_truth = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]
-    quantile = conformal_threshold(1 - prob_of_truth, _COVERAGE)
+    quantile = conformal_quantile(1 - prob_of_truth, _COVERAGE)
     threshold = 0.0 if quantile is None else 1 - quantile
     return {"temperature": round(temperature, 4), "conformal": round(threshold, 6), "calibrated_on": len(order)}
