@@ -42,22 +42,24 @@ def test_a_better_model_is_said_to_be_better_with_how_much_and_on_what(run: Run)
 def test_the_order_of_the_models_only_turns_the_signs(run: Run) -> None:
     ahead, behind = compare_runs(run, run, "judge", "random"), compare_runs(run, run, "random", "judge")
     for a, b in zip(ahead.tests, behind.tests):
-        assert (a.difference, a.low, a.high) == pytest.approx((-b.difference, -b.high, -b.low))
-        assert a.p == pytest.approx(b.p)
+        assert (a.paired.difference, a.paired.low, a.paired.high) == pytest.approx(
+            (-b.paired.difference, -b.paired.high, -b.paired.low)
+        )
+        assert a.paired.p == pytest.approx(b.paired.p)
         assert finding(ahead, a).split(":")[0] == finding(behind, b).split(":")[0] or a.better is None
 
 
 def test_higher_is_better_for_accuracy_and_lower_for_error(run: Run) -> None:
     comparison = compare_runs(run, run, "judge", "random")
-    assert found(comparison, "overall", "success_accuracy").difference > 0
-    assert found(comparison, "overall", "micro_mae").difference < 0
+    assert found(comparison, "overall", "success_accuracy").paired.difference > 0
+    assert found(comparison, "overall", "micro_mae").paired.difference < 0
     assert {c.better for c in comparison.tests if c.group == "overall"} == {"a"}
     assert "success accuracy higher by" in finding(comparison, found(comparison, "overall", "success_accuracy"))
 
 
 def test_holm_covers_the_whole_family_and_mcnemar_only_clean_successes(run: Run) -> None:
     comparison = compare_runs(run, run, "judge", "constant", draws=500)
-    assert all(c.p_holm >= c.p for c in comparison.tests if c.p == c.p)
+    assert all(c.p_holm >= c.paired.p for c in comparison.tests if c.paired.p == c.paired.p)
     exact = [c for c in comparison.tests if c.mcnemar == c.mcnemar]
     assert [(c.group, c.metric) for c in exact] == [("clean", "success_accuracy")]
     assert exact[0].mcnemar < 0.001
@@ -68,7 +70,7 @@ def test_no_difference_is_claimed_between_a_model_and_itself(run: Run, tmp_path:
     comparison = compare_runs(run, twin, "judge", "judge", draws=300)
     assert (comparison.model_a, comparison.model_b) == ("judge (run)", "judge (twin)")
     for test in comparison.tests:
-        assert test.difference == 0 and test.better is None
+        assert test.paired.difference == 0 and test.better is None
         assert finding(comparison, test).startswith("no difference can be claimed between judge (run) and")
 
 
@@ -85,7 +87,7 @@ def test_only_cells_that_both_scored_with_the_same_truth_are_compared(run: Run, 
     trials[18] = replace(trials[18], frames_hash="other")
     other = of("random", trials, tmp_path / "other")
     comparison = compare_runs(run, other, "judge", "random", draws=100)
-    assert found(comparison, "clean", "micro_mae").cells == EPISODES - 2
+    assert found(comparison, "clean", "micro_mae").paired.trials == EPISODES - 2
     assert comparison.notes == (
         "1 cells are left out: their truth differs between the runs",
         "in 1 cells the two models were not shown the same frames",

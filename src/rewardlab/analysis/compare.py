@@ -45,17 +45,10 @@ class PairedTest:
 
     group: str
     metric: str
-    a: float
-    b: float
-    difference: float
-    low: float
-    high: float
-    p: float
+    paired: PairedDifference
     p_holm: float
-    cells: int
     episodes: int
     tasks: int
-    clusters: int
     mcnemar: float  # exact, for success on clean episodes only: it takes cells as independent; else nan
 
     @property
@@ -63,7 +56,7 @@ class PairedTest:
         """Return which of the two is better, None where no difference can be claimed."""
         if math.isnan(self.p_holm) or self.p_holm >= SIGNIFICANT:
             return None
-        return "a" if (self.difference > 0) == (METRICS[self.metric].better == "higher") else "b"
+        return "a" if (self.paired.difference > 0) == (METRICS[self.metric].better == "higher") else "b"
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int 
     tests = [
         _paired_test(shared, group, cells, metric, drawn) for group, cells in _groups(shared.a) for metric in family
     ]
-    corrected = holm([test.p for test in tests])
+    corrected = holm([test.paired.p for test in tests])
     names = _labels(run_a, run_b, model_a, model_b)
     results = tuple(replace(test, p_holm=p) for test, p in zip(tests, corrected))
     return Comparison(*names, results, shared.notes, draws, seed)
@@ -110,17 +103,18 @@ def finding(comparison: Comparison, test: PairedTest) -> str:
     """Return one result as a sentence that says no more than may be claimed."""
     a, b, where = comparison.model_a, comparison.model_b, _where(test.group)
     basis = f"{_p(test.p_holm)} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
-    basis += ", too few to rely on the interval" if test.clusters < FEW_CLUSTERS else ""
-    name = METRICS[test.metric].title
-    if math.isnan(test.difference):
-        return f"{name} cannot be compared between {a} and {b} {where}: it is undefined for at least one of them"
+    basis += ", too few to rely on the interval" if test.paired.clusters < FEW_CLUSTERS else ""
+    metric, difference, low, high = METRICS[test.metric], test.paired.difference, test.paired.low, test.paired.high
+    if math.isnan(difference):
+        return (
+            f"{metric.title} cannot be compared between {a} and {b} {where}: it is undefined for at least one of them"
+        )
     if test.better is None:
-        gap = f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}]"
-        return f"no difference can be claimed between {a} and {b} {where}: {name} {gap}, {basis}"
+        gap = f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+        return f"no difference can be claimed between {a} and {b} {where}: {metric.title} {gap}, {basis}"
     better, worse = (a, b) if test.better == "a" else (b, a)
-    ends = sorted(abs(end) for end in (test.low, test.high))
-    direction = METRICS[test.metric].better
-    size = f"{name} {direction} by {abs(test.difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
+    ends = sorted(abs(end) for end in (low, high))
+    size = f"{metric.title} {metric.better} by {abs(difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
     return f"{better} is better than {worse} {where}: {size}, {basis}"
 
 
@@ -175,14 +169,8 @@ def _paired_test(shared: SharedCells, group: str, cells: Mask, metric: Metric, d
     used = cells & answered(shared.a, metric.eligibility) & answered(shared.b, metric.eligibility)
     a, b = shared.a.where(used), shared.b.where(used)
     exact = _mcnemar(a, b) if metric is success_accuracy and group == CLEAN else math.nan
-    return _filled(group, metric.name, paired_metric(metric, a, b, draws), a, exact)
-
-
-def _filled(group: str, metric: str, paired: PairedDifference, cells: TrialTable, exact: float) -> PairedTest:
-    episodes, tasks = (len(np.unique(cells.codes(column)[0])) for column in ("episode", "task"))
-    size = (paired.trials, episodes, tasks, paired.clusters)
-    ends = (paired.difference, paired.low, paired.high)
-    return PairedTest(group, metric, paired.a, paired.b, *ends, paired.p, math.nan, *size, exact)
+    episodes, tasks = (len(np.unique(a.codes(column)[0])) for column in ("episode", "task"))
+    return PairedTest(group, metric.name, paired_metric(metric, a, b, draws), math.nan, episodes, tasks, exact)
 
 
 def _mcnemar(a: TrialTable, b: TrialTable) -> float:

@@ -27,23 +27,23 @@ class WithCoverage(Protocol):
         """Return the trials that should have been behind it."""
 
 
-def number(value: float | None, decimals: int = 2) -> str:
+def format_number(value: float | None, decimals: int = 2) -> str:
     """Return a number for people; a dash where there is none."""
     return "-" if value is None or value != value else f"{value:.{decimals}f}"
 
 
-def interval(measured: WithInterval, decimals: int = 2) -> str:
+def format_interval(measured: WithInterval, decimals: int = 2) -> str:
     """Return the 95 % interval of a number, nothing where it has none."""
     low, high = measured.low, measured.high
     return "" if low is None or high is None else f"[{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
-def coverage(measured: WithCoverage) -> str:
+def format_coverage(measured: WithCoverage) -> str:
     """Return how many of the asked trials are behind a number."""
     return f"{measured.scored}/{measured.asked}"
 
 
-def severity_reached(threshold: int | None) -> str:
+def format_threshold(threshold: int | None) -> str:
     """Return a severity threshold in words that fit a cell."""
     if threshold is None:
         return "-"

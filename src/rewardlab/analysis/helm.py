@@ -13,7 +13,7 @@ UNREADABLE_ERROR = 4.0  # the absolute error HELM gives an answer in which it fi
 
 
 @dataclass(frozen=True, eq=False)
-class Readings:
+class HelmReadings:
     """Trials as HELM reads them; where it finds a text, whether it finds a number in it."""
 
     trials: TrialTable
@@ -21,7 +21,7 @@ class Readings:
     readable: NDArray[np.bool_]
 
 
-def helm_readings(trials: TrialTable, without_text: Collection[str]) -> Readings:
+def helm_readings(trials: TrialTable, without_text: Collection[str]) -> HelmReadings:
     """Return the trials with HELM's level in place of ours; a missing completion is dropped, as HELM does.
 
     A model that says nothing in words (`without_text`, or an answer with no raw text) keeps its own level.
@@ -35,7 +35,7 @@ def helm_readings(trials: TrialTable, without_text: Collection[str]) -> Readings
     level = np.where(text, level, trials.number("level"))
     status = np.where(text & (trials.text("status") != "dropped"), "scored", trials.text("status"))
     status[status == "failed"] = "dropped"
-    return Readings(_with(trials, level, status), text, readable)
+    return HelmReadings(_with(trials, level, status), text, readable)
 
 
 def _with(trials: TrialTable, level: NDArray[np.float64], status: NDArray[np.object_]) -> TrialTable:

@@ -15,7 +15,7 @@ from rewardlab.analysis.benchmark_errors import (
     ModelErrors,
     ProtocolErrors,
 )
-from rewardlab.analysis.format import number
+from rewardlab.analysis.format import format_number
 from rewardlab.analysis.roborewardbench import SUBSETS
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
@@ -30,7 +30,7 @@ PROTOCOL = (
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class BenchmarkReport:
     """What a bench run found: errors per model and, where looked for, copies among the videos."""
 
     judged: tuple[str, ...]
@@ -58,7 +58,7 @@ class Benchmark:
         return [*_foreign(self), *_unscored(self), *_duplicates(self)]
 
 
-def load_benchmark(run: Run) -> Benchmark | None:
+def load_benchmark(run: Run) -> BenchmarkReport | None:
     """Return what a bench run found; None for any other run."""
     if not (run.folder / BENCH).exists():
         return None
@@ -71,10 +71,10 @@ def load_benchmark(run: Run) -> Benchmark | None:
         raise RunError(
             f"{run.folder / BENCH} is not a benchmark of this version: {error}; run the same `rewardlab bench` again"
         ) from error
-    return Benchmark(tuple(judged), errors, found)
+    return BenchmarkReport(tuple(judged), errors, found)
 
 
-def print_benchmark(benchmark: Benchmark, console: Console) -> None:
+def print_benchmark(benchmark: BenchmarkReport, console: Console) -> None:
     """Print the headline of all models, the subsets of the judged ones, and what is there twice."""
     console.print(_headline(benchmark))
     console.print(_subsets(benchmark))
@@ -87,7 +87,7 @@ def error_text(error: ErrorEstimate | None) -> str:
     if error is None:
         return "-"
     ends = "" if error.low is None else f" {error.low:.2f}..{error.high:.2f}"
-    return f"{number(error.value, 3)}{ends}"
+    return f"{format_number(error.value, 3)}{ends}"
 
 
 def unread_text(counts: AnswerCounts, unread: int) -> str:
@@ -100,7 +100,7 @@ def short_name(subset: str) -> str:
     return SUBSETS.get(subset, subset or "(none)")
 
 
-def _foreign(benchmark: Benchmark) -> list[str]:
+def _foreign(benchmark: BenchmarkReport) -> list[str]:
     """Say of which models HELM can read no answer at all."""
     return [
         f"{name} does not answer in HELM's format, so only the strict scoring applies to it."
@@ -109,7 +109,7 @@ def _foreign(benchmark: Benchmark) -> list[str]:
     ]
 
 
-def _unscored(benchmark: Benchmark) -> list[str]:
+def _unscored(benchmark: BenchmarkReport) -> list[str]:
     """Say for which judged models a subset is missing from the strict mean."""
     every = benchmark.errors.subsets
     empty = {
@@ -124,7 +124,7 @@ def _unscored(benchmark: Benchmark) -> list[str]:
     ]
 
 
-def _duplicates(benchmark: Benchmark) -> list[str]:
+def _duplicates(benchmark: BenchmarkReport) -> list[str]:
     """Say how many judged videos are there twice, which share that is, and what they do to the error."""
     found = benchmark.copies
     if found is None:
@@ -139,24 +139,24 @@ def _duplicates(benchmark: Benchmark) -> list[str]:
     gaps = []
     for name in benchmark.judged:
         pair = found["mae"][name]["strict"]
-        gaps.append(f"{name} {number(pair['with'], 3)} with, {number(pair['without'], 3)} without")
+        gaps.append(f"{name} {format_number(pair['with'], 3)} with, {format_number(pair['without'], 3)} without")
     return [f"{said}; {len(out)} ({len(out) / total:.1%}) count twice or leaked: MAE of {'; '.join(gaps)} them."]
 
 
-def _headline(benchmark: Benchmark) -> Table:
+def _headline(benchmark: BenchmarkReport) -> Table:
     table = _table(f"Clean episodes, {benchmark.caption}; 95 % intervals")
     for heading in ("MAE (HELM)", "MAE (strict)", "micro", "scored", "unread"):
         table.add_column(heading, justify="right")
     for name, model in benchmark.models.items():
         counts = model.counts
         cells = [error_text(errors.macro if errors else None) for errors in (model.helm, model.strict)]
-        micro = number(model.strict.micro.value, 3)
+        micro = format_number(model.strict.micro.value, 3)
         row = (*cells, micro, f"{counts.scored}/{counts.asked}", unread_text(counts, counts.unread))
         table.add_row(_name(benchmark, name), *row)
     return table
 
 
-def _subsets(benchmark: Benchmark) -> Table:
+def _subsets(benchmark: BenchmarkReport) -> Table:
     table = _table("MAE per subset (HELM / strict)")
     for name in benchmark.judged:
         table.add_column(_safe(name), justify="right")
@@ -171,7 +171,7 @@ def _subsets(benchmark: Benchmark) -> Table:
 
 def _subset_value(errors: ProtocolErrors | None, subset: str) -> str:
     error = errors.subsets.get(subset) if errors else None
-    return number(error.value if error else None, 3)
+    return format_number(error.value if error else None, 3)
 
 
 def _table(title: str) -> Table:
@@ -184,5 +184,5 @@ def _safe(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def _name(benchmark: Benchmark, model: str) -> str:
+def _name(benchmark: BenchmarkReport, model: str) -> str:
     return f"[bold]{_safe(model)}[/bold]" if model in benchmark.judged else _safe(model)

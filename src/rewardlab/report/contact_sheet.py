@@ -11,7 +11,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write, writable
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturb.contract import SEVERITIES, Perturbation
-from rewardlab.report.gallery import small
+from rewardlab.report.gallery import shrink
 from rewardlab.runner.cell_replay import CellReplay
 
 COLUMNS = 6
@@ -43,7 +43,7 @@ def _strip(shown: CellReplay, episode: str, perturbation: Perturbation, severity
         return _caption(f"severity {severity}: {error}", 900, SOFT)
     frames = change.episode.frames
     picks = np.round(np.linspace(0, len(frames) - 1, COLUMNS)).astype(np.int64)
-    row = np.concatenate(list(small(frames[picks], FRAME_HEIGHT)), axis=1)
+    row = np.concatenate(list(shrink(frames[picks], FRAME_HEIGHT)), axis=1)
     parameter = f" ({perturbation.parameter}: {perturbation.table[severity - 1]})" if severity else ""
     text = f"severity {severity}{parameter}, expect {change.expect}, {len(change.episode.clip)} frames shown"
     words = _caption(f"{change.episode.instruction}   [{text}]", row.shape[1], SOFT)

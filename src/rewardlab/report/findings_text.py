@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.analysis.summary import Summary
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
@@ -16,9 +16,10 @@ def findings(summary: Summary, model: str) -> list[str]:
 
 def _clean_sentence(summary: Summary, model: str) -> str:
     error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
-    said = f"On clean episodes it is off by {number(error.value)} levels {interval(error)} on average over subsets"
-    said += f" and judges success rightly in {number(success.value)} of them {interval(success)}"
-    return f"{said} ({coverage(success)} scored)."
+    off = f"{format_number(error.value)} levels {format_interval(error)}"
+    right = f"{format_number(success.value)} of them {format_interval(success)}"
+    said = f"On clean episodes it is off by {off} on average over subsets and judges success rightly in {right}"
+    return f"{said} ({format_coverage(success)} scored)."
 
 
 def _unreadable_sentence(summary: Summary, model: str) -> str:
@@ -32,13 +33,14 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     if not found:
         return ""
     least = f"{summary.reliable_at:.2f}"
-    reached = [f"{threshold.category} {severity_reached(threshold.certified)}" for threshold in found]
+    reached = [f"{threshold.category} {format_threshold(threshold.certified)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
         return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
     said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
     blind = summary.clean("constant", "success_accuracy").value or 0.0
     if model != "constant" and blind >= summary.reliable_at:
-        said += f" That is no test here: constant, which sees nothing, is right in {number(blind)} of clean episodes."
+        right = f"is right in {format_number(blind)} of clean episodes"
+        said += f" That is no test here: constant, which sees nothing, {right}."
     return said
 
 
@@ -48,14 +50,14 @@ def _controls_sentence(summary: Summary, model: str) -> str:
     for kind in ("beats", "does not beat", "cannot tell"):
         names = [check.control for check in clean if check.conclusion == kind]
         if names:
-            words = {"cannot tell": "cannot be told from"}.get(kind, kind)
+            words = {"cannot tell": "cannot be distinguished from"}.get(kind, kind)
             parts.append(f"{words} {_listed(names)}")
     return f"On clean episodes it {'; it '.join(parts)} (paired MAE, Holm)." if parts else ""
 
 
 def _worst_sentence(summary: Summary, model: str) -> str:
     broken = [entry for entry in summary.worst if entry.model == model and entry.expectation_kept < 1]
-    names = [f"{entry.perturbation} ({number(entry.expectation_kept)})" for entry in broken[:3]]
+    names = [f"{entry.perturbation} ({format_number(entry.expectation_kept)})" for entry in broken[:3]]
     return f"It keeps the fewest expectations under {_listed(names)}." if names else ""
 
 

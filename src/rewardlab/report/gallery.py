@@ -28,7 +28,7 @@ class EmbeddedClip:
 
 
 @dataclass(frozen=True)
-class Shift:
+class ScoreShift:
     """How one model's score moved."""
 
     model: str
@@ -37,7 +37,7 @@ class Shift:
 
 
 @dataclass(frozen=True)
-class Card:
+class ClipCard:
     """One cell to look at: two clips, two instructions, and what the models said."""
 
     trial: Trial
@@ -46,10 +46,10 @@ class Card:
     instruction_before: str
     before: EmbeddedClip
     after: EmbeddedClip
-    shifts: tuple[Shift, ...]
+    shifts: tuple[ScoreShift, ...]
 
 
-def gallery(run: Run, trials: TrialTable, worst: Sequence[WorstPerturbation]) -> tuple[list[Card], str]:
+def clip_cards(run: Run, trials: TrialTable, worst: Sequence[WorstPerturbation]) -> tuple[list[ClipCard], str]:
     """Return a card for each of the worst perturbations of each judged model, or the reason why there is none."""
     try:
         shown = replay(run)
@@ -59,7 +59,7 @@ def gallery(run: Run, trials: TrialTable, worst: Sequence[WorstPerturbation]) ->
         return [], f"The clips cannot be shown: {error}"
 
 
-def _card(shown: CellReplay, trials: TrialTable, entry: WorstPerturbation) -> Card | None:
+def _card(shown: CellReplay, trials: TrialTable, entry: WorstPerturbation) -> ClipCard | None:
     model, name, severity = entry.model, entry.perturbation, entry.severity
     under = (trials.text("perturbation") == name) & (trials.number("severity") == severity)
     clean = trials.where((trials.text("perturbation") == CLEAN) & (trials.text("model") == model)).rows()
@@ -70,7 +70,7 @@ def _card(shown: CellReplay, trials: TrialTable, entry: WorstPerturbation) -> Ca
     trial = max(mine, key=lambda t: (_violation(t, levels.get(t.episode)), t.id))
     before = shown.change(trial.episode, CLEAN, 0).episode
     after = shown.change(trial.episode, name, severity).episode
-    return Card(
+    return ClipCard(
         trial=trial,
         summary=shown.context.perturbations[name].summary,
         kept=entry.expectation_kept,
@@ -92,17 +92,17 @@ def _violation(trial: Trial, clean: float | None) -> float:
     return abs(trial.level - clean) if trial.expectation == "same" else 0.0
 
 
-def _shifts(trials: TrialTable, trial: Trial) -> Iterator[Shift]:
+def _shifts(trials: TrialTable, trial: Trial) -> Iterator[ScoreShift]:
     same = trials.where(trials.text("episode") == trial.episode)
     clean = {t.model: t.level for t in same.where(same.text("perturbation") == CLEAN).rows()}
     changed = (same.text("perturbation") == trial.perturbation) & (same.number("severity") == trial.severity)
     after = {t.model: t.level for t in same.where(changed).rows()}
     for model in sorted(after, key=lambda name: (name != trial.model, name)):
-        yield Shift(model, clean.get(model), after[model])
+        yield ScoreShift(model, clean.get(model), after[model])
 
 
 def _clip(episode: Episode) -> EmbeddedClip:
-    frames = small(episode.frames, CLIP_HEIGHT)
+    frames = shrink(episode.frames, CLIP_HEIGHT)
     _, poster = cv2.imencode(".jpg", frames[-1][..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 60])
     video = encode_bytes(frames, CLIP_FPS, crf=30)
     return EmbeddedClip(_address("video/mp4", video), _address("image/jpeg", poster.tobytes()))
@@ -112,7 +112,7 @@ def _address(kind: str, data: bytes) -> str:
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def small(frames: Frames, height: int) -> Frames:
+def shrink(frames: Frames, height: int) -> Frames:
     """Return frames scaled to a height, never enlarged."""
     if frames.shape[1] <= height:
         return frames

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.analysis.roborewardbench import published_rows
 from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.analysis.summary import Summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.settings import setting
-from rewardlab.report.benchmark_tables import Benchmark, load_benchmark
+from rewardlab.report.benchmark_tables import BenchmarkReport, load_benchmark
 from rewardlab.report.page import environment, write_page
 
 
@@ -25,7 +25,7 @@ class LeaderboardPlan:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LeaderboardRow:
     """One line of the leaderboard; what a published row does not state is empty."""
 
     model: str
@@ -47,55 +47,57 @@ def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
         raise PlanError("name at least one run folder")
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
-    entries: list[Entry] = []
+    rows: list[LeaderboardRow] = []
     categories: dict[str, None] = {}
     for number_of_run, run in enumerate(runs, start=1):
         summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
         write_page([run], out / page, [summary])
         categories |= dict.fromkeys(summary.categories)
-        entries += _measured(run, summary, page)
-    entries += _published()
-    ranked = sorted(entries, key=lambda entry: (entry.mae is None, entry.mae or 0.0))
-    html = environment().get_template("leaderboard.html").render(entries=ranked, categories=list(categories))
+        rows += _measured(run, summary, page)
+    rows += _published()
+    ranked = sorted(rows, key=lambda entry: (entry.mae is None, entry.mae or 0.0))
+    html = environment().get_template("leaderboard.html").render(rows=ranked, categories=list(categories))
     with atomic_write(out / "index.html") as partial:
         partial.write_text(html, encoding="utf-8")
     return out / "index.html"
 
 
-def _measured(run: Run, summary: Summary, page: str) -> list[Entry]:
+def _measured(run: Run, summary: Summary, page: str) -> list[LeaderboardRow]:
     settings = run.record["settings"]
     data = str(settings["data"]) if isinstance(settings, dict) else ""
-    entries = [_entry(summary, model, data, f"{page}#model-{place}") for place, model in enumerate(summary.judged, 1)]
+    rows = [_row(summary, model, data, f"{page}#model-{place}") for place, model in enumerate(summary.judged, 1)]
     benchmark = load_benchmark(run)
-    return entries if benchmark is None else [_as_published(entry, benchmark) for entry in entries]
+    return rows if benchmark is None else [_as_published(entry, benchmark) for entry in rows]
 
 
-def _as_published(entry: Entry, benchmark: Benchmark) -> Entry:
+def _as_published(entry: LeaderboardRow, benchmark: BenchmarkReport) -> LeaderboardRow:
     """Return the entry with the error as HELM scores it, where there is one: so are the published rows."""
     helm = benchmark.models[entry.model].helm
     if helm is None:
         return entry
     error, source = helm.macro, f"{entry.source}, HELM scoring"
-    return replace(entry, mae=error.value, mae_interval=interval(error), coverage=coverage(error), source=source)
+    return replace(
+        entry, mae=error.value, mae_interval=format_interval(error), coverage=format_coverage(error), source=source
+    )
 
 
-def _entry(summary: Summary, model: str, data: str, link: str) -> Entry:
+def _row(summary: Summary, model: str, data: str, link: str) -> LeaderboardRow:
     error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
     tau = summary.clean(model, "kendall_tau_b")
     checks = [c for c in summary.controls if c.model == model and c.where == "clean"]
     beaten = [c.control for c in checks if c.conclusion == "beats"]
-    return Entry(
+    return LeaderboardRow(
         model=model,
         source=f"{_data_name(data)}, measured",
         published=False,
         mae=error.value,
-        mae_interval=interval(error),
-        success=f"{number(success.value)} {interval(success)}",
-        tau=f"{number(tau.value)} {interval(tau)}",
+        mae_interval=format_interval(error),
+        success=f"{format_number(success.value)} {format_interval(success)}",
+        tau=f"{format_number(tau.value)} {format_interval(tau)}",
         certified=tuple(
-            severity_reached(summary.threshold(model, category).certified) for category in summary.categories
+            format_threshold(summary.threshold(model, category).certified) for category in summary.categories
         ),
-        coverage=coverage(error),
+        coverage=format_coverage(error),
         controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
         link=link,
     )
@@ -107,9 +109,11 @@ def _data_name(data: str) -> str:
     return "/".join(parts[-2:] if parts[-1] in ("train", "val", "test") else parts[-1:])
 
 
-def _published() -> list[Entry]:
+def _published() -> list[LeaderboardRow]:
     source = "RoboRewardBench, published"
-    return [Entry(row.model, source, True, row.overall, "", "", "", (), "", "", "") for row in published_rows()]
+    return [
+        LeaderboardRow(row.model, source, True, row.overall, "", "", "", (), "", "", "") for row in published_rows()
+    ]
 
 
 def _slug(name: str) -> str:

@@ -6,13 +6,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from rewardlab.analysis.format import format_p_value, number
+from rewardlab.analysis.format import format_number, format_p_value
 from rewardlab.analysis.run_names import run_names
 from rewardlab.analysis.summary import Summary, join_summaries
 from rewardlab.core.run import Run, atomic_write
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
-from rewardlab.report.gallery import Card, gallery
+from rewardlab.report.gallery import ClipCard, clip_cards
 from rewardlab.report.page_model import (
     curve_figures,
     model_views,
@@ -36,10 +36,10 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
     records: list[Any] = [run.record for run in runs]
     tables = [run.trials() for run in runs]
     planned = dict.fromkeys(name for record in records for name in record["settings"].get("perturbations", ()))
-    cards: list[Card] = []
+    cards: list[ClipCard] = []
     missing: list[str] = []
     for run, trials, own in zip(runs, tables, summaries):
-        found, reason = gallery(run, trials, own.worst)
+        found, reason = clip_cards(run, trials, own.worst)
         cards += found
         missing += [reason] if reason else []
     return (
@@ -66,6 +66,6 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
 def environment() -> Environment:
     """Return the templates of this package, with escaping on."""
     made = Environment(loader=PackageLoader("rewardlab.report", "."), autoescape=True, trim_blocks=True)
-    made.globals |= {"number": number, "format_p_value": format_p_value}
+    made.globals |= {"format_number": format_number, "format_p_value": format_p_value}
     made.globals |= {"error_text": error_text, "short_name": short_name, "unread_text": unread_text}
     return made

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.analysis.summary import CalibrationErrors, Measurement, Summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import TrialTable
@@ -86,7 +86,9 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
 
 
 def _number(row: Measurement, metric: Metric) -> NumberCell:
-    return NumberCell(number(row.value), interval(row), coverage(row), row.value, _goodness(row.value, metric))
+    return NumberCell(
+        format_number(row.value), format_interval(row), format_coverage(row), row.value, _goodness(row.value, metric)
+    )
 
 
 def _goodness(value: float | None, metric: Metric) -> float | None:
@@ -102,7 +104,7 @@ def _envelope(summary: Summary, model: str, category: str) -> tuple[str, str, st
     threshold = summary.threshold(model, category)
     certified, measured = threshold.certified, threshold.measured
     states = ["certified" if s <= _or(certified) else "measured" if s <= _or(measured) else "open" for s in SEVERITIES]
-    return category, severity_reached(certified), severity_reached(measured), states
+    return category, format_threshold(certified), format_threshold(measured), states
 
 
 def _or(value: int | None) -> int:

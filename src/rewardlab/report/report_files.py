@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.analysis.run_names import run_names
 from rewardlab.analysis.summarise_run import load_summary
 from rewardlab.analysis.summary import Measurement, Summary, join_summaries
@@ -95,7 +95,9 @@ def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
         parts += ["| clean | value | 95 % interval | scored/asked |", "|---|---|---|---|"]
         for metric in metrics_shown(lambda display: display.headline):
             row = summary.clean(model, metric.name)
-            parts.append(f"| {metric.heading} | {number(row.value)} | {interval(row)} | {coverage(row)} |")
+            parts.append(
+                f"| {metric.heading} | {format_number(row.value)} | {format_interval(row)} | {format_coverage(row)} |"
+            )
         parts += ["", *_envelope_table(summary, model), ""]
     parts += ["Measured with:", ""]
     for record in records:
@@ -109,6 +111,6 @@ def _envelope_table(summary: Summary, model: str) -> list[str]:
     for category in summary.categories:
         row = summary.measurement(model, category, top, "success_accuracy")
         threshold = summary.threshold(model, category)
-        certified, measured = severity_reached(threshold.certified), severity_reached(threshold.measured)
-        lines.append(f"| {category} | {number(row.value)} {interval(row)} | {certified} | {measured} |")
+        certified, measured = format_threshold(threshold.certified), format_threshold(threshold.measured)
+        lines.append(f"| {category} | {format_number(row.value)} {format_interval(row)} | {certified} | {measured} |")
     return lines

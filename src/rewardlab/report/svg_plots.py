@@ -48,12 +48,12 @@ def curve_chart(lines: Sequence[CurveLine], axis: Axis, label: str, least: float
 def reliability_chart(bins: Sequence[ReliabilityBin], label: str) -> str:
     """Return the SVG of a reliability diagram; on the diagonal the model is calibrated."""
     most = max((b.trials for b in bins), default=1)
-    parts = [_axes([f"{x / 4:g}" for x in range(5)], _SHARE, "said probability")]
+    parts = [_axes([f"{x / 4:g}" for x in range(5)], _SHARE, "confidence")]
     parts.append(f'<path class="even" d="M{_x(0, 1):.1f} {_y(0, _SHARE):.1f}L{_x(1, 1):.1f} {_y(1, _SHARE):.1f}"/>')
     dots = "".join(
         f'<circle cx="{_x(b.confidence, 1):.1f}" cy="{_y(b.accuracy, _SHARE):.1f}" '
         f'r="{2 + 5 * math.sqrt(b.trials / most):.1f}">'
-        f"<title>said {b.confidence:.2f}, true in {b.accuracy:.2f} of {b.trials} trials</title></circle>"
+        f"<title>confidence {b.confidence:.2f}, accuracy {b.accuracy:.2f}, {b.trials} trials</title></circle>"
         for b in bins
     )
     parts.append(f'<g class="curve" style="--c:var(--p0)">{dots}</g>')

@@ -4,7 +4,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rewardlab.analysis.format import coverage, number, severity_reached
+from rewardlab.analysis.format import format_coverage, format_number, format_threshold
 from rewardlab.analysis.summary import Measurement, Summary
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.findings_text import findings
@@ -35,8 +35,8 @@ def _clean_table(summary: Summary) -> Table:
         table.add_column(heading, justify="right")
     for model in summary.models:
         rows = [summary.clean(model, metric.name) for metric in metrics]
-        usual = coverage(summary.clean(model, "success_accuracy"))
-        values = [f"{number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
+        usual = format_coverage(summary.clean(model, "success_accuracy"))
+        values = [f"{format_number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
         failed = [str(summary.outcomes(model).failed)] if some_failed else []
         table.add_row(_name(summary, model), *values, usual, *failed)
     return table
@@ -47,7 +47,7 @@ def _ends(row: Measurement) -> str:
 
 
 def _unusual(row: Measurement, usual: str) -> str:
-    return "" if coverage(row) == usual else f" {coverage(row)}"
+    return "" if format_coverage(row) == usual else f" {format_coverage(row)}"
 
 
 def _stress_table(summary: Summary) -> Table:
@@ -57,11 +57,13 @@ def _stress_table(summary: Summary) -> Table:
     for category in (*summary.categories, "certified"):
         table.add_column(category, justify="right")
     first = summary.models[0]
-    usual = {c: coverage(summary.measurement(first, c, severity, "success_accuracy")) for c in summary.categories}
+    usual = {
+        c: format_coverage(summary.measurement(first, c, severity, "success_accuracy")) for c in summary.categories
+    }
     for model in summary.models:
         found = [(c, summary.measurement(model, c, severity, "success_accuracy")) for c in summary.categories]
-        cells = [f"{number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
-        certified = [severity_reached(summary.threshold(model, c).certified) for c in summary.categories]
+        cells = [f"{format_number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
+        certified = [format_threshold(summary.threshold(model, c).certified) for c in summary.categories]
         reached = " ".join(last.replace("none", "-") for last in certified)
         table.add_row(_name(summary, model), *cells, reached)
     table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories), "")

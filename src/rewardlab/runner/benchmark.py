@@ -16,7 +16,7 @@ from rewardlab.analysis.benchmark_errors import (
     ModelErrors,
     ProtocolErrors,
 )
-from rewardlab.analysis.helm import Readings, helm_readings
+from rewardlab.analysis.helm import HelmReadings, helm_readings
 from rewardlab.analysis.roborewardbench import SUBSETS
 from rewardlab.analysis.summarise_run import DRAWS
 from rewardlab.core.errors import DataError
@@ -119,7 +119,7 @@ def errors_without(run: Run, without_text: Collection[str], copies: Collection[s
     return found
 
 
-def _model_errors(model: str, strict: TrialTable, readings: Readings, draws: Draws) -> ModelErrors:
+def _model_errors(model: str, strict: TrialTable, readings: HelmReadings, draws: Draws) -> ModelErrors:
     mine = strict.matches("model", model) & eligible(strict, "level")
     failed, text = strict.matches("status", "failed"), readings.text
     counts = AnswerCounts(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import StringIO
 
 from rewardlab.analysis.findings import severity_thresholds
-from rewardlab.analysis.format import coverage, interval, number, severity_reached
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.analysis.summary import Measurement
 from rewardlab.core.trial import CLEAN
 from rewardlab.metrics import METRICS
@@ -55,7 +55,7 @@ def _cell(study: MeasuredStudy, model: str, category: str) -> str:
     row = study.summary.measurement(model, category, WORST, ACCURACY)
     stated = study.stated(model, category)
     beside = [] if stated is None else [f"paper {stated:.3f}"]
-    return "<br>".join([f"**{number(row.value, 3)}** {interval(row, 3)}", *beside, coverage(row)])
+    return "<br>".join([f"**{format_number(row.value, 3)}** {format_interval(row, 3)}", *beside, format_coverage(row)])
 
 
 def _remarks(study: MeasuredStudy) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
             for category in CATEGORIES:
                 threshold = found.get((model, category))
                 reached = (threshold.certified, threshold.measured) if threshold else (None, None)
-                words = [severity_reached(value).replace("-", "") for value in reached]
+                words = [format_threshold(value).replace("-", "") for value in reached]
                 yield model, study.role(model), category, level, *words, stated
 
 

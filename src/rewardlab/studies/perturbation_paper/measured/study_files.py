@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rewardlab.analysis.findings import REFERENCE
-from rewardlab.analysis.format import interval, number
+from rewardlab.analysis.format import format_interval, format_number
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.studies.perturbation_paper.measured.claim_decision import claims_page
 from rewardlab.studies.perturbation_paper.measured.measured_figures import figure_files
@@ -43,6 +43,6 @@ def _head(study: MeasuredStudy) -> str:
         lines.append(f"| {role} | {cell_text(model) or 'no model of this run'} | {known} |")
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:
-        right = f"{number(blind.value)} {interval(blind)} of the clean episodes"
+        right = f"{format_number(blind.value)} {format_interval(blind)} of the clean episodes"
         lines += ["", f"`{REFERENCE}`, which sees nothing, is right in {right}: a bound below that is no test."]
     return "\n".join(lines)
