@@ -135,7 +135,7 @@ def test_only_models_that_play_a_part_have_a_number_of_the_paper_beside_them(fol
 
 
 def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, tmp_path: Path) -> None:
-    rewardlab.write_study(run, tmp_path, roles={"tuned": "pocket-alt"})
+    write_study(run, tmp_path, roles={"tuned": "pocket-alt"})
     stated = {r["model"] for r in read(tmp_path / "table1.csv") if r["paper"]}
     assert stated == {"pocket-alt"}
     page = (tmp_path / "claims.md").read_text()
@@ -143,7 +143,7 @@ def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, t
     assert roles_of(["mine", "ensemble:a,b", "ensemble:b,c"]) == {}
     for wrong in ({"tuned": "nobody"}, {"judge": "pocket"}):
         with pytest.raises(PlanError, match="roles must give general, tuned, ensemble to models of the run"):
-            rewardlab.write_study(run, tmp_path, roles=wrong)
+            write_study(run, tmp_path, roles=wrong)
 
 
 def test_the_papers_own_simulated_study_comes_out_as_it_was_put_in(tmp_path: Path) -> None:
