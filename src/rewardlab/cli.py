@@ -213,7 +213,7 @@ def plan_of(command: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; what the user can mend is said in one sentence, with exit code 2."""
+    """Run a command; what the user can correct is said in one sentence, with exit code 2."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     names = vars(_parser(_asked(words)).parse_args(words))
     try:

@@ -76,7 +76,7 @@ def test_the_conformal_threshold_is_the_rank_that_theory_asks_for() -> None:
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.9])
-def test_mended_probabilities_mean_what_they_say_and_sets_hold_the_truth(coverage: float) -> None:
+def test_calibrated_probabilities_mean_what_they_say_and_sets_hold_the_truth(coverage: float) -> None:
     _, said, truth = overconfident(6000, heat=3.0)
     found = calibrate_trials(trials_with(said, said.argmax(axis=1) + 1, truth), coverage, seed=0)
     assert found["method"] == "temperature" and found["fitted"]["temperature"] == pytest.approx(3.0, rel=0.1)
@@ -139,7 +139,7 @@ def test_the_set_holds_the_levels_that_are_not_too_strange(
     assert level_set(apply_calibration(score, calibration), calibration) == levels
 
 
-def test_a_mended_answer_keeps_what_the_model_said() -> None:
+def test_a_calibrated_answer_keeps_what_the_model_said() -> None:
     class Talks:
         def score(self, episodes: list[object]) -> list[object]:
             answers = [Score(4, (0.0, 0.0, 0.2, 0.6, 0.2), (0.1, 0.9), "ANSWER: 4"), Failure("no camera", "hm")]

@@ -132,7 +132,7 @@ def _common(a: TrialTable, b: TrialTable) -> SharedCells:
     places = {key: place for place, key in enumerate(_keys(b))}
     pairs = [(i, places[key]) for i, key in enumerate(_keys(a)) if key in places]
     chosen = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    a, b = a.at(chosen[:, 0]), b.at(chosen[:, 1])
+    a, b = a.take(chosen[:, 0]), b.take(chosen[:, 1])
     alike = np.ones(len(a), dtype=bool)
     for column in ("truth_level", "truth_success"):
         alike &= _same(a, b, column)
@@ -143,7 +143,7 @@ def _common(a: TrialTable, b: TrialTable) -> SharedCells:
     if frames:
         notes.append(f"in {frames} cells the two models were not shown the same frames")
     a = with_clusters(a.where(alike))
-    return SharedCells(a, b.where(alike).having("cluster", clusters_of(a)), tuple(notes))
+    return SharedCells(a, b.where(alike).with_column("cluster", clusters_of(a)), tuple(notes))
 
 
 def _same(a: TrialTable, b: TrialTable, column: str) -> Mask:

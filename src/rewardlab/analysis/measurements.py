@@ -93,14 +93,14 @@ def _columns(
     used = np.flatnonzero(answered(trials, eligibility) & (conditions.of_trial >= 0))
     if not len(used):
         return {m.name: [MetricEstimate(math.nan, math.nan, math.nan, 0, number) for number in asked] for m in metrics}
-    cells, place = trials.at(used), conditions.of_trial[used]
+    cells, place = trials.take(used), conditions.of_trial[used]
     found: dict[str, list[MetricEstimate]] = {}
     for metric in metrics:
         means = measure_conditions(metric, cells, place, count, draws)
         found[metric.name] = [] if means is None else _listed(means, asked)
     order = np.argsort(place, kind="stable")
     for number, (start, stop) in zip(asked, pairwise(np.searchsorted(place[order], np.arange(count + 1)))):
-        one_set = cells.at(order[start:stop])
+        one_set = cells.take(order[start:stop])
         for metric in metrics:
             if len(found[metric.name]) < count:
                 found[metric.name].append(measure_answered(metric, one_set, number, draws))

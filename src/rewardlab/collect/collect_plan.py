@@ -28,10 +28,10 @@ class CollectPlan:
     counterfactuals: int = setting("rows with another instruction for the same video, at most so many each", 0)
     phrasings: str = setting("train or held_out phrasings of the instructions", "train")
     marker: bool = setting("show the goal as a marker; it gives the goal away", False)
-    size: int = setting("side of the picture in pixels", 128)
+    size: int = setting("side of the frame in pixels", 128)
     fps: float = setting("frames per second that are kept of the simulator's 80", 10.0)
     frames: tuple[int, ...] = setting("least and most frames of a video; the length is drawn without looking", (24, 48))
-    seed: int = setting("seed of everything drawn by chance", 0)
+    seed: int = setting("seed of everything that is random", 0)
     workers: int = setting("processes; 0 takes one per core", 0)
     out: Path = setting("dataset folder to write to", Path("collected"))
 

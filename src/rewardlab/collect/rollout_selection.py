@@ -10,7 +10,7 @@ from rewardlab.worlds.metaworld.physics import TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
 SUBSET = "metaworld"
-_ATTEMPTS = 12  # rollouts tried for a wanted level; rollouts are cheap beside pictures
+_ATTEMPTS = 12  # rollouts tried for a wanted level; rollouts are cheap beside rendering
 # Where a wanted level is mostly found.
 _LIKELY = {
     1: ("random", "other_task", "other_goal", "stops_early", "noise_high"),

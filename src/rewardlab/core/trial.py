@@ -144,16 +144,16 @@ class TrialTable:
     """
 
     source: "pyarrow.Table"
-    kept: NDArray[np.int64] | None = None  # the rows of the source in this view; None for all
-    read: dict[str, Any] = field(default_factory=dict, repr=False)  # columns of the source read so far
+    row_indices: NDArray[np.int64] | None = None  # the rows of the source in this view; None for all
+    cache: dict[str, Any] = field(default_factory=dict, repr=False)  # columns of the source read so far
 
     @property
     def arrow(self) -> "pyarrow.Table":
         """Return the trials as an Arrow table of their own."""
-        return self.source if self.kept is None else self.source.take(self.kept)
+        return self.source if self.row_indices is None else self.source.take(self.row_indices)
 
     def __len__(self) -> int:
-        return int(self.source.num_rows) if self.kept is None else len(self.kept)
+        return int(self.source.num_rows) if self.row_indices is None else len(self.row_indices)
 
     def text(self, column: str) -> NDArray[np.object_]:
         """Return a text column as an object array."""
@@ -166,12 +166,12 @@ class TrialTable:
     def codes(self, column: str) -> tuple[NDArray[np.int64], list[str]]:
         """Return a text column as whole numbers and the names they stand for, in order of first appearance."""
         key = f"codes of {column}"
-        if key not in self.read:
+        if key not in self.cache:
             encoded = self.source[column].combine_chunks().dictionary_encode()
-            self.read[key] = encoded.dictionary.to_pylist()
-            self.read[f"{key}: rows"] = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-        rows = self.read[f"{key}: rows"]
-        return (rows if self.kept is None else rows[self.kept]), self.read[key]
+            self.cache[key] = encoded.dictionary.to_pylist()
+            self.cache[f"{key}: rows"] = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+        rows = self.cache[f"{key}: rows"]
+        return (rows if self.row_indices is None else rows[self.row_indices]), self.cache[key]
 
     def matches(self, column: str, value: str) -> NDArray[np.bool_]:
         """Tell at which trials a text column holds this value."""
@@ -183,7 +183,7 @@ class TrialTable:
         """Return a column of lists as one flat array and the length of each trial's list, 0 where missing."""
         import pyarrow.compute as pc
 
-        data = self.source[column] if self.kept is None else self.source[column].take(self.kept)
+        data = self.source[column] if self.row_indices is None else self.source[column].take(self.row_indices)
         lengths = pc.fill_null(pc.list_value_length(data), 0).to_numpy()
         return np.asarray(pc.list_flatten(data).to_numpy(), dtype=np.float64), lengths.astype(np.int64)
 
@@ -196,33 +196,33 @@ class TrialTable:
 
     def where(self, mask: NDArray[np.bool_]) -> "TrialTable":
         """Return the trials at which the mask is true."""
-        return self.at(np.flatnonzero(mask))
+        return self.take(np.flatnonzero(mask))
 
-    def at(self, places: NDArray[np.int64]) -> "TrialTable":
-        """Return the trials at these places, in this order."""
-        return TrialTable(self.source, places if self.kept is None else self.kept[places], self.read)
+    def take(self, rows: NDArray[np.int64]) -> "TrialTable":
+        """Return the trials at these rows, in this order."""
+        return TrialTable(self.source, rows if self.row_indices is None else self.row_indices[rows], self.cache)
 
-    def having(self, column: str, values: NDArray[np.float64] | NDArray[np.int64]) -> "TrialTable":
+    def with_column(self, column: str, values: NDArray[np.float64] | NDArray[np.int64]) -> "TrialTable":
         """Return the same trials with one more column of numbers."""
         import pyarrow as pa
 
-        read = dict(self.read) if self.kept is None else {}
-        return TrialTable(self.arrow.append_column(column, pa.array(values)), read=read)
+        cache = dict(self.cache) if self.row_indices is None else {}
+        return TrialTable(self.arrow.append_column(column, pa.array(values)), cache=cache)
 
     def derived(self, name: str, compute: Callable[["TrialTable"], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Return one number per trial, computed once for the source and all its views."""
-        return self._column(name, lambda: compute(TrialTable(self.source, read=self.read)))
+        return self._column(name, lambda: compute(TrialTable(self.source, cache=self.cache)))
 
     def rows(self) -> list[Trial]:
         """Return the trials as objects; for few trials, not for statistics."""
         return [_trial(row) for row in self.arrow.to_pylist()]
 
     def _column(self, column: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        if column not in self.read:
-            self.read[column] = read()
-            self.read[column].flags.writeable = False  # it is shared by every view
-        whole: NDArray[Any] = self.read[column]
-        return whole if self.kept is None else whole[self.kept]
+        if column not in self.cache:
+            self.cache[column] = read()
+            self.cache[column].flags.writeable = False  # it is shared by every view
+        whole: NDArray[Any] = self.cache[column]
+        return whole if self.row_indices is None else whole[self.row_indices]
 
 
 def _text(data: "pyarrow.ChunkedArray") -> NDArray[np.object_]:

@@ -38,7 +38,7 @@ OrderedMap = Callable[[Callable[[Video], HashedVideo], Sequence[Video]], Iterabl
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A judged episode whose video is there already: before it in the test set, or in the training set."""
+    """An evaluated episode whose video is there already: before it in the test set, or in the training set."""
 
     episode: str
     other: str
@@ -106,7 +106,7 @@ def _read(path: Path) -> dict[str, Hashes]:
 def _duplicates(
     test: Sequence[Episode], others: Sequence[Episode], where: str, hashes: Mapping[str, Hashes]
 ) -> list[Duplicate]:
-    """Return, for each judged episode, the other that is most like it; in the test set, among those before it."""
+    """Return, for each evaluated episode, the other that is most like it; in the test set, among those before it."""
     near = _near(test, others, hashes)
     shown: dict[str, list[tuple[int, Episode]]] = {}
     for place, other in enumerate(others):

@@ -25,36 +25,6 @@ class VideoInfo:
     fps: float
 
 
-@dataclass(frozen=True)
-class VideoFile:
-    """A video on disk as a source of frames; nothing is opened until asked."""
-
-    path: Path
-
-    @cached_property
-    def digest(self) -> str:
-        """Identify the file by its bytes."""
-        try:
-            return sha256(self.path.read_bytes()).hexdigest()[:16]
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be read ({error.strerror}); is the dataset still there?") from error
-
-    @cached_property
-    def info(self) -> VideoInfo:
-        """Count the frames and read the rate; an unreadable or truncated file is a DataError."""
-        return read_info(self.path)
-
-    @property
-    def count(self) -> int:
-        """Return how many frames the video holds."""
-        return self.info.count
-
-    def read(self, indices: Indices) -> Frames:
-        """Decode these frames, in this order."""
-        kept = np.unique(indices)
-        return InMemoryFrames(decode(self.path, kept), kept, self.count, self.digest).read(indices)
-
-
 def read_info(path: Path) -> VideoInfo:
     """Read frame count and rate by walking the packets; raise DataError if the file is broken."""
     with _opened(path) as container:
@@ -85,6 +55,36 @@ def decode(path: Path, kept: Indices) -> Frames:
             f"{path}: only {len(frames)} of {len(wanted)} frames decode; the file is damaged, copy it again"
         )
     return np.stack(frames).astype(np.uint8, copy=False)
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A video on disk as a source of frames; nothing is opened until asked."""
+
+    path: Path
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the file by its bytes."""
+        try:
+            return sha256(self.path.read_bytes()).hexdigest()[:16]
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read ({error.strerror}); is the dataset still there?") from error
+
+    @cached_property
+    def info(self) -> VideoInfo:
+        """Count the frames and read the rate; an unreadable or truncated file is a DataError."""
+        return read_info(self.path)
+
+    @property
+    def count(self) -> int:
+        """Return how many frames the video holds."""
+        return self.info.count
+
+    def read(self, indices: Indices) -> Frames:
+        """Decode these frames, in this order."""
+        kept = np.unique(indices)
+        return InMemoryFrames(decode(self.path, kept), kept, self.count, self.digest).read(indices)
 
 
 def frame_policy(text: str) -> FramePolicy:

@@ -128,7 +128,7 @@ def _recompute(compute: Callable[[TrialTable], float]) -> Resample:
     def resample(trials: TrialTable, draws: Draws) -> Numbers:
         cluster, rows = trials.number("cluster").astype(np.int64), np.arange(len(trials))
         drawn = (np.repeat(rows, draws.counts[cluster, draw]) for draw in range(draws.number))
-        return np.array([compute(trials.at(picked)) for picked in drawn])
+        return np.array([compute(trials.take(picked)) for picked in drawn])
 
     return resample
 

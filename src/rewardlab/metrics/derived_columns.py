@@ -10,7 +10,7 @@ from rewardlab.metrics.progress_order import order_correlations
 def with_clean_answers(trials: TrialTable) -> TrialTable:
     """Add what the same model said of the untouched episode: its level and the order of its progress."""
     level, order = clean_values(trials, trials.number("level"), order_correlations(trials))
-    return trials.having("clean_level", level).having("clean_order", order)
+    return trials.with_column("clean_level", level).with_column("clean_order", order)
 
 
 def clean_values(trials: TrialTable, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
@@ -29,7 +29,7 @@ def clean_values(trials: TrialTable, *columns: NDArray[np.float64]) -> list[NDAr
 
 def with_clusters(trials: TrialTable) -> TrialTable:
     """Add the number of the cluster that each trial belongs to; no task and no video is in two clusters."""
-    return trials.having("cluster", cluster_codes(trials.codes("task")[0], trials.codes("video")[0]))
+    return trials.with_column("cluster", cluster_codes(trials.codes("task")[0], trials.codes("video")[0]))
 
 
 def cluster_codes(task: NDArray[np.int64], video: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -46,17 +46,17 @@ Plain = dict[str, Any]
 class BenchPlan:
     """Score clean episodes by the RoboRewardBench protocol and tell the error per subset and over all."""
 
-    models: tuple[str, ...] = setting("models to judge, e.g. clock or package.module:name", positional=True)
+    models: tuple[str, ...] = setting("models to evaluate, e.g. clock or package.module:name", positional=True)
     data: str = setting(
         "a copy of teetone/RoboReward (or one of its splits), any dataset folder, a shipped name such as sample, "
         "or hub:teetone/RoboReward to fetch it",
         positional=True,
     )
-    split: str = setting("the split to judge where DATA holds several", "test")
+    split: str = setting("the split to evaluate where DATA holds several", "test")
     frames: str = setting(FRAMES_HELP, "fps:1")
     controls: bool = setting("score the controls constant, random, clock and oracle too", True)
     duplicates: bool = setting("look for videos that are there twice, or nearly", True)
-    against: str | None = setting("training set in which to look for the judged videos", None)
+    against: str | None = setting("training set in which to look for the evaluated videos", None)
     scoring: ScoringSettings = ScoringSettings()
 
     def stress_plan(self) -> StressPlan:

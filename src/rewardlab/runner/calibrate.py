@@ -43,7 +43,9 @@ class CalibratePlan:
     """Fit what makes a model's answers mean what they say; afterwards MODEL+FOLDER is the calibrated model."""
 
     model: str = setting("the model to calibrate", positional=True)
-    data: str = setting("dataset folder or a shipped name; not the data the model is judged on later", positional=True)
+    data: str = setting(
+        "dataset folder or a shipped name; not the data the model is evaluated on later", positional=True
+    )
     coverage: float = setting("share of episodes whose true level the set of levels must hold", 0.9)
     frames: str = setting(FRAMES_HELP, "uniform:16")
     scoring: ScoringSettings = ScoringSettings()

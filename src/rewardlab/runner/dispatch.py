@@ -25,6 +25,7 @@ import cloudpickle
 from rewardlab.core.errors import ModelError, RunError, StopRun
 from rewardlab.core.trial import Trial
 from rewardlab.runner.score import Cell, Job, ScoringContext, failed_trials
+from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.scoring_worker import serve_jobs
 from rewardlab.runner.worker import serve_items
 
@@ -33,22 +34,6 @@ Result = TypeVar("Result")
 
 _AHEAD = 64  # items begun before their turn, so that a slow one keeps no process waiting
 _WORKER = "from rewardlab.runner.worker import main; main()"
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """The seconds that models may take to load, and for one batch."""
-
-    load: float
-    batch: float
-
-
-@dataclass(frozen=True)
-class _Process:
-    """A worker process and the pipe to it."""
-
-    process: "subprocess.Popen[bytes]"
-    pipe: Connection
 
 
 @dataclass(frozen=True)
@@ -66,6 +51,14 @@ class _Answer:
         return self.content
 
 
+@dataclass(frozen=True)
+class _Process:
+    """A worker process and the pipe to it."""
+
+    process: "subprocess.Popen[bytes]"
+    pipe: Connection
+
+
 @dataclass
 class _Worker:
     """A process that scores, and what it is doing right now."""
@@ -79,11 +72,13 @@ class _Worker:
     done: set[str] = field(default_factory=set)
 
 
-def run_jobs(jobs: Iterable[Job], context: ScoringContext, workers: int, timeouts: Timeouts) -> Iterator[list[Trial]]:
+def run_jobs(
+    jobs: Iterable[Job], context: ScoringContext, workers: int, settings: ScoringSettings
+) -> Iterator[list[Trial]]:
     """Yield trials as they are finished; a cell whose model hangs or kills its process becomes a Failure."""
     cores, source = os.cpu_count() or 1, iter(jobs)
     queue = deque(islice(source, workers or cores))  # the rest is made when it is needed
-    start = partial(_start_scoring, context, timeouts.load, max(1, cores // max(len(queue), 1)))
+    start = partial(_start_scoring, context, settings.load_timeout, max(1, cores // max(len(queue), 1)))
     pool = [start() for _ in range(len(queue))]
     try:
         while True:
@@ -97,12 +92,12 @@ def run_jobs(jobs: Iterable[Job], context: ScoringContext, workers: int, timeout
             busy = [worker for worker in pool if worker.job is not None]
             if not busy:
                 return
-            yield from _listen(busy, timeouts.batch)
+            yield from _listen(busy, settings.timeout)
             for index, worker in enumerate(pool):
                 if _is_lost(worker):
-                    yield from _receive(worker, timeouts.batch)  # its last words may still be in the pipe
+                    yield from _receive(worker, settings.timeout)  # its last words may still be in the pipe
                 if _is_lost(worker):
-                    trials, rest = _recover(worker, context, timeouts.batch)
+                    trials, rest = _recover(worker, context, settings.timeout)
                     pool[index] = start()
                     queue.extendleft(rest)
                     yield trials

@@ -23,7 +23,7 @@ class PerturbPlan:
     data: str = setting("dataset folder or a shipped name such as sample", positional=True)
     perturbations: tuple[str, ...] = setting("names, categories (visual, semantic, temporal, domain) or all", ("all",))
     severities: tuple[int, ...] = setting("severities to write", (1, 2, 3, 4))
-    seed: int = setting("seed of everything drawn by chance", 0)
+    seed: int = setting("seed of everything that is random", 0)
     limit: int | None = setting("use only the first N episodes; a sheet shows one episode unless this says more", None)
     sheet: bool = setting("write one contact sheet (PNG) per perturbation instead of copies", False)
     out: Path = setting("folder to write to", Path("perturbed"))

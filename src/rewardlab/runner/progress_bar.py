@@ -7,7 +7,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import Progress as RichProgress
 
 from rewardlab.core.trial import Trial
 
@@ -15,19 +15,19 @@ _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
 
 
-class Progress:
+class ProgressBar:
     """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own."""
 
     def __init__(self, total: int, done: int) -> None:
         self.total, self.done, self.failed = total, done, 0
         self._before, self._started, self._shown = done, time.monotonic(), time.monotonic()
-        self._bar: Bar | None = None
+        self._bar: RichProgress | None = None
         if sys.stderr.isatty():
             columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-            self._bar = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False)
+            self._bar = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False)
             self._task = self._bar.add_task("", total=total, completed=done, note="")
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressBar":
         if self._bar:
             self._bar.start()
         return self

@@ -16,13 +16,13 @@ from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
 
-Begin = Callable[[list[Trial]], None]  # told which cells a model is about to judge
+Begin = Callable[[list[Trial]], None]  # told which cells a model is about to score
 End = Callable[[list[Trial]], None]  # told what came out
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One thing to score: a perturbation at a severity, judged by a model."""
+    """One thing to score: a perturbation at a severity, scored by a model."""
 
     id: str
     perturbation: str
@@ -267,7 +267,7 @@ def _draft(context: ScoringContext, group: CellGroup, cell: Cell) -> Trial:
         shown=() if broken else tuple(episode.clip.order.tolist()),
         frames_hash="" if broken else digest(episode.clip.source.digest, episode.clip.order.tobytes()),
         status="dropped" if group.dropped else "failed",
-        reason=outcome if isinstance(outcome, str) else "the worker died while the model judged this cell",
+        reason=outcome if isinstance(outcome, str) else "the worker died while the model scored this cell",
     )
 
 

@@ -15,7 +15,7 @@ FRAMES_HELP = "frames shown to the model: uniform:N, fps:X or all"
 class ScoringSettings:
     """How cells are scored: the seed, how many episodes, on how many processes, at what cost, and where to."""
 
-    seed: int = setting("seed of everything drawn by chance", 0)
+    seed: int = setting("seed of everything that is random", 0)
     limit: int | None = setting("use only the first N episodes", None)
     skip_bad: bool = setting("leave out rows and videos with problems instead of stopping", False)
     retry_failures: bool = setting("score cells again that failed in an earlier attempt", False)

@@ -24,8 +24,8 @@ from rewardlab.data.contract import Contents, Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.cell_plan import bundle_jobs, conditions, plan_cells
-from rewardlab.runner.dispatch import Timeouts, run_jobs
-from rewardlab.runner.progress_bar import Progress
+from rewardlab.runner.dispatch import run_jobs
+from rewardlab.runner.progress_bar import ProgressBar
 from rewardlab.runner.score import ScoringContext
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 
@@ -39,7 +39,7 @@ _MANY_PARTS = 200  # Parquet files; then they are joined, so that a run of days 
 class StressPlan:
     """Perturb a dataset, score it with models, measure what breaks, and write a report."""
 
-    models: tuple[str, ...] = setting("models to judge, e.g. clock or package.module:name", positional=True)
+    models: tuple[str, ...] = setting("models to evaluate, e.g. clock or package.module:name", positional=True)
     data: str = setting(
         "dataset folder (metadata.jsonl beside videos) or a shipped name such as sample", positional=True
     )
@@ -101,7 +101,7 @@ def load_episodes(plan: StressPlan) -> Contents:
 def _problem_list(data: str, problems: Sequence[Problem]) -> str:
     first = "".join(f"\n  {problem}" for problem in problems[:5])
     more = f"\n  and {len(problems) - 5} more: run `rewardlab check {data}`" if len(problems) > 5 else ""
-    return f"{data} has {len(problems)} bad rows; mend them, or leave them out with --skip-bad{first}{more}"
+    return f"{data} has {len(problems)} bad rows; correct them, or leave them out with --skip-bad{first}{more}"
 
 
 def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel] = ()) -> ScoringContext:
@@ -152,10 +152,9 @@ def _score(run: Run, plan: StressPlan, context: ScoringContext) -> None:
     total = int(str(run.record["cells"]))
     waiting: list[Trial] = []
     flushed = time.monotonic()
-    timeouts = Timeouts(plan.scoring.load_timeout, plan.scoring.timeout)
-    with Progress(total, len(finished)) as progress:
+    with ProgressBar(total, len(finished)) as progress:
         try:
-            for trials in run_jobs(jobs, context, _workers(plan.scoring.workers, context), timeouts):
+            for trials in run_jobs(jobs, context, _workers(plan.scoring.workers, context), plan.scoring):
                 waiting += trials
                 progress.add(trials)
                 if time.monotonic() - flushed > _FLUSH_SECONDS:
