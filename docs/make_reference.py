@@ -72,6 +72,9 @@ def perturbations_page(shown: CellReplay) -> str:
         "# The catalogue of perturbations",
         MADE,
         f"{total} perturbations. Rows of a picture are severities 0 to 4.\n",
+        "A perturbation `keeps` the true label, keeps it where a guard holds (`keeps_if`; elsewhere the cell is "
+        "dropped), `changes` it by a stated rule, or leaves it `unknown`. Random numbers are drawn `per_clip`, "
+        "`per_frame`, per frame but correlated with the frame before (`ar1`), or not at all (`none`).\n",
     ]
     for category, family in FAMILIES.items():
         parts += [f"## {category.capitalize()} ({len(family)})", ""]
