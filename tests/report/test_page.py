@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,9 +166,9 @@ def test_the_page_says_what_it_was_made_with(run: Run) -> None:
 def test_the_report_also_comes_as_figures_numbers_and_a_card(run: Run) -> None:
     folder = run.folder / "report"
     for name in ("success_accuracy-visual", "macro_mae-temporal", "expectation_kept-domain"):
-        assert (folder / f"{name}.svg").read_text().startswith("<svg xmlns=")
+        assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
         picture = cv2.imread(str(folder / f"{name}.png"))
-        assert picture.shape[1] == 1200 and picture.std() > 10
+        assert picture.shape[1] == 700 and picture.std() > 10
     rows = list(csv.DictReader((folder / "numbers.csv").read_text().splitlines()))
     assert (
         len(rows)

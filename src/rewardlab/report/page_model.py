@@ -14,7 +14,7 @@ from rewardlab.metrics.contract import Metric
 from rewardlab.perturb import choose_perturbations
 from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.report.findings_text import findings
-from rewardlab.report.svg_plots import CurveLine, curve_chart, reliability_chart
+from rewardlab.report.svg_plots import CurveLine, SeverityCurves, curve_chart, reliability_chart
 
 MOST_REASONS = 200  # reasons listed on the page; all are in the Parquet file
 
@@ -128,18 +128,38 @@ def curve_metrics() -> list[Metric]:
     return sorted(metrics_shown(lambda d: d.curve), key=lambda metric: not metric.display.reliability_level)
 
 
+def severity_curves(summary: Summary) -> list[SeverityCurves]:
+    """Return the curves of every metric that is drawn over severity, in every category."""
+    return [curves for metric in curve_metrics() for curves in _curves_by_category(summary, metric)]
+
+
+def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves]:
+    return [
+        SeverityCurves(
+            metric=metric.name,
+            title=_heading(metric),
+            category=category,
+            lines=tuple(_line(summary, model, category, metric.name) for model in summary.models),
+            axis=metric.display.axis,
+            least=summary.reliable_at if metric.display.reliability_level else None,
+        )
+        for category in summary.categories
+    ]
+
+
+def _heading(metric: Metric) -> str:
+    return metric.title[0].upper() + metric.title[1:]
+
+
 def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Return per metric its name, its title and one drawing per category."""
     figures = []
     for metric in curve_metrics():
-        least = summary.reliable_at if metric.display.reliability_level else None
-        title = metric.title[0].upper() + metric.title[1:]
-        drawings = []
-        for category in summary.categories:
-            lines = [_line(summary, model, category, metric.name) for model in summary.models]
-            label = f"{title} under {category} change"
-            drawings.append((category, curve_chart(lines, metric.display.axis, label, least)))
-        figures.append((metric.name, title, drawings))
+        drawings = [
+            (c.category, curve_chart(c.lines, c.axis, f"{c.title} under {c.category} change", c.least))
+            for c in _curves_by_category(summary, metric)
+        ]
+        figures.append((metric.name, _heading(metric), drawings))
     return figures
 
 

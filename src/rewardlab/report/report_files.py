@@ -4,11 +4,11 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from importlib.resources import files
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rewardlab.analysis.figure_files import write_figures
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.analysis.run_names import run_names
 from rewardlab.analysis.summarise_run import load_summary
@@ -20,10 +20,10 @@ from rewardlab.core.settings import setting
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.findings_text import findings
 from rewardlab.report.page import write_page
-from rewardlab.report.page_model import curve_figures
-from rewardlab.report.svg_plots import standalone
+from rewardlab.report.page_model import severity_curves
 
-ZOOM = 2  # pixels of a PNG per unit of its SVG, times the SVG's own scale of two
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def write_report(runs: Sequence[Run], page: Path) -> Path:
     with writable(folder):
         folder.mkdir(exist_ok=True)
     _write_numbers(summary, folder)
-    _write_figures(summary, folder)
+    write_figures(folder, lambda: _figures(summary))
     _write(folder / "card.md", robustness_card(summary, [run.record for run in runs]))
     return page
 
@@ -74,17 +74,10 @@ def _write_numbers(summary: Summary, folder: Path) -> None:
         write_parquet(pa.Table.from_pylist(rows), folder / "numbers.parquet")
 
 
-def _write_figures(summary: Summary, folder: Path) -> None:
-    """Write every curve as SVG and PNG; the PNG carries its own font, so that it looks the same everywhere."""
-    import resvg_py
+def _figures(summary: Summary) -> "dict[str, Figure]":
+    from rewardlab.report.severity_figures import draw_severity_curves
 
-    font = str(files("rewardlab.report").joinpath("figures.ttf"))
-    for metric, title, drawings in curve_figures(summary):
-        for category, drawing in drawings:
-            svg = standalone(drawing, f"{title} under {category} change", summary.models)
-            _write(folder / f"{metric}-{category}.svg", svg)
-            png = resvg_py.svg_to_bytes(svg_string=svg, zoom=ZOOM, font_files=[font], sans_serif_family="DejaVu Sans")
-            _write(folder / f"{metric}-{category}.png", bytes(png))
+    return {f"{curves.metric}-{curves.category}": draw_severity_curves(curves) for curves in severity_curves(summary)}
 
 
 def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:

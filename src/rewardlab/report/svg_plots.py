@@ -1,7 +1,6 @@
 """Figures as small SVG drawings; colours come from the page's style sheet, so they follow light and dark."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,14 +11,6 @@ Axis = tuple[float, float]  # its lower and its upper end
 _SHARE: Axis = (0.0, 1.0)
 WIDTH, HEIGHT = 300, 190
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 30
-PALETTE = ("#0072b2", "#c75000", "#00795a", "#a8438a", "#7a6000", "#2d7fb8", "#5b6470", "#a33333")
-# The style sheet of a figure that stands alone as a file; on the page, the page's own one is used.
-_STYLE = """
-text { font-family: DejaVu Sans, sans-serif } .grid { stroke: #e3e7ec } .tick { fill: #59626d; font-size: 10px }
-.title { fill: #1b1f24; font-size: 12px } .name { font-size: 9px } .least { stroke: #c0392b; stroke-dasharray: 2 3 }
-.even { stroke: #59626d; stroke-dasharray: 2 3; fill: none } path.line { fill: none; stroke-width: 2.4 }
-path.band { fill-opacity: .15; stroke: none } .control path.line { stroke-width: 1.3; stroke-dasharray: 5 4 }
-"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +23,18 @@ class CurveLine:
     highs: tuple[float, ...]
     control: bool
     colour: int  # index of the page's palette
+
+
+@dataclass(frozen=True)
+class SeverityCurves:
+    """One metric under one category of change: a curve per model, the ends of the axis, and the reliability level."""
+
+    metric: str
+    title: str
+    category: str
+    lines: tuple[CurveLine, ...]
+    axis: Axis
+    least: float | None
 
 
 def curve_chart(lines: Sequence[CurveLine], axis: Axis, label: str, least: float | None = None) -> str:
@@ -58,26 +61,6 @@ def reliability_chart(bins: Sequence[ReliabilityBin], label: str) -> str:
     )
     parts.append(f'<g class="curve" style="--c:var(--p0)">{dots}</g>')
     return _svg(parts, label)
-
-
-def standalone(drawing: str, title: str, names: Sequence[str] = ()) -> str:
-    """Return a drawing as the content of an SVG file, with its own colours, a title and the names of its curves."""
-    body = re.sub(r'style="--c:var\(--p(\d)\)"', _coloured, drawing[drawing.index(">") + 1 :])
-    body = re.sub(r"<title>.*?</title>", "", body)
-    words = f'<text class="title" x="8" y="-4">{escape(title)}</text>'
-    for place, name in enumerate(names):
-        x, y = 12 + 98 * (place % 3), HEIGHT + 12 + 12 * (place // 3)
-        words += f'<text class="name" x="{x}" y="{y}" fill="{PALETTE[place % 8]}">{escape(name[:18])}</text>'
-    height = HEIGHT + 26 + 12 * ((len(names) + 2) // 3)
-    size = f'viewBox="0 -20 {WIDTH} {height}" width="{WIDTH * 2}" height="{height * 2}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
-    paper = f'<rect y="-20" width="{WIDTH}" height="{height}" fill="#fff"/>'
-    return f"{head}<style>{_STYLE}</style>{paper}{words}{body}\n"
-
-
-def _coloured(match: "re.Match[str]") -> str:
-    colour = PALETTE[int(match[1])]
-    return f'stroke="{colour}" fill="{colour}"'
 
 
 def _svg(parts: Sequence[str], label: str) -> str:

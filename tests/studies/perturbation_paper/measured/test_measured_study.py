@@ -1,12 +1,14 @@
 """The measured study: its numbers by hand, what is missing said, and claims decided by their intervals alone."""
 
 import csv
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
 import rewardlab
@@ -19,6 +21,7 @@ from rewardlab.core.trial import Trial
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.condition_contrasts import condition_means
 from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
+from rewardlab.studies.perturbation_paper.measured.measured_figures import measured_figures
 from rewardlab.studies.perturbation_paper.measured.measured_study import at, open_study
 from rewardlab.studies.perturbation_paper.measured.paper_claims import paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import GROUPS, group_of, roles_of
@@ -88,6 +91,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def folder(run: Run) -> Path:
     write_study(run, run.folder.parent / "study")
     return run.folder.parent / "study"
+
+
+@pytest.fixture(scope="module")
+def figures(run: Run) -> dict[str, Figure]:
+    return measured_figures(open_study(run))
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -184,29 +192,51 @@ def test_thresholds_are_at_the_papers_level_whatever_the_run_was_planned_with(fo
     assert [r["certified"] for r in rows if r["model"] == "constant"] == ["none"] * 4  # it is right in one half
 
 
-def test_figure_1_shows_every_accuracy(run: Run, folder: Path) -> None:
-    text = (folder / "figure1.svg").read_text()
-    assert ElementTree.fromstring(text).tag.endswith("svg")
-    for model in ("pocket-plain", "pocket-alt"):
-        for category in ("visual", "semantic"):
+def curves(axes: Axes) -> dict[object, list[float]]:
+    lines = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+    return {line.get_label(): np.asarray(line.get_ydata(), dtype=float).tolist() for line in lines}
+
+
+def diamonds(figure: Figure) -> list[tuple[float, float]]:
+    marked = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "D"]
+    return [(float(x), float(y)) for line in marked for x, y in zip(line.get_xdata(), line.get_ydata())]
+
+
+def notes(figure: Figure) -> str:
+    return figure.texts[-1].get_text().replace("\n", " ")
+
+
+def test_figure_1_shows_every_accuracy(run: Run, figures: dict[str, Figure]) -> None:
+    figure = figures["figure1"]
+    assert [axes.get_title() for axes in figure.axes] == list(CATEGORIES)
+    assert figure.axes[0].get_ylabel() == "success accuracy"
+    for axes, category in zip(figure.axes, CATEGORIES):
+        for model in ("pocket-plain", "pocket-alt", "constant"):
             for severity in (1, 4):
                 cells = [is_right(c) for c in scored(run, model=model, category=category, severity=severity)]
-                if cells:
-                    assert f"{model}, severity {severity}: {np.mean(cells):.3f} [" in text
-    assert text.count('class="stated"') == 12  # three models with a stated number in four categories
-    assert "pocket-plain as general" in text and "ensemble of 3" in text and "&lt;made by hand&gt;" in text
+                expected = np.mean(cells) if cells else np.nan
+                assert curves(axes)[model][severity] == pytest.approx(expected, nan_ok=True)
+    assert len(diamonds(figure)) == 12  # three models with a stated number in four categories
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"pocket-plain as general", "ensemble of 3", "constant, sees nothing"} <= set(labels)
+    assert "<made by hand>" in notes(figure)
 
 
-def test_figure_2_is_the_mean_over_categories_of_scipys_tau(run: Run, folder: Path) -> None:
+def test_figure_2_is_the_mean_over_categories_of_scipys_tau(run: Run, folder: Path, figures: dict[str, Figure]) -> None:
     found = {(r["model"], r["severity"]): r["tau"] for r in read(folder / "figure2.csv")}
     cells = [scored(run, model="pocket", category=category, severity=4) for category in CATEGORIES]
     taus = [np.mean([kendalltau(c.progress, c.truth_progress).statistic for c in many]) for many in cells]
     assert float(found["pocket", "4"]) == pytest.approx(np.mean(taus), abs=1e-6)
     assert found["pocket-alt", "4"] == ""  # one category is missing, and so is the mean
-    assert f"pocket, severity 4: {np.mean(taus):.3f} [" in (folder / "figure2.svg").read_text()
+    (axes,) = figures["figure2"].axes
+    assert curves(axes)["pocket"][4] == pytest.approx(np.mean(taus))
+    assert np.isnan(curves(axes)["pocket-alt"][4])
+    assert diamonds(figures["figure2"]) == [(0, 0.97), (4, 0.82)]
 
 
-def test_figure_3_is_what_a_kind_of_task_loses_against_its_own_clean_episodes(run: Run, folder: Path) -> None:
+def test_figure_3_is_what_a_kind_of_task_loses_against_its_own_clean_episodes(
+    run: Run, folder: Path, figures: dict[str, Figure]
+) -> None:
     clean = {cell.episode: is_right(cell) for cell in scored(run, model="pocket", severity=0)}
     losses = []
     for category in CATEGORIES:
@@ -215,9 +245,12 @@ def test_figure_3_is_what_a_kind_of_task_loses_against_its_own_clean_episodes(ru
     row = next(r for r in read(folder / "figure3.csv") if (r["model"], r["group"]) == ("pocket", "insertion"))
     assert float(row["loss"]) == pytest.approx(np.mean(losses), abs=1e-6)
     assert (row["low"], row["clusters"]) == ("", "1")  # one task has no interval
-    text = (folder / "figure3.svg").read_text()
-    assert f"pocket, insertion: {np.mean(losses):.3f} (no interval from 1 cluster)" in text
-    assert "insertion: peg-insert-side." in text and "Not Meta-World, left out: my own task." in text
+    (axes,) = figures["figure3"].axes
+    bars = [[bar.get_height() for bar in part] for part in axes.containers if isinstance(part, BarContainer)]
+    assert bars[1][GROUPS.index("insertion")] == pytest.approx(np.mean(losses))
+    assert "insertion (1 task)" in [label.get_text().replace("\n", " ") for label in axes.get_xticklabels()]
+    said = notes(figures["figure3"])
+    assert "insertion: peg-insert-side." in said and "Not Meta-World, left out: my own task." in said
 
 
 def test_every_task_has_a_kind_and_other_tasks_have_none() -> None:

@@ -40,14 +40,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[MonteCarloPlan, Mon
     return plan, made, run
 
 
-def test_every_table_and_picture_of_the_paper_is_written(tmp_path: Path) -> None:
+def test_every_table_and_figure_of_the_paper_is_written(tmp_path: Path) -> None:
     _, made = made_in(tmp_path, trials=False)
     names = {path.name for path in tmp_path.iterdir()}
     assert {f"{table.name}.csv" for table in made.tables} | {"conditions.csv", "tables.txt"} <= names
-    assert {"figure1.svg", "figure2.svg", "figure3.svg", "stated.svg", "vote.svg"} <= names
+    figures = ("figure1", "figure2", "figure3", "stated", "vote")
+    assert {f"{name}{suffix}" for name in figures for suffix in (".svg", ".png")} <= names
     for path in tmp_path.glob("*.svg"):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
-        assert "rewardlab montecarlo" in path.read_text()
+        assert "rewardlab montecarlo --no-trials" in path.read_text()
     assert len(list(csv.DictReader((tmp_path / "conditions.csv").read_text().splitlines()))) == 120
     text = printed(made)
     assert "no rising map from competence" in text and "95% intervals hold the closed form" in text

@@ -2,29 +2,39 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rewardlab.analysis.figure_files import write_figures
 from rewardlab.analysis.findings import REFERENCE
 from rewardlab.analysis.format import format_interval, format_number
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.studies.perturbation_paper.measured.claim_decision import claims_page
-from rewardlab.studies.perturbation_paper.measured.measured_figures import figure_files
 from rewardlab.studies.perturbation_paper.measured.measured_study import ACCURACY, MeasuredStudy, open_study
 from rewardlab.studies.perturbation_paper.measured.measured_tables import cell_text, number_files
 from rewardlab.studies.perturbation_paper.measured.paper_claims import NOT_JUDGED, paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, ROLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
     """Write every file of the study and return their paths; `roles` names the models that play the paper's."""
     study = open_study(run, roles)
     claims = claims_page(paper_claims(study), _head(study), NOT_JUDGED)
-    files = number_files(study) | figure_files(study) | {"claims.md": claims}
+    files = number_files(study) | {"claims.md": claims}
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         with atomic_write(folder / name) as partial:
             partial.write_text(content, encoding="utf-8")
-    return [folder / name for name in files]
+    return [*(folder / name for name in files), *write_figures(folder, lambda: _figures(study))]
+
+
+def _figures(study: MeasuredStudy) -> "dict[str, Figure]":
+    from rewardlab.studies.perturbation_paper.measured.measured_figures import measured_figures
+
+    return measured_figures(study)
 
 
 def _head(study: MeasuredStudy) -> str:

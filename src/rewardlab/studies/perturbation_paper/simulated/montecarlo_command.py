@@ -1,9 +1,10 @@
-"""`rewardlab montecarlo`: from a plan to tables, pictures and, for ordinary sizes, a run folder."""
+"""`rewardlab montecarlo`: from a plan to tables, figures and, for ordinary sizes, a run folder."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rewardlab.analysis.figure_files import write_figures
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
@@ -18,13 +20,15 @@ from rewardlab.perturb.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.simulated.fit_competence import FittedCompetence, fit_models, read_table
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MOST_TRIALS, MonteCarloPlan
 from rewardlab.studies.perturbation_paper.simulated.planning_tables import conditions_table, fit_table, power_table
-from rewardlab.studies.perturbation_paper.simulated.power_analysis import required_sample_sizes
+from rewardlab.studies.perturbation_paper.simulated.power_analysis import SampleSize, required_sample_sizes
 from rewardlab.studies.perturbation_paper.simulated.sampler import NORMAL_95
 from rewardlab.studies.perturbation_paper.simulated.simulated_run import write_run
 from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults, run_study, z_scores
-from rewardlab.studies.perturbation_paper.simulated.simulation_figures import power_figure, study_figures
 from rewardlab.studies.perturbation_paper.simulated.simulation_tables import TextTable, study_tables
 from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _WIDE = 150  # columns of the printed tables in a file
 _MANY = 100_000  # episodes from which on z-scores are close to normal
@@ -41,17 +45,33 @@ class MonteCarloOutput:
 
 
 def run_montecarlo(plan: MonteCarloPlan) -> MonteCarloOutput:
-    """Sample the study of a plan, or fit or plan one, and write tables and pictures to its folder."""
+    """Sample the study of a plan, or fit or plan one, and write tables and figures to its folder."""
     study, fitted = _study(plan)
     first = [fit_table(fitted)] if fitted else []
-    made_by = as_command("montecarlo", plan)
+    command = as_command("montecarlo", plan)
     if plan.power:
-        found = required_sample_sizes(study, plan.seed)
-        made = MonteCarloOutput((*first, power_table(found, study.reliable_at)), (), _folder(plan))
-        return _write(plan, made, {"power.svg": power_figure(found, study.reliable_at, made_by)})
+        sizes = required_sample_sizes(study, plan.seed)
+        made = MonteCarloOutput((*first, power_table(sizes, study.reliable_at)), (), _folder(plan))
+        _write_tables(plan, made)
+        write_figures(made.folder, lambda: _power_figures(sizes, study.reliable_at, command))
+        return made
     results = run_study(study, plan.seed)
     made = MonteCarloOutput((*first, *study_tables(results)), (_check(results),), _folder(plan), results)
-    return _write(plan, made, study_figures(results, made_by))
+    _write_tables(plan, made)
+    write_figures(made.folder, lambda: _study_figures(results, command))
+    return made
+
+
+def _power_figures(sizes: Sequence[SampleSize], level: float, command: str) -> "dict[str, Figure]":
+    from rewardlab.studies.perturbation_paper.simulated.simulation_figures import draw_sample_sizes
+
+    return {"power": draw_sample_sizes(sizes, level, command)}
+
+
+def _study_figures(results: SimulationResults, command: str) -> "dict[str, Figure]":
+    from rewardlab.studies.perturbation_paper.simulated.simulation_figures import study_figures
+
+    return study_figures(results, command)
 
 
 def keep_trials(plan: MonteCarloPlan, made: MonteCarloOutput) -> Run | None:
@@ -93,21 +113,17 @@ def _folder(plan: MonteCarloPlan) -> Path:
     return plan.out or Path("runs") / f"montecarlo-{digest(repr(plan))[:8]}"
 
 
-def _write(plan: MonteCarloPlan, made: MonteCarloOutput, pictures: Mapping[str, str]) -> MonteCarloOutput:
-    """Write CSV files, pictures and the printed tables."""
+def _write_tables(plan: MonteCarloPlan, made: MonteCarloOutput) -> None:
+    """Write the tables as CSV files and as they are printed."""
     with writable(made.folder):
         made.folder.mkdir(parents=True, exist_ok=True)
     for table in [*made.tables, *([conditions_table(made.results)] if made.results else [])]:
         with atomic_write(made.folder / f"{table.name}.csv") as partial, partial.open("w", newline="") as handle:
             csv.writer(handle, lineterminator="\n").writerows([table.columns, *table.rows])
-    for name, drawing in pictures.items():
-        with atomic_write(made.folder / name) as partial:
-            partial.write_text(drawing, encoding="utf-8")
     name = "power.txt" if plan.power else "tables.txt"
     with atomic_write(made.folder / name) as partial, partial.open("w", encoding="utf-8") as handle:
         print(as_command("montecarlo", plan), file=handle)
         print_montecarlo(made, Console(file=handle, width=_WIDE))
-    return made
 
 
 def print_montecarlo(made: MonteCarloOutput, console: Console) -> None:
