@@ -13,8 +13,14 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score, TrialTable, to_arrow
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
-from rewardlab.models.calibrated import Calibrated, Calibration, apply_calibration, apply_temperature, level_set
-from rewardlab.models.isotonic import isotonic_steps
+from rewardlab.models.calibrated import (
+    Calibrated,
+    Calibration,
+    apply_calibration,
+    apply_temperature,
+    isotonic_steps,
+    prediction_set,
+)
 from rewardlab.runner.calibrate import (
     CalibratePlan,
     calibrate_trials,
@@ -136,7 +142,7 @@ def test_a_certain_model_is_never_infinitely_surprised() -> None:
 def test_the_set_holds_the_levels_that_are_not_too_strange(
     score: Score, calibration: Calibration, levels: list[int]
 ) -> None:
-    assert level_set(apply_calibration(score, calibration), calibration) == levels
+    assert prediction_set(apply_calibration(score, calibration), calibration) == levels
 
 
 def test_a_calibrated_answer_keeps_what_the_model_said() -> None:

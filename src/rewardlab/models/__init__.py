@@ -1,84 +1,83 @@
 """The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
 
 from hashlib import sha256
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from inspect import getsource
-from pathlib import Path
+from typing import Any, TypeGuard
 
 from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
+from rewardlab.models.backends import VLM_BACKENDS
 from rewardlab.models.backends.contrastive import CONTRASTIVE
-from rewardlab.models.backends.hf import QWEN
-from rewardlab.models.backends.openai import OPENAI
 from rewardlab.models.backends.remote import REMOTE
-from rewardlab.models.calibrated import name_calibrated, split_calibration
-from rewardlab.models.composite import name_compound
-from rewardlab.models.contract import Budget, CompoundEntry, ModelEntry, NamedModel, RewardModel
+from rewardlab.models.calibrated import name_calibrated
+from rewardlab.models.composite import name_composite
+from rewardlab.models.contract import Budget, CompositeEntry, ModelEntry, NamedModel, RewardModel
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
+from rewardlab.models.external import is_module, make_external
+from rewardlab.models.model_string import ModelString, parse_model_string, without_options
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.protocols.gvl import GVL
+from rewardlab.models.protocols.rubric import RUBRIC
 from rewardlab.models.protocols.topreward import TOPREWARD
+from rewardlab.models.protocols.vlm_protocol import backend_entry, protocol_entry
 from rewardlab.models.simulated import SIMULATED
 
-LOCAL = {**QWEN, **CONTRASTIVE, **GVL, **TOPREWARD}
-MODELS: dict[str, ModelEntry | CompoundEntry] = {
+MODELS: dict[str, ModelEntry[Any] | CompositeEntry] = {
     **CONTROLS,
     **SIMULATED,
     **POCKET,
-    **OPENAI,
-    **REMOTE,
-    **ENSEMBLE,
-    **LOCAL,
+    **{name: backend_entry(backend, RUBRIC) for name, backend in VLM_BACKENDS.items()},
+    "rubric": protocol_entry(RUBRIC),
+    "gvl": protocol_entry(GVL),
+    "topreward": protocol_entry(TOPREWARD),
+    "contrastive": CONTRASTIVE,
+    "remote": REMOTE,
+    "ensemble": ENSEMBLE,
 }
 
 
 def name_model(model: str | RewardModel) -> NamedModel:
     """Return the model meant by a string or an object, not built yet."""
     if not isinstance(model, str):
-        return _given(model)
-    calibrated = split_calibration(model)
-    if calibrated is not None:
-        return name_calibrated(model, name_model(calibrated[0]), calibrated[1])
-    head, _, argument = model.partition(":")
-    if head not in MODELS and argument and ("." in head or _is_module(head)):
-        return _outside(model)
-    known, plus, place = model.partition("+")
+        return _name_object(model)
+    string = parse_model_string(model)
+    named = _name_uncalibrated(string)
+    for text, path in string.calibrations:
+        named = name_calibrated(text, named, path)
+    return named
+
+
+def _name_uncalibrated(string: ModelString) -> NamedModel:
+    if string.name not in MODELS and string.argument and is_module(string.name):
+        return _name_external(string)
+    known, plus, place = string.text.partition("+")
     if plus and known in MODELS:
         raise PlanError(f"there is no calibration in {place!r}; `rewardlab calibrate {known} DATA` makes one")
-    entry = find(MODELS, head, "model")
-    if isinstance(entry, CompoundEntry):
-        recipe = entry.read(argument)
-        return name_compound(model, recipe, [name_model(member) for member in recipe.members])
-    if entry.identify is None:
-        entry.build(argument, Budget())  # a wrong argument is said now, not in a worker
-        identity = ""
-    else:
-        identity = entry.identify(argument)
+    entry = find(MODELS, string.name, "model")
+    if isinstance(entry, CompositeEntry):
+        composition = entry.parse(string)
+        return name_composite(string.text, composition, [name_model(member) for member in composition.members])
+    spec = entry.parse(string)
 
     def build(budget: Budget) -> RewardModel:
-        return entry.build(argument, budget)
+        return entry.build(spec, budget)
 
-    fingerprint = digest(__version__, model, identity)
-    return NamedModel(model, fingerprint, entry.sees_truth, build, entry.one_copy, caveat=entry.caveat)
-
-
-def _is_module(name: str) -> bool:
-    """Tell whether code of this name is installed, or lies in the folder where the command was given."""
-    try:
-        return bool(find_spec(name) or PathFinder.find_spec(name, [str(Path.cwd())]))
-    except ValueError:  # such as __main__
-        return False
+    fingerprint = digest(__version__, string.text, entry.identify(spec))
+    return NamedModel(string.text, fingerprint, entry.sees_truth, build, entry.one_copy, caveat=entry.caveat)
 
 
-def _given(model: RewardModel) -> NamedModel:
+def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
+    return isinstance(thing, RewardModel) and not isinstance(thing, type)
+
+
+def _name_object(model: RewardModel) -> NamedModel:
     """Name a model given as an object; its code and its state identify it."""
     import cloudpickle
 
-    if isinstance(model, type) or not isinstance(model, RewardModel):
+    if not _is_reward_model(model):
         raise ModelError(f"expected an object with a score(episodes) method, got {model!r}; make one: MyModel()")
     try:
         code = getsource(type(model))
@@ -88,22 +87,12 @@ def _given(model: RewardModel) -> NamedModel:
     return NamedModel(type(model).__name__, digest(type(model).__qualname__, code, state), False, lambda budget: model)
 
 
-def _called(path: str, found: object) -> object:
-    if not callable(found):
-        raise ModelError(f"{path} must be or make an object with a score(episodes) method, got {type(found).__name__}")
-    return found()
-
-
-def _outside(path: str) -> NamedModel:
-    """Load `package.module:name`: a model object, or a class or function that makes one without arguments."""
+def _name_external(string: ModelString) -> NamedModel:
+    """Name `package.module:name`: a model object, or a class or function that makes one without arguments."""
+    path = f"{string.name}:{without_options(string)}"
     found, code = load_object(path)
 
     def build(budget: Budget) -> RewardModel:
-        made = found if isinstance(found, RewardModel) and not isinstance(found, type) else _called(path, found)
-        if not isinstance(made, RewardModel):
-            raise ModelError(
-                f"{path} must be or make an object with a score(episodes) method, got {type(made).__name__}"
-            )
-        return made
+        return make_external(path, found, _is_reward_model, "a score(episodes) method")
 
     return NamedModel(path, digest(path, code), False, build)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,21 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.composite import ask, name_compound
-from rewardlab.models.contract import NamedModel, Recipe, RewardModel
+from rewardlab.models.composite import checked_answers, name_composite
+from rewardlab.models.contract import Composition, NamedModel, RewardModel
 
-CALIBRATION = "calibration.json"
-LEAST_PROB = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
+MIN_PROB = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted: a temperature for probabilities, or steps from levels said to levels meant; and a threshold.
+    """What was fitted: a temperature for probabilities, or an isotonic map from predicted to calibrated levels.
 
-    `threshold` is how strange a level may be to stay in the set that holds the truth with the stated coverage; None
-    where too few episodes were there to exclude any level.
+    `steps` are the ends of the map's flat parts. `threshold` is the conformal quantile: a level with a higher
+    nonconformity leaves the prediction set, which holds the truth with the stated coverage; None where there were too
+    few episodes to exclude any level.
     """
 
     temperature: float | None
@@ -45,31 +44,46 @@ class Calibrated:
     calibration: Calibration
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return the calibrated answers; `raw` holds the set of levels, and what the model itself said."""
-        return [self._one(answer) for answer in ask(self.model, episodes)]
+        """Return the calibrated answers; `raw` holds the prediction set, and the model's own level and text."""
+        return [self._calibrated(answer) for answer in checked_answers(self.model, episodes)]
 
-    def _one(self, answer: Answer) -> Answer:
+    def _calibrated(self, answer: Answer) -> Answer:
         if isinstance(answer, Failure):
             return answer
         calibrated = apply_calibration(answer, self.calibration)
-        note = {"set": level_set(calibrated, self.calibration), "coverage": self.calibration.coverage}
+        note = {"set": prediction_set(calibrated, self.calibration), "coverage": self.calibration.coverage}
         note |= {"level": answer.level, "raw": answer.raw}
         return replace(calibrated, raw=json.dumps(note, ensure_ascii=False, separators=(",", ":")))
 
 
 def apply_temperature(probs: Numbers, temperature: float) -> Numbers:
     """Return probabilities over the last axis flattened (above 1) or sharpened (below 1)."""
-    logs = np.log(np.maximum(probs, LEAST_PROB)) / temperature
-    raised = np.exp(logs - logs.max(axis=-1, keepdims=True))
-    found: Numbers = raised / raised.sum(axis=-1, keepdims=True)
-    return found
+    logits = np.log(np.maximum(probs, MIN_PROB)) / temperature
+    unnormalised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    scaled: Numbers = unnormalised / unnormalised.sum(axis=-1, keepdims=True)
+    return scaled
+
+
+def isotonic_steps(predicted: Numbers, truth: Numbers) -> tuple[tuple[float, float], ...]:
+    """Return the isotonic regression of truth on prediction, the rising map of least squared error.
+
+    It is given by the ends of its flat parts, as pairs of prediction and fitted value.
+    """
+    from scipy.optimize import isotonic_regression
+
+    values, group = np.unique(predicted, return_inverse=True)
+    count = np.bincount(group).astype(np.float64)
+    fitted = isotonic_regression(np.bincount(group, truth) / count, weights=count).x
+    flat = np.concatenate([[False], np.diff(fitted) == 0, [False]])
+    ends = ~(flat[:-1] & flat[1:])  # a point inside a flat part adds nothing to the map
+    return tuple((float(value), float(level)) for value, level in zip(values[ends], fitted[ends]))
 
 
 def apply_calibration(score: Score, calibration: Calibration) -> Score:
-    """Return the score with calibrated probabilities and its own level, or with a calibrated level where it has none."""
+    """Return the score with calibrated probabilities and its own level, or, without any, with a calibrated level."""
     if calibration.temperature is None:
-        said, meant = zip(*calibration.steps)
-        return replace(score, level=float(np.interp(score.level, said, meant)), probabilities=None)
+        predicted, calibrated = zip(*calibration.steps)
+        return replace(score, level=float(np.interp(score.level, predicted, calibrated)), probabilities=None)
     if score.probabilities is None:
         return score
     probs = apply_temperature(np.array(score.probabilities), calibration.temperature)
@@ -77,47 +91,34 @@ def apply_calibration(score: Score, calibration: Calibration) -> Score:
 
 
 def nonconformity(score: Score) -> Numbers:
-    """Return how strange each level would be as the truth: its improbability, or its distance from the level said."""
+    """Return the nonconformity of each level: 1 - its probability, or its distance from the predicted level."""
     if score.probabilities is None:
         return np.abs(np.array(LEVELS) - score.level)
     return 1 - np.array(score.probabilities)
 
 
-def level_set(calibrated: Score, calibration: Calibration) -> list[int]:
-    """Return the levels that stay possible; the least strange one always does."""
-    by_chance = calibration.temperature is not None
-    if calibration.threshold is None or by_chance != (calibrated.probabilities is not None):
+def prediction_set(calibrated: Score, calibration: Calibration) -> list[int]:
+    """Return the levels within the conformal quantile; the one of least nonconformity always is."""
+    by_probs = calibration.temperature is not None
+    if calibration.threshold is None or by_probs != (calibrated.probabilities is not None):
         return list(LEVELS)
-    strange = nonconformity(calibrated)
-    limit = max(calibration.threshold, float(strange.min()))
-    return [level for level, value in zip(LEVELS, strange) if value <= limit]
-
-
-def split_calibration(text: str) -> tuple[str, Path] | None:
-    """Return the model and the calibration that MODEL+PATH names; None where no + is followed by a calibration."""
-    places = [place for place, sign in enumerate(text) if sign == "+"]
-    for place in places:
-        with suppress(OSError):  # such as a name too long for any file
-            path = Path(text[place + 1 :])
-            if (path / CALIBRATION).is_file():
-                return text[:place], path / CALIBRATION
-            if path.suffix == ".json" and path.is_file():
-                return text[:place], path
-    return None
+    values = nonconformity(calibrated)
+    quantile = max(calibration.threshold, float(values.min()))
+    return [level for level, value in zip(LEVELS, values) if value <= quantile]
 
 
 def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
     """Name a model with the calibration in this file, which must have been fitted for it."""
     record = _record(path)
     if record["fingerprint"] != model.fingerprint:
-        whom = "another version of it" if record["model"] == model.name else str(record["model"])
+        other = "another version of it" if record["model"] == model.name else str(record["model"])
         raise PlanError(
-            f"{path} was not fitted for {model.name} but for {whom}; run `rewardlab calibrate {model.name} DATA`"
+            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab calibrate {model.name} DATA`"
         )
     calibration = _calibration(path, record)
     identity = digest(json.dumps(asdict(calibration), sort_keys=True))
-    recipe = Recipe((model.name,), identity, lambda built: Calibrated(built[0], calibration))
-    return name_compound(name, recipe, [model])
+    composition = Composition((model.name,), identity, lambda built: Calibrated(built[0], calibration))
+    return name_composite(name, composition, [model])
 
 
 def _record(path: Path) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def _record(path: Path) -> dict[str, Any]:
 def _calibration(path: Path, record: dict[str, Any]) -> Calibration:
     try:
         fitted = Calibration(**record["fitted"])
-        steps = tuple((float(said), float(meant)) for said, meant in fitted.steps)
+        steps = tuple((float(predicted), float(level)) for predicted, level in fitted.steps)
         if fitted.temperature is None and not steps:
             raise ValueError("neither a temperature nor steps")
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Models that ask other models: a process builds each member once, and asks it the same question once."""
+"""Models made of other models: a process builds each member once, and asks it about the same episode once."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,35 +9,32 @@ from rewardlab.core.errors import ModelError, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, validate_answer
 from rewardlab.core.version import __version__
-from rewardlab.models.contract import Budget, NamedModel, Recipe, RewardModel
+from rewardlab.models.contract import Budget, Composition, NamedModel, RewardModel
 
-KEPT = 4096  # answers remembered per model: far more than are asked for between two models of a batch
+MAX_CACHED = 4096  # answers cached per model: far more than are asked for between two models of a batch
 
 
 @dataclass(frozen=True, eq=False)
-class Remembering:
+class CachedModel:
     """A model that several others ask: the same content gets the answer it got before."""
 
     model: RewardModel
-    kept: dict[str, Answer] = field(default_factory=dict)
+    cache: dict[str, Answer] = field(default_factory=dict)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return one answer per episode; only those not seen lately are judged."""
-        names = [episode.hash for episode in episodes]
-        new = {name: episode for name, episode in zip(names, episodes) if name not in self.kept}
+        """Return one answer per episode; only those not in the cache are judged."""
+        hashes = [episode.hash for episode in episodes]
+        new = {key: episode for key, episode in zip(hashes, episodes) if key not in self.cache}
         if new:
-            answers = list(self.model.score(list(new.values())))
-            if len(answers) != len(new):
-                raise ModelError(f"expected {len(new)} answers, got {len(answers)}")
-            self.kept.update(zip(new, answers))
-        found = [self.kept[name] for name in names]
-        for oldest in list(self.kept)[: len(self.kept) - KEPT]:
-            del self.kept[oldest]
+            self.cache.update(zip(new, _one_answer_each(self.model, list(new.values()))))
+        found = [self.cache[key] for key in hashes]
+        for oldest in list(self.cache)[: len(self.cache) - MAX_CACHED]:
+            del self.cache[oldest]
         return found
 
 
 @dataclass(frozen=True)
-class Blindfolded:
+class WithoutTruth:
     """A member that may not see the truth, among members that do."""
 
     model: RewardModel
@@ -47,41 +44,42 @@ class Blindfolded:
         return self.model.score([strip_labels(episode) for episode in episodes])
 
 
-def name_compound(name: str, recipe: Recipe, members: Sequence[NamedModel]) -> NamedModel:
-    """Name a model that asks others: it sees the truth, or must be one copy, where one of them does."""
+def name_composite(name: str, composition: Composition, members: Sequence[NamedModel]) -> NamedModel:
+    """Name a model made of others: it sees the truth, or must be one copy, where one of them does."""
     sees_truth = any(member.sees_truth for member in members)
 
-    def join(built: Sequence[RewardModel]) -> RewardModel:
+    def combine(built: Sequence[RewardModel]) -> RewardModel:
         shielded = [
-            model if member.sees_truth == sees_truth else Blindfolded(model) for member, model in zip(members, built)
+            model if member.sees_truth == sees_truth else WithoutTruth(model) for member, model in zip(members, built)
         ]
-        return recipe.join(shielded)
+        return composition.combine(shielded)
 
     def make(budget: Budget) -> RewardModel:
-        return join([member.build(budget) for member in members])
+        return combine([member.build(budget) for member in members])
 
-    identity = digest(__version__, name, recipe.identity, *(member.fingerprint for member in members))
+    fingerprint = digest(__version__, name, composition.identity, *(member.fingerprint for member in members))
     one_copy = any(member.one_copy for member in members)
-    return NamedModel(name, identity, sees_truth, make, one_copy, tuple(members), join)
+    return NamedModel(name, fingerprint, sees_truth, make, one_copy, tuple(members), combine)
 
 
 def build_all(models: Mapping[str, NamedModel], budget: Budget) -> dict[str, RewardModel]:
-    """Build the models of a run; one that is asked by several is built once and remembers what it said."""
+    """Build the models of a run; one that is asked by several is built once and its answers are cached."""
     uses = Counter(model.fingerprint for top in models.values() for model in _with_members(top))
     shared: dict[str, RewardModel] = {}
 
     def built(model: NamedModel) -> RewardModel:
         if model.fingerprint in shared:
             return shared[model.fingerprint]
-        made = _made(model, budget) if model.join is None else model.join([built(member) for member in model.members])
+        members = [built(member) for member in model.members]
+        made = _build_one(model, budget) if model.combine is None else model.combine(members)
         if uses[model.fingerprint] > 1:
-            shared[model.fingerprint] = made = Remembering(made)
+            shared[model.fingerprint] = made = CachedModel(made)
         return made
 
     return {name: built(model) for name, model in models.items()}
 
 
-def _made(model: NamedModel, budget: Budget) -> RewardModel:
+def _build_one(model: NamedModel, budget: Budget) -> RewardModel:
     """Build a model; whatever code from outside raises becomes one sentence with its name."""
     try:
         return model.build(budget)
@@ -92,19 +90,24 @@ def _made(model: NamedModel, budget: Budget) -> RewardModel:
         raise ModelError(f"{model.name} raised {type(error).__name__}{': ' * bool(said)}{said}") from error
 
 
-def ask(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
+def checked_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
     """Return one checked answer per episode; where a batch fails as a whole, each episode is asked alone."""
     try:
-        answers = list(model.score(episodes))
-        if len(answers) != len(episodes):
-            raise ModelError(f"expected {len(episodes)} answers, got {len(answers)}")
+        answers = _one_answer_each(model, episodes)
     except StopRun:
         raise
     except Exception as error:  # whatever a member does becomes its own Failure
         if len(episodes) > 1:
-            return [answer for episode in episodes for answer in ask(model, [episode])]
+            return [answer for episode in episodes for answer in checked_answers(model, [episode])]
         return [validate_answer(Failure(f"{type(error).__name__}: {error}"), 0)]
     return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
+
+
+def _one_answer_each(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
+    answers = list(model.score(episodes))
+    if len(answers) != len(episodes):
+        raise ModelError(f"expected {len(episodes)} answers, got {len(answers)}")
+    return answers
 
 
 def _with_members(model: NamedModel) -> Iterator[NamedModel]:

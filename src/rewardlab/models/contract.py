@@ -3,10 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.trial import Answer
+from rewardlab.models.model_string import ModelString
+
+Spec = TypeVar("Spec")
 
 
 @runtime_checkable
@@ -27,43 +30,43 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class ModelEntry:
-    """A line of the catalog: how to build the model from the text after its colon.
+class ModelEntry(Generic[Spec]):
+    """A line of the catalog: how a model string becomes a model.
 
-    A model that loads weights or opens connections says with `identify` how to check that text without loading, and
-    what identifies the weights; any other model is built at once to see whether its text is right.
+    `parse` checks the string and loads nothing; what it returns is all that `identify` and `build` get.
     """
 
     summary: str
-    build: Callable[[str, Budget], RewardModel]
+    parse: Callable[[ModelString], Spec]
+    build: Callable[[Spec, Budget], RewardModel]
+    identify: Callable[[Spec], str] = lambda spec: ""  # what identifies the weights, beside the string itself
     sees_truth: bool = False  # controls only: every other model gets the episode without truth and provenance
-    identify: Callable[[str], str] | None = None
     one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
     caveat: str = ""  # what a reader of its numbers must know first, one sentence
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What the text after the colon says of a model that asks others: who they are, and how they become one."""
+class Composition:
+    """What the string of a composite model says: its members, and how they become one model."""
 
     members: tuple[str, ...]
     identity: str  # what else, beside the members, its answers depend on
-    join: Callable[[Sequence[RewardModel]], RewardModel]
+    combine: Callable[[Sequence[RewardModel]], RewardModel]
 
 
 @dataclass(frozen=True)
-class CompoundEntry:
-    """A line of the catalog for a model that asks others."""
+class CompositeEntry:
+    """A line of the catalog for a model made of other models."""
 
     summary: str
-    read: Callable[[str], Recipe]
+    parse: Callable[[ModelString], Composition]
 
 
 @dataclass(frozen=True)
 class NamedModel:
     """A model that can be built anywhere: its name, what identifies it, and how to make it.
 
-    One that asks others has them as `members`, and `join` makes it from them, so that a process builds each once.
+    A composite has its `members`, and `combine` makes it from them, so that a process builds each member once.
     """
 
     name: str
@@ -72,7 +75,7 @@ class NamedModel:
     make: Callable[[Budget], RewardModel]
     one_copy: bool = False
     members: tuple["NamedModel", ...] = ()
-    join: Callable[[Sequence[RewardModel]], RewardModel] | None = None
+    combine: Callable[[Sequence[RewardModel]], RewardModel] | None = None
     caveat: str = ""
 
     def build(self, budget: Budget | None = None) -> RewardModel:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import ModelEntry
+from rewardlab.models.model_string import ModelString, without_options
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,13 @@ class Random:
 class Clock:
     """Sees only the number of frames: the longer the recording, the further along it takes the robot to be."""
 
-    full: int = 100  # frames at which the task counts as done
+    full: int = 100  # number of frames at which the task counts as done
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return a level and per-frame progress that follow the frame count."""
-        return [self._one(episode) for episode in episodes]
+        return [self._score(episode) for episode in episodes]
 
-    def _one(self, episode: Episode) -> Score:
+    def _score(self, episode: Episode) -> Score:
         progress = np.minimum(1.0, (episode.clip.positions + 1) / self.full)
         return Score(level=1 + 4 * float(progress[-1]), progress=tuple(progress.tolist()))
 
@@ -58,9 +60,9 @@ class Oracle:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the true level, displaced as stated; a Failure where the truth is unknown."""
-        return [self._one(episode) for episode in episodes]
+        return [self._score(episode) for episode in episodes]
 
-    def _one(self, episode: Episode) -> Answer:
+    def _score(self, episode: Episode) -> Answer:
         truth = episode.truth
         if truth.level is None:
             return Failure("the true level of this cell is unknown, and an oracle does not guess")
@@ -96,28 +98,50 @@ def _number(text: str, default: float, low: float, high: float, what: str) -> fl
     return value
 
 
-def _noisy_oracle(error: str, _: str, seed: str) -> Oracle:
+def _level(string: ModelString) -> int:
+    return int(_number(without_options(string), 3, 1, 5, "the level of constant"))
+
+
+def _seed(string: ModelString) -> int:
+    return int(_number(without_options(string), 0, 0, 2**31, "the seed of random"))
+
+
+def _full_frames(string: ModelString) -> int:
+    return int(_number(without_options(string), 100, 1, 1e6, "the frames of clock"))
+
+
+def _error_and_seed(string: ModelString) -> tuple[float, int]:
+    error, _, seed = without_options(string).partition("@")
     seeded = int(_number(seed, 0, 0, 2**31, "the seed of noisy-oracle"))
-    return Oracle(_number(error, 0.5, 0, 2, "the error of noisy-oracle"), seeded)
+    return _number(error, 0.5, 0, 2, "the error of noisy-oracle"), seeded
 
 
-CONTROLS = {
+CONTROLS: dict[str, ModelEntry[Any]] = {
     "constant": ModelEntry(
         "always the same level; constant:5 says 5",
-        lambda text, _: Constant(int(_number(text, 3, 1, 5, "the level of constant"))),
+        parse=_level,
+        build=lambda level, _: Constant(level),
     ),
     "random": ModelEntry(
         "a level drawn from 1 to 5; random:7 draws with seed 7",
-        lambda text, _: Random(int(_number(text, 0, 0, 2**31, "the seed of random"))),
+        parse=_seed,
+        build=lambda seed, _: Random(seed),
     ),
     "clock": ModelEntry(
         "sees only the number of frames; clock:200 takes 200 frames for done",
-        lambda text, _: Clock(int(_number(text, 100, 1, 1e6, "the frames of clock"))),
+        parse=_full_frames,
+        build=lambda frames, _: Clock(frames),
     ),
-    "oracle": ModelEntry("knows the truth; the ceiling of every metric", lambda text, _: Oracle(), sees_truth=True),
+    "oracle": ModelEntry(
+        "knows the truth; the ceiling of every metric",
+        parse=without_options,
+        build=lambda _argument, _: Oracle(),
+        sees_truth=True,
+    ),
     "noisy-oracle": ModelEntry(
         "the truth, off by E levels on average; noisy-oracle:0.8, or noisy-oracle:0.8@7 to err with seed 7",
-        lambda text, _: _noisy_oracle(*text.partition("@")),
+        parse=_error_and_seed,
+        build=lambda error_and_seed, _: Oracle(*error_and_seed),
         sees_truth=True,
     ),
 }

@@ -1,4 +1,4 @@
-"""Several models asked together: by vote, median or mean; where they disagree, the answer says so."""
+"""Ensembles of models: by vote, median or mean; where members disagree, the answer says so."""
 
 import json
 import math
@@ -13,19 +13,19 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.composite import ask
-from rewardlab.models.contract import CompoundEntry, Recipe, RewardModel
-from rewardlab.models.model_string import one_of, read_options
+from rewardlab.models.composite import checked_answers
+from rewardlab.models.contract import CompositeEntry, Composition, RewardModel
+from rewardlab.models.model_string import ModelString, one_of, read_options
 
 WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab calibrate ensemble:...` writes it
-_SAME = 1e-9  # shares of votes closer than this are a tie
+_TIE = 1e-9  # shares of votes closer than this are a tie
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Ways:
-    """The options of an ensemble."""
+class EnsembleOptions:
+    """Options of `ensemble:`."""
 
     by: str = "vote"
     weights: str = ""
@@ -36,7 +36,7 @@ class Ways:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Asks every member and joins what those say that answer."""
+    """Asks every member and combines the answers of those that give one."""
 
     names: tuple[str, ...]
     members: tuple[RewardModel, ...]
@@ -44,20 +44,20 @@ class Ensemble:
     weights: tuple[float, ...]
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return one joined answer per episode; a Failure only where no member answers."""
-        columns = [ask(member, episodes) for member in self.members]
-        return [self._joined(answers) for answers in zip(*columns)]
+        """Return one combined answer per episode; a Failure only where no member answers."""
+        by_member = [checked_answers(member, episodes) for member in self.members]
+        return [self._combined(answers) for answers in zip(*by_member)]
 
-    def _joined(self, answers: Sequence[Answer]) -> Answer:
+    def _combined(self, answers: Sequence[Answer]) -> Answer:
         failed = {name: answer.reason for name, answer in zip(self.names, answers) if isinstance(answer, Failure)}
-        said = {name: answer for name, answer in zip(self.names, answers) if isinstance(answer, Score)}
-        if not said:
+        scored = {name: answer for name, answer in zip(self.names, answers) if isinstance(answer, Score)}
+        if not scored:
             return Failure("no member answered: " + "; ".join(f"{name}: {why}" for name, why in failed.items()))
-        scores = list(said.values())
-        weights = np.array([weight for name, weight in zip(self.names, self.weights) if name in said])
+        scores = list(scored.values())
+        weights = np.array([weight for name, weight in zip(self.names, self.weights) if name in scored])
         levels = np.array([score.level for score in scores])
         level, probs = _combine(self.by, scores, weights / weights.sum())
-        note: dict[str, object] = {"by": self.by, "levels": {name: score.level for name, score in said.items()}}
+        note: dict[str, object] = {"by": self.by, "levels": {name: score.level for name, score in scored.items()}}
         note |= {"sd": round(float(levels.std()), 4)} | ({"failed": failed} if failed else {})
         raw = json.dumps(note, ensure_ascii=False, separators=(",", ":"))
         return Score(level, tuple(probs.tolist()), _mean_progress(scores), raw)
@@ -82,18 +82,18 @@ def vote_shares(levels: Numbers, weights: Numbers) -> Numbers:
 def majority(levels: Numbers, weights: Numbers) -> float:
     """Return the level with most votes, or the median of all members' levels where several have as many."""
     shares = vote_shares(levels, weights)
-    winners = np.flatnonzero(shares >= shares.max() - _SAME)
+    winners = np.flatnonzero(shares >= shares.max() - _TIE)
     return float(LEVELS[winners[0]]) if len(winners) == 1 else weighted_median(levels, weights)
 
 
 def weighted_median(levels: Numbers, weights: Numbers) -> float:
     """Return the level with half of the weight on either side; between two such levels, their middle."""
     order = np.argsort(levels, kind="stable")
-    ordered, reached = levels[order], np.cumsum(weights[order]) / weights.sum()
-    place = int(np.searchsorted(reached, 0.5 - _SAME))
-    if reached[place] <= 0.5 + _SAME and place + 1 < len(ordered):
-        return float(ordered[place] + ordered[place + 1]) / 2
-    return float(ordered[place])
+    ordered, cumulative = levels[order], np.cumsum(weights[order]) / weights.sum()
+    middle = int(np.searchsorted(cumulative, 0.5 - _TIE))
+    if cumulative[middle] <= 0.5 + _TIE and middle + 1 < len(ordered):
+        return float(ordered[middle] + ordered[middle + 1]) / 2
+    return float(ordered[middle])
 
 
 def _probs(score: Score) -> tuple[float, ...]:
@@ -106,20 +106,20 @@ def _mean_progress(scores: Sequence[Score]) -> tuple[float, ...] | None:
     return tuple(np.mean(known, axis=0).tolist()) if known else None
 
 
-def _read(argument: str) -> Recipe:
-    """Read MEMBER,MEMBER,...?by=vote&weights=FILE."""
-    text, ways = read_options(argument, Ways())
+def _parse(string: ModelString) -> Composition:
+    """Parse MEMBER,MEMBER,...?by=vote&weights=FILE."""
+    text, options = string.argument, read_options(string.options, EnsembleOptions())
     names = tuple(name.strip() for name in text.split(","))
     if len(names) < 2 or not all(names):
         raise PlanError(f"an ensemble needs two or more members, such as ensemble:pocket,clock, got {text!r}")
     if len(set(names)) < len(names) or any(name.partition(":")[0] == "ensemble" for name in names):
         raise PlanError(f"the members of an ensemble are different models and no ensembles, got {text!r}")
-    weights = _weights(ways.weights, names) if ways.weights else (1.0,) * len(names)
+    weights = _weights(options.weights, names) if options.weights else (1.0,) * len(names)
 
-    def join(built: Sequence[RewardModel]) -> RewardModel:
-        return Ensemble(names, tuple(built), ways.by, weights)
+    def combine(built: Sequence[RewardModel]) -> RewardModel:
+        return Ensemble(names, tuple(built), options.by, weights)
 
-    return Recipe(names, digest(ways.by, *weights), join)
+    return Composition(names, digest(options.by, *weights), combine)
 
 
 def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
@@ -137,9 +137,6 @@ def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
     return weights
 
 
-ENSEMBLE = {
-    "ensemble": CompoundEntry(
-        "several models asked together; ensemble:pocket,clock?by=vote, or by=median, mean; weights=FILE",
-        _read,
-    ),
-}
+ENSEMBLE = CompositeEntry(
+    "several models asked together; ensemble:pocket,clock?by=vote, or by=median, mean; weights=FILE", _parse
+)

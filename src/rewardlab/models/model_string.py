@@ -1,45 +1,126 @@
-"""Options of a model in its own name: `NAME:ARGUMENT?key=value&key=value`."""
+"""A model as one string, `NAME:ARGUMENT?key=value&key=value+CALIBRATION`, parsed once into its parts."""
 
 import math
 import re
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from rewardlab.core.errors import PlanError
 
-Settings = TypeVar("Settings")
+CALIBRATION = "calibration.json"  # what stands in a folder named after the +
 
+First = TypeVar("First")
+Second = TypeVar("Second")
+Pairs = tuple[tuple[str, str], ...]  # options as written: key and decoded value
+
+_FORM = "write options as ?key=value&key=value"
 _SECRET = re.compile(r"key|token|secret|password|^sig", re.IGNORECASE)  # in the name of a query's parameter
 
 
-def read_options(text: str, default: Settings) -> tuple[str, Settings]:
-    """Return the text before the last `?`, and the settings (a frozen dataclass) with what stands after it.
+@dataclass(frozen=True)
+class ModelString:
+    """The parts of a model string; `text` is all of it but the calibrations.
 
-    A value is read as the kind of the default: text, whole number, number, or yes/no. `%26` stands for `&`.
+    Each calibration is the model string up to it, and its file.
     """
-    assert is_dataclass(default) and not isinstance(default, type)
-    argument, mark, options = text.rpartition("?")
-    if not mark:
-        return text, default
-    known = {entry.name: vars(default)[entry.name] for entry in fields(default)}
+
+    text: str
+    name: str
+    argument: str = ""
+    options: Pairs = ()
+    calibrations: tuple[tuple[str, Path], ...] = ()
+
+
+def parse_model_string(text: str) -> ModelString:
+    """Return the parts of a model string; options stand after the last `?`, `%26` in them for `&`."""
+    base, calibrations = text, list[tuple[str, Path]]()
+    while (found := _calibration(base)) is not None:
+        calibrations.insert(0, (base, found[1]))
+        base = found[0]
+    before, mark, options = base.rpartition("?")
+    name, _, argument = (before if mark else base).partition(":")
+    return ModelString(base, name, argument, _pairs(options) if mark else (), tuple(calibrations))
+
+
+def _calibration(text: str) -> tuple[str, Path] | None:
+    """Return the model and the calibration file of MODEL+PATH; None where no + is followed by a calibration."""
+    for place in (place for place, sign in enumerate(text) if sign == "+"):
+        with suppress(OSError):  # such as a name too long for any file
+            path = Path(text[place + 1 :])
+            if (path / CALIBRATION).is_file():
+                return text[:place], path / CALIBRATION
+            if path.suffix == ".json" and path.is_file():
+                return text[:place], path
+    return None
+
+
+def _pairs(text: str) -> Pairs:
+    pairs = [word.partition("=") for word in text.split("&")]
+    wrong = next((key for key, equals, _ in pairs if not equals), None)
+    if wrong is not None:
+        raise PlanError(f"expected key=value, got {wrong!r}; {_FORM}")
+    return tuple((key, unquote(value)) for key, _, value in pairs)
+
+
+def read_options(pairs: Pairs, default: First) -> First:
+    """Return the options, a frozen dataclass, with the values given; each is read as the kind of its default."""
+    return read_two_options(pairs, default, _Nothing())[0]
+
+
+def read_two_options(
+    pairs: Pairs, first: First, second: Second, aliases: Mapping[str, str] | None = None
+) -> tuple[First, Second]:
+    """Return two sets of options with the values given; an option that both have goes to the first."""
+    known = _defaults(first)
+    known |= {name: value for name, value in _defaults(second).items() if name not in known}
     values: dict[str, Any] = {}
-    for word in options.split("&"):
-        key, equals, value = word.partition("=")
-        if not equals or key not in known or key in values:
-            raise PlanError(f"{_fault(key, equals, known)}; write options as ?key=value&key=value")
-        values[key] = _read(key, unquote(value), known[key])
-    return argument, replace(default, **values)
+    for written, value in pairs:
+        key = (aliases or {}).get(written, written)
+        if key not in known:
+            raise PlanError(f"no option is called {key!r} here; known: {', '.join(known) or 'none'}; {_FORM}")
+        if key in values:
+            raise PlanError(f"option {key} is given twice; {_FORM}")
+        values[key] = _read(key, value, known[key])
+    own = {key: value for key, value in values.items() if key in _defaults(first)}
+    others = {key: value for key, value in values.items() if key not in own}
+    return replace(first, **own), replace(second, **others)  # type: ignore[type-var]
 
 
-def one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+@dataclass(frozen=True)
+class _Nothing:
+    pass
+
+
+def _defaults(options: object) -> dict[str, Any]:
+    assert is_dataclass(options)
+    return {entry.name: vars(options)[entry.name] for entry in fields(options)}
+
+
+def without_options(string: ModelString) -> str:
+    """Return the argument of a model that takes no options."""
+    if string.options:
+        raise PlanError(f"{string.name} takes no options, got {string.options[0][0]!r}")
+    return string.argument
+
+
+def one_of(key: str, value: str, allowed: Sequence[str]) -> None:
     """Check, in a `__post_init__`, an option that takes one of a few words."""
     if value not in allowed:
         raise PlanError(f"option {key} must be {', '.join(allowed[:-1])} or {allowed[-1]}, got {value!r}")
 
 
+def at_least_one(key: str, value: int) -> None:
+    """Check, in a `__post_init__`, an option that counts something there must be one of."""
+    if value < 1:
+        raise PlanError(f"option {key} must be at least 1, got {value}")
+
+
 def read_url(text: str, example: str) -> SplitResult:
-    """Return the parts of an address of HTTP; no password or key may be in it, for names are written down."""
+    """Return the parts of an HTTP address; no password or key may be in it, for names are written down."""
     try:
         parts = urlsplit(text)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -51,14 +132,6 @@ def read_url(text: str, example: str) -> SplitResult:
     if secret is not None:
         raise PlanError(f"the address holds {secret}=..., and names are written down; keys go in the environment only")
     return parts
-
-
-def _fault(key: str, equals: str, known: dict[str, Any]) -> str:
-    if not equals:
-        return f"expected key=value, got {key!r}"
-    if key in known:
-        return f"option {key} is given twice"
-    return f"no option is called {key!r} here; known: {', '.join(known)}"
 
 
 def _read(key: str, text: str, default: str | int | float | bool) -> str | int | float | bool:

@@ -21,6 +21,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import ModelEntry
+from rewardlab.models.model_string import ModelString, without_options
 
 LOWEST, HIGHEST = 0.1, 0.99  # Eq. 1 clips competence to these
 RHO = 0.40  # correlation of the noise from one step to the next
@@ -68,9 +69,9 @@ class Simulated:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the noisy truth per episode; a Failure where the true level is unknown."""
-        return [self._one(episode) for episode in episodes]
+        return [self._score(episode) for episode in episodes]
 
-    def _one(self, episode: Episode) -> Answer:
+    def _score(self, episode: Episode) -> Answer:
         truth = episode.truth
         if truth.level is None:
             return Failure("the true level of this cell is unknown, and a simulated model does not guess")
@@ -82,14 +83,14 @@ class Simulated:
         return Score(level, progress=tuple((np.asarray(truth.progress) + error).tolist()))
 
 
-def _build(text: str) -> Simulated:
-    """Read NAME or NAME@CATEGORY=SEVERITY."""
-    name, _, condition = (text or "general").partition("@")
+def _parse(string: ModelString) -> tuple[str, float]:
+    """Return the name as written, NAME or NAME@CATEGORY=SEVERITY, and the competence that Eq. 1 gives it."""
+    text = without_options(string) or "general"
+    name, _, condition = text.partition("@")
     model = find(PAPER, name, "simulated model")
     category, severity = _condition(condition)
     find(model.sigma, category, "category of a simulated model")
-    clipped = float(np.clip(model.at(category, severity), LOWEST, HIGHEST))
-    return Simulated(text or "general", clipped)
+    return text, float(np.clip(model.at(category, severity), LOWEST, HIGHEST))
 
 
 def _condition(text: str) -> tuple[str, int]:
@@ -105,7 +106,8 @@ SIMULATED = {
     "simulated": ModelEntry(
         "Eq. 1 of the perturbation paper: the truth plus noise; simulated:general, tuned or ensemble; "
         "simulated:general@visual=4 for the noise of visual severity 4, whatever it is shown",
-        lambda text, _: _build(text),
+        parse=_parse,
+        build=lambda name_and_competence, _: Simulated(*name_and_competence),
         sees_truth=True,
     ),
 }

@@ -19,9 +19,9 @@ from rewardlab.metrics.derived_columns import with_clusters
 from rewardlab.metrics.eligibility import answered, has_values
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.models import name_model
-from rewardlab.models.calibrated import CALIBRATION, Calibration, apply_calibration, level_set, nonconformity
+from rewardlab.models.calibrated import Calibration, apply_calibration, isotonic_steps, nonconformity, prediction_set
 from rewardlab.models.ensemble import WEIGHTS
-from rewardlab.models.isotonic import isotonic_steps
+from rewardlab.models.model_string import CALIBRATION
 from rewardlab.runner.fit_calibration import (
     MAX_TEMPERATURE,
     MIN_TEMPERATURE,
@@ -102,7 +102,7 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     fit, conformal, held_out = (_answered_episodes(third) for third in three_way_split(trials, seed))
     calibration = _fit(fit, conformal, coverage)
     after = [apply_calibration(score, calibration) for score in held_out.scores]
-    sets = [level_set(score, calibration) for score in after]
+    sets = [prediction_set(score, calibration) for score in after]
     holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.truth, sets)]
     return {
         "method": "isotonic" if calibration.temperature is None else "temperature",

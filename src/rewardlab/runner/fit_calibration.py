@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.models.calibrated import LEAST_PROB, apply_temperature
+from rewardlab.models.calibrated import MIN_PROB, apply_temperature
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -14,7 +14,7 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0  # of the search
 
 def negative_log_likelihood(probs: Numbers, truth: Codes) -> float:
     """Return the mean negative log-likelihood of true levels 0 to 4 under probabilities (n, 5); nan of nothing."""
-    likelihood = np.maximum(probs[np.arange(len(truth)), truth], LEAST_PROB)
+    likelihood = np.maximum(probs[np.arange(len(truth)), truth], MIN_PROB)
     return float(-np.log(likelihood).mean()) if len(truth) else math.nan
 
 

@@ -1,4 +1,4 @@
-"""Weights in a folder or on the Hugging Face hub: what identifies them, and one sentence where they cannot be had."""
+"""Checkpoints in a folder or on the Hugging Face hub: what identifies them, and one sentence where they cannot load."""
 
 import json
 import re
@@ -17,19 +17,19 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 Loaded = TypeVar("Loaded")
 
 
-def identify_weights(place: str, revision: str, kinds: Sequence[str]) -> str:
-    """Return what identifies the weights, without loading them; PlanError where there are none of these kinds."""
+def identify_checkpoint(place: str, revision: str, model_types: Sequence[str]) -> str:
+    """Return what identifies the weights, without loading them; PlanError where there are none of these types."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise PlanError("this model needs torch and transformers; install them with pip install 'rewardlab[hf]'")
     folder = Path(place).expanduser()
     if place and folder.is_dir():
-        return _identify_folder(folder, kinds)
+        return _identify_folder(folder, model_types)
     if place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place):
         raise PlanError(f"there is no folder {place!r}; name a checkpoint folder, or a hub id such as Qwen/NAME")
     return digest("hub", place, revision)
 
 
-def _identify_folder(folder: Path, kinds: Sequence[str]) -> str:
+def _identify_folder(folder: Path, model_types: Sequence[str]) -> str:
     """Hash the config and the name, size and time of each weight file: a file written again counts as another."""
     config = folder / "config.json"
     weights = sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern))
@@ -37,25 +37,25 @@ def _identify_folder(folder: Path, kinds: Sequence[str]) -> str:
         missing = "*.safetensors" if config.is_file() else "config.json"
         raise PlanError(f"{folder} is no checkpoint folder: it holds no {missing}")
     content = config.read_bytes()
-    check_kind(_kind_in(folder, content), kinds, str(folder))
-    facts = [(path.name, path.stat()) for path in weights]
-    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in facts))
+    check_model_type(_model_type(folder, content), model_types, str(folder))
+    files = [(path.name, path.stat()) for path in weights]
+    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files))
 
 
-def _kind_in(folder: Path, config: bytes) -> str:
+def _model_type(folder: Path, config: bytes) -> str:
     try:
         return str(json.loads(config)["model_type"])
     except (ValueError, KeyError, TypeError):
         raise PlanError(f"{folder / 'config.json'} names no model_type; is it a transformers checkpoint?") from None
 
 
-def check_kind(kind: str, kinds: Sequence[str], place: str) -> None:
-    """Say which kinds of checkpoint are read here, if this is none of them."""
-    if kind not in kinds:
-        raise PlanError(f"expected a checkpoint of kind {' or '.join(kinds)}, got {kind} in {place}")
+def check_model_type(model_type: str, known: Sequence[str], place: str) -> None:
+    """Say which types of checkpoint are read here, if this is none of them."""
+    if model_type not in known:
+        raise PlanError(f"expected a checkpoint of type {' or '.join(known)}, got {model_type} in {place}")
 
 
-def loaded(place: str, load: Callable[[str], Loaded]) -> Loaded:
+def load_checkpoint(place: str, load: Callable[[str], Loaded]) -> Loaded:
     """Return what `load` makes of the folder or hub id, with one sentence for whatever a library's loader raises."""
     from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging

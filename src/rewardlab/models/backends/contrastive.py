@@ -13,20 +13,20 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Score
 from rewardlab.models.backends.checkpoint import (
     check_hardware,
-    check_kind,
+    check_model_type,
     choose_device,
     choose_dtype,
-    identify_weights,
-    loaded,
+    identify_checkpoint,
+    load_checkpoint,
 )
 from rewardlab.models.backends.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
-from rewardlab.models.backends.lru_cache import Shelf
+from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import read_options
+from rewardlab.models.model_string import ModelString, read_options
 
-KINDS = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
-_FRAMES_AT_ONCE = 64
-_KEPT_BYTES = 256 * 2**20  # embeddings kept for frames and texts that come again
+MODEL_TYPES = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
+_MAX_BATCH = 64
+_CACHE_BYTES = 256 * 2**20  # for embeddings of frames and texts that come again
 
 
 @dataclass(frozen=True)
@@ -46,44 +46,53 @@ class ContrastiveOptions:
             raise PlanError(f"option alpha must be from 0 to 1, got {self.alpha:g}")
 
 
-class Encoder:
-    """Turns frames and texts into unit vectors of one space; what comes again is not encoded again."""
+@dataclass(frozen=True)
+class ContrastiveSpec:
+    """Which checkpoint to run, how, and the map from its similarities to levels."""
+
+    checkpoint: str
+    options: ContrastiveOptions
+    level_map: LevelMap
+
+
+class DualEncoder:
+    """Embeds frames and texts as unit vectors of one space; what comes again is not encoded again."""
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any) -> None:
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.processor = processor
-        self.kept: Shelf[Floats] = Shelf(_KEPT_BYTES)
+        self.cache: LRUCache[Floats] = LRUCache(_CACHE_BYTES)
 
-    def frames(self, frames: Frames) -> Floats:
+    def embed_frames(self, frames: Frames) -> Floats:
         """Return one unit vector per frame."""
-        names = [f"frame {fingerprint_frames(frame)}" for frame in frames]
-        return self._vectors(names, list(frames), self._see)
+        keys = [f"frame {fingerprint_frames(frame)}" for frame in frames]
+        return self._embed(keys, list(frames), self._image_features)
 
-    def texts(self, texts: Sequence[str]) -> Floats:
+    def embed_texts(self, texts: Sequence[str]) -> Floats:
         """Return one unit vector per text."""
-        return self._vectors([f"text {text}" for text in texts], texts, self._read)
+        return self._embed([f"text {text}" for text in texts], texts, self._text_features)
 
-    def _vectors(self, names: Sequence[str], things: Sequence[Any], encode: Callable[[Sequence[Any]], Any]) -> Floats:
+    def _embed(self, keys: Sequence[str], inputs: Sequence[Any], encode: Callable[[Sequence[Any]], Any]) -> Floats:
         import torch
 
-        found = {name: self.kept.take(name) for name in names}
-        missing = {name: thing for name, thing in zip(names, things) if found[name] is None}
-        for start in range(0, len(missing), _FRAMES_AT_ONCE):
-            some = list(missing)[start : start + _FRAMES_AT_ONCE]
+        found = {key: self.cache.get(key) for key in keys}
+        missing = {key: value for key, value in zip(keys, inputs) if found[key] is None}
+        for start in range(0, len(missing), _MAX_BATCH):
+            batch = list(missing)[start : start + _MAX_BATCH]
             with torch.inference_mode():
-                vectors = torch.nn.functional.normalize(encode([missing[name] for name in some]).double(), dim=-1)
-            for name, vector in zip(some, vectors.cpu().numpy()):
-                found[name] = vector
-                self.kept.put(name, vector, vector.nbytes)
-        return np.stack([vector for name in names if (vector := found[name]) is not None])
+                vectors = torch.nn.functional.normalize(encode([missing[key] for key in batch]).double(), dim=-1)
+            for key, vector in zip(batch, vectors.cpu().numpy()):
+                found[key] = vector
+                self.cache.put(key, vector, vector.nbytes)
+        return np.stack([vector for key in keys if (vector := found[key]) is not None])
 
-    def _see(self, frames: Sequence[Frames]) -> Any:
+    def _image_features(self, frames: Sequence[Frames]) -> Any:
         pixels = self.processor(images=list(frames), return_tensors="pt", input_data_format="channels_last")
         pixels["pixel_values"] = pixels["pixel_values"].to(self.model.dtype)
         return self.model.get_image_features(**pixels.to(self.model.device)).pooler_output
 
-    def _read(self, texts: Sequence[str]) -> Any:
+    def _text_features(self, texts: Sequence[str]) -> Any:
         """Encode texts as in training: SigLIP reads lower case, padded to the full length, without a mask."""
         if self.model.config.model_type == "clip":
             tokens = self._tokens(texts, padding=True)
@@ -109,70 +118,69 @@ class Encoder:
 class Contrastive:
     """Rewards each frame by its similarity to the instruction; the last frame decides the level."""
 
-    encoder: Encoder
+    encoder: DualEncoder
     baseline: str
     alpha: float
     level_map: LevelMap
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return a level and the reward of every frame, as progress, per episode."""
-        return [self._one(episode) for episode in episodes]
+        return [self._score(episode) for episode in episodes]
 
-    def _one(self, episode: Episode) -> Score:
-        seen = self.encoder.frames(episode.frames)
-        goal, *baseline = self.encoder.texts([episode.instruction, *([self.baseline] if self.baseline else [])])
-        rewards = goal_rewards(seen, goal, baseline[0], self.alpha) if baseline else seen @ goal
+    def _score(self, episode: Episode) -> Score:
+        states = self.encoder.embed_frames(episode.frames)
+        goal, *baseline = self.encoder.embed_texts([episode.instruction, *([self.baseline] if self.baseline else [])])
+        rewards = goal_rewards(states, goal, baseline[0], self.alpha) if baseline else states @ goal
         return Score(self.level_map.level(rewards[-1]), progress=tuple(rewards.tolist()))
 
 
-def goal_rewards(seen: Floats, goal: Floats, baseline: Floats, alpha: float) -> Floats:
-    """Return VLM-RM's reward 1 - |a p + (1 - a) s - g|^2 / 2 per unit vector s; p is s laid onto the line b to g.
+def goal_rewards(states: Floats, goal: Floats, baseline: Floats, alpha: float) -> Floats:
+    """Return VLM-RM's reward 1 - |a p + (1 - a) s - g|^2 / 2 per unit vector s; p is s projected onto the line b to g.
 
     Rocamonde et al., Vision-Language Models are Zero-Shot Reward Models for Reinforcement Learning, section 3.2.
     """
     line = goal - baseline
-    away = seen - goal
-    along = np.outer(away @ line, line) / max(float(line @ line), np.finfo(float).tiny)
-    left = alpha * along + (1 - alpha) * away
-    rewards: Floats = 1 - np.sum(left**2, axis=1) / 2
+    offset = states - goal
+    projected = np.outer(offset @ line, line) / max(float(line @ line), np.finfo(float).tiny)
+    regularised = alpha * projected + (1 - alpha) * offset
+    rewards: Floats = 1 - np.sum(regularised**2, axis=1) / 2
     return rewards
 
 
-def _identify(argument: str) -> str:
-    place, options = read_options(argument, ContrastiveOptions())
-    weights = identify_weights(place, options.revision, KINDS)
-    return digest(weights, repr(_level_map(options)))
+def _parse(string: ModelString) -> ContrastiveSpec:
+    options = read_options(string.options, ContrastiveOptions())
+    level_map = read_level_map(Path(options.levels).expanduser()) if options.levels else UNCALIBRATED
+    return ContrastiveSpec(string.argument, options, level_map)
 
 
-def _level_map(options: ContrastiveOptions) -> LevelMap:
-    return read_level_map(Path(options.levels).expanduser()) if options.levels else UNCALIBRATED
+def _identify(spec: ContrastiveSpec) -> str:
+    weights = identify_checkpoint(spec.checkpoint, spec.options.revision, MODEL_TYPES)
+    return digest(weights, repr(spec.level_map))
 
 
-def _build(argument: str, budget: Budget) -> Contrastive:
-    place, options = read_options(argument, ContrastiveOptions())
-    level_map = _level_map(options)
-    encoder = loaded(place, lambda found: _load(found, options))
-    return Contrastive(encoder, options.baseline, options.alpha, level_map)
+def _build(spec: ContrastiveSpec, budget: Budget) -> Contrastive:
+    encoder = load_checkpoint(spec.checkpoint, lambda place: _load(place, spec.options))
+    return Contrastive(encoder, spec.options.baseline, spec.options.alpha, spec.level_map)
 
 
-def _load(place: str, options: ContrastiveOptions) -> Encoder:
+def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
     import transformers
 
     revision, device = options.revision, choose_device(options.device)
-    check_kind(transformers.AutoConfig.from_pretrained(place, revision=revision).model_type, KINDS, place)
+    model_type = transformers.AutoConfig.from_pretrained(place, revision=revision).model_type
+    check_model_type(model_type, MODEL_TYPES, place)
     dtype = choose_dtype(options.dtype, device)
     model = transformers.AutoModel.from_pretrained(place, revision=revision, dtype=dtype)
     tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision)
     processor = transformers.AutoImageProcessor.from_pretrained(place, revision=revision, backend="pil")
-    return Encoder(model.to(device), tokenizer, processor)
+    return DualEncoder(model.to(device), tokenizer, processor)
 
 
-CONTRASTIVE = {
-    "contrastive": ModelEntry(
-        "CLIP, SigLIP or SigLIP 2: similarity of each frame to the instruction; contrastive:FOLDER or ORG/NAME; "
-        "levels are an order unless calibrated; needs the extra hf",
-        _build,
-        identify=_identify,
-        one_copy=True,
-    ),
-}
+CONTRASTIVE = ModelEntry(
+    "CLIP, SigLIP or SigLIP 2: similarity of each frame to the instruction; contrastive:FOLDER or ORG/NAME; "
+    "levels are an order unless calibrated; needs the extra hf",
+    parse=_parse,
+    build=_build,
+    identify=_identify,
+    one_copy=True,
+)

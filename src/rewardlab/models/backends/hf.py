@@ -1,177 +1,155 @@
-"""Qwen2.5-VL, Qwen3-VL and models tuned from them, such as RoboReward, on this machine through transformers."""
+"""`hf:PATH_OR_ID`: Qwen2.5-VL, Qwen3-VL and models tuned from them, such as RoboReward, through transformers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import ModelError, PlanError
-from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import Failure
 from rewardlab.models.backends.checkpoint import (
     check_hardware,
-    check_kind,
+    check_model_type,
     choose_device,
     choose_dtype,
-    identify_weights,
-    loaded,
+    identify_checkpoint,
+    load_checkpoint,
 )
 from rewardlab.models.backends.qwen_patches import FAMILIES
-from rewardlab.models.backends.qwen_prompt import Part, Picture, Prompt, Writer
-from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import one_of, read_options
-from rewardlab.models.protocols.answer_parsers import PARSERS
-from rewardlab.models.protocols.prompts import roboreward_prompt
-from rewardlab.models.vlm import Reply, Turn
+from rewardlab.models.backends.qwen_prompt import PromptBuilder, QwenPart, TokenSequence, VisualInput
+from rewardlab.models.contract import Budget
+from rewardlab.models.model_string import one_of
+from rewardlab.models.vlm import AnswerFormat, Completion, Image, Part, Prompt, Video, VlmBackend
 
 if TYPE_CHECKING:
-    from rewardlab.models.backends.qwen_network import Answers
+    from rewardlab.models.backends.qwen_network import DecoderState
 
-_LIKELIEST = 20  # first tokens whose likelihood a reply tells
+Layout = Callable[[Sequence[QwenPart], Sequence[QwenPart]], TokenSequence]  # parts and prefix to tokens
 
 
 @dataclass(frozen=True)
-class QwenOptions:
-    """What stands after the ? of `hf:PATH_OR_ID?answer=generate&dtype=bfloat16`."""
+class HfOptions:
+    """Options of `hf:`."""
 
-    answer: str = "logits"  # logits: the likelihood of each level after ANSWER:; generate: what it writes
-    parser: str = "strict"  # how what it wrote is read
-    order: str = "video_first"
-    tokens: int = 128  # most tokens it may write
     dtype: str = "auto"
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     attn: str = "sdpa"
     pixels: int = 0  # most pixels per frame; 0 for the published 768 tokens
-    reuse: bool = True  # keep features of frames and the reading of prompts that begin alike
+    reuse: bool = True  # cache features of frames, and keys and values of prefixes
     reuse_gb: float = 4.0  # memory for that
     revision: str = "main"  # of a hub id
 
     def __post_init__(self) -> None:
-        one_of("answer", self.answer, ("logits", "generate"))
-        one_of("parser", self.parser, tuple(PARSERS))
-        one_of("order", self.order, ("video_first", "text_first"))
         check_hardware(self.dtype, self.device)
         one_of("attn", self.attn, ("sdpa", "eager", "flash_attention_2", "flash_attention_3"))
-        if self.tokens < 1 or self.pixels < 0 or self.reuse_gb < 0:
-            raise PlanError("options tokens, pixels and reuse_gb must not be negative, and tokens at least 1")
+        if self.pixels < 0 or self.reuse_gb < 0:
+            raise PlanError("options pixels and reuse_gb must not be negative")
+
+
+@dataclass(frozen=True)
+class HfSpec:
+    """Which checkpoint to run, and how."""
+
+    checkpoint: str
+    options: HfOptions
 
 
 class QwenVL:
-    """A vision-language model that is asked for the level of the RoboReward rubric; a Talker too."""
+    """A Qwen-VL checkpoint as a VisionLanguageModel; prompts about the same video share the work on it."""
 
-    def __init__(self, model: Any, tokenizer: Any, options: QwenOptions) -> None:
-        from rewardlab.models.backends.qwen_network import Network
+    def __init__(self, model: Any, tokenizer: Any, options: HfOptions) -> None:
+        from rewardlab.models.backends.qwen_network import QwenNetwork
 
         family = FAMILIES[model.config.model_type]
-        ticks = 0.0 if family.timed else float(model.config.vision_config.tokens_per_second)
-        self.options = options
+        per_second = 0.0 if family.timestamps else float(model.config.vision_config.tokens_per_second)
         self.tokenizer = tokenizer
-        self.writer = Writer(tokenizer, family, options.pixels, ticks)
-        self.network: Network = Network(model, family, int(options.reuse_gb * 2**30) if options.reuse else 0)
-        self.ends = _end_tokens(model, tokenizer)
-        self.levels = self._level_tokens() if options.answer == "logits" else []
+        self.builder = PromptBuilder(tokenizer, family, options.pixels, per_second)
+        self.network: QwenNetwork = QwenNetwork(model, family, int(options.reuse_gb * 2**30) if options.reuse else 0)
+        self.end_tokens = _end_tokens(model, tokenizer)
 
-    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return one level per episode; episodes of the same video share the work on it."""
-        pictures: dict[str, Picture] = {}
-        for episode in episodes:
-            name = _clip_name(episode)
-            pictures[name] = pictures.get(name) or self.writer.look(episode.frames, episode.times)
-        prompts = [self._prompt(pictures[_clip_name(episode)], episode.instruction) for episode in episodes]
-        if self.options.answer == "logits":
-            return [_expected(logits) for logits in self._logits(prompts)]
-        return [PARSERS[self.options.parser](reply.text) for reply in self._written(prompts, self.options.tokens)]
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
+    ) -> list[Completion | Failure]:
+        """Return what the model writes after each prompt: always the likeliest token."""
+        states = self.network.prefill(self._sequences(prompts, self.builder.chat))
+        return [completion for state in states for completion in self._generate(state, max_tokens)]
 
-    def reply(self, turns: Sequence[Turn], most_tokens: int) -> list[Reply | Failure]:
-        """Return what the model writes after each turn, greedily, and its likeliest first tokens."""
-        prompts = [self.writer.chat(parts, "", shared) for parts, shared in map(self._parts, turns)]
-        return [*self._written(prompts, most_tokens)]
+    def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
+        """Return the probabilities of the choices after the opening, from one forward pass; nothing is written."""
+        opening, choices = self._choice_tokens(answer)
+        sequences = self._sequences(prompts, lambda parts, prefix: self.builder.chat(parts, prefix, opening))
+        states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
+        return [_softmax(row) for state in states for row in state.logits[:, choices].tolist()]
 
-    def likelihood(self, turns: Sequence[Turn], continuation: str) -> list[float | Failure]:
-        """Return, per turn, the log-probability of the continuation's last token as the user's text goes on with it.
+    def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
+        """Return, per prompt, the log-probability of the continuation's last token as the user's text goes on with it.
 
-        No chat template ends the turn, as TOPReward is published.
+        No chat template ends the user's turn, as TOPReward is published.
         """
         import torch
 
-        prompts = []
-        for turn in turns:
-            parts, shared = self._parts(turn)
-            prompts.append(self.writer.open_turn([*parts, continuation], shared))
-        asked = self.network.ask([prompt.cut(len(prompt) - 1) for prompt in prompts])
-        probs = [torch.log_softmax(row, dim=-1) for answers in asked for row in answers.logits]
-        return [float(row[int(prompt.ids[-1])]) for row, prompt in zip(probs, prompts)]
+        sequences = self._sequences(
+            prompts, lambda parts, prefix: self.builder.open_turn([*parts, continuation], prefix)
+        )
+        states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
+        logprobs = [torch.log_softmax(row, dim=-1) for state in states for row in state.logits]
+        return [float(row[int(sequence.ids[-1])]) for row, sequence in zip(logprobs, sequences)]
 
-    def _prompt(self, picture: Picture, instruction: str) -> Prompt:
-        asked = (roboreward_prompt(""), instruction)
-        parts: tuple[Part, ...] = (picture, *asked) if self.options.order == "video_first" else (*asked, picture)
-        shared = 2 if self.options.order == "video_first" else 3
-        if self.options.answer == "generate":
-            return self.writer.chat(parts, "", shared)
-        prompt = self.writer.chat(parts, f"ANSWER: {LEVELS[0]}", shared)
-        return prompt.cut(len(prompt) - 1)
+    def _sequences(self, prompts: Sequence[Prompt], layout: Layout) -> list[TokenSequence]:
+        """Return the prompts as tokens; a video that several prompts hold is prepared once."""
+        prepared: dict[Part, QwenPart] = {}
+        for part in (part for prompt in prompts for part in prompt.parts):
+            if part not in prepared:
+                prepared[part] = part if isinstance(part, str) else self._visual_input(part)
+        found = []
+        for prompt in prompts:
+            parts = [prepared[part] for part in prompt.parts]
+            prefix = [part if isinstance(part, str) else prepared[part] for part in prompt.prefix]
+            found.append(layout(parts, prefix or _up_to_last_visual(parts)))
+        return found
 
-    def _parts(self, turn: Turn) -> tuple[list[Part], int]:
-        """Return the parts of a turn as this model shows them, and how many there are up to the last picture."""
-        parts: list[Part] = []
-        for part in turn.parts:
-            if isinstance(part, str):
-                parts.append(part)
-            else:
-                parts.append(self.writer.look(part, np.arange(len(part)) / turn.fps if len(part) > 1 else None))
-        pictures = [number for number, part in enumerate(parts, 1) if isinstance(part, Picture)]
-        return parts, max(pictures, default=0)
+    def _visual_input(self, part: Image | Video) -> VisualInput:
+        if isinstance(part, Image):
+            return self.builder.visual_input(part.frame[None], None)
+        return self.builder.visual_input(part.frames, part.times)
 
-    def _logits(self, prompts: Sequence[Prompt]) -> Iterator[list[float]]:
-        """Yield the logits of the five levels per prompt."""
-        for answers in self.network.ask(prompts):
-            yield from answers.logits[:, self.levels].tolist()
-
-    def _written(self, prompts: Sequence[Prompt], most_tokens: int) -> Iterator[Reply]:
-        for answers in self.network.ask(prompts):
-            yield from self._write(answers, most_tokens)
-
-    def _write(self, answers: "Answers", most_tokens: int) -> Iterator[Reply]:
-        """Yield what the model writes per row: always the likeliest token, until it ends its turn."""
-        import torch
-
-        likeliest = torch.log_softmax(answers.logits, dim=-1).topk(min(_LIKELIEST, answers.logits.shape[-1]))
+    def _generate(self, state: "DecoderState", max_tokens: int) -> Iterator[Completion]:
+        """Yield what the model writes per row, until it ends its turn."""
         written: list[list[int]] = []
-        for _ in range(most_tokens):
-            tokens = answers.logits.argmax(dim=-1)
+        for _ in range(max_tokens):
+            tokens = state.logits.argmax(dim=-1)
             written.append(tokens.tolist())
-            if all(self.ends.intersection(row) for row in zip(*written)):
+            if all(self.end_tokens.intersection(row) for row in zip(*written)):
                 break
-            answers = self.network.go_on(answers, tokens)
-        for row, probs, first in zip(zip(*written), likeliest.values.tolist(), likeliest.indices.tolist()):
-            end = next((place for place, token in enumerate(row) if token in self.ends), len(row))
-            top = {self.tokenizer.decode([token]): chance for token, chance in zip(first, probs)}
-            yield Reply(self.tokenizer.decode(row[:end], skip_special_tokens=True), top)
+            state = self.network.decode(state, tokens)
+        for row in zip(*written):
+            end = next((place for place, token in enumerate(row) if token in self.end_tokens), None)
+            text = self.tokenizer.decode(row[:end], skip_special_tokens=True)
+            yield Completion(text, "length" if end is None else "stop")
 
-    def _level_tokens(self) -> list[int]:
-        """Return the token of each level after the text that comes before it."""
-        answers = [self.writer.chat((), f"ANSWER: {level}", 0).ids for level in LEVELS]
-        if any(not np.array_equal(ids[:-1], answers[0][:-1]) for ids in answers):
-            raise ModelError("the tokenizer has no single token for each level 1 to 5; use answer=generate")
-        return [int(ids[-1]) for ids in answers]
-
-
-def _clip_name(episode: Episode) -> str:
-    """Identify the shown frames and their times without reading them."""
-    clip = episode.clip
-    return digest(clip.source.digest, clip.order.tobytes(), clip.positions.tobytes(), clip.fps)
+    def _choice_tokens(self, answer: AnswerFormat) -> tuple[str, list[int]]:
+        """Return the opening with a choice, and the token of each choice after it."""
+        replies = [self.builder.chat((), (), answer.opening + choice).ids for choice in answer.choices]
+        if any(not np.array_equal(ids[:-1], replies[0][:-1]) for ids in replies):
+            raise ModelError(
+                f"the tokenizer has no single token for each of {', '.join(answer.choices)}; use answer=generate"
+            )
+        return answer.opening + answer.choices[0], [int(ids[-1]) for ids in replies]
 
 
-def _expected(logits: list[float]) -> Answer:
-    """Return the expected level under the likelihood of the five."""
+def _up_to_last_visual(parts: Sequence[QwenPart]) -> Sequence[QwenPart]:
+    visual = [number for number, part in enumerate(parts, 1) if isinstance(part, VisualInput)]
+    return parts[: max(visual, default=0)]
+
+
+def _softmax(logits: list[float]) -> tuple[float, ...] | Failure:
     values = np.array(logits)
     if not np.isfinite(values).all():
         return Failure("the model's logits are not finite numbers; try dtype=float32")
     probs = np.exp(values - values.max())
     probs /= probs.sum()
-    return Score(float(probs @ LEVELS), tuple(probs.tolist()))
+    return tuple(probs.tolist())
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
@@ -180,23 +158,19 @@ def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
     return {tokenizer.convert_tokens_to_ids("<|im_end|>"), *(end for end in known if end is not None)}
 
 
-def identify(argument: str) -> str:
-    """Check the argument without loading weights, and return what identifies them."""
-    place, options = read_options(argument, QwenOptions())
-    return identify_weights(place, options.revision, tuple(FAMILIES))
+def _identify(spec: HfSpec) -> str:
+    return identify_checkpoint(spec.checkpoint, spec.options.revision, tuple(FAMILIES))
 
 
-def build(argument: str, budget: Budget) -> QwenVL:
-    """Return the model with its weights loaded."""
-    place, options = read_options(argument, QwenOptions())
-    return loaded(place, lambda found: _load(found, options))
+def _build(spec: HfSpec, budget: Budget) -> QwenVL:
+    return load_checkpoint(spec.checkpoint, lambda place: _load(place, spec.options))
 
 
-def _load(place: str, options: QwenOptions) -> QwenVL:
+def _load(place: str, options: HfOptions) -> QwenVL:
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(place, revision=options.revision)
-    check_kind(config.model_type, tuple(FAMILIES), place)
+    check_model_type(config.model_type, tuple(FAMILIES), place)
     device = choose_device(options.device)
     kind = transformers.AutoModelForImageTextToText
     tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=options.revision)
@@ -206,11 +180,11 @@ def _load(place: str, options: QwenOptions) -> QwenVL:
     return QwenVL(model.to(device), tokenizer, options)
 
 
-QWEN = {
-    "hf": ModelEntry(
-        "Qwen2.5-VL, Qwen3-VL or RoboReward on this machine: hf:FOLDER or hf:ORG/NAME; needs the extra hf",
-        build,
-        identify=identify,
-        one_copy=True,
-    ),
-}
+HF = VlmBackend(
+    "Qwen2.5-VL, Qwen3-VL or RoboReward on this machine: hf:FOLDER or hf:ORG/NAME; needs the extra hf",
+    parse=HfSpec,
+    build=_build,
+    identify=_identify,
+    options=HfOptions(),
+    scores_answers=True,
+)

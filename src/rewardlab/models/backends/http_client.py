@@ -1,4 +1,4 @@
-"""A line to one HTTP server: kept connections, many requests at once, retries that wait as long as they should."""
+"""A client of one HTTP server: kept connections, many requests at once, retries with exponential backoff."""
 
 import asyncio
 import json
@@ -20,20 +20,20 @@ from rewardlab.core.seeding import rng_for
 
 Result = TypeVar("Result")
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 20.0  # seconds between two attempts; doubles each time
-_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-_HOPELESS = {301, 302, 303, 307, 308, 401, 402, 403, 404, 405}  # another episode would fare no better
-_HOPELESS_WORDS = {  # what some servers say of an empty account, and of a wrong key or model
+_FIRST_DELAY, _MAX_DELAY = 0.5, 20.0  # seconds between two attempts; doubled each time
+_RETRIED_STATUSES = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+_FATAL_STATUSES = {301, 302, 303, 307, 308, 401, 402, 403, 404, 405}  # another episode would fare no better
+_FATAL_MESSAGES = {  # what some servers say of an empty account, and of a wrong key or model
     429: re.compile("insufficient_quota"),
     400: re.compile(r"api[ _-]?key|not a valid model|model .{0,80}(not found|not exist)", re.IGNORECASE),
 }
-_LONGEST_WORDS = 400  # letters of what a server says that are kept
-_LEAST_SECRET = 8  # shorter keys, such as EMPTY for a local server, are no secret
+_MAX_MESSAGE = 400  # letters of what a server says that are kept
+_MIN_SECRET = 8  # shorter keys, such as EMPTY for a local server, are no secret
 
 
 @dataclass(frozen=True)
-class Manners:
-    """How to treat a server: requests under way at once, attempts beyond the first, seconds for one attempt."""
+class RetryPolicy:
+    """How a server is asked: requests under way at once, attempts beyond the first, seconds for one attempt."""
 
     concurrency: int = 32
     retries: int = 6
@@ -42,17 +42,17 @@ class Manners:
 
 @dataclass(frozen=True)
 class Request:
-    """One thing to ask; `sent` is called whenever it goes out and may raise StopRun, `refused` if that cost nothing."""
+    """One request; `sent` is called whenever it goes out and may raise StopRun, `refused` if that cost nothing."""
 
     url: str
-    name: str  # seeds the spread of the waiting times
+    name: str  # seeds the jitter of the waiting times
     body: bytes | None = None  # None asks with GET
-    kind: str = "application/json"
+    content_type: str = "application/json"
     sent: Callable[[], None] = lambda: None
     refused: Callable[[], None] = lambda: None
 
 
-class Rejected(ModelError):
+class RejectedRequest(ModelError):
     """The server answered with a status that another attempt would not change."""
 
     def __init__(self, status: int, said: str) -> None:
@@ -60,7 +60,7 @@ class Rejected(ModelError):
         self.status = status
 
 
-class _Again(Exception):
+class _TransientError(Exception):
     """An attempt failed in a way that may pass; `stops` if all attempts failing so ends the run."""
 
     def __init__(self, why: str, *, stops: bool = False, wait: float | None = None) -> None:
@@ -69,85 +69,85 @@ class _Again(Exception):
         self.wait = wait  # what the server asks for, in seconds
 
 
-class Line:
-    """Requests to one server. The secret goes out in the headers and is cut out of all that is said of answers."""
+class HttpClient:
+    """Requests to one server. The secret goes out in the headers and is redacted from all that is said of replies."""
 
-    def __init__(self, manners: Manners, secret: str = "", hint: str = "is the address right?") -> None:
-        self._manners = manners
+    def __init__(self, policy: RetryPolicy, secret: str = "", hint: str = "is the address right?") -> None:
+        self._policy = policy
         self._secret = secret
         self._hint = hint
-        limits = httpx2.Limits(max_connections=manners.concurrency, max_keepalive_connections=manners.concurrency)
+        limits = httpx2.Limits(max_connections=policy.concurrency, max_keepalive_connections=policy.concurrency)
         headers = {"authorization": f"Bearer {secret}"} if secret else {}
         self._client = httpx2.AsyncClient(limits=limits, headers=headers, timeout=None)
         weakref.finalize(self, _close, self._client).atexit = False
         self._not_before = 0.0  # when a server asks for a pause every request waits, not only the one that was told
 
-    def hide(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text without the secret."""
-        return text.replace(self._secret, "[key]") if len(self._secret) >= _LEAST_SECRET else text
+        return text.replace(self._secret, "[key]") if len(self._secret) >= _MIN_SECRET else text
 
-    def _told(self, text: str) -> str:
-        return self.hide(" ".join(text.split()))[:_LONGEST_WORDS]  # in this order: half a secret is one too
+    def _excerpt(self, text: str) -> str:
+        return self.redact(" ".join(text.split()))[:_MAX_MESSAGE]  # in this order: half a secret is one too
 
-    async def ask(self, request: Request, read: Callable[[bytes], Result], deadline: float) -> Result:
-        """Return what `read` makes of the answer; where it raises ValueError, as for one cut short, ask again.
+    async def send(self, request: Request, read: Callable[[bytes], Result], deadline: float) -> Result:
+        """Return what `read` makes of the answer; where it raises ValueError, as for one cut short, it is sent again.
 
         Where no attempt succeeds before the deadline a ModelError says why; a StopRun if no other request would.
         """
         rng = rng_for(0, "waiting", request.name)
-        fault = _Again("there was no time left to ask")
-        for attempt in range(self._manners.retries + 1):
+        fault = _TransientError("there was no time left to ask")
+        for attempt in range(self._policy.retries + 1):
             await asyncio.sleep(max(0.0, min(self._not_before, deadline) - time.monotonic()))
             if time.monotonic() >= deadline:
                 break
             request.sent()
             try:
-                return read(await self._once(request, deadline))
+                return read(await self._attempt(request, deadline))
             except ValueError as error:
-                fault = _Again(f"the answer cannot be read: {error}")
-            except _Again as again:
-                fault = again
-            wait = min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT) * (0.5 + rng.random())
+                fault = _TransientError(f"the answer cannot be read: {error}")
+            except _TransientError as error:
+                fault = error
+            wait = min(_FIRST_DELAY * 2**attempt, _MAX_DELAY) * (0.5 + rng.random())
             wait = wait if fault.wait is None else fault.wait + 0.1 * wait
-            if attempt == self._manners.retries or time.monotonic() + wait > deadline:
+            if attempt == self._policy.retries or time.monotonic() + wait > deadline:
                 break
             if fault.wait is not None:
                 self._not_before = time.monotonic() + fault.wait
             await asyncio.sleep(wait)
-        raise (StopRun if fault.stops else ModelError)(self._told(str(fault)))
+        raise (StopRun if fault.stops else ModelError)(self._excerpt(str(fault)))
 
-    async def _once(self, request: Request, deadline: float) -> bytes:
-        seconds = min(self._manners.timeout, deadline - time.monotonic())
-        method, headers = ("GET", {}) if request.body is None else ("POST", {"content-type": request.kind})
+    async def _attempt(self, request: Request, deadline: float) -> bytes:
+        seconds = min(self._policy.timeout, deadline - time.monotonic())
+        method, headers = ("GET", {}) if request.body is None else ("POST", {"content-type": request.content_type})
         try:
             async with asyncio.timeout(seconds):
                 response = await self._client.request(method, request.url, content=request.body, headers=headers)
         except TimeoutError:
-            raise _Again(f"no answer within {seconds:.0f} s") from None
+            raise _TransientError(f"no answer within {seconds:.0f} s") from None
         except (httpx2.ConnectError, httpx2.UnsupportedProtocol) as error:
             request.refused()
             why = f"cannot connect to {request.url} ({error}); is the server running, and the address right?"
-            raise _Again(why, stops=True) from None
+            raise _TransientError(why, stops=True) from None
         except httpx2.RequestError as error:
-            raise _Again(f"the connection broke: {type(error).__name__} {error}") from None
+            raise _TransientError(f"the connection broke: {type(error).__name__} {error}") from None
         if response.status_code != 200:
             request.refused()
-            self._turned_down(request.url, response)
+            self._raise_for_status(request.url, response)
         return response.content
 
-    def _turned_down(self, url: str, response: httpx2.Response) -> None:
-        status, said = response.status_code, self._told(_message(response))
-        words = _HOPELESS_WORDS.get(status)
-        if status in _HOPELESS or (words and words.search(response.text[:2000])):
+    def _raise_for_status(self, url: str, response: httpx2.Response) -> None:
+        status, said = response.status_code, self._excerpt(_message(response))
+        fatal = _FATAL_MESSAGES.get(status)
+        if status in _FATAL_STATUSES or (fatal and fatal.search(response.text[:2000])):
             raise StopRun(f"{url} answered {status}: {said}; {self._hint}")
-        if status in _AGAIN:
+        if status in _RETRIED_STATUSES:
             limited = status == 429
             why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
-            raise _Again(why, stops=limited, wait=_asked_wait(response.headers))
-        raise Rejected(status, said)
+            raise _TransientError(why, stops=limited, wait=_retry_after(response.headers))
+        raise RejectedRequest(status, said)
 
 
-def wait_for(work: Coroutine[Any, Any, Result]) -> Result:
+def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run asynchronous work to its end from ordinary code, on the one loop of this process that keeps connections."""
     return asyncio.run_coroutine_threadsafe(work, _loop()).result()
 
@@ -174,7 +174,7 @@ def _message(response: httpx2.Response) -> str:
     return str(text)
 
 
-def _asked_wait(headers: Mapping[str, str]) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a Retry-After header asks for, as a number or as a date by the server's own clock."""
     asked = headers.get("retry-after", "")
     try:

@@ -15,12 +15,12 @@ from typing import Any
 from rewardlab.core.errors import StopRun
 from rewardlab.models.contract import Budget
 
-FILE = "ledger.jsonl"
+LEDGER = "ledger.jsonl"
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What was spent so far; `cost` counts replies of a known price only, `dearest` is the dearest of them."""
+    """What was spent so far; `cost` counts replies of a known price only, `highest_cost` is the highest of them."""
 
     requests: int = 0  # that went out and were not refused, whether or not a reply came back
     replies: int = 0
@@ -28,7 +28,7 @@ class Spent:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
-    dearest: float = 0.0
+    highest_cost: float = 0.0
 
     def after(self, entry: dict[str, Any]) -> "Spent":
         """Return the sums with one more line of the ledger."""
@@ -44,13 +44,13 @@ class Spent:
             input_tokens=self.input_tokens + (entry["input"] or 0),
             output_tokens=self.output_tokens + (entry["output"] or 0),
             cost=self.cost + (cost or 0.0),
-            dearest=max(self.dearest, cost or 0.0),
+            highest_cost=max(self.highest_cost, cost or 0.0),
         )
 
     @property
     def committed(self) -> float:
-        """Return the cost with every request of unknown price, such as one still under way, taken for the dearest."""
-        return self.cost + (self.requests - self.priced) * self.dearest
+        """Return the cost with every request of unknown price, such as one still under way, taken for the highest."""
+        return self.cost + (self.requests - self.priced) * self.highest_cost
 
 
 class Ledger:
@@ -64,16 +64,16 @@ class Ledger:
         self.model = model
         self._spent = Spent()
         self._replies: dict[str, Any] = {}
-        self._read_to = 0
+        self._offset = 0
         self._priced = False  # whether a reply to this very model had a price: another's tells nothing of its own
-        self._path = budget.folder / FILE if budget.folder else None
+        self._path = budget.folder / LEDGER if budget.folder else None
         if self._path:
             _end_torn_line(self._path)
 
     @property
     def spent(self) -> Spent:
         """Return what the models of this run have spent so far."""
-        self._catch_up()
+        self._read_new_lines()
         return self._spent
 
     @property
@@ -83,7 +83,7 @@ class Ledger:
 
     def find(self, key: str) -> Any | None:
         """Return the reply to this request if it was paid for before."""
-        self._catch_up()
+        self._read_new_lines()
         return self._replies.get(key)
 
     def send(self, key: str) -> None:
@@ -112,31 +112,31 @@ class Ledger:
             raise StopRun(
                 "the cost is limited, but the server does not say how many tokens it used; use --max-requests instead"
             )
-        if spent.committed + spent.dearest > budget.max_cost:
+        if spent.committed + spent.highest_cost > budget.max_cost:
             raise StopRun(
-                f"the next request may cost {spent.dearest:.4g}, and {spent.committed:.4g} of {budget.max_cost:.4g} "
-                "are spent; allow more with --max-cost"
+                f"the next request may cost {spent.highest_cost:.4g}, and {spent.committed:.4g} of "
+                f"{budget.max_cost:.4g} are spent; allow more with --max-cost"
             )
 
     def _write(self, entry: dict[str, Any]) -> None:
         entry["model"] = self.model
         if self._path is None:
-            self._take(entry)
+            self._apply(entry)
         else:
             _append(self._path, json.dumps(entry).encode() + b"\n")
 
-    def _catch_up(self) -> None:
-        """Take in the lines that were written since the last look, by this model or another of the run."""
-        if self._path is None or not self._path.exists() or self._path.stat().st_size == self._read_to:
+    def _read_new_lines(self) -> None:
+        """Take in the lines that were written since the last read, by this model or another of the run."""
+        if self._path is None or not self._path.exists() or self._path.stat().st_size == self._offset:
             return
         with self._path.open("rb") as file:
-            file.seek(self._read_to)
+            file.seek(self._offset)
             whole, end, _ = file.read().rpartition(b"\n")
-        self._read_to += len(whole) + len(end)
+        self._offset += len(whole) + len(end)
         for entry in _entries(whole):
-            self._take(entry)
+            self._apply(entry)
 
-    def _take(self, entry: dict[str, Any]) -> None:
+    def _apply(self, entry: dict[str, Any]) -> None:
         self._spent = self._spent.after(entry)
         if "key" in entry:
             self._replies[entry["key"]] = entry["reply"]
@@ -144,7 +144,7 @@ class Ledger:
 
 def spent_by_model(folder: Path) -> dict[str, Spent]:
     """Return what the ledger of a run folder says of each model; empty where there is none."""
-    path = folder / FILE
+    path = folder / LEDGER
     found: dict[str, Spent] = {}
     for entry in _entries(path.read_bytes()) if path.exists() else []:
         found[entry["model"]] = found.get(entry["model"], Spent()).after(entry)

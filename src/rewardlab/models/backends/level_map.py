@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
-from rewardlab.models.isotonic import isotonic_steps
+from rewardlab.models.calibrated import isotonic_steps
 
 Floats = NDArray[np.float64]
 

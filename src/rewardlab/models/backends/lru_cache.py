@@ -1,41 +1,38 @@
-"""A shelf: what was used last is kept, up to so many bytes."""
+"""A cache bounded in bytes that evicts what was used least recently."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-Thing = TypeVar("Thing")
+Value = TypeVar("Value")
 
 
-class Shelf(Generic[Thing]):
-    """Keeps things by the name of their content; the one used longest ago goes first when room is short."""
+class LRUCache(Generic[Value]):
+    """Values by the key of their content; the least recently used goes first when room is short."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.used_bytes = 0
-        self._kept: OrderedDict[str, tuple[Thing, int]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[Value, int]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def take(self, name: str) -> Thing | None:
-        """Return the thing of this name, which now counts as used last; None if it is not here."""
-        if name not in self._kept:
+    def get(self, key: str) -> Value | None:
+        """Return the value of this key, which now counts as used last; None if it is not here."""
+        if key not in self._entries:
             return None
-        self._kept.move_to_end(name)
-        return self._kept[name][0]
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
 
-    def put(self, name: str, thing: Thing, size: int) -> None:
-        """Keep a thing of so many bytes, unless it alone is too big for the shelf."""
-        if name in self._kept:
-            self.used_bytes -= self._kept.pop(name)[1]
-        if size > self.most_bytes:
+    def put(self, key: str, value: Value, size: int) -> None:
+        """Store a value of so many bytes, unless it alone is too big for the cache."""
+        if key in self._entries:
+            self.used_bytes -= self._entries.pop(key)[1]
+        if size > self.max_bytes:
             return
-        while self.used_bytes + size > self.most_bytes:
-            self.used_bytes -= self._kept.popitem(last=False)[1][1]
-        self._kept[name] = (thing, size)
+        while self.used_bytes + size > self.max_bytes:
+            self.used_bytes -= self._entries.popitem(last=False)[1][1]
+        self._entries[key] = (value, size)
         self.used_bytes += size
 
-    def things(self) -> Iterator[tuple[str, Thing]]:
-        """Yield every name and thing, the one used last first."""
-        return ((name, thing) for name, (thing, _) in reversed(self._kept.items()))
+    def items(self) -> Iterator[tuple[str, Value]]:
+        """Yield every key and value, the most recently used first."""
+        return ((key, value) for key, (value, _) in reversed(self._entries.items()))

@@ -1,4 +1,4 @@
-"""A vision-language model behind an OpenAI-compatible endpoint, asked many turns at once and never twice the same."""
+"""A vision-language model behind an OpenAI-compatible endpoint, asked many prompts at once and never twice the same."""
 
 import asyncio
 import json
@@ -13,139 +13,153 @@ from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.chat_completions import (
-    MOST_TOP,
-    Dialect,
-    Said,
+    MAX_TOP_LOGPROBS,
+    ChatReply,
+    RequestFormat,
     Usage,
-    adapted,
-    read_said,
+    fallback_format,
+    message_content,
+    parse_reply,
     request_body,
-    turn_content,
 )
-from rewardlab.models.backends.http_client import Line, Manners, Rejected, Request, wait_for
+from rewardlab.models.backends.http_client import HttpClient, RejectedRequest, Request, RetryPolicy, run_async
 from rewardlab.models.backends.ledger import Ledger
-from rewardlab.models.backends.openai import ApiSettings, api_key
+from rewardlab.models.backends.openai_options import OpenAIOptions, OpenAISpec, api_key
 from rewardlab.models.contract import Budget
-from rewardlab.models.vlm import Reply, Turn
+from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, choice_probs
+
+_ANSWER_TOKENS = 128  # a server cannot be given the opening of the reply, so it writes up to the choice
 
 
 @dataclass(frozen=True, eq=False)
-class _Question:
-    """A turn as it will be sent, and the key under which its reply is kept."""
+class _ChatRequest:
+    """A prompt as it will be sent, and the key under which its reply is kept in the ledger."""
 
     key: str
     content: str
-    most_tokens: int
+    max_tokens: int
+    answer: AnswerFormat | None
 
 
-class Endpoint:
+class OpenAIEndpoint:
     """One model of one server; it lives as long as the run, with its connections and its ledger."""
 
-    def __init__(self, model: str, url: str, settings: ApiSettings, budget: Budget) -> None:
-        self._model = model
-        self._url = url
-        self._settings = settings
-        self._ledger = Ledger(budget, f"{model}@{url}")
-        manners = Manners(settings.concurrency, settings.retries, settings.timeout)
-        hint = f"check the model's name, the address, and the key in {settings.key_env}"
-        self._line = Line(manners, api_key(settings), hint)
-        self._dialect = Dialect(0 if settings.logprobs == "off" else MOST_TOP)
-        self._proven = False  # whether the server has answered in this dialect
+    def __init__(self, spec: OpenAISpec, budget: Budget) -> None:
+        self._spec = spec
+        self._options = spec.options
+        self._ledger = Ledger(budget, f"{spec.model}@{spec.url}")
+        policy = RetryPolicy(spec.options.concurrency, spec.options.retries, spec.options.timeout)
+        hint = f"check the model's name, the address, and the key in {spec.options.key_env}"
+        self._client = HttpClient(policy, api_key(spec.options), hint)
+        self._format = RequestFormat(0 if spec.options.logprobs == "off" else MAX_TOP_LOGPROBS)
+        self._format_works = False  # whether the server has answered a request in this format
 
-    def reply(self, turns: Sequence[Turn], most_tokens: int) -> list[Reply | Failure]:
-        """Return what the model writes after each turn."""
-        return [_as_reply(said) for said in self.say(turns, most_tokens)]
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
+    ) -> list[Completion | Failure]:
+        """Return what the model writes after each prompt."""
+        return [_completion(reply) for reply in self._chat(prompts, max_tokens, answer)]
 
-    def likelihood(self, turns: Sequence[Turn], continuation: str) -> list[float | Failure]:
-        """Return, per turn, the log-probability that the answer begins with the continuation, a single token.
+    def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
+        """Return the probabilities of the choices in the place where the model wrote one.
 
-        A server tells only the likeliest tokens; where the continuation is not among them there is a Failure.
+        A server lists only the likeliest tokens; a choice that is not among them gets 0.
         """
-        return [_first_is(said, continuation.strip()) for said in self.say(turns, 1)]
+        return [_choice_probs(reply, answer) for reply in self._chat(prompts, _ANSWER_TOKENS, answer)]
 
-    def say(self, turns: Sequence[Turn], most_tokens: int) -> list[Said | Failure]:
-        """Return the answer to each turn; one that was paid for before comes from the ledger."""
-        return wait_for(self._all(turns, most_tokens))
+    def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
+        """Return, per prompt, the log-probability that the reply begins with the continuation, a single token.
 
-    async def _all(self, turns: Sequence[Turn], most_tokens: int) -> list[Said | Failure]:
+        A server lists only the likeliest tokens; where the continuation is not among them there is a Failure.
+        """
+        return [_first_token_logprob(reply, continuation.strip()) for reply in self._chat(prompts, 1, None)]
+
+    def _chat(
+        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None
+    ) -> list[ChatReply | Failure]:
+        """Return the reply to each prompt; one that was paid for before comes from the ledger."""
+        return run_async(self._chat_all(prompts, max_tokens, answer))
+
+    async def _chat_all(
+        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None
+    ) -> list[ChatReply | Failure]:
         """Ask everything at once, within the limits; on a stop, what is under way is still waited for and kept."""
-        answers: dict[int, Said | Failure] = {}
+        replies: dict[int, ChatReply | Failure] = {}
         stops: list[StopRun] = []
-        gate = asyncio.Semaphore(self._settings.concurrency)
-        alike: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # the same question waits for its reply
-        deadline = time.monotonic() + self._settings.patience
+        slots = asyncio.Semaphore(self._options.concurrency)
+        by_key: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # the same prompt waits for its reply
+        deadline = time.monotonic() + self._options.patience
 
-        async def one(place: int) -> None:
+        async def ask(index: int) -> None:
             try:
-                question = await asyncio.to_thread(self._question, turns[place], most_tokens)
-                async with gate, alike[question.key]:
+                request = await asyncio.to_thread(self._request, prompts[index], max_tokens, answer)
+                async with slots, by_key[request.key]:
                     if not stops:
-                        answers[place] = await self._answer(question, deadline)
+                        replies[index] = await self._reply(request, deadline)
             except StopRun as stop:
                 stops.append(stop)
-            except Exception as error:  # whatever befalls one turn, the others are waited for, and paid for once
-                answers[place] = Failure(self._line.hide(f"{type(error).__name__}: {error}"))
+            except Exception as error:  # whatever befalls one prompt, the others are waited for, and paid for once
+                replies[index] = Failure(self._client.redact(f"{type(error).__name__}: {error}"))
 
         first = 0
-        while first < len(turns) and self._ledger.price_unknown and not stops:
-            await one(first)  # alone, until it is known what a request costs
+        while first < len(prompts) and self._ledger.price_unknown and not stops:
+            await ask(first)  # alone, until it is known what a request costs
             first += 1
-        await asyncio.gather(*map(one, range(first, len(turns))))
+        await asyncio.gather(*map(ask, range(first, len(prompts))))
         if stops:
             raise stops[0]
-        return [answers[place] for place in range(len(turns))]
+        return [replies[index] for index in range(len(prompts))]
 
-    def _question(self, turn: Turn, most_tokens: int) -> _Question:
-        content = turn_content(turn, as_video=self._settings.send == "video")
-        key = digest(self._url, self._model, most_tokens, self._settings.logprobs, content)
-        return _Question(key, content, most_tokens)
+    def _request(self, prompt: Prompt, max_tokens: int, answer: AnswerFormat | None) -> _ChatRequest:
+        content = message_content(prompt, as_video=self._options.send == "video")
+        key = digest(self._spec.url, self._spec.model, max_tokens, self._options.logprobs, content)
+        return _ChatRequest(key, content, max_tokens, answer)
 
-    async def _answer(self, question: _Question, deadline: float) -> Said | Failure:
-        kept = self._ledger.find(question.key)
-        if kept is not None:
-            return Said(**kept)
+    async def _reply(self, request: _ChatRequest, deadline: float) -> ChatReply | Failure:
+        paid = self._ledger.find(request.key)
+        if paid is not None:
+            return ChatReply(**paid)
         try:
-            said, usage = await self._ask(question, deadline)
+            reply, usage = await self._send(request, deadline)
         except ModelError as error:
             return Failure(str(error))
-        said = Said(**json.loads(self._line.hide(json.dumps(asdict(said), ensure_ascii=False))))
-        await self._ledger.keep(question.key, usage, _cost(usage, self._settings), asdict(said))
-        return said
+        reply = ChatReply(**json.loads(self._client.redact(json.dumps(asdict(reply), ensure_ascii=False))))
+        await self._ledger.keep(request.key, usage, _cost(usage, self._options), asdict(reply))
+        return reply
 
-    async def _ask(self, question: _Question, deadline: float) -> tuple[Said, Usage]:
-        """Ask in the dialect known so far; where it is rejected, try the others and remember the one that works."""
-        dialect = self._dialect
+    async def _send(self, request: _ChatRequest, deadline: float) -> tuple[ChatReply, Usage]:
+        """Send in the format known so far; where it is rejected, try the others and remember the one that works."""
+        form = self._format
         while True:
-            body = request_body(self._model, question.content, question.most_tokens, dialect)
-            request = Request(
-                self._url,
-                question.key,
-                body,
-                sent=lambda: self._ledger.send(question.key),
-                refused=lambda: self._ledger.refuse(question.key),
+            http = Request(
+                self._spec.url,
+                request.key,
+                request_body(self._spec.model, request.content, request.max_tokens, form),
+                sent=lambda: self._ledger.send(request.key),
+                refused=lambda: self._ledger.refuse(request.key),
             )
             try:
-                answer = await self._line.ask(request, read_said, deadline)
-            except Rejected as rejection:
-                other = self._other_dialect(dialect, rejection)
+                reply = await self._client.send(http, lambda data: parse_reply(data, request.answer), deadline)
+            except RejectedRequest as rejection:
+                other = self._other_format(form, rejection)
                 if other is None:
                     raise
-                dialect = other
+                form = other
             else:
-                self._dialect, self._proven = dialect, True
-                return answer
+                self._format, self._format_works = form, True
+                return reply
 
-    def _other_dialect(self, dialect: Dialect, rejection: Rejected) -> Dialect | None:
+    def _other_format(self, form: RequestFormat, rejection: RejectedRequest) -> RequestFormat | None:
         if rejection.status not in (400, 422):
             return None
-        if self._proven:
-            return None if dialect == self._dialect else self._dialect
-        return adapted(dialect, str(rejection), needs_top=self._settings.logprobs == "on")
+        if self._format_works:
+            return None if form == self._format else self._format
+        return fallback_format(form, str(rejection), needs_logprobs=self._options.logprobs == "on")
 
 
-def _cost(usage: Usage, settings: ApiSettings) -> float | None:
+def _cost(usage: Usage, options: OpenAIOptions) -> float | None:
     """Return what a reply cost, None where its price or its tokens are unknown."""
-    prices = (settings.input_price, settings.output_price)
+    prices = (options.input_price, options.output_price)
     if prices == (0, 0):
         return 0.0
     if min(prices) < 0 or usage[0] is None or usage[1] is None:
@@ -153,23 +167,27 @@ def _cost(usage: Usage, settings: ApiSettings) -> float | None:
     return (usage[0] * prices[0] + usage[1] * prices[1]) / 1e6
 
 
-def _as_reply(said: Said | Failure) -> Reply | Failure:
-    if isinstance(said, Failure):
-        return said
-    return missing(said) if said.text is None else Reply(said.text, said.first)
+def _completion(reply: ChatReply | Failure) -> Completion | Failure:
+    if isinstance(reply, Failure):
+        return reply
+    if reply.text is None:
+        return Failure(f"missing answer: the server sent no text (it ended with {reply.finish!r})")
+    return Completion(reply.text, reply.finish, reply.digit)
 
 
-def missing(said: Said) -> Failure:
-    """Return the Failure of an answer without text."""
-    return Failure(f"missing answer: the server sent no text (it ended with {said.finish!r})")
+def _choice_probs(reply: ChatReply | Failure, answer: AnswerFormat) -> tuple[float, ...] | Failure:
+    if isinstance(reply, Failure):
+        return reply
+    probs = choice_probs(reply.digit or {}, answer.choices)
+    return probs or Failure(f"the server gives no log-probabilities after {answer.opening.strip()!r}", reply.text)
 
 
-def _first_is(said: Said | Failure, token: str) -> float | Failure:
-    if isinstance(said, Failure):
-        return said
-    if said.first is None:
+def _first_token_logprob(reply: ChatReply | Failure, token: str) -> float | Failure:
+    if isinstance(reply, Failure):
+        return reply
+    if reply.first is None:
         return Failure("the server gives no log-probabilities of tokens, which this model needs")
-    found = [logprob for listed, logprob in said.first.items() if listed.strip() == token]
+    found = [logprob for listed, logprob in reply.first.items() if listed.strip() == token]
     if not found:
-        return Failure(f"{token!r} is not among the {len(said.first)} likeliest tokens that the server lists")
+        return Failure(f"{token!r} is not among the {len(reply.first)} likeliest tokens that the server lists")
     return float(np.logaddexp.reduce(found))

@@ -11,21 +11,20 @@ from rewardlab.core.errors import ModelError, PlanError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure
 from rewardlab.models.backends.remote_protocol import (
-    EPISODES_KIND,
-    Health,
+    EPISODES_TYPE,
     pack_episodes,
     unpack_answers,
     unpack_health,
 )
 from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import read_options, read_url
+from rewardlab.models.model_string import ModelString, read_options, read_url
 
 if TYPE_CHECKING:
-    from rewardlab.models.backends.http_client import Line
+    from rewardlab.models.backends.http_client import HttpClient
 
 
 @dataclass(frozen=True)
-class RemoteSettings:
+class RemoteOptions:
     """Options of `remote:`."""
 
     timeout: float = 100.0  # seconds for one batch with all its attempts; keep it below --timeout
@@ -37,60 +36,67 @@ class RemoteSettings:
 
 
 @dataclass(frozen=True)
+class RemoteSpec:
+    """Which server to ask, and how."""
+
+    url: str
+    options: RemoteOptions
+
+
+@dataclass(frozen=True)
 class Remote:
     """Sends episodes to a server and returns its answers, as long as it holds the model it held at the start."""
 
-    url: str
-    settings: RemoteSettings
-    line: "Line"
-    health: Health
+    spec: RemoteSpec
+    client: "HttpClient"
+    fingerprint: str
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the server's answers; a Failure for each episode where it gave none."""
-        from rewardlab.models.backends.http_client import Request, wait_for
+        from rewardlab.models.backends.http_client import Request, run_async
 
-        body = pack_episodes(episodes)
-        shown = [len(episode.clip) for episode in episodes]
-        request = Request(f"{self.url}/score", digest(body), body, EPISODES_KIND)
-        deadline = time.monotonic() + self.settings.timeout
+        url, body = self.spec.url, pack_episodes(episodes)
+        frame_counts = [len(episode.clip) for episode in episodes]
+        request = Request(f"{url}/score", digest(body), body, EPISODES_TYPE)
+        deadline = time.monotonic() + self.spec.options.timeout
         try:
-            answers, holds = wait_for(self.line.ask(request, lambda data: unpack_answers(data, shown), deadline))
+            reply = run_async(self.client.send(request, lambda data: unpack_answers(data, frame_counts), deadline))
         except ModelError as error:
             return [Failure(str(error))] * len(episodes)
-        if holds != self.health.fingerprint:
-            raise StopRun(f"{self.url} holds another model than when the run began; start a run of its own for it")
+        answers, fingerprint = reply
+        if fingerprint != self.fingerprint:
+            raise StopRun(f"{url} holds another model than when the run began; start a run of its own for it")
         return answers
 
 
-def _read(argument: str) -> tuple[str, RemoteSettings]:
-    url, settings = read_options(argument, RemoteSettings())
-    read_url(url, "remote:URL such as remote:http://localhost:8000")
+def _parse(string: ModelString) -> RemoteSpec:
+    read_url(string.argument, "remote:URL such as remote:http://localhost:8000")
     if find_spec("httpx2") is None:
         raise PlanError("remote: needs the package httpx2; install rewardlab with its extra: rewardlab[api]")
-    return url.rstrip("/"), settings
+    return RemoteSpec(string.argument.rstrip("/"), read_options(string.options, RemoteOptions()))
 
 
-def _build(argument: str, budget: Budget) -> Remote:
-    from rewardlab.models.backends.http_client import Line, Manners, Request, wait_for
+def _build(spec: RemoteSpec, budget: Budget) -> Remote:
+    from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
 
-    url, settings = _read(argument)
-    brisk = Line(Manners(retries=1, timeout=10.0))
-    try:
-        health = wait_for(brisk.ask(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0))
-    except (ModelError, StopRun) as error:
-        raise ModelError(f"no rewardlab server answers at {url}: {error}") from error
-    return Remote(url, settings, Line(Manners(retries=settings.retries, timeout=settings.timeout)), health)
+    policy = RetryPolicy(retries=spec.options.retries, timeout=spec.options.timeout)
+    return Remote(spec, HttpClient(policy), _served_fingerprint(spec))
 
 
-def _identify(argument: str) -> str:
+def _served_fingerprint(spec: RemoteSpec) -> str:
     """Ask the server which model it holds, so that other weights at the same address are another model."""
-    return _build(argument, Budget()).health.fingerprint
+    from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
+
+    client, request = HttpClient(RetryPolicy(retries=1, timeout=10.0)), Request(f"{spec.url}/health", spec.url)
+    try:
+        return run_async(client.send(request, unpack_health, time.monotonic() + 20.0)).fingerprint
+    except (ModelError, StopRun) as error:
+        raise ModelError(f"no rewardlab server answers at {spec.url}: {error}") from error
 
 
-REMOTE = {
-    "remote": ModelEntry(
-        "a model held by a rewardlab server; remote:http://host:8000",
-        _build,
-        identify=_identify,
-    ),
-}
+REMOTE = ModelEntry(
+    "a model held by a rewardlab server; remote:http://host:8000",
+    parse=_parse,
+    build=_build,
+    identify=_served_fingerprint,
+)

@@ -22,7 +22,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.trial import Answer, Failure, Score, validate_answer
 
 PROTOCOL = 1
-EPISODES_KIND = "application/x-rewardlab-episodes"
+EPISODES_TYPE = "application/x-rewardlab-episodes"
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Health:
 
 def pack_episodes(episodes: Sequence[Episode]) -> bytes:
     """Return what a model may see of the episodes as the body of a request."""
-    said = [{"instruction": episode.instruction, "fps": episode.clip.fps} for episode in episodes]
-    arrays: dict[str, NDArray[Any]] = {"episodes": np.frombuffer(json.dumps(said).encode(), dtype=np.uint8)}
-    for place, episode in enumerate(episodes):
-        arrays |= {f"frames_{place}": episode.frames, f"positions_{place}": episode.clip.positions}
+    described = [{"instruction": episode.instruction, "fps": episode.clip.fps} for episode in episodes]
+    arrays: dict[str, NDArray[Any]] = {"episodes": np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)}
+    for index, episode in enumerate(episodes):
+        arrays |= {f"frames_{index}": episode.frames, f"positions_{index}": episode.clip.positions}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in arrays.items():
@@ -54,50 +54,49 @@ def unpack_episodes(body: bytes) -> list[Episode]:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("the archive is compressed")
         with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
-            said = json.loads(arrays["episodes"].tobytes())
-            return [_episode(each, arrays, place) for place, each in enumerate(said)]
+            described = json.loads(arrays["episodes"].tobytes())
+            return [_episode(each, arrays, index) for index, each in enumerate(described)]
     except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError, MemoryError) as error:
         raise DataError(f"the request holds no episodes as an uncompressed .npz archive ({error})") from error
 
 
-def _episode(said: dict[str, Any], arrays: Any, place: int) -> Episode:
-    source = in_memory(arrays[f"frames_{place}"])
-    positions, fps = arrays[f"positions_{place}"], float(said["fps"])
+def _episode(described: dict[str, Any], arrays: Any, index: int) -> Episode:
+    source = in_memory(arrays[f"frames_{index}"])
+    positions, fps = arrays[f"positions_{index}"], float(described["fps"])
     if positions.dtype != np.int64 or positions.shape != (source.count,) or not 0 < fps < np.inf:
-        raise ValueError(f"episode {place} must have {source.count} whole positions and a frame rate above 0")
+        raise ValueError(f"episode {index} must have {source.count} whole positions and a frame rate above 0")
     if (np.diff(positions, prepend=0) < 0).any():
-        raise ValueError(f"the positions of episode {place} must rise from 0 on")
-    return Episode("", str(said["instruction"]), Clip(source, np.arange(source.count), positions, fps))
+        raise ValueError(f"the positions of episode {index} must rise from 0 on")
+    return Episode("", str(described["instruction"]), Clip(source, np.arange(source.count), positions, fps))
 
 
 def pack_answers(answers: Sequence[Answer], fingerprint: str) -> bytes:
     """Return the answers as the body of a reply."""
-    said = [
+    rows = [
         {"failure": answer.reason, "raw": answer.raw} if isinstance(answer, Failure) else asdict(answer)
         for answer in answers
     ]
-    return json.dumps({"fingerprint": fingerprint, "answers": said}).encode()
+    return json.dumps({"fingerprint": fingerprint, "answers": rows}).encode()
 
 
-def unpack_answers(body: bytes, shown: Sequence[int]) -> tuple[list[Answer], str]:
-    """Return the answers, each checked against its number of shown frames, and the fingerprint, else ValueError."""
-    said = json.loads(body)
-    if not isinstance(said, dict) or not isinstance(said.get("answers"), list):
+def unpack_answers(body: bytes, frame_counts: Sequence[int]) -> tuple[list[Answer], str]:
+    """Return the answers, each checked against its number of frames, and the fingerprint, else ValueError."""
+    reply = json.loads(body)
+    if not isinstance(reply, dict) or not isinstance(reply.get("answers"), list):
         raise ValueError("expected a JSON object with a list of answers")
-    if len(said["answers"]) != len(shown):
-        raise ValueError(f"expected {len(shown)} answers, got {len(said['answers'])}")
-    return [_answer(each, frames) for each, frames in zip(said["answers"], shown)], str(said.get("fingerprint"))
+    if len(reply["answers"]) != len(frame_counts):
+        raise ValueError(f"expected {len(frame_counts)} answers, got {len(reply['answers'])}")
+    answers = [_answer(row, frames) for row, frames in zip(reply["answers"], frame_counts)]
+    return answers, str(reply.get("fingerprint"))
 
 
-def _answer(said: Any, frames: int) -> Answer:
-    if not isinstance(said, dict):
-        return Failure(f"expected an answer as a JSON object, got {type(said).__name__}")
-    raw = said.get("raw")
-    if "failure" in said:
-        return validate_answer(Failure(str(said["failure"]), raw), frames)
-    return validate_answer(
-        Score(said.get("level", "missing"), said.get("probabilities"), said.get("progress"), raw), frames
-    )
+def _answer(row: Any, frames: int) -> Answer:
+    if not isinstance(row, dict):
+        return Failure(f"expected an answer as a JSON object, got {type(row).__name__}")
+    raw = row.get("raw")
+    if "failure" in row:
+        return validate_answer(Failure(str(row["failure"]), raw), frames)
+    return validate_answer(Score(row.get("level", "missing"), row.get("probabilities"), row.get("progress"), raw), frames)
 
 
 def pack_health(health: Health) -> bytes:
@@ -107,7 +106,7 @@ def pack_health(health: Health) -> bytes:
 
 def unpack_health(body: bytes) -> Health:
     """Return which model a server holds; ValueError if it is no rewardlab server of this protocol."""
-    said = json.loads(body)
-    if not isinstance(said, dict) or said.get("protocol") != PROTOCOL or not said.get("fingerprint"):
+    reply = json.loads(body)
+    if not isinstance(reply, dict) or reply.get("protocol") != PROTOCOL or not reply.get("fingerprint"):
         raise ValueError(f"expected a rewardlab server that speaks protocol {PROTOCOL}")
-    return Health(str(said.get("name")), str(said["fingerprint"]))
+    return Health(str(reply.get("name")), str(reply["fingerprint"]))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rewardlab.core.errors import PlanError
 from rewardlab.models.contract import Budget, ModelEntry, RewardModel
+from rewardlab.models.model_string import ModelString, without_options
 
 WEIGHTS = Path(__file__).with_name("weights")
 WORD_VECTORS = WEIGHTS / "word_vectors.npz"
@@ -35,20 +36,17 @@ def _identify(stem: Path) -> str:
     return sha256(b"".join(sha256(path.read_bytes()).digest() for path in variant_files(stem))).hexdigest()
 
 
-def _build(stem: Path) -> RewardModel:
+def _build(stem: Path, budget: Budget) -> RewardModel:
     from rewardlab.models.pocket.inference import open_pocket
 
     return open_pocket(stem)
 
 
-def _entry(name: str) -> ModelEntry:
-    def build(argument: str, budget: Budget) -> RewardModel:
-        return _build(_stem(name, argument))
+def _entry(name: str) -> ModelEntry[Path]:
+    def parse(string: ModelString) -> Path:
+        return _stem(name, without_options(string))
 
-    def identify(argument: str) -> str:
-        return _identify(_stem(name, argument))
-
-    return ModelEntry(_SUMMARIES[name], build, identify=identify, caveat=_CAVEAT)
+    return ModelEntry(_SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT)
 
 
 POCKET = {name: _entry(name) for name in _SUMMARIES}

@@ -1,1 +1,1 @@
-"""Models that answer in words: what they are asked, how answers are read, and protocols built on talking."""
+"""Protocols: what a vision-language model is shown and asked, and how its reply becomes a score."""

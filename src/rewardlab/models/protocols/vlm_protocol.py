@@ -1,0 +1,72 @@
+"""How a protocol becomes lines of the catalog: `PROTOCOL:BACKEND:ARGUMENT?options`, and a backend's name alone."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from rewardlab.core.seeding import digest
+from rewardlab.models.backends import find_backend
+from rewardlab.models.contract import Budget, ModelEntry, RewardModel
+from rewardlab.models.model_string import ModelString, Pairs, read_two_options
+from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
+
+Options = TypeVar("Options")
+
+
+@dataclass(frozen=True)
+class VlmProtocol(Generic[Options]):
+    """A published way of getting rewards from any vision-language model."""
+
+    summary: str
+    prompt: str  # its words without an instruction: other words are another model
+    build: Callable[[VisionLanguageModel, Options], RewardModel]
+    default_options: Callable[[VlmBackend[Any]], Options]  # a frozen dataclass
+    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of its options
+
+
+@dataclass(frozen=True)
+class ProtocolSpec(Generic[Options]):
+    """What the string says: the protocol's own options, and the backend with what it parsed of the string."""
+
+    options: Options
+    backend: VlmBackend[Any]
+    backend_spec: Any
+
+
+def protocol_entry(protocol: VlmProtocol[Options]) -> ModelEntry[ProtocolSpec[Options]]:
+    """Return the line for `PROTOCOL:BACKEND:ARGUMENT?options`, over any backend of the package or outside it."""
+
+    def parse(string: ModelString) -> ProtocolSpec[Options]:
+        name, _, argument = string.argument.partition(":")
+        return _parse(protocol, find_backend(name), argument, string.options)
+
+    return _entry(protocol, protocol.summary, parse)
+
+
+def backend_entry(backend: VlmBackend[Any], protocol: VlmProtocol[Options]) -> ModelEntry[ProtocolSpec[Options]]:
+    """Return the line for `BACKEND:ARGUMENT?options`, the backend asked by this protocol."""
+
+    def parse(string: ModelString) -> ProtocolSpec[Options]:
+        return _parse(protocol, backend, string.argument, string.options)
+
+    return _entry(protocol, backend.summary, parse)
+
+
+def _parse(
+    protocol: VlmProtocol[Options], backend: VlmBackend[Any], argument: str, pairs: Pairs
+) -> ProtocolSpec[Options]:
+    """Read every option once; those that are not the protocol's own are the backend's."""
+    own, others = read_two_options(pairs, protocol.default_options(backend), backend.options, protocol.aliases)
+    return ProtocolSpec(own, backend, backend.parse(argument, others))
+
+
+def _entry(
+    protocol: VlmProtocol[Options], summary: str, parse: Callable[[ModelString], ProtocolSpec[Options]]
+) -> ModelEntry[ProtocolSpec[Options]]:
+    def identify(spec: ProtocolSpec[Options]) -> str:
+        return digest(spec.backend.identify(spec.backend_spec), protocol.prompt)
+
+    def build(spec: ProtocolSpec[Options], budget: Budget) -> RewardModel:
+        return protocol.build(spec.backend.build(spec.backend_spec, budget), spec.options)
+
+    return ModelEntry(summary, parse, build, identify, one_copy=True)
