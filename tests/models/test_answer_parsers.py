@@ -1,12 +1,13 @@
 """Answers as models write them, and the numbers each protocol reads out of them."""
 
-from pathlib import Path
+from hashlib import sha256
 
 import numpy as np
 import pytest
 
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models.protocols.answer_parsers import PARSERS, UNREADABLE, helm_number
+from rewardlab.models.protocols.prompts import roboreward_prompt
 
 # text, what strict reads, the number HELM reads, what robometer reads; None where it reads none.
 RECORDED = [
@@ -76,10 +77,6 @@ def test_an_answer_that_goes_on_for_ever_is_read_or_refused_in_time() -> None:
 
 
 def test_the_prompt_of_roboreward_is_word_for_word_the_published_one() -> None:
-    from rewardlab.models.protocols.prompts import roboreward_prompt
-
-    reference = Path(__file__).parents[3] / "shared" / "reference" / "interop.md"
-    if not reference.exists():
-        pytest.skip("the reference text lies outside the repository and is not here")
-    published = reference.read_text().split("```\n")[1].rstrip("\n")
-    assert roboreward_prompt("<INSTRUCTION>") == published
+    """The hash is that of the prompt on the model cards of RoboReward-4B and -8B, with <INSTRUCTION> as the task."""
+    published = "839ac4084f52b1f3ac0123d6fa6e64a713e1947ecde9614cd3a6b688fc30fc9c"
+    assert sha256(roboreward_prompt("<INSTRUCTION>").encode()).hexdigest() == published

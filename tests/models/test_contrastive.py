@@ -13,9 +13,8 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.models import name_model
-from rewardlab.models.backends.contrastive import CONTRASTIVE, goal_rewards
+from rewardlab.models.backends.contrastive import goal_rewards
 from rewardlab.models.backends.level_map import UNCALIBRATED, LevelMap, fit_levels, read_level_map
-from rewardlab.models.contract import Budget
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
@@ -26,12 +25,15 @@ has_hf = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
 )
 SAVE = {"clip": tiny.save_clip, "siglip": tiny.save_siglip}
-BUILD = CONTRASTIVE["contrastive"].build
 
 
 @pytest.fixture(scope="module", params=SAVE)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return SAVE[request.param](tmp_path_factory.mktemp(request.param) / request.param)
+
+
+def built(argument: str) -> Any:
+    return name_model(f"contrastive:{argument}").build()
 
 
 def episodes() -> list[Episode]:
@@ -63,12 +65,12 @@ def reference(folder: Path, episode: Episode) -> np.ndarray:
 
 @has_hf
 def test_it_keeps_the_contract(folder: Path) -> None:
-    check_model(BUILD(str(folder), Budget()), episodes())
+    check_model(built(str(folder)), episodes())
 
 
 @has_hf
 def test_the_reward_of_a_frame_is_its_cosine_and_the_last_decides_the_level(folder: Path) -> None:
-    model = BUILD(str(folder), Budget())
+    model = built(str(folder))
     for episode, score in list(zip(episodes(), model.score(episodes())))[:4]:
         np.testing.assert_allclose(score.progress, reference(folder, episode), atol=1e-5)
         assert score.level == pytest.approx(3 + 2 * score.progress[-1])
@@ -77,7 +79,7 @@ def test_the_reward_of_a_frame_is_its_cosine_and_the_last_decides_the_level(fold
 
 @has_hf
 def test_frames_and_texts_that_come_again_are_not_encoded_again(folder: Path) -> None:
-    model = BUILD(str(folder), Budget())
+    model = built(str(folder))
     frames: list[int] = []
     model.encoder.model.vision_model.register_forward_pre_hook(
         lambda _, given, named: frames.append(len(named["pixel_values"])), with_kwargs=True
@@ -91,15 +93,15 @@ def test_frames_and_texts_that_come_again_are_not_encoded_again(folder: Path) ->
 def test_an_instruction_that_spells_a_special_token_stays_text_to_its_end(folder: Path) -> None:
     frames = moving_square("a", count=2)
     texts = ("push <|im_end|> the green block", "push <|im_end|> open the drawer")
-    first, second = BUILD(str(folder), Budget()).score([episode_from_frames(frames, text) for text in texts])
+    first, second = built(str(folder)).score([episode_from_frames(frames, text) for text in texts])
     assert first.level != second.level
 
 
 @has_hf
 def test_the_baseline_takes_out_what_does_not_lie_towards_the_goal(folder: Path) -> None:
-    plain = BUILD(str(folder), Budget()).score(episodes())
-    none = BUILD(f"{folder}?baseline=a robot arm&alpha=0", Budget()).score(episodes())
-    half = BUILD(f"{folder}?baseline=a robot arm&alpha=0.5", Budget()).score(episodes())
+    plain = built(str(folder)).score(episodes())
+    none = built(f"{folder}?baseline=a robot arm&alpha=0").score(episodes())
+    half = built(f"{folder}?baseline=a robot arm&alpha=0.5").score(episodes())
     for a, b, c in zip(plain, none, half):
         np.testing.assert_allclose(a.progress, b.progress, atol=1e-6)  # |s - g|^2 / 2 = 1 - cos for unit vectors
         assert all(x > y for x, y in zip(c.progress, a.progress))
@@ -204,5 +206,5 @@ def test_a_wrong_name_is_said_at_once(folder: Path, options: str, says: str) -> 
 @has_hf
 def test_another_kind_of_checkpoint_is_refused(tmp_path: Path) -> None:
     place: Any = tiny.save_qwen3(tmp_path / "qwen")
-    with pytest.raises(PlanError, match="of kind clip or siglip, got qwen3_vl"):
+    with pytest.raises(PlanError, match="of type clip or siglip, got qwen3_vl"):
         name_model(f"contrastive:{place}")

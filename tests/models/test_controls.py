@@ -5,8 +5,8 @@ from rewardlab.core.episode import Truth, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.models import MODELS, name_model
-from rewardlab.models.contract import ModelEntry
+from rewardlab.models import name_model
+from rewardlab.models.controls import CONTROLS
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 
@@ -15,8 +15,8 @@ def known(level: int, name: str = "x") -> object:
     return episode_from_frames(moving_square(name), name, truth=Truth(level, level == 5))
 
 
-@pytest.mark.parametrize("name", [n for n, e in MODELS.items() if isinstance(e, ModelEntry) and not e.identify])
-def test_every_model_keeps_the_contract(name: str) -> None:
+@pytest.mark.parametrize("name", CONTROLS)
+def test_every_control_keeps_the_contract(name: str) -> None:
     check_model(name_model(name).build(), open_dataset("sample").episodes[:4])
 
 

@@ -11,8 +11,8 @@ from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
-from rewardlab.models.composite import Remembering, build_all, name_compound
-from rewardlab.models.contract import Budget, NamedModel, Recipe
+from rewardlab.models.composite import CachedModel, build_all, name_composite
+from rewardlab.models.contract import Budget, Composition, NamedModel
 from rewardlab.models.ensemble import Ensemble
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
@@ -36,7 +36,7 @@ def one(name: str = "t", level: int | None = None) -> Episode:
     return episode_from_frames(FRAMES, name, truth=Truth(level))
 
 
-def joined(by: str, *answers: Answer, weights: tuple[float, ...] | None = None) -> Answer:
+def combined(by: str, *answers: Answer, weights: tuple[float, ...] | None = None) -> Answer:
     names = tuple("abcdefg"[: len(answers)])
     ensemble = Ensemble(names, tuple(map(Says, answers)), by, weights or (1.0,) * len(answers))
     (answer,) = ensemble.score([one()])
@@ -98,14 +98,14 @@ def test_three_are_better_than_one_where_their_errors_are_independent_and_no_bet
         ("mean", (1.0, 2.5, 4.0), 2.5),
     ],
 )
-def test_levels_are_joined_as_said(by: str, levels: tuple[float, ...], level: float) -> None:
-    answer = joined(by, *(Score(value) for value in levels))
+def test_levels_are_combined_as_said(by: str, levels: tuple[float, ...], level: float) -> None:
+    answer = combined(by, *(Score(value) for value in levels))
     assert isinstance(answer, Score) and answer.level == pytest.approx(level)
     assert sum(answer.probabilities) == pytest.approx(1)
 
 
 def test_disagreement_is_told_as_probabilities_and_spread() -> None:
-    answer = joined("vote", Score(2.0), Score(2.2), Score(5.0))
+    answer = combined("vote", Score(2.0), Score(2.2), Score(5.0))
     np.testing.assert_allclose(answer.probabilities, [0, 2 / 3, 0, 0, 1 / 3])
     note = json.loads(answer.raw)
     assert note["levels"] == {"a": 2.0, "b": 2.2, "c": 5.0}
@@ -113,23 +113,23 @@ def test_disagreement_is_told_as_probabilities_and_spread() -> None:
 
 
 def test_the_mean_takes_probabilities_where_there_are_some_and_certainty_where_there_are_none() -> None:
-    answer = joined("mean", Score(3.0, (0.1, 0.2, 0.4, 0.2, 0.1)), Score(4.25))
+    answer = combined("mean", Score(3.0, (0.1, 0.2, 0.4, 0.2, 0.1)), Score(4.25))
     np.testing.assert_allclose(answer.probabilities, [0.05, 0.1, 0.2, 0.1 + 0.375, 0.05 + 0.125])
     assert answer.level == pytest.approx((3 + 4.25) / 2)
 
 
 def test_progress_is_the_mean_of_the_members_that_tell_it() -> None:
-    assert joined("vote", Score(3, progress=(0.0, 1.0)), Score(3), Score(3, progress=(0.5, 0.5))).progress == (
+    assert combined("vote", Score(3, progress=(0.0, 1.0)), Score(3), Score(3, progress=(0.5, 0.5))).progress == (
         0.25,
         0.75,
     )
 
 
 def test_a_failed_member_is_left_out_and_named_and_only_all_of_them_fail_the_ensemble() -> None:
-    answer = joined("vote", Score(4.0), Failure("no camera"), Score(4.0))
+    answer = combined("vote", Score(4.0), Failure("no camera"), Score(4.0))
     assert answer.level == 4 and json.loads(answer.raw)["failed"] == {"b": "no camera"}
     assert sum(answer.probabilities) == pytest.approx(1)
-    nobody = joined("mean", Failure("no camera"), Failure("no light"))
+    nobody = combined("mean", Failure("no camera"), Failure("no light"))
     assert isinstance(nobody, Failure) and nobody.reason == "no member answered: a: no camera; b: no light"
 
 
@@ -203,7 +203,7 @@ def test_it_is_made_of_its_members() -> None:
     assert blind_one.fingerprint != name_model("ensemble:clock,random?by=mean").fingerprint
     assert not blind_one.one_copy
     big = NamedModel("big", "0", False, lambda budget: Says(Score(2.0)), one_copy=True)
-    assert name_compound("both", Recipe(("big",), "", lambda built: built[0]), [big, blind_one]).one_copy
+    assert name_composite("both", Composition(("big",), "", lambda built: built[0]), [big, blind_one]).one_copy
     check_model(blind_one.build(), open_dataset("sample").episodes[:3])
 
 
@@ -257,14 +257,14 @@ def test_a_member_that_is_judged_too_is_asked_once(
     }
 
 
-def test_only_models_that_are_asked_by_several_remember_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_models_that_are_asked_by_several_are_cached_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("clock", "random", "ensemble:clock,constant")
     built = build_all({name: name_model(name) for name in names}, Budget())
-    assert isinstance(built["clock"], Remembering) and not isinstance(built["random"], Remembering)
-    assert not isinstance(built[names[2]], Remembering)
-    monkeypatch.setattr("rewardlab.models.composite.KEPT", 3)
-    remembering = Remembering(name_model("random").build())
+    assert isinstance(built["clock"], CachedModel) and not isinstance(built["random"], CachedModel)
+    assert not isinstance(built[names[2]], CachedModel)
+    monkeypatch.setattr("rewardlab.models.composite.MAX_CACHED", 3)
+    cached = CachedModel(name_model("random").build())
     episodes = [one(f"task {i}") for i in range(8)]
-    assert remembering.score(episodes) == name_model("random").build().score(episodes)
-    assert len(remembering.kept) == 3
-    assert remembering.score(episodes[::-1]) == name_model("random").build().score(episodes[::-1])
+    assert cached.score(episodes) == name_model("random").build().score(episodes)
+    assert len(cached.cache) == 3
+    assert cached.score(episodes[::-1]) == name_model("random").build().score(episodes[::-1])

@@ -1,4 +1,4 @@
-"""GVL and TOPReward over talkers: a tiny Qwen3-VL, and one that answers from what it is shown."""
+"""GVL and TOPReward over a tiny Qwen3-VL, a server, and a model that answers from what it is shown."""
 
 import json
 import math
@@ -14,10 +14,9 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
-from rewardlab.models.contract import Budget
-from rewardlab.models.protocols.gvl import GVL, Gvl, GvlOptions, completions
-from rewardlab.models.protocols.topreward import TOPREWARD, TopReward, TopRewardOptions, prefix_lengths
-from rewardlab.models.vlm import Reply, Turn
+from rewardlab.models.protocols.gvl import Gvl, GvlOptions, completion_percentages
+from rewardlab.models.protocols.topreward import TopReward, TopRewardOptions, prefix_lengths
+from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
@@ -36,38 +35,43 @@ def brightening(count: int, instruction: str = "fill the cup", highest: int = 10
 
 
 class Brightness:
-    """A talker that takes the brightness of a picture for the percentage done."""
+    """A vision-language model that takes the brightness of a frame for the percentage done."""
 
     def __init__(self, edit: Any = lambda rows: json.dumps(rows)) -> None:
         self.edit = edit
-        self.turns: list[Turn] = []
+        self.prompts: list[Prompt] = []
 
-    def reply(self, turns: Sequence[Turn], most_tokens: int) -> list[Reply | Failure]:
-        self.turns += turns
-        return [Reply(self.edit(self._rows(turn))) for turn in turns]
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
+    ) -> list[Completion | Failure]:
+        self.prompts += prompts
+        return [Completion(self.edit(self._rows(prompt))) for prompt in prompts]
 
-    def _rows(self, turn: Turn) -> list[dict[str, object]]:
-        """Return a row per picture that follows the words Frame i:"""
+    def _rows(self, prompt: Prompt) -> list[dict[str, object]]:
+        """Return a row per image that follows the words Frame i:"""
         rows: list[dict[str, object]] = []
-        for before, part in zip(turn.parts, turn.parts[1:]):
-            if not isinstance(part, str) and str(before).startswith("Frame "):
-                number, done = int(str(before)[6:-1]), int(part.max())
+        for before, part in zip(prompt.parts, prompt.parts[1:]):
+            if isinstance(part, Image) and str(before).startswith("Frame "):
+                number, done = int(str(before)[6:-1]), int(part.frame.max())
                 rows.append({"frame_number": number, "frame_description": "[lit]", "task_completion_percentage": done})
         return rows
 
-    def likelihood(self, turns: Sequence[Turn], continuation: str) -> list[float | Failure]:
-        self.turns += turns
+    def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
+        self.prompts += prompts
         assert continuation == " True"
-        return [float(np.log((turn.parts[0][-1].max() + 1) / 101)) for turn in turns]
+        return [float(np.log((prompt.parts[0].frames[-1].max() + 1) / 101)) for prompt in prompts]
+
+
+def brightnesses(prompt: Prompt) -> list[int]:
+    return [int(part.frame.max()) for part in prompt.parts if isinstance(part, Image)]
 
 
 def test_gvl_shows_the_first_frame_then_all_in_random_order_and_puts_them_back() -> None:
-    talker = Brightness()
-    (score,) = Gvl(talker, GvlOptions()).score([brightening(9)])
+    vlm = Brightness()
+    (score,) = Gvl(vlm, GvlOptions()).score([brightening(9)])
     np.testing.assert_allclose(score.progress, np.linspace(0, 1, 9).round(2), atol=0.006)
     assert score.level == 5 and json.loads(score.raw)[0]["frame_number"] == 1
-    parts = talker.turns[0].parts
-    shown = [int(part.max()) for part in parts if not isinstance(part, str)]
+    parts, shown = vlm.prompts[0].parts, brightnesses(vlm.prompts[0])
     assert (
         shown[0] == 0 and shown[1:] != sorted(shown[1:]) and sorted(shown[1:]) == sorted(np.linspace(0, 100, 9).round())
     )
@@ -77,9 +81,9 @@ def test_gvl_shows_the_first_frame_then_all_in_random_order_and_puts_them_back()
 
 def test_gvl_shuffles_by_seed_and_content_alone() -> None:
     def order(options: GvlOptions, episodes: list[Episode]) -> list[list[int]]:
-        talker = Brightness()
-        Gvl(talker, options).score(episodes)
-        return [[int(part.max()) for part in turn.parts if not isinstance(part, str)] for turn in talker.turns]
+        vlm = Brightness()
+        Gvl(vlm, options).score(episodes)
+        return [brightnesses(prompt) for prompt in vlm.prompts]
 
     both = order(GvlOptions(), [brightening(9), brightening(7)])
     assert both == order(GvlOptions(), [brightening(9, "another task")]) + order(GvlOptions(), [brightening(7)])
@@ -124,7 +128,9 @@ def test_gvl_reads_the_list_wherever_it_stands(wrap: str) -> None:
 
 
 def test_gvl_reads_rows_of_a_list_that_was_cut_off() -> None:
-    assert completions('[{"frame_number": 1, "task_completion_percentage": 12.5}, {"frame_number": 2,') == {1: 12.5}
+    assert completion_percentages('[{"frame_number": 1, "task_completion_percentage": 12.5}, {"frame_number": 2,') == {
+        1: 12.5
+    }
 
 
 def test_the_static_control_shows_the_first_frame_only() -> None:
@@ -134,25 +140,23 @@ def test_the_static_control_shows_the_first_frame_only() -> None:
     assert score.progress == (1, 1, 1, 1, 1) and score.level == pytest.approx(1 + 4 / 101)
 
 
-def test_topreward_scales_the_log_probability_of_true_over_beginnings() -> None:
-    talker = Brightness()
-    (score,) = TopReward(talker, TopRewardOptions()).score([brightening(5)])
+def test_topreward_scales_the_log_probability_of_true_over_prefixes() -> None:
+    vlm = Brightness()
+    (score,) = TopReward(vlm, TopRewardOptions()).score([brightening(5)])
     logs = np.log((np.linspace(0, 100, 5).round() + 1) / 101)
     np.testing.assert_allclose(score.progress, (logs - logs[0]) / (logs[-1] - logs[0]))
     assert score.level == pytest.approx(5) and score.raw == "log P(True) = 0"
-    assert [len(turn.parts[0]) for turn in talker.turns] == [2, 2, 3, 4, 5]  # one frame alone is shown twice
-    assert (
-        talker.turns[0]
-        .parts[1]
-        .endswith("fill the cup Decide whether the above statement is True or not. The answer is:")
-    )
-    assert talker.turns[0].fps == pytest.approx(10)
+    videos, texts = zip(*(prompt.parts for prompt in vlm.prompts))
+    assert [len(video.frames) for video in videos] == [2, 2, 3, 4, 5]  # one frame alone is shown twice
+    assert texts[0].endswith("fill the cup Decide whether the above statement is True or not. The answer is:")
+    assert [video.fps for video in videos] == pytest.approx([10] * 5)
+    np.testing.assert_allclose(videos[-1].times, np.arange(5) / 10)
 
 
-def test_topreward_asks_about_fifteen_beginnings_and_interpolates() -> None:
-    talker = Brightness()
-    (score,) = TopReward(talker, TopRewardOptions()).score([brightening(40)])
-    assert len(talker.turns) == 15 and len(score.progress) == 40
+def test_topreward_asks_about_fifteen_prefixes_and_interpolates() -> None:
+    vlm = Brightness()
+    (score,) = TopReward(vlm, TopRewardOptions()).score([brightening(40)])
+    assert len(vlm.prompts) == 15 and len(score.progress) == 40
     assert score.progress[0] == 0 and score.progress[-1] == 1 and all(np.diff(score.progress) >= 0)
 
 
@@ -160,24 +164,21 @@ def test_topreward_asks_about_fifteen_beginnings_and_interpolates() -> None:
     ("frames", "most", "lengths"),
     [(1, 15, [1]), (2, 15, [2]), (3, 15, [1, 2, 3]), (9, 5, [1, 3, 5, 7, 9]), (9, 1, [9])],
 )
-def test_beginnings_are_spread_from_one_frame_to_all(frames: int, most: int, lengths: list[int]) -> None:
+def test_prefixes_are_spread_from_one_frame_to_all(frames: int, most: int, lengths: list[int]) -> None:
     assert prefix_lengths(frames, most).tolist() == lengths
 
 
-def test_a_talker_that_fails_once_fails_the_episode_and_no_other() -> None:
-    class Patchy(Brightness):
-        def likelihood(self, turns: Sequence[Turn], continuation: str) -> list[float | Failure]:
-            return [
-                Failure("busy") if len(turn.parts[0]) == 4 else value
-                for turn, value in zip(turns, super().likelihood(turns, continuation))
-            ]
+def test_a_model_that_fails_on_one_prefix_fails_the_episode_and_no_other() -> None:
+    class Patchy:
+        def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
+            return [Failure("busy") if len(prompt.parts[0].frames) == 4 else -1.0 for prompt in prompts]
 
-    assert TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])[0] == Failure("busy")
-    assert isinstance(TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])[1], Score)
+    failed, scored = TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])
+    assert failed == Failure("busy") and isinstance(scored, Score)
 
 
 @pytest.mark.skipif(find_spec("httpx2") is None, reason="httpx2: extra api")
-def test_both_talk_with_a_server() -> None:
+def test_both_ask_a_server() -> None:
     def react(call: Call) -> None:
         if "Frame 1:" in call.text:
             shown = call.text.count("Frame ")
@@ -202,18 +203,18 @@ def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @has_hf
 def test_topreward_over_a_local_model_keeps_the_contract(qwen: Path) -> None:
-    model = TOPREWARD["topreward"].build(f"hf:{qwen}?pixels=4096&prefixes=4", Budget())
+    model = name_model(f"topreward:hf:{qwen}?pixels=4096&prefixes=4").build()
     episodes = [brightening(5), rearrange(brightening(6), np.arange(6)[::-1]), brightening(1), brightening(5, "x")]
     check_model(model, episodes)
     assert len({score.level for score in model.score(episodes)}) == 4
-    plain = TOPREWARD["topreward"].build(f"hf:{qwen}?prefixes=4&reuse=no&pixels=4096", Budget())
+    plain = name_model(f"topreward:hf:{qwen}?prefixes=4&reuse=no&pixels=4096").build()
     for score, other in zip(model.score(episodes), plain.score(episodes)):
         np.testing.assert_allclose([score.level, *score.progress], [other.level, *other.progress], atol=1e-3)
 
 
 @has_hf
 def test_gvl_over_a_local_model_gets_an_answer_or_says_why_not(qwen: Path) -> None:
-    model = GVL["gvl"].build(f"hf:{qwen}?pixels=4096&tokens=5", Budget())
+    model = name_model(f"gvl:hf:{qwen}?pixels=4096&tokens=5").build()
     (answer,) = model.score([brightening(3)])
     assert isinstance(answer, Failure) and "each of 3 frames, got 0" in answer.reason and answer.raw
 
@@ -238,12 +239,13 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("gvl:clock", "no model to talk with is called 'clock'"),
-        ("topreward:", "no model to talk with is called ''"),
+        ("gvl:clock", "no VLM backend is called 'clock'"),
+        ("topreward:", "no VLM backend is called ''"),
         ("gvl:hf:/no/such/place", "there is no folder '/no/such/place'"),
         ("gvl:hf:{qwen}?control=moving", "control must be none or static, got 'moving'"),
         ("topreward:hf:{qwen}?prefixes=0", "prefixes must be at least 1"),
-        ("topreward:hf:{qwen}?depth=3", "no option is called 'depth'"),
+        ("topreward:hf:{qwen}?depth=3", "no option is called 'depth' here; known: control, prefixes, dtype"),
+        ("gvl:hf:{qwen}?parser=helm", "no option is called 'parser'"),
         ("topreward:openai:nothing", "expected openai:MODEL@URL"),
     ],
 )

@@ -17,14 +17,12 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
-from rewardlab.models.backends.hf import QWEN
-from rewardlab.models.backends.lru_cache import Shelf
+from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.backends.qwen_patches import FAMILIES, frame_size
-from rewardlab.models.backends.qwen_prompt import Writer
-from rewardlab.models.contract import Budget
+from rewardlab.models.backends.qwen_prompt import PromptBuilder
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
-from rewardlab.models.vlm import Turn
+from rewardlab.models.vlm import AnswerFormat, Image, Prompt, Video
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
@@ -36,6 +34,8 @@ pytestmark = pytest.mark.skipif(
 )
 SAVE = {"qwen3_vl": tiny.save_qwen3, "qwen2_5_vl": tiny.save_qwen25}
 SIDE = {"qwen3_vl": 32, "qwen2_5_vl": 28}  # pixels of a token
+# On a CPU without bfloat16 instructions, as many of aarch64 are, torch falls back to a slower kernel and says so.
+NO_BFLOAT16 = "ignore:mkldnn.*failed, switching to|.*bf(loat)?16.*:UserWarning"
 TOLERANCE = 1e-4  # of levels and probabilities with reuse, against without, in float32
 
 
@@ -51,7 +51,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def model(folder: Path) -> Any:
-    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}", Budget())
+    return built(folder, "reuse=yes")
 
 
 def _pixels(folder: Path) -> int:
@@ -59,7 +59,7 @@ def _pixels(folder: Path) -> int:
 
 
 def built(folder: Path, options: str) -> Any:
-    return QWEN["hf"].build(f"{folder}?pixels={_pixels(folder)}&{options}", Budget())
+    return name_model(f"hf:{folder}?pixels={_pixels(folder)}&{options}").build()
 
 
 def episode(folder: Path, instruction: str, name: str = "a", count: int = 5) -> Episode:
@@ -83,6 +83,10 @@ def variants(folder: Path) -> list[Episode]:
         episode(folder, INSTRUCTIONS[0], "b"),
         replace(clean, instruction="close the window"),
     ]
+
+
+def video(clip: Episode) -> Video:
+    return Video(clip.frames, clip.times, 10.0)
 
 
 def reference(folder: Path, model: Any, parts: list[Any], answer: str) -> dict[str, Any]:
@@ -116,8 +120,8 @@ def reference(folder: Path, model: Any, parts: list[Any], answer: str) -> dict[s
         grids.append(grid)
     if answer is not None:
         text += f"<|im_end|>\n<|im_start|>assistant\n{answer}"
-    ids = torch.tensor([model.tokenizer(text, add_special_tokens=False)["input_ids"]])
-    kinds = 2 * (ids == model.tokenizer.convert_tokens_to_ids("<|video_pad|>")).int()
+    ids = torch.tensor([model.vlm.tokenizer(text, add_special_tokens=False)["input_ids"]])
+    kinds = 2 * (ids == model.vlm.tokenizer.convert_tokens_to_ids("<|video_pad|>")).int()
     seconds = {} if timed else {"second_per_grid_ts": torch.tensor([0.2] * len(grids))}
     return {
         "input_ids": ids,
@@ -154,7 +158,7 @@ def test_the_logits_are_those_of_a_full_pass_with_each_digit_appended(folder: Pa
     text = roboreward_prompt(shown.instruction)
     parts = [shown, text] if order == "video_first" else [text, shown]
     probs = np.exp(
-        [last_logprob(model.network.model, reference(folder, model, parts, f"ANSWER: {d}")) for d in range(1, 6)]
+        [last_logprob(model.vlm.network.model, reference(folder, model, parts, f"ANSWER: {d}")) for d in range(1, 6)]
     )
     (score,) = model.score([shown])
     np.testing.assert_allclose(score.probabilities, probs / probs.sum(), atol=1e-5)
@@ -171,6 +175,7 @@ def test_reuse_does_not_change_the_answers(folder: Path, model: Any) -> None:
     assert gap(together[:1] * 7, together[4:11]) > 100 * TOLERANCE  # and so do the frames
 
 
+@pytest.mark.filterwarnings(NO_BFLOAT16)
 def test_bfloat16_answers_nearly_alike_with_and_without_reuse(folder: Path, model: Any) -> None:
     episodes = variants(folder)
     half = built(folder, "dtype=bfloat16").score(episodes)
@@ -181,7 +186,7 @@ def test_bfloat16_answers_nearly_alike_with_and_without_reuse(folder: Path, mode
 def test_what_is_known_is_not_worked_out_again(folder: Path) -> None:
     model = built(folder, "reuse=yes")
     patches, tokens = [], []
-    network = model.network.model.model
+    network = model.vlm.network.model.model
     network.visual.register_forward_pre_hook(lambda _, given: patches.append(len(given[0])))
     network.language_model.layers[0].register_forward_pre_hook(
         lambda _, given, named: tokens.append((named["hidden_states"] if not given else given[0]).shape[:2].numel()),
@@ -204,21 +209,21 @@ def test_memory_for_reuse_is_bounded_and_too_little_of_it_costs_only_time(folder
     small = built(folder, "reuse_gb=0.001")
     episodes = variants(folder)
     assert gap(small.score(episodes), model.score(episodes)) < TOLERANCE
-    for shelf in (small.network.features, small.network.beginnings):
-        assert 0 < shelf.used_bytes <= shelf.most_bytes < 1e6
+    for cache in (small.vlm.network.features, small.vlm.network.prefixes):
+        assert 0 < cache.used_bytes <= cache.max_bytes < 1e6
 
 
-def test_a_shelf_gives_up_what_was_used_longest_ago() -> None:
-    shelf: Shelf[str] = Shelf(10)
-    for name in "abc":
-        shelf.put(name, name.upper(), 3)
-    assert shelf.take("a") == "A"
-    shelf.put("d", "D", 4)
-    assert [name for name, _ in shelf.things()] == ["d", "a", "c"] and shelf.used_bytes == 10
-    shelf.put("a", "AA", 1)
-    shelf.put("huge", "H", 11)
-    assert shelf.take("huge") is None and shelf.take("b") is None and shelf.take("a") == "AA"
-    assert shelf.used_bytes == 8 and len(shelf) == 3
+def test_the_cache_evicts_what_was_used_least_recently() -> None:
+    cache: LRUCache[str] = LRUCache(10)
+    for key in "abc":
+        cache.put(key, key.upper(), 3)
+    assert cache.get("a") == "A"
+    cache.put("d", "D", 4)
+    assert [key for key, _ in cache.items()] == ["d", "a", "c"] and cache.used_bytes == 10
+    cache.put("a", "AA", 1)
+    cache.put("huge", "H", 11)
+    assert cache.get("huge") is None and cache.get("b") is None and cache.get("a") == "AA"
+    assert cache.used_bytes == 8 and [key for key, _ in cache.items()] == ["a", "d", "c"]
 
 
 @pytest.mark.parametrize("parser", ["strict", "robometer"])
@@ -228,43 +233,54 @@ def test_what_it_writes_is_what_the_library_generates_and_is_parsed(folder: Path
     answers = model.score(asked)
     for shown, answer in zip(asked, answers):
         inputs = reference(folder, model, [shown, roboreward_prompt(shown.instruction)], "")
-        network = model.network.model
-        made = network.generate(**inputs, do_sample=False, max_new_tokens=6, eos_token_id=model.tokenizer.eos_token_id)
-        written = model.tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        assert answer == PARSERS[parser](written) and answer.raw == written
+        network = model.vlm.network.model
+        made = network.generate(
+            **inputs, do_sample=False, max_new_tokens=6, eos_token_id=model.vlm.tokenizer.eos_token_id
+        )
+        written = model.vlm.tokenizer.decode(made[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        read = PARSERS[parser](written)
+        if isinstance(read, Failure):
+            read = Failure(f"{read.reason}; the answer was cut off at 6 tokens, allow more with ?tokens=", read.raw)
+        assert answer == read and answer.raw == written
         assert isinstance(answer, Score if parser == "robometer" else Failure)
 
 
-def test_it_talks(folder: Path, model: Any) -> None:
-    clip, still = episode(folder, "x", count=4), episode(folder, "x", count=1).frames
-    turns = [
-        Turn(("CameraView:", still, "and", clip.frames, text), fps=10.0) for text in ("what?", "and what is this now?")
-    ]
-    replies = model.reply(turns, 3)
-    alone = [reply for turn in turns for reply in model.reply([turn], 3)]
-    for reply, other in zip(replies, alone, strict=True):
-        assert reply.text == other.text and reply.top == pytest.approx(other.top, abs=1e-4)
-        assert reply.text.startswith(max(reply.top, key=reply.top.get).rstrip("\ufffd"))
-        assert sum(np.exp(list(reply.top.values()))) <= 1
+def test_a_prompt_is_completed_alike_alone_and_in_a_batch(folder: Path, model: Any) -> None:
+    clip, still = episode(folder, "x", count=4), episode(folder, "x", count=1).frames[0]
+    texts = ("what?", "and what is this now?")
+    prompts = [Prompt(("Image:", Image(still), "and", video(clip), text)) for text in texts]
+    together = model.vlm.complete(prompts, 3)
+    assert together == [model.vlm.complete([prompt], 3)[0] for prompt in prompts]
+    assert all(completion.text and completion.finish == "length" for completion in together)
 
 
-def test_the_likelihood_of_a_continuation_is_that_of_a_full_pass(folder: Path, model: Any) -> None:
+def test_probabilities_of_answers_are_those_of_a_full_pass_and_one_token_long(folder: Path, model: Any) -> None:
     clip = episode(folder, "x", count=4)
-    turns = [Turn((clip.frames, text), fps=10.0) for text in ("The answer is:", "open it. The answer is:")]
-    told = model.likelihood(turns, " True")
-    for turn, value in zip(turns, told):
-        inputs = reference(folder, model, [clip, turn.parts[1] + " True"], None)
-        assert value == pytest.approx(last_logprob(model.network.model, inputs), abs=1e-4)
+    (probs,) = model.vlm.answer_probs([Prompt((video(clip), "open?"))], AnswerFormat("It is", (" True", " False")))
+    inputs = [reference(folder, model, [clip, "open?"], f"It is {word}") for word in ("True", "False")]
+    expected = np.exp([last_logprob(model.vlm.network.model, each) for each in inputs])
+    np.testing.assert_allclose(probs, expected / expected.sum(), atol=1e-5)
+    with pytest.raises(ModelError, match=r"no single token for each of .* use answer=generate"):
+        model.vlm.answer_probs([Prompt(("x",))], AnswerFormat("It is ", ("one", "something else")))
+
+
+def test_the_log_probability_of_a_continuation_is_that_of_a_full_pass(folder: Path, model: Any) -> None:
+    clip = episode(folder, "x", count=4)
+    texts = ("The answer is:", "open it. The answer is:")
+    logprobs = model.vlm.continuation_logprob([Prompt((video(clip), text)) for text in texts], " True")
+    for text, value in zip(texts, logprobs, strict=True):
+        inputs = reference(folder, model, [clip, text + " True"], None)
+        assert value == pytest.approx(last_logprob(model.vlm.network.model, inputs), abs=1e-4)
 
 
 def test_positions_follow_the_published_rule_where_time_outruns_space() -> None:
-    """The worked example of Qwen2.5-VL: 25 ticks a second, a frame each second, three pairs of 2 x 2 tokens."""
-    writer = Writer(tiny.qwen_tokenizer(), FAMILIES["qwen2_5_vl"], 56 * 56, 25.0)
-    video = writer.look(np.zeros((6, 56, 56, 3), np.uint8), np.arange(6.0))
-    prompt = writer.open_turn([video, "x y"], 1)
-    shown = prompt.positions[:, prompt.kinds == 2] - prompt.positions[:, prompt.kinds == 2].min()
-    assert shown[0].tolist() == [0] * 4 + [50] * 4 + [100] * 4
-    assert shown[1].tolist() == [0, 0, 1, 1] * 3 and shown[2].tolist() == [0, 1, 0, 1] * 3
+    """The worked example of Qwen2.5-VL: 25 positions a second, a frame each second, three pairs of 2 x 2 tokens."""
+    builder = PromptBuilder(tiny.qwen_tokenizer(), FAMILIES["qwen2_5_vl"], 56 * 56, 25.0)
+    shown = builder.visual_input(np.zeros((6, 56, 56, 3), np.uint8), np.arange(6.0))
+    prompt = builder.open_turn([shown, "x y"], [shown])
+    visual = prompt.positions[:, prompt.kinds == 2] - prompt.positions[:, prompt.kinds == 2].min()
+    assert visual[0].tolist() == [0] * 4 + [50] * 4 + [100] * 4
+    assert visual[1].tolist() == [0, 0, 1, 1] * 3 and visual[2].tolist() == [0, 1, 0, 1] * 3
     after = prompt.positions[:, np.flatnonzero(prompt.kinds == 2)[-1] + 1 :] - prompt.positions[0, prompt.kinds == 2][0]
     assert (after == np.arange(101, 101 + after.shape[1])).all()
 
@@ -282,11 +298,13 @@ def test_frames_are_resized_by_the_published_rule(family: str, size: tuple[int, 
 
 
 def test_a_big_frame_is_shown_at_the_size_of_the_budget(folder: Path) -> None:
-    model = QWEN["hf"].build(f"{folder}?pixels=5000", Budget())
+    model = name_model(f"hf:{folder}?pixels=5000").build()
     big = episode_from_frames(moving_square("a", 3, size=90), "open it")
     (score,) = model.score([big])
     assert isinstance(score, Score)
-    assert all(pair.size[0] * pair.size[1] <= 5000 for pair in model.writer.look(big.frames, big.times).pairs)
+    assert all(
+        pair.size[0] * pair.size[1] <= 5000 for pair in model.vlm.builder.visual_input(big.frames, big.times).pairs
+    )
 
 
 def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path: Path) -> None:
@@ -306,10 +324,11 @@ def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path:
 
 
 def test_an_instruction_that_spells_a_special_token_stays_text(folder: Path, model: Any) -> None:
-    picture = model.writer.look(np.zeros((2, 64, 64, 3), np.uint8), np.arange(2.0))
-    plain, odd = (model.writer.chat([picture, text], "", 1) for text in ("open", "open <|im_end|><|video_pad|>"))
+    builder = model.vlm.builder
+    shown = builder.visual_input(np.zeros((2, 64, 64, 3), np.uint8), np.arange(2.0))
+    plain, odd = (builder.chat([shown, text], [shown]) for text in ("open", "open <|im_end|><|video_pad|>"))
     for name in ("<|im_end|>", "<|video_pad|>"):
-        token = model.tokenizer.convert_tokens_to_ids(name)
+        token = model.vlm.tokenizer.convert_tokens_to_ids(name)
         assert (plain.ids == token).sum() == (odd.ids == token).sum() > 0
     assert len(odd) > len(plain)
 
@@ -337,10 +356,10 @@ def test_weights_written_again_are_another_model(folder: Path) -> None:
         ("hf:two words", "there is no folder 'two words'"),
         ("hf:{empty}", "holds no config.json"),
         ("hf:{bare}", r"holds no \*.safetensors"),
-        ("hf:{other}", "expected a checkpoint of kind qwen2_5_vl or qwen3_vl, got clip"),
+        ("hf:{other}", "expected a checkpoint of type qwen2_5_vl or qwen3_vl, got clip"),
         ("hf:{folder}?answer=guess", "answer must be logits or generate, got 'guess'"),
         ("hf:{folder}?attention=sdpa", "no option is called 'attention'"),
-        ("hf:{folder}?tokens=0", "tokens at least 1"),
+        ("hf:{folder}?tokens=0", "tokens must be at least 1, got 0"),
         ("hf:{folder}?device=gpu", "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
     ],
 )
@@ -365,8 +384,9 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: P
     for short in ("config.json", "model.safetensors", "tokenizer.json"):
         broken = tmp_path / short
         shutil.copytree(folder, broken)
+        named = name_model(f"hf:{broken}")
         (broken / short).write_bytes((folder / short).read_bytes()[:1000])
         with pytest.raises(ModelError, match=rf"^cannot load {broken}: [^\n]+$"):
-            QWEN["hf"].build(str(broken), Budget())
+            named.build()
     with pytest.raises(ModelError, match="no CUDA device"):
-        QWEN["hf"].build(f"{folder}?device=cuda:7", Budget())
+        name_model(f"hf:{folder}?device=cuda:7").build()

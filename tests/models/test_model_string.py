@@ -1,9 +1,10 @@
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from rewardlab.core.errors import PlanError
-from rewardlab.models.model_string import one_of, read_options
+from rewardlab.models.model_string import ModelString, one_of, parse_model_string, read_options, read_two_options
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,54 @@ class Some:
         one_of("name", self.name, ("a", "b&c", ""))
 
 
+@dataclass(frozen=True)
+class Other:
+    depth: int = 1
+    count: int = 1
+
+
+def options_of(text: str) -> Some:
+    return read_options(parse_model_string(text).options, Some())
+
+
+def test_a_string_is_name_argument_options_and_calibrations(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "calibration.json").write_text("{}")
+    first, second = (tmp_path / name for name in ("first", "second"))
+    assert parse_model_string("clock") == ModelString("clock", "clock")
+    text = "openai:m@http://host/v1?a=b?parser=helm&first=te%26xt"
+    assert parse_model_string(text) == ModelString(
+        text, "openai", "m@http://host/v1?a=b", (("parser", "helm"), ("first", "te&xt"))
+    )
+    twice = parse_model_string(f"clock:7+{first}+{second}")
+    assert (twice.text, twice.name, twice.argument) == ("clock:7", "clock", "7")
+    assert twice.calibrations == (
+        (f"clock:7+{first}", first / "calibration.json"),
+        (f"clock:7+{first}+{second}", second / "calibration.json"),
+    )
+    assert parse_model_string("hf:a+b").calibrations == ()  # no such file: the + is part of the name
+
+
 def test_without_options_the_settings_are_the_defaults() -> None:
-    assert read_options("some/model", Some()) == ("some/model", Some())
+    assert options_of("some/model") == Some()
 
 
 def test_values_are_read_as_the_kind_of_their_default() -> None:
-    text, settings = read_options("m@http://host/v1?name=b%26c&count=7&price=2&fast=yes", Some())
-    assert (text, settings) == ("m@http://host/v1", Some("b&c", 7, 2.0, True))
+    settings = options_of("m@http://host/v1?name=b%26c&count=7&price=2&fast=yes")
+    assert settings == Some("b&c", 7, 2.0, True)
     assert type(settings.price) is float
-    assert read_options("m?fast=off&name=", Some(fast=True))[1] == Some("", fast=False)
+    assert read_options((("fast", "off"), ("name", "")), Some(fast=True)) == Some("", fast=False)
+
+
+def test_two_sets_of_options_share_a_string_and_the_first_comes_first() -> None:
+    pairs = parse_model_string("m?count=7&depth=2&old=9").options
+    own, other = read_two_options(pairs, Some(), Other(), {"old": "price"})
+    assert (own, other) == (Some(count=7, price=9.0), Other(depth=2, count=1))
+    with pytest.raises(PlanError, match="option price is given twice"):
+        read_two_options((("price", "1"), ("old", "2")), Some(), Other(), {"old": "price"})
+    with pytest.raises(PlanError, match="known: name, count, price, fast, depth;"):
+        read_two_options((("width", "1"),), Some(), Other())
 
 
 @pytest.mark.parametrize(
@@ -46,5 +86,5 @@ def test_values_are_read_as_the_kind_of_their_default() -> None:
 )
 def test_a_wrong_option_is_said_with_what_was_expected(options: str, words: str) -> None:
     with pytest.raises(PlanError) as error:
-        read_options(f"model?{options}", Some())
+        options_of(f"model?{options}")
     assert words in str(error.value)

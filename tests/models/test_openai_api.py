@@ -21,12 +21,13 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
-from rewardlab.models.backends.openai import open_endpoint
+from rewardlab.models.backends import VLM_BACKENDS
+from rewardlab.models.backends.openai_options import OpenAIOptions, OpenAISpec
 from rewardlab.models.contract import Budget
-from rewardlab.models.vlm import Reply, Turn
+from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
-from tests.models.loopback import Call, chat_server
+from tests.models.loopback import Call, ChatServer, chat_server
 
 KEY = "sk-marker-0123456789abcdef"
 
@@ -94,7 +95,7 @@ ALWAYS = {  # what goes wrong every time, and the reason that is given
     "no object": (lambda call: call.send(200, b"[]"), "the answer cannot be read: expected a JSON object, got list"),
     "too long": (lambda call: call.refuse(400, "8 tokens at most"), "the server answered 400: 8 tokens at most"),
     "prose": (lambda call: call.say("Well done"), "unreadable answer: expected one 'ANSWER: n' with n from 1 to 5"),
-    "endless": (lambda call: call.say("Let me", finish_reason="length"), r"cut off at 128 tokens, .*\?max_tokens="),
+    "endless": (lambda call: call.say("Let me", finish_reason="length"), r"cut off at 128 tokens, .*\?tokens="),
 }
 
 
@@ -353,32 +354,44 @@ def test_a_cost_limit_without_counted_tokens_stops_after_one_request(tokens: dic
     assert server.asked.total() == 1
 
 
-def test_it_can_be_talked_with() -> None:
+def endpoint(server: ChatServer) -> Any:
+    return VLM_BACKENDS["openai"].build(
+        OpenAISpec("judge", f"{server.url}/chat/completions", OpenAIOptions()), Budget()
+    )
+
+
+def test_it_offers_what_a_vision_language_model_does() -> None:
     def react(call: Call) -> None:
-        said = with_logprobs({" 4": 1.0})
+        said = with_logprobs({" 4": 0.5, "5": 0.25, "no": 0.25})
         if "never" in call.text:
             said["logprobs"]["content"][0]["top_logprobs"] = [{"token": "True", "logprob": -9999.0}]
         call.say("ANSWER: 4", **({} if "plain" in call.text else said))
 
+    image, rubric = Image(moving_square("x", count=1, size=16)[0]), AnswerFormat("ANSWER: ", ("3", "4", "5"))
+    asked, plain, never = Prompt(("look", image, "well?")), Prompt(("plain",)), Prompt(("never", image))
     with chat_server(react) as server:
-        talker = open_endpoint(server.model().removeprefix("openai:"), Budget())
-        picture = moving_square("x", count=1, size=16)
-        said, plain = talker.reply([Turn(("look", picture, "well?")), Turn(("plain",))], 50)
-        assert isinstance(said, Reply) and said.text == "ANSWER: 4"
-        assert said.top == pytest.approx({"AN": math.log(0.9), "True": math.log(0.02), " True": math.log(0.03)})
-        assert plain == Reply("ANSWER: 4", None)
-        likely = talker.likelihood([Turn(("is it?", picture)), Turn(("plain",))], " True")
-        (unlisted,) = talker.likelihood([Turn(("is it?", picture))], " False")
-        (hopeless,) = talker.likelihood([Turn(("never", picture))], " True")
-    assert likely[0] == pytest.approx(math.log(0.05))
-    assert hopeless == -9999  # as some servers put it; its probability is 0 in a float
-    assert "gives no log-probabilities" in likely[1].reason
+        vlm = endpoint(server)
+        written, without = vlm.complete([asked, plain], 50, rubric)
+        probs, missing = vlm.answer_probs([asked, plain], rubric)
+        logprobs = vlm.continuation_logprob([asked, plain, never], " True")
+        (unlisted,) = vlm.continuation_logprob([asked], " False")
+    assert (written.text, written.finish, without) == ("ANSWER: 4", "stop", Completion("ANSWER: 4"))
+    assert written.choice_logprobs == pytest.approx({" 4": math.log(0.5), "5": math.log(0.25), "no": math.log(0.25)})
+    assert probs == pytest.approx((0, 2 / 3, 1 / 3))
+    assert "gives no log-probabilities after 'ANSWER:'" in missing.reason and missing.raw == "ANSWER: 4"
+    assert logprobs[0] == pytest.approx(math.log(0.05))
+    assert logprobs[2] == -9999  # as some servers put it; its probability is 0 in a float
+    assert "gives no log-probabilities" in logprobs[1].reason
     assert "'False' is not among the 3 likeliest tokens" in unlisted.reason
-    assert [part["type"] for part in server.bodies[0]["messages"][0]["content"]] in (
-        ["text", "image_url", "text"],
-        ["text"],
-    )
-    assert {body["max_tokens"] for body in server.bodies} == {50, 1}
+    kinds = [[part["type"] for part in body["messages"][0]["content"]] for body in server.bodies]
+    assert ["text", "image_url", "text"] in kinds and ["text"] in kinds
+    assert {body["max_tokens"] for body in server.bodies} == {50, 128, 1}
+
+
+def test_the_expected_level_can_be_asked_for_instead_of_the_written_one() -> None:
+    with chat_server(lambda call: call.say("ANSWER: 4", **with_logprobs({" 4": 0.5, "2": 0.5}))) as server:
+        (answer,) = name_model(server.model("answer=logits")).build().score(episodes("a"))
+    assert answer.level == pytest.approx(3) and answer.probabilities == pytest.approx((0, 0.5, 0, 0.5, 0))
 
 
 @pytest.mark.parametrize(
@@ -395,7 +408,7 @@ def test_it_can_be_talked_with() -> None:
         ("openai:gpt@http://host/v1?api_key=secret?parser=helm", "the address holds api_key="),
         ("openai:gpt@http://host/v1?key_env=sk-secret", "key_env must be the name of an environment variable"),
         ("openai:gpt@http://host/v1?parser=loose", "option parser must be strict, helm or robometer"),
-        ("openai:gpt@http://host/v1?concurrency=0", "concurrency and max_tokens must be at least 1"),
+        ("openai:gpt@http://host/v1?concurrency=0", "concurrency must be at least 1"),
     ],
 )
 def test_a_wrong_name_is_said_before_anything_is_asked(name: str, words: str) -> None:

@@ -2,12 +2,13 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+
+import pytest
 
 from rewardlab.core.run import Run
 from tests.conftest import ROWS
@@ -35,8 +36,9 @@ def replies(folder: Path) -> int:
     return path.read_text().count('"reply"') if path.exists() else 0
 
 
-def test_a_run_that_is_killed_pays_for_nothing_twice(tiny_data: Path, tmp_path: Path) -> None:
-    allowed, killed = random.Random().randint(3, 10), threading.Event()
+@pytest.mark.parametrize("allowed", [3, 8])
+def test_a_run_that_is_killed_pays_for_nothing_twice(tiny_data: Path, tmp_path: Path, allowed: int) -> None:
+    killed = threading.Event()
 
     def react(call: Call) -> None:
         if call.number < allowed or killed.is_set():

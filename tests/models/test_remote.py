@@ -15,7 +15,7 @@ from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
 from rewardlab.models.backends.remote_protocol import (
-    EPISODES_KIND,
+    EPISODES_TYPE,
     Health,
     pack_answers,
     pack_episodes,
@@ -36,8 +36,8 @@ def episodes(*tasks: str) -> list[Episode]:
     return [show_only(episode, np.array([0, 3, 7])) for episode in whole]
 
 
-class Shelf:
-    """A server's state: which model it says it holds, what it has received, and what goes wrong."""
+class ServerState:
+    """What a server holds: which model it says it holds, what it has received, and what goes wrong."""
 
     def __init__(self) -> None:
         self.fingerprint = "one"
@@ -46,22 +46,22 @@ class Shelf:
 
 
 @contextmanager
-def reward_server(shelf: Shelf) -> Iterator[str]:
+def reward_server(state: ServerState) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             found = self.path == "/health"
-            _send(self, 200 if found else 404, pack_health(Health("judge", shelf.fingerprint)) if found else b"")
+            _send(self, 200 if found else 404, pack_health(Health("judge", state.fingerprint)) if found else b"")
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            assert (self.path, self.headers["content-type"]) == ("/score", EPISODES_KIND)
-            if shelf.faults:
-                return shelf.faults.pop(0)(self)
+            assert (self.path, self.headers["content-type"]) == ("/score", EPISODES_TYPE)
+            if state.faults:
+                return state.faults.pop(0)(self)
             asked = unpack_episodes(body)
-            shelf.received += asked
-            return _send(self, 200, pack_answers([_judge(episode) for episode in asked], shelf.fingerprint))
+            state.received += asked
+            return _send(self, 200, pack_answers([_judge(episode) for episode in asked], state.fingerprint))
 
         def log_message(self, *words: object) -> None:
             pass
@@ -85,12 +85,12 @@ def _judge(episode: Episode) -> Score | Failure:
 
 
 def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() -> None:
-    shelf, sent = Shelf(), episodes("a", "bb", "nothing")
-    with reward_server(shelf) as url:
+    state, sent = ServerState(), episodes("a", "bb", "nothing")
+    with reward_server(state) as url:
         model = name_model(f"remote:{url}/").build()
         assert model.score(sent) == [_judge(episode) for episode in sent]
         check_model(model, sent[:2])
-    for before, after in zip(sent, shelf.received):
+    for before, after in zip(sent, state.received):
         assert np.array_equal(before.frames, after.frames)
         assert np.array_equal(before.times, after.times)
         assert (before.instruction, after.id, after.truth.level) == (after.instruction, "", None)
@@ -98,7 +98,7 @@ def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() ->
 
 def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -> None:
     scoring = ScoringSettings(workers=2, out=tmp_path / "run")
-    with reward_server(Shelf()) as url:
+    with reward_server(ServerState()) as url:
         plan = StressPlan((f"remote:{url}",), str(tiny_data), ("truncate_end",), (2,), controls=False, scoring=scoring)
         trials = run_stress(plan).trials().rows()
     assert {trial.status for trial in trials} == {"scored"} and len(trials) == 12
@@ -110,33 +110,33 @@ def test_a_server_that_falters_is_asked_again_and_one_that_fails_gives_failures(
         handler.close_connection = True
         handler.connection.shutdown(2)
 
-    shelf = Shelf()
-    with reward_server(shelf) as url:
+    state = ServerState()
+    with reward_server(state) as url:
         model = name_model(f"remote:{url}?retries=2").build()
-        shelf.faults = [drop, lambda handler: _send(handler, 200, b'{"answers": [')]
+        state.faults = [drop, lambda handler: _send(handler, 200, b'{"answers": [')]
         assert [answer.level for answer in model.score(episodes("a", "bb"))] == [2, 3]
-        shelf.faults = [lambda handler: _send(handler, 413, b"too much")]
+        state.faults = [lambda handler: _send(handler, 413, b"too much")]
         assert model.score(episodes("a", "bb")) == [Failure("the server answered 413: too much")] * 2
         wrong = pack_answers([Score(9), Failure("x")], "one")
-        shelf.faults = [lambda handler: _send(handler, 200, wrong)]
+        state.faults = [lambda handler: _send(handler, 200, wrong)]
         outside, failed = model.score(episodes("a", "bb"))
     assert "level must be a number from 1 to 5, got 9" in outside.reason
     assert failed == Failure("x")
 
 
 def test_other_weights_at_the_same_address_are_another_model() -> None:
-    shelf = Shelf()
-    with reward_server(shelf) as url:
+    state = ServerState()
+    with reward_server(state) as url:
         first = name_model(f"remote:{url}")
         model = first.build()
-        shelf.fingerprint = "two"
+        state.fingerprint = "two"
         assert name_model(f"remote:{url}").fingerprint != first.fingerprint
         with pytest.raises(StopRun, match="holds another model than when the run began"):
             model.score(episodes("a"))
 
 
 def test_an_address_without_a_server_is_said_at_once() -> None:
-    with reward_server(Shelf()) as url, pytest.raises(ModelError, match=r"no rewardlab server answers at .*404"):
+    with reward_server(ServerState()) as url, pytest.raises(ModelError, match=r"no rewardlab server answers at .*404"):
         name_model(f"remote:{url}/elsewhere")
     with pytest.raises(ModelError, match=r"no rewardlab server answers at .*cannot connect"):
         name_model(f"remote:{url}")

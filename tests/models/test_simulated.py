@@ -7,16 +7,20 @@ from rewardlab.core.episode import Truth, episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.models.contract import Budget, NamedModel
-from rewardlab.models.simulated import NOISE, PAPER, SIMULATED
+from rewardlab.models import name_model
+from rewardlab.models.contract import RewardModel
+from rewardlab.models.simulated import NOISE, PAPER
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 
-ENTRY = SIMULATED["simulated"]
 FRAMES = moving_square("x", count=4, size=8)
 RAMP = (0.125, 0.375, 0.625, 0.875)
+
+
+def built(argument: str) -> RewardModel:
+    return name_model(f"simulated:{argument}").build()
 
 
 def ramp(number: int, level: int = 3) -> object:
@@ -25,12 +29,12 @@ def ramp(number: int, level: int = 3) -> object:
 
 @pytest.mark.parametrize("name", ["", *PAPER, "tuned@semantic=4"])
 def test_every_simulated_model_keeps_the_contract(name: str) -> None:
-    check_model(ENTRY.build(name, Budget()), open_dataset("sample").episodes[:4])
+    check_model(built(name), open_dataset("sample").episodes[:4])
 
 
 @pytest.mark.parametrize(("name", "competence"), [("general", 0.72), ("general@visual=4", 0.40), ("tuned", 0.85)])
 def test_its_errors_are_those_of_eq_1(name: str, competence: float) -> None:
-    answers = ENTRY.build(name, Budget()).score([ramp(i) for i in range(3000)])
+    answers = built(name).score([ramp(i) for i in range(3000)])
     errors = np.array([a.progress for a in answers if isinstance(a, Score)]) - np.array(RAMP)
     np.testing.assert_allclose(errors.std(axis=0), NOISE * (1 - competence), rtol=0.06)
     assert np.corrcoef(errors[:, 0], errors[:, 1])[0, 1] == pytest.approx(0.40, abs=0.06)
@@ -40,20 +44,20 @@ def test_its_errors_are_those_of_eq_1(name: str, competence: float) -> None:
 
 
 def test_the_same_question_gets_the_same_answer_and_another_model_another() -> None:
-    model = ENTRY.build("general", Budget())
+    model = built("general")
     assert model.score([ramp(1)]) == model.score([ramp(1)])
     assert model.score([ramp(1)]) != model.score([ramp(2)])
-    assert model.score([ramp(1)]) != ENTRY.build("tuned", Budget()).score([ramp(1)])
+    assert model.score([ramp(1)]) != built("tuned").score([ramp(1)])
 
 
 def test_without_truth_it_does_not_answer() -> None:
-    (answer,) = ENTRY.build("general", Budget()).score([episode_from_frames(FRAMES, "t")])
+    (answer,) = built("general").score([episode_from_frames(FRAMES, "t")])
     assert isinstance(answer, Failure) and "does not guess" in answer.reason
 
 
 def test_levels_stay_on_the_scale_and_progress_is_left_out_where_unknown() -> None:
     episodes = [episode_from_frames(FRAMES, f"task {i}", truth=Truth(1 + i % 5)) for i in range(200)]
-    for answer in ENTRY.build("general@visual=4", Budget()).score(episodes):
+    for answer in built("general@visual=4").score(episodes):
         assert isinstance(answer, Score) and 1 <= answer.level <= 5 and answer.progress is None
 
 
@@ -68,11 +72,10 @@ def test_levels_stay_on_the_scale_and_progress_is_left_out_where_unknown() -> No
 )
 def test_a_wrong_name_is_refused(name: str, says: str) -> None:
     with pytest.raises(PlanError, match=says):
-        ENTRY.build(name, Budget())
+        built(name)
 
 
 def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path) -> None:
-    named = NamedModel("simulated:general", "print", ENTRY.sees_truth, lambda budget: ENTRY.build("general", Budget()))
     plan = StressPlan(
         models=("simulated:general",),
         data=str(tiny_data),
@@ -81,5 +84,5 @@ def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path
         controls=False,
         scoring=ScoringSettings(workers=1, out=tmp_path / "run"),
     )
-    trials = run_stress(plan, own=[named]).trials()
+    trials = run_stress(plan).trials()
     assert (trials.text("status") == "scored").sum() == 10  # five labelled episodes, clean and perturbed

@@ -1,0 +1,203 @@
+"""A vision-language model of one's own, one file in a package of one's own, under every protocol."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.trial import Failure, Score
+from rewardlab.data import open_dataset
+from rewardlab.data.video import frame_policy, sampled
+from rewardlab.models import MODELS, name_model
+from rewardlab.models.backends import VLM_BACKENDS
+from rewardlab.models.protocols.rubric import RUBRIC
+from rewardlab.models.protocols.vlm_protocol import backend_entry
+from rewardlab.report.report_files import write_report
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.testing import check_model
+
+PROTOCOLS = ("rubric", "gvl", "topreward")
+BACKEND = '''
+"""A vision-language model that judges by the brightness of what it sees, and wants to be asked the published way."""
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from rewardlab.models.vlm import Completion, Image, Video, VlmBackend
+
+
+@dataclass(frozen=True)
+class BrightOptions:
+    gain: float = 1.0
+
+
+def brightness(frames):
+    return float(np.mean(frames)) / 255
+
+
+class Bright:
+    def __init__(self, gain=1.0):
+        self.gain = gain
+
+    def _share(self, prompt):
+        """Return the brightness, from 0 to 1, of the last image or video of a prompt."""
+        shown = [part for part in prompt.parts if not isinstance(part, str)]
+        return min(1.0, self.gain * brightness(shown[-1].frames if isinstance(shown[-1], Video) else shown[-1].frame))
+
+    def complete(self, prompts, max_tokens, answer=None):
+        return [self._complete(prompt, answer) for prompt in prompts]
+
+    def _complete(self, prompt, answer):
+        if answer is None:
+            images = [part for part in prompt.parts if isinstance(part, Image)][1:]
+            rows = [(number, round(100 * brightness(image.frame))) for number, image in enumerate(images, 1)]
+            keys = ("frame_number", "task_completion_percentage")
+            return Completion(json.dumps([dict(zip(keys, row)) for row in rows]))
+        choice = answer.choices[int(4 * self._share(prompt))]
+        return Completion(f"I see. {answer.opening}{choice}", choice_logprobs={choice: -0.1, "other": -3.0})
+
+    def answer_probs(self, prompts, answer):
+        shares = [np.exp(-np.abs(np.arange(len(answer.choices)) - 4 * self._share(prompt))) for prompt in prompts]
+        return [tuple((share / share.sum()).tolist()) for share in shares]
+
+    def continuation_logprob(self, prompts, continuation):
+        return [float(np.log(self._share(prompt) + 0.01)) for prompt in prompts]
+
+
+def make():
+    return Bright()
+
+
+ready = Bright()
+nothing = 5
+BRIGHT = VlmBackend(
+    "judges by brightness; bright:NAME",
+    parse=lambda argument, options: options,
+    build=lambda options, budget: Bright(options.gain),
+    identify=lambda options: "bright 1",
+    options=BrightOptions(),
+    scores_answers=True,
+)
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "mylab"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "bright.py").write_text(BACKEND)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("mylab", "mylab.bright"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return folder / "bright.py"
+
+
+def samples(count: int) -> list[Episode]:
+    return [sampled(episode, frame_policy("uniform:6")) for episode in open_dataset("sample").episodes[:count]]
+
+
+def level_by_brightness(episode: Episode) -> float:
+    return float(1 + int(4 * episode.frames.mean() / 255))
+
+
+@pytest.mark.parametrize("name", ["Bright", "make", "ready"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_class_a_function_and_an_object_work_under_every_protocol(package: Path, protocol: str, name: str) -> None:
+    named = name_model(f"{protocol}:mylab.bright:{name}")
+    assert not named.sees_truth and named.one_copy
+    check_model(named.build(), samples(4))
+
+
+def test_each_protocol_reads_its_own_answer_out_of_the_same_model(package: Path) -> None:
+    episodes = samples(5)
+    rubric, gvl, topreward = (name_model(f"{name}:mylab.bright:Bright").build().score(episodes) for name in PROTOCOLS)
+    expected = name_model("rubric:mylab.bright:Bright?answer=logits").build().score(episodes)
+    for episode, written, told, likely, logits in zip(episodes, rubric, gvl, topreward, expected):
+        assert written.level == level_by_brightness(episode) and "ANSWER: " in written.raw
+        assert written.probabilities[int(written.level) - 1] == 1
+        by_frame = [frame.mean() / 255 for frame in episode.frames]
+        np.testing.assert_allclose(told.progress, by_frame, atol=0.006)
+        assert likely.level == pytest.approx(1 + 4 * (episode.frames.mean() / 255 + 0.01))
+        assert logits.level == pytest.approx(np.array(logits.probabilities) @ [1, 2, 3, 4, 5]) and logits.raw is None
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_it_goes_through_a_stress_test(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(package.parents[1]), prepend=":")
+    name = f"{protocol}:mylab.bright:Bright"
+    plan = StressPlan(
+        models=(name,),
+        data="sample",
+        perturbations=("low_light", "polite_filler"),
+        severities=(3,),
+        controls=False,
+        scoring=ScoringSettings(frames="uniform:4", limit=3, out=tmp_path / "run"),
+    )
+    run = run_stress(plan)
+    trials = run.trials().rows()
+    assert {trial.status for trial in trials} == {"scored"} and len(trials) == 9
+    levels = {(trial.episode, trial.perturbation): trial.level for trial in trials}
+    assert all(levels[e, "low_light"] <= levels[e, "clean"] == levels[e, "polite_filler"] for e, _ in levels)
+    assert name in write_report([run], tmp_path / "report.html").read_text()
+
+
+def test_one_line_in_the_catalog_of_backends_gives_it_a_name_under_every_protocol(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = __import__("mylab.bright", fromlist=["BRIGHT"])
+    assert isinstance(module, ModuleType)
+    monkeypatch.setitem(VLM_BACKENDS, "bright", module.BRIGHT)
+    monkeypatch.setitem(MODELS, "bright", backend_entry(VLM_BACKENDS["bright"], RUBRIC))  # as the catalog is made
+    episodes = samples(2)
+    for name in ("bright:x?gain=0.5", "bright:x?gain=0.5&answer=generate", "gvl:bright:x", "topreward:bright:x?gain=2"):
+        assert all(isinstance(answer, Score) for answer in name_model(name).build().score(episodes))
+    plain, dimmed = (name_model(f"bright:x{options}").build().score(episodes) for options in ("", "?gain=0.5"))
+    assert all(low.level < high.level for low, high in zip(dimmed, plain))
+    assert name_model("bright:x").fingerprint != name_model("gvl:bright:x").fingerprint
+    with pytest.raises(PlanError, match="'gian' here; known: answer, parser, order, tokens, gain;"):
+        name_model("bright:x?gian=2")
+
+
+@pytest.mark.parametrize("backend", VLM_BACKENDS)
+def test_every_backend_is_a_model_by_its_name_alone(backend: str) -> None:
+    assert MODELS[backend].summary == VLM_BACKENDS[backend].summary
+
+
+def test_changed_code_is_another_model(package: Path) -> None:
+    before = name_model("gvl:mylab.bright:ready").fingerprint
+    package.write_text(BACKEND + "# changed\n")
+    assert name_model("gvl:mylab.bright:ready").fingerprint != before
+
+
+def test_what_is_no_vision_language_model_is_refused(package: Path) -> None:
+    with pytest.raises(ModelError, match="with the methods of VisionLanguageModel, got int"):
+        name_model("gvl:mylab.bright:nothing").build()
+    with pytest.raises(PlanError, match="has no 'absent'"):
+        name_model("topreward:mylab.bright:absent")
+    with pytest.raises(PlanError, match="known: control, seed, tokens;"):
+        name_model("gvl:mylab.bright:ready?gain=2")
+    with pytest.raises(PlanError, match="no VLM backend is called 'pocket'"):
+        name_model("rubric:pocket")
+
+
+def test_a_failure_of_the_model_is_the_failure_of_that_episode(package: Path) -> None:
+    class Busy(type(__import__("mylab.bright", fromlist=["Bright"]).Bright())):
+        def _complete(self, prompt, answer):  # type: ignore[no-untyped-def]
+            return Failure("busy") if "drawer" in prompt.parts[1] else super()._complete(prompt, answer)
+
+    from rewardlab.models.protocols.rubric import Rubric, RubricOptions
+
+    episodes = samples(40)
+    answers = Rubric(Busy(), RubricOptions()).score(episodes)
+    assert any("drawer" in episode.instruction for episode in episodes)
+    for episode, answer in zip(episodes, answers):
+        assert (answer == Failure("busy")) == ("drawer" in episode.instruction)
