@@ -140,7 +140,8 @@ def test_it_goes_through_a_stress_test(
         perturbations=("low_light", "polite_filler"),
         severities=(3,),
         controls=False,
-        scoring=ScoringSettings(frames="uniform:4", limit=3, out=tmp_path / "run"),
+        frames="uniform:4",
+        scoring=ScoringSettings(limit=3, out=tmp_path / "run"),
     )
     run = run_stress(plan)
     trials = run.trials().rows()
