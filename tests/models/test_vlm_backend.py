@@ -11,7 +11,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sampled
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.backends import VLM_BACKENDS
 from rewardlab.models.protocols.rubric import RUBRIC
@@ -100,7 +100,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def samples(count: int) -> list[Episode]:
-    return [sampled(episode, frame_policy("uniform:6")) for episode in open_dataset("sample").episodes[:count]]
+    return [sample_frames(episode, frame_policy("uniform:6")) for episode in open_dataset("sample").episodes[:count]]
 
 
 def level_by_brightness(episode: Episode) -> float:

@@ -28,7 +28,7 @@ from rewardlab.data import open_dataset as read_dataset
 from rewardlab.data.contract import Contents, Problem
 from rewardlab.data.video import VideoFile, frame_policy, sample_frames
 from rewardlab.models import name_model
-from rewardlab.models.composite import checked_answers
+from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
 from rewardlab.report.leaderboard import write_leaderboard
 from rewardlab.report.perturbed_files import perturbed_files
@@ -63,7 +63,7 @@ def score(model: AnyModel, clip: Clip, instruction: str = "", *, frames: str = "
     """Ask a model once: what it says of a video file, an array of frames (T, H, W, 3) or an episode."""
     named = name_model(model)
     episode = sample_frames(_episode(clip, instruction), frame_policy(frames))
-    return checked_answers(named.build(), [episode if named.sees_truth else strip_labels(episode)])[0]
+    return validated_answers(named.build(), [episode if named.sees_truth else strip_labels(episode)])[0]
 
 
 @documented_by(StressPlan)

@@ -13,7 +13,7 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.composite import checked_answers, name_composite
+from rewardlab.models.composite import name_composite, validated_answers
 from rewardlab.models.contract import Composition, NamedModel, RewardModel
 
 MIN_PROB = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
@@ -45,7 +45,7 @@ class Calibrated:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the calibrated answers; `raw` holds the prediction set, and the model's own level and text."""
-        return [self._calibrated(answer) for answer in checked_answers(self.model, episodes)]
+        return [self._calibrated(answer) for answer in validated_answers(self.model, episodes)]
 
     def _calibrated(self, answer: Answer) -> Answer:
         if isinstance(answer, Failure):

@@ -90,7 +90,7 @@ def _build_one(model: NamedModel, budget: Budget) -> RewardModel:
         raise ModelError(f"{model.name} raised {type(error).__name__}{': ' * bool(said)}{said}") from error
 
 
-def checked_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
+def validated_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
     """Return one checked answer per episode; where a batch fails as a whole, each episode is asked alone."""
     try:
         answers = _one_answer_each(model, episodes)
@@ -98,7 +98,7 @@ def checked_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Ans
         raise
     except Exception as error:  # whatever a member does becomes its own Failure
         if len(episodes) > 1:
-            return [answer for episode in episodes for answer in checked_answers(model, [episode])]
+            return [answer for episode in episodes for answer in validated_answers(model, [episode])]
         return [validate_answer(Failure(f"{type(error).__name__}: {error}"), 0)]
     return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
 

@@ -13,7 +13,7 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.composite import checked_answers
+from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import CompositeEntry, Composition, RewardModel
 from rewardlab.models.model_string import ModelString, one_of, read_options
 
@@ -45,7 +45,7 @@ class Ensemble:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return one combined answer per episode; a Failure only where no member answers."""
-        by_member = [checked_answers(member, episodes) for member in self.members]
+        by_member = [validated_answers(member, episodes) for member in self.members]
         return [self._combined(answers) for answers in zip(*by_member)]
 
     def _combined(self, answers: Sequence[Answer]) -> Answer:

@@ -96,7 +96,9 @@ def _answer(row: Any, frames: int) -> Answer:
     raw = row.get("raw")
     if "failure" in row:
         return validate_answer(Failure(str(row["failure"]), raw), frames)
-    return validate_answer(Score(row.get("level", "missing"), row.get("probabilities"), row.get("progress"), raw), frames)
+    return validate_answer(
+        Score(row.get("level", "missing"), row.get("probabilities"), row.get("progress"), raw), frames
+    )
 
 
 def pack_health(health: Health) -> bytes:
