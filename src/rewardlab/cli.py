@@ -18,7 +18,7 @@ from rewardlab.core.version import __version__
 if TYPE_CHECKING:
     from rewardlab.analysis.compare import ComparePlan
     from rewardlab.collect.collect_plan import CollectPlan
-    from rewardlab.data.dataset_check import CheckPlan
+    from rewardlab.data.check_plan import CheckPlan
     from rewardlab.report.catalog_tables import ListPlan, ShowPlan
     from rewardlab.report.leaderboard import LeaderboardPlan
     from rewardlab.report.report_files import ReportPlan
@@ -200,7 +200,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "collect": ("rewardlab.collect.collect_plan:CollectPlan", collect),
     "train": ("rewardlab.train.pocket.plan:PocketPlan", train),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
-    "check": ("rewardlab.data.dataset_check:CheckPlan", check),
+    "check": ("rewardlab.data.check_plan:CheckPlan", check),
     "list": ("rewardlab.report.catalog_tables:ListPlan", list_catalog),
     "show": ("rewardlab.report.catalog_tables:ShowPlan", show),
 }

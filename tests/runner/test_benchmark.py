@@ -196,7 +196,7 @@ def test_a_split_is_found_by_its_root_by_itself_and_on_the_hub(benchmark_data: P
 
 
 def test_a_missing_split_names_those_there_are(benchmark_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="its folders test do"):
+    with pytest.raises(DataError, match="its folders that do: test"):
         run_benchmark(plan(benchmark_data, tmp_path / "run", "clock", split="val"))
 
 

@@ -25,6 +25,7 @@ from rewardlab.h264 import encode
 from rewardlab.models import name_model
 from rewardlab.perturb import PERTURBATIONS
 from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.report.report_files import write_report
 from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import ROWS, moving_square, write_rows
 
@@ -244,7 +245,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     run = run_stress(replace(settings, scoring=replace(settings.scoring, skip_bad=True)))
     assert {t.episode for t in scored(run)} == {"good.mp4"}
     assert [p["place"] for p in run.record["skipped"]] == [f"line {line}" for line in range(2, 8)]
-    assert "6</b> bad rows left out" in rewardlab.write_report(run).read_text()
+    assert "6</b> bad rows left out" in write_report([run], run.folder / "report.html").read_text()
 
 
 def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: Path) -> None:
@@ -471,6 +472,6 @@ def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) 
     part.unlink()
     (run.folder / "summary.json").unlink()
     run.append(half.rows()[:20])
-    html = rewardlab.write_report(run).read_text()
+    html = write_report([run], run.folder / "report.html").read_text()
     assert f"{len(half) - 20} cells of the plan are not scored yet" in html
     assert "Every cell was scored" not in html

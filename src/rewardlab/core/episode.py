@@ -95,11 +95,6 @@ class Clip:
     def __len__(self) -> int:
         return len(self.order)
 
-    @property
-    def stream_length(self) -> int:
-        """Return the number of frames of the stream that this clip was sampled from."""
-        return int(self.positions[-1]) + 1
-
     def read(self) -> Frames:
         """Decode the frames of this clip."""
         return self.source.read(self.order)

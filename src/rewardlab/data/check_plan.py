@@ -1,4 +1,4 @@
-"""Checking a dataset: every problem with its place, and whether there is any."""
+"""The settings of the check of a dataset."""
 
 from dataclasses import dataclass
 
