@@ -23,7 +23,7 @@ from rewardlab.studies.perturbation_paper.measured.measured_figures import (
 )
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, GROUPS, group_of, roles_of
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY, STATED_TAU
-from rewardlab.worlds.metaworld.progress import YARDSTICKS
+from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 HERE = Path(__file__).parent
@@ -64,7 +64,7 @@ def figures() -> dict[str, Figure]:
 
 def tasks() -> dict[str, list[str]]:
     """Return the tasks of the run by kind: all of the training and of the test split, as README.md says."""
-    held_out = sorted(task for task in YARDSTICKS if split_of_task(task) in ("train", "test"))
+    held_out = sorted(task for task in PROGRESS_SPECS if split_of_task(task) in ("train", "test"))
     return {group: [task for task in held_out if group_of(task) == group] for group in GROUPS}
 
 

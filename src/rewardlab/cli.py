@@ -134,7 +134,7 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
 
     made = run_montecarlo(plan)
     print_montecarlo(made, Console())
-    print(f"tables and pictures: {made.folder}")
+    print(f"tables and figures: {made.folder}")
     run = keep_trials(plan, made)
     if run is not None:
         print(f"report: {write_report([run], run.folder / 'report.html')}")
