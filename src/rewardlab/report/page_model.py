@@ -1,4 +1,4 @@
-"""What the page shows of a summary, ready to be laid out: tiles, envelopes, heat maps, curves, tables."""
+"""What the page shows of a summary, ready to be laid out: tiles, thresholds, heat maps, curves, tables."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class ModelView:
     colour: int
     findings: list[str]
     tiles: list[tuple[str, NumberCell]]
-    envelope: list[tuple[str, str, str, list[str]]]  # category, certified, measured, one state per severity
+    thresholds: list[tuple[str, str, str, list[str]]]  # category, certified, measured, one state per severity
     heat: list[tuple[str, list[tuple[str, list[NumberCell]]]]]  # metric, then category, then one number per severity
     diagrams: list[tuple[str, CalibrationErrors]]  # drawing, numbers
 
@@ -79,7 +79,7 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
         colour=place % 8,
         findings=findings(summary, name) if name in summary.judged else [],
         tiles=[(m.heading, _number(summary.clean(name, m.name), m)) for m in metrics_shown(lambda d: d.headline)],
-        envelope=[_envelope(summary, name, category) for category in summary.categories],
+        thresholds=[_thresholds(summary, name, category) for category in summary.categories],
         heat=[(m.name, _heat(summary, name, m)) for m in metrics_shown(lambda d: d.heat_map)],
         diagrams=_diagrams(summary, name),
     )
@@ -100,15 +100,12 @@ def _goodness(value: float | None, metric: Metric) -> float | None:
     return share if metric.better == "higher" else 1 - share
 
 
-def _envelope(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[str]]:
+def _thresholds(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[str]]:
     threshold = summary.threshold(model, category)
     certified, measured = threshold.certified, threshold.measured
-    states = ["certified" if s <= _or(certified) else "measured" if s <= _or(measured) else "open" for s in SEVERITIES]
+    sure, seen = (-1 if last is None else last for last in (certified, measured))
+    states = ["certified" if s <= sure else "measured" if s <= seen else "open" for s in SEVERITIES]
     return category, format_threshold(certified), format_threshold(measured), states
-
-
-def _or(value: int | None) -> int:
-    return -1 if value is None else value
 
 
 def _heat(summary: Summary, model: str, metric: Metric) -> list[tuple[str, list[NumberCell]]]:

@@ -81,7 +81,7 @@ def _figures(summary: Summary) -> "dict[str, Figure]":
 
 
 def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
-    """Return the Markdown to paste into a model card: findings, numbers with intervals, envelope, command."""
+    """Return the Markdown to paste into a model card: findings, numbers with intervals, thresholds, command."""
     parts = ["## Robustness", ""]
     for model in summary.judged:
         parts += [f"**{model}**", "", *(f"- {sentence}" for sentence in findings(summary, model)), ""]
@@ -91,14 +91,14 @@ def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
             parts.append(
                 f"| {metric.heading} | {format_number(row.value)} | {format_interval(row)} | {format_coverage(row)} |"
             )
-        parts += ["", *_envelope_table(summary, model), ""]
+        parts += ["", *_threshold_table(summary, model), ""]
     parts += ["Measured with:", ""]
     for record in records:
         parts += ["```", str(record["command"]), "```", f"rewardlab {record['versions']['rewardlab']}", ""]
     return "\n".join(parts)
 
 
-def _envelope_table(summary: Summary, model: str) -> list[str]:
+def _threshold_table(summary: Summary, model: str) -> list[str]:
     top = summary.highest_severity
     lines = [f"| category | success at severity {top} | certified up to | measured up to |", "|---|---|---|---|"]
     for category in summary.categories:
