@@ -1,0 +1,94 @@
+"""The examples of CONTRIBUTING.md are true: each is one file, works end to end through `stress`, and is on the page."""
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import cv2
+import pytest
+
+import rewardlab
+from rewardlab.metrics import METRICS
+from rewardlab.testing import check_model, check_perturbation
+from tests.conftest import moving_square
+
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+FILES = {
+    "Add a perturbation": "lights.py",
+    "Add a model": "reward.py",
+    "Add a VLM backend": "vlm.py",
+    "Add a metric": "median.py",
+    "Add a dataset reader": "still_images.py",
+}
+
+
+@pytest.fixture
+def mylab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package outside rewardlab with one file for each example of the page."""
+    package = tmp_path / "elsewhere" / "mylab"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for section in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
+        (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+        (package / FILES[section.split("\n")[0]]).write_text(code)
+    monkeypatch.syspath_prepend(str(package.parent))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
+        del sys.modules[name]
+
+
+def page_of(run: rewardlab.Run) -> str:
+    return (run.folder / "report.html").read_text()
+
+
+def test_every_section_has_one_example_that_is_one_file(mylab: Path) -> None:
+    assert {path.name for path in mylab.glob("*.py")} == {"__init__.py", *FILES.values()}
+
+
+def test_the_perturbation(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+    name = "mylab.lights:dim_lights"
+    run = rewardlab.stress("constant", tiny_data, perturbations=name, out=tmp_path / "run")
+    assert {1, 2, 3, 4} <= set(run.trials().where(run.trials().text("perturbation") == "dim_lights").number("severity"))
+    assert "dim_lights" in page_of(run)
+    check_perturbation(import_module("mylab.lights").dim_lights, rewardlab.open_dataset(tiny_data).episodes)
+
+
+def test_the_model(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+    run = rewardlab.stress("mylab.reward:Brightness", tiny_data, perturbations="polite_filler", out=tmp_path / "run")
+    assert run.summary.outcomes("mylab.reward:Brightness").failed == 0
+    assert "mylab.reward:Brightness" in page_of(run)
+    check_model(import_module("mylab.reward").Brightness(), rewardlab.open_dataset(tiny_data).episodes)
+
+
+def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+    names = [f"{protocol}:mylab.vlm:AlwaysFour" for protocol in ("rubric", "topreward")]
+    run = rewardlab.stress(names, tiny_data, perturbations="none", out=tmp_path / "run")
+    levels = {model: set(run.trials().where(run.trials().matches("model", model)).number("level")) for model in names}
+    assert levels[names[0]] == {4.0}
+    assert len(levels[names[1]]) == 1 and levels[names[1]] < {level / 1e6 for level in range(1_000_000, 5_000_001)} | levels[names[1]]
+    assert all(name in page_of(run) for name in names)
+    (failure,) = [rewardlab.score("gvl:mylab.vlm:AlwaysFour", moving_square(4), "lift the cup")]
+    assert isinstance(failure, rewardlab.Failure) and "percentage" in failure.reason
+
+
+def test_the_metric(mylab: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, "median_error", import_module("mylab.median").median_error)
+    run = rewardlab.stress("clock", tiny_data, perturbations="polite_filler", out=tmp_path / "run")
+    found = run.summary.clean("clock", "median_error")
+    assert found.value is not None and found.low is not None and found.low <= found.value <= (found.high or 0)
+    assert "median error" in page_of(run)
+
+
+def test_the_reader(mylab: Path, tmp_path: Path) -> None:
+    for task in ("lift_the_cup", "open_the_drawer"):
+        (tmp_path / "frames" / task).mkdir(parents=True)
+        for number, frame in enumerate(moving_square(6)):
+            cv2.imwrite(str(tmp_path / "frames" / task / f"{number:03d}.png"), frame)
+    (tmp_path / "frames" / "empty").mkdir()
+    data = f"mylab.still_images:STILL_IMAGES:{tmp_path / 'frames'}"
+    assert [str(problem) for problem in rewardlab.check(data)] == ["empty: holds no PNG frame"]
+    run = rewardlab.stress("clock", data, perturbations="gaussian_noise", skip_bad=True, out=tmp_path / "run")
+    assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}
+    assert "gaussian_noise" in page_of(run)
