@@ -29,8 +29,10 @@ format: $(VENV)/dev.stamp  ## put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(VENV)/core.stamp  ## write the reference pages and catalogue pictures from the code
+docs: $(VENV)/dev.stamp  ## write the reference pages and their pictures from the code
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_api_page.py
+	$(BIN)/python docs/make_architecture.py
 
 bench: $(VENV)/core.stamp  ## measure the runner's own overhead
 	$(BIN)/python benchmarks/overhead.py

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grimp
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
@@ -130,11 +131,9 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], count: int) -> 
 def main() -> None:
     """Write the page and the picture."""
     (DOCS / "architecture.md").write_text(page())
-    picture().savefig(DOCS / "architecture.svg", metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "rewardlab"}):  # the same picture is the same file
+        picture().savefig(DOCS / "architecture.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":
-    import matplotlib
-
-    matplotlib.rcParams["svg.hashsalt"] = "rewardlab"
     main()

@@ -83,18 +83,15 @@ def perturbations_page(shown: CellReplay) -> str:
     return "\n".join(parts)
 
 
+def facts(p: Perturbation) -> list[str]:
+    """Return what the catalog says of a perturbation: everything but its example."""
+    label = f"label {p.label} · expect {p.expect} · changes {p.channel}"
+    head = [f"### {p.name}", p.summary, "", f"{label} · randomness {p.randomness} · based on {p.based_on}", ""]
+    return [*head, f"| severity | {p.parameter} |", "|---|---|", *(f"| {s} | {_cell(v)} |" for s, v in enumerate(p.table, 1))]
+
+
 def entry(shown: CellReplay, p: Perturbation) -> list[str]:
-    facts = (
-        f"label {p.label} · expect {p.expect} · changes {p.channel} · randomness {p.randomness} · based on {p.based_on}"
-    )
-    head = [f"### {p.name}", p.summary, "", facts, ""]
-    table = [
-        f"| severity | {p.parameter} |",
-        "|---|---|",
-        *(f"| {s} | {_cell(v)} |" for s, v in enumerate(p.table, 1)),
-        "",
-    ]
-    return [*head, *table, *(examples(shown, p) if p.channel == "instruction" else [picture(shown, p)]), ""]
+    return [*facts(p), "", *(examples(shown, p) if p.channel == "instruction" else [picture(shown, p)]), ""]
 
 
 def examples(shown: CellReplay, p: Perturbation) -> list[str]:
@@ -130,11 +127,13 @@ def _cell(value: object) -> str:
     return str(value).replace("|", r"\|").replace("\n", " ").replace("<", "&lt;")
 
 
+PAGES = {"commands": commands_page, "catalogs": catalog_page, "summary": summary_page}  # those that show no clip
+
+
 def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
-    (REFERENCE / "commands.md").write_text(commands_page())
-    (REFERENCE / "catalogs.md").write_text(catalog_page())
-    (REFERENCE / "summary.md").write_text(summary_page())
+    for name, page in PAGES.items():
+        (REFERENCE / f"{name}.md").write_text(page())
     simulated = open_dataset("sample-sim").episodes
     EPISODES.extend(episode.id for episode in simulated if episode.truth.level == 5)
     every = {episode.id: episode for episode in (*open_dataset("sample").episodes, *simulated)}

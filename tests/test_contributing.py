@@ -1,5 +1,6 @@
 """The examples of CONTRIBUTING.md are true: each is one file, works end to end through `stress`, and is on the page."""
 
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -66,10 +67,9 @@ def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_
     names = [f"{protocol}:mylab.vlm:AlwaysFour" for protocol in ("rubric", "topreward")]
     run = rewardlab.stress(names, tiny_data, perturbations="none", out=tmp_path / "run")
     levels = {model: set(run.trials().where(run.trials().matches("model", model)).number("level")) for model in names}
-    assert levels[names[0]] == {4.0}
-    assert len(levels[names[1]]) == 1 and levels[names[1]] < {level / 1e6 for level in range(1_000_000, 5_000_001)} | levels[names[1]]
+    assert levels == {names[0]: {4.0}, names[1]: {1 + 4 * math.exp(-0.5)}}
     assert all(name in page_of(run) for name in names)
-    (failure,) = [rewardlab.score("gvl:mylab.vlm:AlwaysFour", moving_square(4), "lift the cup")]
+    failure = rewardlab.score("gvl:mylab.vlm:AlwaysFour", moving_square(4), "lift the cup")
     assert isinstance(failure, rewardlab.Failure) and "percentage" in failure.reason
 
 

@@ -1,0 +1,70 @@
+"""The documentation is what the code says: generated pages are up to date, links lead somewhere, names exist."""
+
+import importlib.util
+import re
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "node_modules", "runs"} & set(path.parts))
+FIRST_PERSON = re.compile(r"first paper|\bseed 00\d|the seeds?'s", re.IGNORECASE)
+
+
+def script(name: str) -> ModuleType:
+    """Load a script of docs/ that is no package."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["commands", "catalogs", "summary"])
+def test_a_reference_page_is_what_the_code_says(page: str) -> None:
+    made = script("make_reference").PAGES[page]()
+    assert (DOCS / "reference" / f"{page}.md").read_text() == made, "run `make docs`"
+
+
+def test_the_page_of_perturbations_lists_every_one_with_its_table() -> None:
+    written, reference = (DOCS / "reference" / "perturbations.md").read_text(), script("make_reference")
+    for family in reference.FAMILIES.values():
+        for perturbation in family:
+            assert "\n".join(reference.facts(perturbation)) in written, f"run `make docs`: {perturbation.name}"
+            if perturbation.channel != "instruction" and f"catalogue/{perturbation.name}.webp" in written:
+                assert (DOCS / "reference" / "catalogue" / f"{perturbation.name}.webp").exists()
+
+
+def test_the_api_page_is_what_the_code_says() -> None:
+    assert (DOCS / "reference" / "api.md").read_text() == script("make_api_page").api_page(), "run `make docs`"
+
+
+def test_the_architecture_page_is_what_the_code_says() -> None:
+    assert (DOCS / "architecture.md").read_text() == script("make_architecture").page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("title", ["From a video file to a cell on the page", "From a model string to an answer"])
+def test_a_tour_has_at_most_twelve_hops_and_each_leads_somewhere(title: str) -> None:
+    text = (DOCS / "tour.md").read_text()
+    section = text.partition(f"## {title}")[2].partition("\n## ")[0]
+    hops = re.findall(r"^\d+\. `([\w/]+)\.py: (\w+)`.*$", section, flags=re.MULTILINE)
+    assert 8 <= len(hops) == len(re.findall(r"^\d+\. ", section, flags=re.MULTILINE)) <= 12
+    for path, name in hops:
+        module = import_module("rewardlab." + path.replace("/", ".").removesuffix(".__init__"))
+        assert hasattr(module, name), f"{path}.py has no {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere_and_papers_have_titles(page: Path) -> None:
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    assert not FIRST_PERSON.search(text), "name the paper by its title"
+
+
+def test_no_code_speaks_of_a_paper_without_its_title() -> None:
+    code = [path for path in (ROOT / "src").rglob("*.py") if FIRST_PERSON.search(path.read_text())]
+    assert code == []
