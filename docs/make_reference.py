@@ -7,11 +7,11 @@ from dataclasses import MISSING
 from pathlib import Path
 
 from rewardlab.analysis.benchmark_errors import BenchmarkErrors
-from rewardlab.analysis.summary import Summary
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import DataError
 from rewardlab.core.json_records import record_tables
 from rewardlab.core.settings import flag_of, flat_fields
+from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
@@ -87,7 +87,12 @@ def facts(p: Perturbation) -> list[str]:
     """Return what the catalog says of a perturbation: everything but its example."""
     label = f"label {p.label} · expect {p.expect} · changes {p.channel}"
     head = [f"### {p.name}", p.summary, "", f"{label} · randomness {p.randomness} · based on {p.based_on}", ""]
-    return [*head, f"| severity | {p.parameter} |", "|---|---|", *(f"| {s} | {_cell(v)} |" for s, v in enumerate(p.table, 1))]
+    return [
+        *head,
+        f"| severity | {p.parameter} |",
+        "|---|---|",
+        *(f"| {s} | {_cell(v)} |" for s, v in enumerate(p.table, 1)),
+    ]
 
 
 def entry(shown: CellReplay, p: Perturbation) -> list[str]:

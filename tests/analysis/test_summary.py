@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from rewardlab.analysis.summarise_run import load_summary, summarise
-from rewardlab.analysis.summary import Measurement, Summary, join_summaries
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, write_parquet
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.summary import Measurement, Summary, join_summaries
 from rewardlab.core.trial import Trial, to_arrow, trial_schema
 from rewardlab.metrics import METRICS
 from tests.metrics.handmade_trials import trial

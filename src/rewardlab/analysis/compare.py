@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.settings import setting
-from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.core.trial import CATEGORIES, CLEAN, TrialTable
 from rewardlab.metrics import METRICS, metrics_shown
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.contract import Metric
@@ -20,7 +20,6 @@ from rewardlab.metrics.error import success_accuracy
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.metrics.paired_tests import PairedDifference, paired_metric
 from rewardlab.metrics.significance import exact_mcnemar, holm
-from rewardlab.perturb.contract import CATEGORIES
 
 DRAWS = 10_000
 OVERALL = "overall"

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 
 from rewardlab.analysis.alignment import align_models
-from rewardlab.analysis.summary import (
+from rewardlab.core.json_records import none_if_nan
+from rewardlab.core.summary import (
     AccuracyDrop,
     CalibrationErrors,
     Conclusion,
@@ -18,8 +19,7 @@ from rewardlab.analysis.summary import (
     SeverityThreshold,
     WorstPerturbation,
 )
-from rewardlab.core.json_records import none_if_nan
-from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.core.trial import CATEGORIES, CLEAN, TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, condition_sums
@@ -39,7 +39,7 @@ from rewardlab.metrics.severity_threshold import certified_threshold
 from rewardlab.metrics.significance import holm, minimum_detectable_change
 from rewardlab.models import MODELS
 from rewardlab.models.contract import ModelEntry
-from rewardlab.perturb.contract import CATEGORIES, SEVERITIES
+from rewardlab.perturb.contract import SEVERITIES
 
 REFERENCE = "constant"  # the model against which mCE is taken: knowing nothing
 SIGNIFICANT = 0.05

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.analysis.summary import Measurement
 from rewardlab.core.json_records import none_if_nan
+from rewardlab.core.summary import Measurement
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, sum_by

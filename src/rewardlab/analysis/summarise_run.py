@@ -15,16 +15,15 @@ from rewardlab.analysis.findings import (
     worst_perturbations,
 )
 from rewardlab.analysis.measurements import measurements
-from rewardlab.analysis.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
 from rewardlab.core.errors import RunError
-from rewardlab.core.run import Run
+from rewardlab.core.run import SUMMARY, Run
+from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clean_answers, with_clusters
 from rewardlab.metrics.intervals import clusters_of
 from rewardlab.models.protocols.answer_parsers import UNREADABLE
 
-SUMMARY = "summary.json"
 DRAWS = 2_000
 TEST_DRAWS = 10_000  # for p-values: few draws put a floor under them that a correction lifts above every limit
 

@@ -6,18 +6,21 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.seeding import digest
+from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-RECORD = "run.json"
+RECORD, SUMMARY, PAGE = "run.json", "summary.json", "report.html"
+_SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,30 @@ class Run:
     def to_pandas(self) -> "pandas.DataFrame":
         """Return every trial as a pandas DataFrame; pandas must be installed."""
         return self.to_arrow().to_pandas()
+
+    @property
+    def summary(self) -> Summary:
+        """Return everything measured and found, as summary.json holds it; a run that was stopped has none yet."""
+        path = self.folder / SUMMARY
+        try:
+            return Summary.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise RunError(f"{self.folder} has no {SUMMARY}: finish the run by giving its command again") from None
+        except ValueError as error:
+            raise RunError(
+                f"{path} is no summary of this version: {error}; `rewardlab report` reads the trials"
+            ) from error
+
+    def _repr_html_(self) -> str:
+        """Show the models on clean episodes and a link to the report, in a notebook."""
+        summary = self.summary
+        head = "".join(f"<th>{heading}</th>" for heading in ("model", *_SHOWN.values(), "scored"))
+        rows = "".join(
+            _html_row(model, [summary.clean(model, metric) for metric in _SHOWN]) for model in summary.models
+        )
+        page = self.folder / PAGE
+        link = f'<a href="{escape(page.resolve().as_uri())}">{escape(str(page))}</a>' if page.exists() else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{link}"
 
     def append(self, trials: Sequence[Trial]) -> None:
         """Write trials as one part; afterwards they survive any crash of this process."""
@@ -160,3 +187,11 @@ def _read_part(path: Path) -> "object":
         raise RunError(
             f"cannot read {path}: {error}; remove that part and run again: its cells are scored anew"
         ) from error
+
+
+def _html_row(model: str, found: Sequence[Measurement]) -> str:
+    cells = [f"<td>{escape(model)}</td>"]
+    for m in found:
+        ends = "" if m.low is None or m.high is None else f" [{m.low:.2f}, {m.high:.2f}]"
+        cells.append(f"<td>{'-' if m.value is None else f'{m.value:.2f}'}{ends}</td>")
+    return f"<tr>{''.join(cells)}<td>{found[0].scored}/{found[0].asked}</td></tr>"

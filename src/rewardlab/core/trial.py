@@ -13,10 +13,12 @@ from rewardlab.core.errors import ModelError
 if TYPE_CHECKING:
     import pyarrow
 
+Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
 Expectation = Literal["same", "lower", "relabel", "reversed", "undefined"]
 Status = Literal["scored", "failed", "dropped"]
 
 CLEAN = "clean"  # the name of the perturbation that changes nothing
+CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")  # of perturbations
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,12 @@
 """Do the probabilities over the five levels mean what they say? Proper scores, and errors with their null."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.json_records import meaning
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.summary import ReliabilityBin
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.contract import Numbers, mean_metric, metric
 
@@ -67,15 +66,6 @@ def top_label_error(probs: Numbers, truth: NDArray[np.int64]) -> float:
     if not len(truth):
         return float("nan")
     return float(_top_label_errors(probs, truth[:, None])[0])
-
-
-@dataclass(frozen=True)
-class ReliabilityBin:
-    """One point of a reliability diagram: how sure the model was, how often it was right, on how many trials."""
-
-    confidence: float = meaning("mean probability of the most probable level")
-    accuracy: float = meaning("share of trials in which that level is the true one")
-    trials: int = meaning("trials in this bin")
 
 
 def reliability_diagram(trials: TrialTable) -> list[ReliabilityBin]:

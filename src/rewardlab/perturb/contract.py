@@ -9,10 +9,9 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, Frames, Indices, Truth, level_of_progress, rearrange, with_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest, pick, rng_for
-from rewardlab.core.trial import Expectation
+from rewardlab.core.trial import Category, Expectation
 from rewardlab.core.version import __version__
 
-Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
 Channel = str  # frames, order or instruction; several joined by + where a change needs them all
 Stage = Literal["stream", "sampled"]  # the whole video stream, or the frames sampled from it for the model
 Randomness = Literal["none", "per_clip", "per_frame", "ar1"]  # ar1: drawn per frame, correlated with the frame before
@@ -21,7 +20,6 @@ LabelEffect = Literal["keeps", "keeps_if", "changes", "unknown"]
 Episodes = Sequence[Episode]
 SeverityTable = tuple[Any, Any, Any, Any]  # the parameter at severities 1, 2, 3 and 4
 
-CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")
 SEVERITIES = (0, 1, 2, 3, 4)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.analysis.summary import Summary
+from rewardlab.core.summary import Summary
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from rewardlab.analysis.summary import WorstPerturbation
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
+from rewardlab.core.summary import WorstPerturbation
 from rewardlab.core.trial import CLEAN, Trial, TrialTable
 from rewardlab.h264 import encode_bytes
 from rewardlab.runner.cell_replay import CellReplay, replay

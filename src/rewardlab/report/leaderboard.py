@@ -8,10 +8,10 @@ from pathlib import Path
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.analysis.roborewardbench import published_rows
 from rewardlab.analysis.summarise_run import load_summary
-from rewardlab.analysis.summary import Summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.settings import setting
+from rewardlab.core.summary import Summary
 from rewardlab.report.benchmark_tables import BenchmarkReport, load_benchmark
 from rewardlab.report.page import environment, write_page
 

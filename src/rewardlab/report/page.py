@@ -8,8 +8,8 @@ from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.format import format_number, format_p_value
 from rewardlab.analysis.run_names import run_names
-from rewardlab.analysis.summary import Summary, join_summaries
 from rewardlab.core.run import Run, atomic_write
+from rewardlab.core.summary import Summary, join_summaries
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.report.gallery import ClipCard, clip_cards

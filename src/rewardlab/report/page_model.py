@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.analysis.summary import CalibrationErrors, Measurement, Summary
 from rewardlab.core.errors import PlanError
+from rewardlab.core.summary import CalibrationErrors, Measurement, Summary
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Metric

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from rewardlab.metrics.calibration import ReliabilityBin
+from rewardlab.core.summary import ReliabilityBin
 
 Axis = tuple[float, float]  # its lower and its upper end
 _SHARE: Axis = (0.0, 1.0)

@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rewardlab.analysis.format import format_coverage, format_number, format_threshold
-from rewardlab.analysis.summary import Measurement, Summary
+from rewardlab.core.summary import Measurement, Summary
 from rewardlab.metrics import metrics_shown
 from rewardlab.report.findings_text import findings
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rewardlab.analysis.findings import values_of
 from rewardlab.analysis.summarise_run import load_summary
-from rewardlab.analysis.summary import Summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
+from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.condition_contrasts import Column, ConditionMeans, Weights, condition_means, mean_of

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rewardlab.analysis.findings import severity_thresholds
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.analysis.summary import Measurement
+from rewardlab.core.summary import Measurement
 from rewardlab.core.trial import CLEAN
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles

@@ -10,9 +10,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from rewardlab.core.errors import DataError
-from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.models.simulated import HIGHEST, LOWEST, PAPER, Competence
-from rewardlab.perturb.contract import CATEGORIES
 from rewardlab.studies.perturbation_paper.simulated.closed_form import accuracy
 from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig, Values, clipped
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError
+from rewardlab.core.trial import CATEGORIES
 from rewardlab.models.simulated import HIGHEST, LOWEST, NOISE, PAPER, RHO, Competence
-from rewardlab.perturb.contract import CATEGORIES
 
 Values = NDArray[np.float64]
 

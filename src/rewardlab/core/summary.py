@@ -7,9 +7,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rewardlab.core.json_records import meaning, record_from_json, record_to_json
-from rewardlab.core.trial import CLEAN
-from rewardlab.metrics.calibration import ReliabilityBin
-from rewardlab.perturb.contract import CATEGORIES
+from rewardlab.core.trial import CATEGORIES, CLEAN
 
 SCHEMA = 1  # of summary.json; raised when a field changes its name or its meaning
 _NAME_A_MODEL = ("model", "control", "reference")  # fields of the records below
@@ -98,6 +96,15 @@ class WorstPerturbation:
     signed_shift: float | None = meaning("mean change of the level from clean where the label is kept")
     micro_mae: float | None = meaning("mean absolute error at this severity")
     clean_micro_mae: float | None = meaning("mean absolute error on the clean episodes")
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """One point of a reliability diagram: how sure the model was, how often it was right, on how many trials."""
+
+    confidence: float = meaning("mean probability of the most probable level")
+    accuracy: float = meaning("share of trials in which that level is the true one")
+    trials: int = meaning("trials in this bin")
 
 
 @dataclass(frozen=True)
