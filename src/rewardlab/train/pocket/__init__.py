@@ -1,1 +1,1 @@
-"""The training recipe of pocket, the small reward model that ships in the package: rollouts, frames, batches, weights."""
+"""The training recipe of pocket, the small reward model that ships: rollouts, frames, batches, weights."""
