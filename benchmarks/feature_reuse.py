@@ -33,7 +33,9 @@ from tests.models import tiny
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.backends.checkpoint import choose_dtype
-from rewardlab.models.backends.hf import QwenOptions, QwenVL
+from rewardlab.models.backends.hf import HfOptions, QwenVL
+from rewardlab.models.backends.lru_cache import LRUCache
+from rewardlab.models.protocols.rubric import Rubric, RubricOptions
 
 BATCH = 8  # the runner's default
 STREAM = 45  # frames of an invented clip, chosen so that as many pairs of frames come again as in the shipped clips
@@ -117,14 +119,23 @@ def orders(rng: np.random.Generator) -> Iterator[Any]:
         yield from (np.argsort(every + rng.uniform(0, (STREAM - kept) / 4, STREAM)) for _ in range(4))
 
 
-def now(model: QwenVL) -> float:
-    if model.network.device == "cpu":
+def rubric(model: Any, tokenizer: Any, options: HfOptions) -> Rubric:
+    return Rubric(QwenVL(model, tokenizer, options), RubricOptions("logits"))
+
+
+def network(model: Rubric) -> Any:
+    assert isinstance(model.vlm, QwenVL)
+    return model.vlm.network
+
+
+def now(model: Rubric) -> float:
+    if network(model).device == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def timed(model: QwenVL, cells: Cells, batch: int) -> tuple[list[Any], dict[str, float]]:
+def timed(model: Rubric, cells: Cells, batch: int) -> tuple[list[Any], dict[str, float]]:
     """Return the answers, and the seconds spent on each category."""
     answers: list[Any] = []
     seconds: dict[str, float] = {}
@@ -148,23 +159,25 @@ def portions(cells: Cells, batch: int) -> Iterable[Cells]:
         yield group
 
 
-def vision_share(model: QwenVL, episode: Episode) -> float:
+def vision_share(model: Rubric, episode: Episode) -> float:
     """Return the share of a lone cell's time that its frames take, by asking again with their features known."""
     model.score([episode])
     times = []
     for forget in (True, False):
         if forget:
-            model.network.features = type(model.network.features)(model.network.features.most_bytes)
-        model.network.beginnings = type(model.network.beginnings)(model.network.beginnings.most_bytes)
+            network(model).features = LRUCache(network(model).features.max_bytes)
+        network(model).prefixes = LRUCache(network(model).prefixes.max_bytes)
         started = now(model)
         model.score([episode])
         times.append(now(model) - started)
     return 1 - times[1] / times[0]
 
 
-def new_pairs(model: QwenVL, cells: Cells) -> float:
+def new_pairs(model: Rubric, cells: Cells) -> float:
     """Return the share of pairs of frames in temporal changes that no earlier one has shown."""
-    shows = [model.writer.look(e.frames, e.times).pairs for category, e in cells if category == "temporal"]
+    assert isinstance(model.vlm, QwenVL)
+    builder = model.vlm.builder
+    shows = [builder.visual_input(e.frames, e.times).pairs for category, e in cells if category == "temporal"]
     keys = [pair.key for pairs in shows for pair in pairs]
     return len(set(keys)) / len(keys)
 
@@ -189,8 +202,8 @@ def main() -> None:
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"{options.shape}: {size / 1e6:,.0f} M random weights, built in {time.perf_counter() - started:.1f} s")
     cells = catalogue(options.clips) if options.frames == "catalogue" else invented(options.clips)
-    plain = QwenVL(model, tokenizer, QwenOptions(reuse=False))
-    first, keeping = (QwenVL(model, tokenizer, QwenOptions(reuse_gb=16)) for _ in range(2))
+    plain = rubric(model, tokenizer, HfOptions(reuse=False))
+    first, keeping = (rubric(model, tokenizer, HfOptions(reuse_gb=16)) for _ in range(2))
     print(f"frames take {vision_share(first, cells[0][1]):.0%} of a lone cell")
     print(f"of the pairs of frames in temporal changes {new_pairs(plain, cells):.0%} come for the first time")
     with_reuse, reused = timed(keeping, cells, BATCH)
