@@ -117,31 +117,18 @@ def _error_and_seed(string: ModelString) -> tuple[float, int]:
 
 
 CONTROLS: dict[str, ModelEntry[Any]] = {
-    "constant": ModelEntry(
-        "always the same level; constant:5 says 5",
-        parse=_level,
-        build=lambda level, _: Constant(level),
-    ),
-    "random": ModelEntry(
-        "a level drawn from 1 to 5; random:7 draws with seed 7",
-        parse=_seed,
-        build=lambda seed, _: Random(seed),
-    ),
+    "constant": ModelEntry("always the same level; constant:5 says 5", _level, lambda level, _: Constant(level)),
+    "random": ModelEntry("a level drawn from 1 to 5; random:7 draws with seed 7", _seed, lambda seed, _: Random(seed)),
     "clock": ModelEntry(
-        "sees only the number of frames; clock:200 takes 200 frames for done",
-        parse=_full_frames,
-        build=lambda frames, _: Clock(frames),
+        "sees only the number of frames; clock:200 takes 200 frames for done", _full_frames, lambda n, _: Clock(n)
     ),
     "oracle": ModelEntry(
-        "knows the truth; the ceiling of every metric",
-        parse=without_options,
-        build=lambda _argument, _: Oracle(),
-        sees_truth=True,
+        "knows the truth; the ceiling of every metric", without_options, lambda _argument, _: Oracle(), sees_truth=True
     ),
     "noisy-oracle": ModelEntry(
         "the truth, off by E levels on average; noisy-oracle:0.8, or noisy-oracle:0.8@7 to err with seed 7",
-        parse=_error_and_seed,
-        build=lambda error_and_seed, _: Oracle(*error_and_seed),
+        _error_and_seed,
+        lambda error_and_seed, _: Oracle(*error_and_seed),
         sees_truth=True,
     ),
 }

@@ -25,6 +25,7 @@ class Family:
     deepstack: bool  # features of inner layers of the vision tower go to the first layers of the language model
 
 
+_HALF = (0.5, 0.5, 0.5)
 FAMILIES = {
     "qwen2_5_vl": Family(
         patch_size=14,
@@ -34,14 +35,7 @@ FAMILIES = {
         timestamps=False,
         deepstack=False,
     ),
-    "qwen3_vl": Family(
-        patch_size=16,
-        mean=(0.5, 0.5, 0.5),
-        std=(0.5, 0.5, 0.5),
-        system_prompt="",
-        timestamps=True,
-        deepstack=True,
-    ),
+    "qwen3_vl": Family(16, _HALF, _HALF, system_prompt="", timestamps=True, deepstack=True),
 }
 
 
