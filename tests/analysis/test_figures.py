@@ -16,6 +16,7 @@ from rewardlab.analysis.figure_style import (
     COLUMN,
     PAGE,
     STYLE,
+    fix_layout,
     frame,
     new_panels,
     save_figure,
@@ -42,6 +43,7 @@ def some_figure(width: float, panels: int = 1, names: tuple[str, ...] = NAMES) -
     return frame(figure, "A title that needs more than one line in a narrow column of a paper", keys, notes)
 
 
+@rc_context(STYLE)
 def drawn_texts(figure: Figure) -> list[Text]:
     FigureCanvasAgg(figure).draw()
     return [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
@@ -49,7 +51,7 @@ def drawn_texts(figure: Figure) -> list[Text]:
 
 @pytest.mark.parametrize(("width", "panels"), [(COLUMN, 1), (PAGE, 4), (PAGE, 1)])
 def test_every_word_lies_inside_the_figure_and_the_frame_does_not_cover_the_panels(width: float, panels: int) -> None:
-    figure = some_figure(width, panels)
+    figure = fix_layout(some_figure(width, panels))
     for text in drawn_texts(figure):
         box = text.get_window_extent()
         assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1, text.get_text()
@@ -59,6 +61,17 @@ def test_every_word_lies_inside_the_figure_and_the_frame_does_not_cover_the_pane
     assert axes is not None
     assert title.get_window_extent().y0 >= legend.y1 > legend.y0 >= axes.y1
     assert axes.y0 >= notes.get_window_extent().y1
+
+
+def test_the_layout_is_that_of_the_ticks_that_are_drawn() -> None:
+    with rc_context(STYLE):
+        figure, (axes, *_) = new_panels(PAGE, 2.2, 4)
+        axes.plot([0, 1], [0.697, 1.0])
+        axes.set_ylabel("accuracy")
+        frame(figure, "title", [], [])
+    fix_layout(figure)
+    drawn_texts(figure)
+    assert axes.yaxis.label.get_window_extent().x0 > figure.bbox.x0 + 3
 
 
 def test_models_differ_in_colour_and_in_marker() -> None:

@@ -166,6 +166,7 @@ def draw_bars(axes: Axes, heights: Sequence[Sequence[float]], styles: Sequence[S
     return middles
 
 
+@rc_context(STYLE)  # ticks are made when they are first laid out
 def fix_layout(figure: Figure) -> Figure:
     """Return the figure laid out once and for all; with a layout engine, every save draws it twice."""
     engine = figure.get_layout_engine()
