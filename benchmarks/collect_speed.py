@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 import mujoco
 import numpy as np
 
-from rewardlab.collect.collect_plan import CollectPlan
-from rewardlab.collect.episode_recorder import record_episode
-from rewardlab.collect.rollout_selection import plan_episodes
+from rewardlab.collection.collect_plan import CollectPlan
+from rewardlab.collection.episode_recorder import record_episode
+from rewardlab.collection.rollout_selection import plan_episodes
 from rewardlab.h264 import encode
 from rewardlab.worlds.metaworld.physics import open_task, simulate
 from rewardlab.worlds.metaworld.policies import make_policy

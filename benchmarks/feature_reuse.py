@@ -76,7 +76,7 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
-    from rewardlab.perturb.contract import PerturbedEpisode
+    from rewardlab.perturbations.contract import PerturbedEpisode
     from rewardlab.runner.cell_plan import plan_cells
     from rewardlab.runner.score import perturb_cells
     from rewardlab.runner.stress import StressPlan, load_episodes, scoring_context

@@ -123,7 +123,7 @@ def sample_episode() -> "Episode":
 
 def ours_of(name: str, severity: int, episode: "Episode") -> Callable[[], object]:
     """Return a call that perturbs the clip; the new frames are not fingerprinted, as the rival does not either."""
-    from rewardlab.perturb import PERTURBATIONS, contract
+    from rewardlab.perturbations import PERTURBATIONS, contract
 
     def run() -> object:
         kept, contract.with_frames = contract.with_frames, lambda episode, frames: episode
@@ -145,7 +145,7 @@ def print_fingerprint(episode: "Episode") -> None:
 def print_order(episode: "Episode") -> None:
     """Print the speed of changes of order: the index arithmetic, and the gathering of frames, each alone."""
     from rewardlab.core.errors import NotApplicable
-    from rewardlab.perturb import PERTURBATIONS
+    from rewardlab.perturbations import PERTURBATIONS
 
     for name, perturbation in PERTURBATIONS.items():
         if perturbation.channel != "order":

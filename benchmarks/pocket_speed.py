@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from rewardlab.core.episode import Episode, episode_from_frames  # noqa: E402
 from rewardlab.models.pocket import WEIGHTS  # noqa: E402
 from rewardlab.models.pocket.inference import open_pocket  # noqa: E402
-from rewardlab.train.pocket.network import NETWORK_CONFIGS, PocketNetwork  # noqa: E402
+from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork  # noqa: E402
 
 BATCH, ROUNDS = 16, 3
 

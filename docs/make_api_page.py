@@ -22,7 +22,7 @@ datasets are named by strings or paths; a model may also be an object with `scor
 """
 # What people write their own parts with, below the front door.
 TOOLKIT = {
-    "rewardlab.perturb.contract": ("Definition", "on_frames", "on_order", "on_instruction", "on_episode", "drop"),
+    "rewardlab.perturbations.contract": ("Definition", "on_frames", "on_order", "on_instruction", "on_episode", "drop"),
     "rewardlab.metrics.contract": ("metric", "mean_metric", "where_known", "mean_or_nan"),
     "rewardlab.data.contract": ("Reader", "Contents", "Problem"),
     "rewardlab.testing": ("check_perturbation", "check_model", "check_dataset"),

@@ -15,9 +15,9 @@ from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
-from rewardlab.perturb import FAMILIES
-from rewardlab.perturb.contract import Perturbation
-from rewardlab.report.contact_sheet import write_sheet
+from rewardlab.perturbations import FAMILIES
+from rewardlab.perturbations.contract import Perturbation
+from rewardlab.reporting.contact_sheet import write_sheet
 from rewardlab.runner.cell_replay import CellReplay, cell_replay
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -11,7 +11,7 @@ import pytest
 import rewardlab
 from rewardlab.cli import COMMANDS, main
 from rewardlab.data import open_dataset
-from rewardlab.perturb import PERTURBATIONS
+from rewardlab.perturbations import PERTURBATIONS
 from tests.conftest import write_rows
 
 
@@ -79,7 +79,7 @@ def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("catalog", ["perturbations", "models", "metrics", "datasets", "readers"])
 def test_list_shows_every_entry(catalog: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from rewardlab.report.catalog_tables import CATALOGS
+    from rewardlab.reporting.catalog_tables import CATALOGS
 
     assert main(["list", catalog]) == 0
     printed = capsys.readouterr().out

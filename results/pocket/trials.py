@@ -24,13 +24,13 @@ import torch
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.wordpiece import load_word_pieces
-from rewardlab.train.pocket import batches, clip_sampling, training_loop
-from rewardlab.train.pocket.batches import Batch, whole_clips
-from rewardlab.train.pocket.frame_store import FrameStore, gather_frames, make_frame_store
-from rewardlab.train.pocket.network import NETWORK_CONFIGS, PocketNetwork
-from rewardlab.train.pocket.plan import PocketPlan
-from rewardlab.train.pocket.rollout_table import without_texts
-from rewardlab.train.pocket.rollouts import simulate_all
+from rewardlab.training.pocket import batches, clip_sampling, training_loop
+from rewardlab.training.pocket.batches import Batch, whole_clips
+from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, make_frame_store
+from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork
+from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.pocket.rollout_table import without_texts
+from rewardlab.training.pocket.rollouts import simulate_all
 from rewardlab.worlds.metaworld.instructions import phrasings
 
 # fmt: off

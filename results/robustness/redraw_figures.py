@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rewardlab.analysis.figure_style import save_figure
 from rewardlab.analysis.findings import REFERENCE
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.measured_figures import (
     draw_measured_accuracy,
     draw_measured_losses,

@@ -17,17 +17,17 @@ from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
     from rewardlab.analysis.compare import ComparePlan
-    from rewardlab.collect.collect_plan import CollectPlan
+    from rewardlab.collection.collect_plan import CollectPlan
     from rewardlab.data.check_plan import CheckPlan
-    from rewardlab.report.catalog_tables import ListPlan, ShowPlan
-    from rewardlab.report.leaderboard import LeaderboardPlan
-    from rewardlab.report.report_files import ReportPlan
+    from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
+    from rewardlab.reporting.leaderboard import LeaderboardPlan
+    from rewardlab.reporting.report_files import ReportPlan
     from rewardlab.runner.benchmark import BenchPlan
     from rewardlab.runner.calibrate import CalibratePlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
     from rewardlab.runner.stress import StressPlan
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
-    from rewardlab.train.pocket.plan import PocketPlan
+    from rewardlab.training.pocket.plan import PocketPlan
 
 
 def stress(plan: "StressPlan") -> int:
@@ -36,7 +36,7 @@ def stress(plan: "StressPlan") -> int:
 
     from rewardlab.analysis.summarise_run import load_summary
     from rewardlab.api import verbs
-    from rewardlab.report.terminal_tables import print_summary
+    from rewardlab.reporting.terminal_tables import print_summary
 
     run = verbs.stress(**flat_settings(plan))
     print_summary(load_summary(run), Console())
@@ -49,7 +49,7 @@ def bench(plan: "BenchPlan") -> int:
     from rich.console import Console
 
     from rewardlab.api import verbs
-    from rewardlab.report.benchmark_tables import load_benchmark, print_benchmark
+    from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
 
     run = verbs.bench(**flat_settings(plan))
     found = load_benchmark(run)
@@ -61,7 +61,7 @@ def bench(plan: "BenchPlan") -> int:
 
 def _tell_end(folder: Path) -> None:
     """Print what paid models have cost, and where the report is."""
-    from rewardlab.report.findings_text import spending
+    from rewardlab.reporting.findings_text import spending
 
     for sentence in spending(folder):
         print(f"spent: {sentence}")
@@ -71,7 +71,7 @@ def _tell_end(folder: Path) -> None:
 def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
     from rewardlab.api import verbs
-    from rewardlab.report.findings_text import spending
+    from rewardlab.reporting.findings_text import spending
     from rewardlab.runner.calibrate import calibration_sentences
 
     calibrated = verbs.calibrate(**flat_settings(plan))
@@ -125,7 +125,7 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
     """Run the simulated study, print its tables and the paths of what was written."""
     from rich.console import Console
 
-    from rewardlab.report.report_files import write_report
+    from rewardlab.reporting.report_files import write_report
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (
         keep_trials,
         print_montecarlo,
@@ -174,7 +174,7 @@ def list_catalog(plan: "ListPlan") -> int:
     """Print one line per entry of a catalog."""
     from rich.console import Console
 
-    from rewardlab.report.catalog_tables import catalog_table
+    from rewardlab.reporting.catalog_tables import catalog_table
 
     Console().print(catalog_table(plan.catalog))
     return 0
@@ -182,7 +182,7 @@ def list_catalog(plan: "ListPlan") -> int:
 
 def show(plan: "ShowPlan") -> int:
     """Print everything about an entry."""
-    from rewardlab.report.catalog_tables import describe
+    from rewardlab.reporting.catalog_tables import describe
 
     print(describe(plan.name))
     return 0
@@ -193,16 +193,16 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "stress": ("rewardlab.runner.stress:StressPlan", stress),
     "bench": ("rewardlab.runner.benchmark:BenchPlan", bench),
     "calibrate": ("rewardlab.runner.calibrate:CalibratePlan", calibrate),
-    "report": ("rewardlab.report.report_files:ReportPlan", report),
+    "report": ("rewardlab.reporting.report_files:ReportPlan", report),
     "compare": ("rewardlab.analysis.compare:ComparePlan", compare),
-    "leaderboard": ("rewardlab.report.leaderboard:LeaderboardPlan", leaderboard),
+    "leaderboard": ("rewardlab.reporting.leaderboard:LeaderboardPlan", leaderboard),
     "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
-    "collect": ("rewardlab.collect.collect_plan:CollectPlan", collect),
-    "train": ("rewardlab.train.pocket.plan:PocketPlan", train),
+    "collect": ("rewardlab.collection.collect_plan:CollectPlan", collect),
+    "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.check_plan:CheckPlan", check),
-    "list": ("rewardlab.report.catalog_tables:ListPlan", list_catalog),
-    "show": ("rewardlab.report.catalog_tables:ShowPlan", show),
+    "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
+    "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),
 }
 
 

@@ -9,7 +9,7 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.core.trial import Score, validate_answer
 from rewardlab.data import open_dataset
 from rewardlab.models.contract import RewardModel
-from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 
 __all__ = ["check_dataset", "check_model", "check_perturbation"]
 

@@ -23,8 +23,8 @@ from rewardlab.analysis.figure_style import (
     series_styles,
     severity_axis,
 )
-from rewardlab.report.severity_figures import draw_severity_curves
-from rewardlab.report.svg_plots import CurveLine, SeverityCurves
+from rewardlab.reporting.severity_figures import draw_severity_curves
+from rewardlab.reporting.svg_plots import CurveLine, SeverityCurves
 
 NAMES = ("mine", "a model with a rather long name", "constant", "$HOME $PATH", "hf:" + "very/" * 30, "f", "g", "h")
 
@@ -145,7 +145,7 @@ class Blocker:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Blocker())
-from rewardlab.report.report_files import write_report
+from rewardlab.reporting.report_files import write_report
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan

@@ -17,7 +17,7 @@ from rewardlab.models import name_model
 from rewardlab.models.pocket import POCKET, WEIGHTS
 from rewardlab.models.pocket.catalog_split import read_split, shipped_split
 from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
-from rewardlab.perturb import PERTURBATIONS
+from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.testing import check_model
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 

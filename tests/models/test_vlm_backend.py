@@ -16,7 +16,7 @@ from rewardlab.models import MODELS, name_model
 from rewardlab.models.backends import VLM_BACKENDS
 from rewardlab.models.protocols.rubric import RUBRIC
 from rewardlab.models.protocols.vlm_protocol import backend_entry
-from rewardlab.report.report_files import write_report
+from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model

@@ -16,9 +16,9 @@ from rewardlab.core.trial import Failure
 from rewardlab.data import choose_split
 from rewardlab.h264 import encode
 from rewardlab.models.contract import NamedModel
-from rewardlab.report.benchmark_tables import load_benchmark, print_benchmark
-from rewardlab.report.leaderboard import write_leaderboard
-from rewardlab.report.report_files import write_report
+from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
+from rewardlab.reporting.leaderboard import write_leaderboard
+from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.benchmark import BenchPlan, run_benchmark
 from tests.conftest import moving_square, write_rows
 

@@ -23,9 +23,9 @@ from rewardlab.core.trial import Trial
 from rewardlab.data import DATASETS
 from rewardlab.h264 import encode
 from rewardlab.models import name_model
-from rewardlab.perturb import PERTURBATIONS
-from rewardlab.perturb.domain.rerendered_world import WORLD_PERTURBATIONS
-from rewardlab.report.report_files import write_report
+from rewardlab.perturbations import PERTURBATIONS
+from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import ROWS, moving_square, write_rows
 
@@ -420,7 +420,7 @@ def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "from rewardlab.perturb.contract import Spec, on_instruction\n"
+        "from rewardlab.perturbations.contract import Spec, on_instruction\n"
         "@on_instruction(Spec('semantic', 'n', (1, 2, 3, 4)))\n"
         "def shout(text, n, rng):\n    '''Shout.'''\n    return text + '!' * n\n"
     )

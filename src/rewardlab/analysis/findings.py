@@ -39,7 +39,7 @@ from rewardlab.metrics.severity_threshold import certified_threshold
 from rewardlab.metrics.significance import holm, minimum_detectable_change
 from rewardlab.models import MODELS
 from rewardlab.models.contract import ModelEntry
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 
 REFERENCE = "constant"  # the model against which mCE is taken: knowing nothing
 SIGNIFICANT = 0.05

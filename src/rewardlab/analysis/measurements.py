@@ -16,7 +16,7 @@ from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, sum
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.eligibility import OPTIONAL, answered, eligible
 from rewardlab.metrics.intervals import MetricEstimate, measure_answered, measure_conditions
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from rewardlab.api.options import (
     documented_by,
     plan_from,
 )
-from rewardlab.collect.collect_plan import CollectPlan
-from rewardlab.collect.dataset_writer import collect as collect_rollouts
+from rewardlab.collection.collect_plan import CollectPlan
+from rewardlab.collection.dataset_writer import collect as collect_rollouts
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels, whole_clip
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
@@ -30,9 +30,9 @@ from rewardlab.data.video import VideoFile, frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
-from rewardlab.report.leaderboard import write_leaderboard
-from rewardlab.report.perturbed_files import perturbed_files
-from rewardlab.report.report_files import write_report
+from rewardlab.reporting.leaderboard import write_leaderboard
+from rewardlab.reporting.perturbed_files import perturbed_files
+from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.benchmark import BenchPlan, run_benchmark
 from rewardlab.runner.calibrate import CalibratePlan, CalibrationRun, run_calibration
 from rewardlab.runner.perturbed_dataset import PerturbPlan
@@ -127,8 +127,8 @@ def collect(simulator: str = "metaworld", **settings: Unpack[CollectOptions]) ->
 
 def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str, ...]:
     """Train by a recipe and return the model strings of what came out; needs torch, from the extra `train`."""
-    from rewardlab.train.pocket.plan import PocketPlan
-    from rewardlab.train.pocket.training_loop import train_pocket
+    from rewardlab.training.pocket.plan import PocketPlan
+    from rewardlab.training.pocket.training_loop import train_pocket
 
     plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
     train_pocket(plan)

@@ -13,10 +13,10 @@ Condition = tuple[str, int, str]  # perturbation, severity, and what identifies 
 
 def conditions(context: ScoringContext, severities: Sequence[int]) -> list[Condition]:
     """Return what is done to every episode; it is always shown clean too."""
-    peers = digest(*(peer.instruction for peer in context.peers))
+    instructions = digest(*(episode.instruction for episode in context.dataset))
     found: list[Condition] = [(CLEAN, 0, "")]
     for perturbation in context.perturbations.values():
-        definition = perturbation.fingerprint + (peers if perturbation.uses_dataset else "")
+        definition = perturbation.fingerprint + (instructions if perturbation.uses_dataset else "")
         found += [(perturbation.name, severity, definition) for severity in sorted({*severities} - {0})]
     return found
 

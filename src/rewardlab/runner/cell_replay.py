@@ -7,7 +7,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
 from rewardlab.data import open_dataset
-from rewardlab.perturb.contract import PerturbedEpisode
+from rewardlab.perturbations.contract import PerturbedEpisode
 from rewardlab.runner.score import Cell, EpisodeCells, ScoringContext, perturb_cells
 
 

@@ -13,8 +13,8 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, validate_answer
 from rewardlab.data.video import FramePolicy, frame_policy, sample_frames
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
-from rewardlab.perturb import choose_perturbations
-from rewardlab.perturb.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturbations import choose_perturbations
+from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 
 Begin = Callable[[list[Trial]], None]  # told which cells a model is about to score
 End = Callable[[list[Trial]], None]  # told what came out
@@ -66,7 +66,7 @@ class ScoringContext:
 
     models: Mapping[str, NamedModel]
     names: tuple[str, ...]
-    peers: Sequence[Episode]
+    dataset: Sequence[Episode]
     frames: str
     seed: int
     batch: int
@@ -75,7 +75,7 @@ class ScoringContext:
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
         """Return the perturbations that the names mean."""
-        worlds = any(peer.world is not None for peer in self.peers)
+        worlds = any(episode.world is not None for episode in self.dataset)
         return {p.name: p for p in choose_perturbations(self.names, worlds=worlds)}
 
     @cached_property
@@ -149,8 +149,8 @@ def _perturbed(episode: Episode, context: ScoringContext, name: str, severity: i
         return PerturbedEpisode(sample_frames(episode, context.policy), "same")
     perturbation = context.perturbations[name].member_for(episode, context.seed)
     if perturbation.stage == "sampled":
-        return perturbation(sample_frames(episode, context.policy), severity, context.seed, context.peers)
-    perturbed = perturbation(episode, severity, context.seed, context.peers)
+        return perturbation(sample_frames(episode, context.policy), severity, context.seed, context.dataset)
+    perturbed = perturbation(episode, severity, context.seed, context.dataset)
     return replace(perturbed, episode=sample_frames(perturbed.episode, context.policy))
 
 

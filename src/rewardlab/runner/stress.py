@@ -147,7 +147,7 @@ def _versions() -> dict[str, str]:
 
 def _score(run: Run, plan: StressPlan, context: ScoringContext) -> None:
     finished = _finished_ids(run, retry=plan.scoring.retry_failures)
-    planned = plan_cells(context.peers, context, plan.severities, finished)
+    planned = plan_cells(context.dataset, context, plan.severities, finished)
     jobs = bundle_jobs(planned, context.batch * len(context.models))
     total = int(str(run.record["cells"]))
     waiting: list[Trial] = []

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rewardlab.analysis.summarise_run import load_summary, summarise
 from rewardlab.core.run import Run
-from rewardlab.report.page import render_page
+from rewardlab.reporting.page import render_page
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (
     MonteCarloOutput,
     keep_trials,

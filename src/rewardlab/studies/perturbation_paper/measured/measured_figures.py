@@ -26,7 +26,7 @@ from rewardlab.analysis.figure_style import (
 )
 from rewardlab.analysis.findings import REFERENCE
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.measured_study import (
     MeasuredStudy,
     at,

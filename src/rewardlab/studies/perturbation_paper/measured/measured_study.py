@@ -18,7 +18,7 @@ from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.condition_contrasts import Column, ConditionMeans, Weights, condition_means, mean_of
 from rewardlab.metrics.derived_columns import clean_values, with_clean_answers, with_clusters
 from rewardlab.metrics.intervals import clusters_of
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     CATEGORIES,
     GROUPS,

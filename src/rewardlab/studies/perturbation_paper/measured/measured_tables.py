@@ -12,7 +12,7 @@ from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
 from rewardlab.metrics.eligibility import answered
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.measured_study import (
     ACCURACY,
     MeasuredStudy,

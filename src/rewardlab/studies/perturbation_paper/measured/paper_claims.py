@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from rewardlab.core.trial import CLEAN
 from rewardlab.metrics.condition_contrasts import ConditionMeans, Weights, less
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
 from rewardlab.studies.perturbation_paper.measured.measured_study import (
     MeasuredStudy,

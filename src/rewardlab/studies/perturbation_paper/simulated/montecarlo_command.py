@@ -16,7 +16,7 @@ from rewardlab.analysis.figure_files import write_figures
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
-from rewardlab.perturb.contract import SEVERITIES
+from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.simulated.fit_competence import FittedCompetence, fit_models, read_table
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MOST_TRIALS, MonteCarloPlan
 from rewardlab.studies.perturbation_paper.simulated.planning_tables import conditions_table, fit_table, power_table

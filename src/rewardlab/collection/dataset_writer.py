@@ -1,0 +1,102 @@
+"""Collecting a dataset: the planned episodes are recorded in order and streamed to a folder; it can be resumed."""
+
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, replace
+from functools import partial
+
+from rewardlab.collection.collect_plan import CollectPlan
+from rewardlab.collection.episode_recorder import RecordedEpisode, record_episode
+from rewardlab.collection.rollout_selection import SUBSET, PlannedEpisode, plan_episodes
+from rewardlab.core.errors import RewardlabError, RunError
+from rewardlab.core.run import Run, atomic_write, locked, writable
+from rewardlab.data.roboreward_folder import METADATA
+from rewardlab.runner.dispatch import map_processes
+from rewardlab.worlds.metaworld.task_splits import SPLITS
+
+RECORD = "collect.json"
+
+
+def collect(plan: CollectPlan) -> Counter[int]:
+    """Record every episode of the plan that is not there yet; return how many rows there are at each level."""
+    with writable(plan.out):
+        (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
+    with locked(Run(plan.out)):
+        _claim_folder(plan)
+        planned = plan_episodes(plan)
+        done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
+        recorded = map_processes(partial(_record, plan), planned[done:], plan.workers)
+        started, spent = time.monotonic(), Counter[str]()
+        with writable(plan.out), (plan.out / METADATA).open("a", encoding="utf-8") as handle:
+            for number, episode in enumerate(recorded, start=done + 1):
+                handle.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in episode.rows))
+                handle.flush()
+                spent.update(episode.seconds)
+                _show_progress(number, len(planned), (number - done) / (time.monotonic() - started))
+        _show_shares(spent)
+        return _write_splits(plan)
+
+
+def _record(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisode:
+    try:
+        return record_episode(plan, planned)
+    except RewardlabError as error:
+        raise RunError(f"{planned.stem} could not be made: {error}") from error
+
+
+def _claim_folder(plan: CollectPlan) -> None:
+    """Write down what is collected here, or check that it is the same; clear away what a killed run left behind."""
+    settings = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
+    settings.pop("out")
+    path = plan.out / RECORD
+    if path.exists() and json.loads(path.read_text()) != settings:
+        raise RunError(f"{plan.out} holds a collection with other settings; choose another --out or remove that folder")
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    for rest in (plan.out / SUBSET).glob(".*.tmp"):
+        rest.unlink(missing_ok=True)
+
+
+def _repair(plan: CollectPlan, planned: list[PlannedEpisode]) -> int:
+    """Return how many episodes are finished; the last one is made anew if the run was killed while writing its rows."""
+    path = plan.out / METADATA
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    names = [json.loads(line)["file_name"] for line in lines if line.endswith("\n")]
+    whole = (plan.out / "splits").exists()
+    torn = None if whole or not names else names[-1]
+    kept = [line for line, name in zip(lines, names) if name != torn]
+    with atomic_write(path) as partial:
+        partial.write_text("".join(kept), encoding="utf-8")
+    done = list(dict.fromkeys(name for name in names if name != torn))
+    if done != [f"{each.stem}.mp4" for each in planned[: len(done)]]:
+        raise RunError(f"{path} does not hold the episodes of this plan in order; collect into another folder")
+    return len(done)
+
+
+def _write_splits(plan: CollectPlan) -> Counter[int]:
+    """Write the file names of each split, and return how many rows there are at each level."""
+    rows = [json.loads(line) for line in (plan.out / METADATA).read_text(encoding="utf-8").splitlines()]
+    with writable(plan.out / "splits"):
+        (plan.out / "splits").mkdir(exist_ok=True)
+        for split in SPLITS:
+            names = dict.fromkeys(row["file_name"] for row in rows if row["split"] == split)
+            (plan.out / "splits" / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
+    return Counter(int(row["reward"]) for row in rows)
+
+
+def _show_progress(done: int, total: int, rate: float) -> None:
+    """Show how far the collection is: a line that renews itself on a terminal, every tenth part elsewhere."""
+    left = (total - done) / max(rate, 1e-9)
+    line = f"collected {done:,} of {total:,} episodes, {60 * rate:.0f} a minute, {left:.0f} s left"
+    if sys.stderr.isatty():
+        print(f"\r{line} ", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    elif done == total or done % max(1, total // 10) == 0:
+        print(line, file=sys.stderr)
+
+
+def _show_shares(spent: "Counter[str]") -> None:
+    total = sum(spent.values())
+    if total:
+        print("time: " + ", ".join(f"{name} {spent[name] / total:.0%}" for name in spent), file=sys.stderr)

@@ -1,0 +1,93 @@
+"""Recording one episode: simulate, render, encode, and the rows of metadata with the exact truth."""
+
+import time
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from rewardlab.collection.collect_plan import CollectPlan, parse_world
+from rewardlab.collection.rollout_selection import PlannedEpisode, select_rollout
+from rewardlab.core.run import atomic_write
+from rewardlab.core.seeding import rng_for
+from rewardlab.h264 import encode
+from rewardlab.worlds.metaworld.instructions import counterfactuals, draw_instruction
+from rewardlab.worlds.metaworld.physics import STEPS_PER_SECOND, Trajectory
+from rewardlab.worlds.metaworld.render import camera_view
+from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
+from rewardlab.worlds.metaworld.task_splits import split_of_task
+
+_CRF = 21
+
+
+@dataclass(frozen=True)
+class RecordedEpisode:
+    """The rows of metadata of one recorded episode and the seconds that each stage took."""
+
+    rows: tuple[dict[str, Any], ...]
+    seconds: dict[str, float]
+
+
+def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisode:
+    """Roll out, render and write one episode; what comes out depends on the plan's seed and the planned alone."""
+    clock = [time.perf_counter()]
+    rng = rng_for(plan.seed, "collect", planned.task, planned.index)
+    steps = int(rng.integers(plan.frames[0] - 1, plan.frames[1])) * plan.stride
+    view = camera_view(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
+    world = str(rng.choice(np.array(plan.world)))
+    trajectory, quality = select_rollout(plan, planned, steps)
+    clock.append(time.perf_counter())
+    progress, edits = float(trajectory.progress[-1]), _scene_edits(world, rng)
+    record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
+    frames = render_rollout(trajectory, video_steps(steps, plan.stride).tolist(), view, record.changes)
+    clock.append(time.perf_counter())
+    video, fps = plan.out / f"{planned.stem}.mp4", STEPS_PER_SECOND / plan.stride
+    with atomic_write(video) as partial:
+        encode(frames, partial, fps, crf=_CRF)
+    with atomic_write(plan.out / f"{planned.stem}.npy") as partial, partial.open("wb") as handle:
+        np.save(handle, trajectory.actions)
+    clock.append(time.perf_counter())
+    extra = {"file": f"{planned.stem}.npy", "video": sha256(video.read_bytes()).hexdigest()[:16]}
+    row = {"file_name": f"{planned.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
+    row |= {"world": record_json(trajectory, record) | extra}
+    seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist()))
+    return RecordedEpisode(_rows(plan, trajectory, row, rng), seconds)
+
+
+def _rows(
+    plan: CollectPlan, trajectory: Trajectory, row: dict[str, Any], rng: np.random.Generator
+) -> tuple[dict[str, Any], ...]:
+    kept = video_steps(len(trajectory.actions), plan.stride)
+    last = trajectory.readings[-1]
+    row |= {
+        "task_id": trajectory.task,
+        "split": split_of_task(trajectory.task),
+        "embodiment": "Sawyer, simulated",
+        "camera": row["world"]["camera"],
+        "license": "MIT",
+        "source": "Meta-World",
+    }
+    told = {
+        "task": draw_instruction(trajectory, plan.phrasings, rng),
+        "reward": last.level,
+        "success": last.success,
+        "progress": [round(float(value), 4) for value in trajectory.progress[kept]],
+    }
+    others = counterfactuals(trajectory, rng)
+    chosen = [others[i] for i in sorted(rng.permutation(len(others))[: plan.counterfactuals])]
+    more = [
+        row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen
+    ]
+    return (row | told, *more)
+
+
+def _scene_edits(text: str, rng: np.random.Generator) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    name, severity = parse_world(text)
+    if not severity:
+        return ()
+    from rewardlab.perturbations.domain.rerendered_world import WORLD_EDITS
+
+    entry = WORLD_EDITS[name]
+    return ((entry.edit, entry.sample(entry.table[severity - 1], rng)),)

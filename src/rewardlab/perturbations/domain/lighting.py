@@ -1,0 +1,91 @@
+"""Other light: warmer or colder lamps, light from one side, a shadow across the scene."""
+
+import cv2
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import Episode, Frames, with_frames
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, SeverityTable, Spec, on_episode, on_frames
+from rewardlab.perturbations.domain.instruction_guards import require_no_colour
+
+Floats = NDArray[np.float64]
+
+_DAYLIGHT = 6500.0  # kelvin; the picture as recorded
+_GAMMA = 2.2  # of the display; a fraction of light is this root of it in pixel values
+_LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
+_XYZ_TO_RGB = np.linalg.inv([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+# Lobes (height, centre, width below, width above; nm) of the CIE 1931 observer as fitted by Wyman et al., JCGT 2013.
+_CIE_OBSERVER = (
+    ((1.056, 599.8, 37.9, 31.0), (0.362, 442.0, 16.0, 26.7), (-0.065, 501.1, 20.4, 26.2)),
+    ((0.821, 568.8, 46.9, 40.5), (0.286, 530.9, 16.3, 31.1)),
+    ((1.217, 437.0, 11.8, 36.0), (0.681, 459.0, 26.0, 13.8)),
+)
+
+
+def _colour_temperature(kelvin: SeverityTable) -> Spec:
+    return Spec("domain", "kelvin", kelvin, "Planckian jitter", "per_clip", "keeps_if")
+
+
+@on_episode("frames", _colour_temperature((5000, 4000, 3000, 2200)))
+def light_temperature(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The lamps are warmer than daylight, down to candle light."""
+    return _with_colour_temperature(episode, kelvin)
+
+
+@on_episode("frames", _colour_temperature((8000, 10_000, 12_000, 15_000)))
+def light_cool(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The lamps are colder than daylight, up to blue sky."""
+    return _with_colour_temperature(episode, kelvin)
+
+
+@on_frames(Spec("domain", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "LIBERO-plus light", "per_clip"))
+def light_gradient(frames: Frames, loss: float, rng: Generator) -> Frames:
+    """The lamp stands to one side, and the far side of the scene gets less light."""
+    distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
+    return _dim(frames, loss * (distance - distance.min()) / max(float(np.ptp(distance)), 1e-9))
+
+
+@on_frames(Spec("domain", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "VLATest light", "per_clip"))
+def hard_shadow(frames: Frames, loss: float, rng: Generator) -> Frames:
+    """Something outside the picture throws a shadow with a sharp edge across the scene."""
+    distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
+    start, width = rng.uniform(-0.3, 0.0), rng.uniform(0.25, 0.4)
+    edge = 0.008  # half width of the penumbra, as a fraction of the height
+    inside = np.minimum(distance - start, start + width - distance)
+    return _dim(frames, loss * np.clip(inside / edge + 0.5, 0, 1))
+
+
+def black_body_rgb(kelvin: float) -> Floats:
+    """Return the colour of a glowing black body in linear sRGB, of luminance 1: Planck's law seen by the observer."""
+    nanometres = np.arange(380.0, 781.0, 5.0)
+    power = nanometres**-5 / np.expm1(1.438777e7 / (nanometres * kelvin))
+    xyz = np.array([sum(_lobe(nanometres, *lobe) for lobe in lobes) @ power for lobes in _CIE_OBSERVER])
+    return np.asarray(np.clip(_XYZ_TO_RGB @ (xyz / xyz[1]), 0, None))
+
+
+def _lobe(at: Floats, height: float, centre: float, below: float, above: float) -> Floats:
+    return height * np.exp(-0.5 * ((at - centre) / np.where(at < centre, below, above)) ** 2)
+
+
+def _with_colour_temperature(episode: Episode, kelvin: float) -> PerturbedEpisode:
+    """Return the episode under a lamp of this temperature, as bright as before."""
+    require_no_colour(episode.instruction)
+    gain = black_body_rgb(kelvin) / black_body_rgb(_DAYLIGHT)
+    gain /= _LUMINANCE @ gain
+    values = np.arange(256)[:, None] * gain ** (1 / _GAMMA)
+    table = np.clip(np.round(values), 0, 255).astype(np.uint8)[:, None, :]
+    return PerturbedEpisode(with_frames(episode, np.stack([cv2.LUT(frame, table) for frame in episode.frames])), "same")
+
+
+def _distance_along(frames: Frames, angle: float) -> Floats:
+    """Return how far each pixel lies from the middle in a direction, in heights of the picture."""
+    height, width = frames.shape[1:3]
+    y, x = np.mgrid[:height, :width]
+    pixels = (x - (width - 1) / 2) * np.cos(angle) + (y - (height - 1) / 2) * np.sin(angle)
+    return np.asarray(pixels / height)
+
+
+def _dim(frames: Frames, loss: Floats) -> Frames:
+    gain = np.repeat(((1 - loss) ** (1 / _GAMMA)).astype(np.float32)[..., None], 3, axis=-1)
+    return np.stack([cv2.multiply(frame, gain, dtype=cv2.CV_8U) for frame in frames])

@@ -1,0 +1,157 @@
+"""True domain shift: the recorded rollout is rendered again in its simulator, in an edited scene."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.random import Generator
+
+from rewardlab.core.episode import Episode, with_frames
+from rewardlab.core.errors import NotApplicable
+from rewardlab.core.seeding import pick
+from rewardlab.perturbations.contract import (
+    Episodes,
+    Perturbation,
+    PerturbedEpisode,
+    Randomness,
+    SeverityTable,
+    Spec,
+    on_episode,
+)
+from rewardlab.perturbations.domain.instruction_guards import colours_in
+from rewardlab.worlds import open_world
+
+EditAmounts = tuple[float, ...]  # what the simulator is given beside the name of the edit
+SampleAmounts = Callable[[Any, Generator], EditAmounts]  # (parameter at this severity, rng) -> amounts
+
+_COLOSSEUM = "COLOSSEUM, in the simulator"
+_RGB = {"red": (0.8, 0.08, 0.08), "blue": (0.1, 0.15, 0.85), "green": (0.1, 0.65, 0.15)}
+_RGB |= {"yellow": (0.9, 0.8, 0.1), "purple": (0.5, 0.1, 0.6), "orange": (0.95, 0.45, 0.05)}
+_ARM_RGB = tuple(rgb for name, rgb in _RGB.items() if name != "red")  # the arm is red
+_RENAMED_FROM = 0.6  # opacity of a paint from which an object is called by its colour
+
+
+@dataclass(frozen=True)
+class WorldEdit:
+    """One edit of the scene: the simulator's name for it, how its amounts are sampled, and its description."""
+
+    name: str
+    summary: str
+    edit: str
+    sample: SampleAmounts
+    parameter: str
+    table: SeverityTable
+    randomness: Randomness = "per_clip"
+
+
+def _sign(rng: Generator) -> int:
+    return 1 if rng.random() < 0.5 else -1
+
+
+def _camera_pose(pose: tuple[float, float, float], rng: Generator) -> EditAmounts:
+    azimuth, elevation, distance = pose
+    return (_sign(rng) * azimuth, _sign(rng) * elevation, distance)
+
+
+def _lamp(lamp: tuple[float, float], rng: Generator) -> EditAmounts:
+    return (_sign(rng) * lamp[0], lamp[1])
+
+
+def _tint(strength: float, rng: Generator) -> EditAmounts:
+    return tuple(float(1 + strength * (part - 1)) for part in 3 * rng.dirichlet((3.0, 3.0, 3.0)))
+
+
+def _equal_rgb(factor: float, rng: Generator) -> EditAmounts:
+    return (factor,) * 3
+
+
+def _seeded(amount: float, rng: Generator) -> EditAmounts:
+    return (amount, float(rng.integers(2**31)))
+
+
+def _arm_paint(opacity: float, rng: Generator) -> EditAmounts:
+    return (*pick(_ARM_RGB, rng), opacity)
+
+
+def _fixed(amount: float, rng: Generator) -> EditAmounts:
+    return (amount,)
+
+
+# fmt: off
+_EDITS = (
+    WorldEdit("world_camera", "The camera stands elsewhere and is aimed at the work again, for the whole clip.",
+              "camera", _camera_pose, "azimuth and elevation in degrees, and distance factor",
+              ((5, 2, 1.0), (12, 5, 1.05), (22, 9, 1.1), (35, 14, 1.2))),
+    WorldEdit("world_fov", "The camera has a wider lens: the work is smaller in the picture.",
+              "fov", _fixed, "factor of the field of view", (1.08, 1.2, 1.4, 1.7), "none"),
+    WorldEdit("world_light_position", "The lamps stand elsewhere and one of them does more of the lighting.",
+              "light_position", _lamp, "azimuth in degrees and fraction of light from one lamp",
+              ((30, 0.2), (60, 0.4), (110, 0.65), (160, 0.9))),
+    WorldEdit("world_light_colour", "The lamps shine in another colour.",
+              "light", _tint, "strength of a tint", (0.15, 0.3, 0.5, 0.7)),
+    WorldEdit("world_light_intensity", "The lamps are dimmed.",
+              "light", _equal_rgb, "factor of the light", (0.8, 0.6, 0.42, 0.28), "none"),
+    WorldEdit("world_table_texture", "The table has another top, under the same light.", "table_texture", _seeded,
+              "opacity of another texture", (0.25, 0.5, 0.75, 1.0)),
+    WorldEdit("world_floor_texture", "The room has another floor.",
+              "floor_texture", _seeded, "opacity of another texture", (0.25, 0.5, 0.75, 1.0)),
+    WorldEdit("world_robot_colour", "The arm is painted in another colour.", "robot_colour", _arm_paint,
+              "opacity of another paint", (0.2, 0.4, 0.65, 0.95)),
+    WorldEdit("world_distractors", "Objects that nobody asked for lie on the table, away from the work.",
+              "distractors", _seeded, "objects added", (1, 2, 4, 6)),
+    WorldEdit("world_goal_hidden", "The marker that shows the goal fades; only for worlds that show one.",
+              "goal_hidden", _fixed, "opacity of the goal marker", (0.7, 0.45, 0.2, 0.0), "none"),
+    WorldEdit("world_goal_decoys", "Markers that look like the goal's float where the goal is not.",
+              "goal_decoys", _seeded, "markers added", (1, 2, 3, 4)),
+)
+# fmt: on
+WORLD_EDITS = {entry.name: entry for entry in _EDITS}
+
+
+def _perturbation(entry: WorldEdit) -> Perturbation:
+    def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+        return PerturbedEpisode(_rerender(episode, entry.edit, entry.sample(parameter, rng)), "same")
+
+    apply.__name__, apply.__doc__ = entry.name, entry.summary
+    spec = Spec("domain", entry.parameter, entry.table, _COLOSSEUM, entry.randomness)
+    return on_episode("frames", spec)(apply)
+
+
+def _rerender(episode: Episode, edit: str, amounts: EditAmounts) -> Episode:
+    """Return the episode as it looks in the edited scene; only the shown frames are rendered."""
+    record = episode.world
+    if record is None:
+        raise NotApplicable("the episode was not recorded in a simulator, so its scene cannot be edited")
+    if record.get("video") != episode.clip.source.digest:
+        raise NotApplicable("the pixels are no longer those that the simulator rendered; edit the scene first")
+    return with_frames(episode, open_world(record).render(episode.clip.order, edit, amounts))
+
+
+_PAINT = Spec("domain", "opacity of another paint", (0.2, 0.4, 0.7, 1.0), _COLOSSEUM, "per_clip", "keeps_if")
+
+
+@on_episode("frames+instruction", _PAINT)
+def world_object_colour(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The object of the task is painted in another colour; an instruction that names its colour names the new one."""
+    named = colours_in(episode.instruction)
+    own = [word for word in named if word in _object_colours(episode)]
+    if len(set(own)) > 1:
+        raise NotApplicable(
+            f"the instruction names several colours of the object ({', '.join(own)}); one paint cannot be both"
+        )
+    if own and opacity < _RENAMED_FROM:
+        raise NotApplicable(f"the instruction says {own[0]!r}, and under so little paint nobody could name the colour")
+    colour = pick([name for name in _RGB if name not in named], rng)
+    after = _rerender(episode, "object_colour", (*_RGB[colour], opacity))
+    text = re.sub(rf"\b{own[0]}\b", colour, after.instruction, flags=re.IGNORECASE) if own else after.instruction
+    return PerturbedEpisode(replace(after, instruction=text), "same")
+
+
+def _object_colours(episode: Episode) -> list[str]:
+    """Return the colour words that mean the object of the task, as the record lists them."""
+    listed = (episode.world or {}).get("colours", ())
+    return [str(word) for word in listed] if isinstance(listed, list | tuple) else []
+
+
+WORLD_PERTURBATIONS = (*map(_perturbation, _EDITS), world_object_colour)

@@ -1,0 +1,87 @@
+"""Another sensor or recorder: fewer colours, fewer pixels, a squeezed picture, a stronger codec."""
+
+import cv2
+import numpy as np
+from numpy.random import Generator
+
+from rewardlab.core.episode import Episode, Frames, with_frames
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
+from rewardlab.perturbations.domain.instruction_guards import require_no_colour
+from rewardlab.perturbations.video_codecs import h264, h265, transcode
+
+_SENSORS = ("6 bits per colour", "Bayer mosaic", "grey", "infrared")
+
+
+@on_episode("frames", Spec("domain", "what the sensor sees", _SENSORS, label="keeps_if", randomness="per_clip"))
+def sensor_swap(episode: Episode, sensor: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The camera has another sensor: coarse, then with a colour mosaic, then without colour, then for infrared."""
+    if sensor in ("grey", "infrared"):
+        require_no_colour(episode.instruction)
+    see = {"6 bits per colour": _quantised, "Bayer mosaic": _bayer_mosaic, "grey": _grey, "infrared": _infrared}[sensor]
+    return PerturbedEpisode(with_frames(episode, np.stack([see(frame) for frame in episode.frames])), "same")
+
+
+@on_frames(Spec("domain", "lines out of 256", (192, 128, 96, 64), "VLM-RobustBench"))
+def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
+    """The camera delivers fewer pixels, and the recorder blows the picture up again."""
+    height, width = frames.shape[1:3]
+    fewer = (max(1, round(width * lines / 256)), max(1, round(height * lines / 256)))
+    return np.stack([_resize(_resize(frame, fewer, cv2.INTER_AREA), (width, height)) for frame in frames])
+
+
+@on_frames(Spec("domain", "fraction of the width", (0.9, 0.8, 0.65, 0.5), "VLM-RobustBench"))
+def aspect_squeeze(frames: Frames, fraction: float, rng: Generator) -> Frames:
+    """The recorder gets the aspect ratio wrong: the scene is squeezed sideways between black bars."""
+    height, width = frames.shape[1:3]
+    narrow = max(1, round(width * fraction))
+    left = (width - narrow) // 2
+    result = np.zeros_like(frames)
+    for target, frame in zip(result, frames):
+        target[:, left : left + narrow] = _resize(frame, (narrow, height), cv2.INTER_AREA)
+    return result
+
+
+@on_frames(Spec("domain", "rate factor", (30, 37, 44, 51), "mini-Kinetics-C", stage="stream"))
+def codec(frames: Frames, crf: int, rng: Generator) -> Frames:
+    """The recorder saves bytes: the stream goes through H.264 at a low rate."""
+    return transcode(frames, h264(crf))
+
+
+@on_frames(Spec("domain", "rate factor", (33, 39, 45, 51), "mini-Kinetics-C", stage="stream"))
+def codec_h265(frames: Frames, crf: int, rng: Generator) -> Frames:
+    """The recorder saves bytes: the stream goes through H.265 at a low rate."""
+    return transcode(frames, h265(crf))
+
+
+def _resize(frame: Frames, size: tuple[int, int], how: int = cv2.INTER_CUBIC) -> Frames:
+    return np.asarray(cv2.resize(frame, size, interpolation=how))
+
+
+def _quantised(frame: Frames) -> Frames:
+    # The upper bits fill the lower ones, so white stays white.
+    return np.asarray((frame & 0xFC) | (frame >> 6), np.uint8)
+
+
+def _bayer_mosaic(frame: Frames) -> Frames:
+    """Keep one colour per pixel (red, green; green, blue) and guess the others from the neighbours."""
+    raw = frame[..., 1].copy()
+    raw[::2, ::2] = frame[::2, ::2, 0]
+    raw[1::2, 1::2] = frame[1::2, 1::2, 2]
+    height, width = raw.shape
+    padded = cv2.copyMakeBorder(raw, 4, 4, 4, 4, cv2.BORDER_REFLECT_101)  # even, so the pattern goes on
+    return np.asarray(cv2.demosaicing(padded, cv2.COLOR_BayerRGGB2RGB_EA))[4 : 4 + height, 4 : 4 + width]
+
+
+def _grey(frame: Frames) -> Frames:
+    return np.asarray(cv2.cvtColor(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB))
+
+
+def _infrared(frame: Frames) -> Frames:
+    """Return a night camera's view: red counts most, its own lamp lights the middle, dark cloth looks pale."""
+    height, width = frame.shape[:2]
+    seen = frame.astype(np.float32) @ np.array([0.75, 0.3, -0.05], np.float32)
+    y, x = np.ogrid[:height, :width]
+    off = ((x - (width - 1) / 2) / width) ** 2 + ((y - (height - 1) / 2) / height) ** 2
+    lamp = (1.15 - 1.1 * off).astype(np.float32)
+    pale = (60 + 0.75 * np.clip(seen, 0, 255)) * lamp
+    return np.repeat(np.clip(pale, 0, 255).astype(np.uint8)[..., None], 3, axis=-1)

@@ -1,0 +1,165 @@
+"""Semantic perturbations that negate the goal, add a requirement, or put another task in its place."""
+
+from dataclasses import replace
+from functools import cache
+
+from numpy.random import Generator
+
+from rewardlab.core.episode import Episode, Truth
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, with_unknown_truth
+from rewardlab.perturbations.semantic.counterfactual_labels import (
+    expect_lower,
+    is_known_success,
+    relabel_as_undone,
+    require_known_success,
+)
+from rewardlab.perturbations.semantic.grammar import gerund, words_of
+from rewardlab.perturbations.semantic.instruction_parser import DETERMINERS, parse
+from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, NOUNS, VAGUE_NOUNS, VERBS, find_noun
+from rewardlab.perturbations.semantic.syntax_tree import PRONOUNS, Command
+
+_SMALL_OBJECTS = ("a paper clip", "a coin", "a rubber band", "a postage stamp")
+_BIG_STEPS = (
+    "fill a bucket with sand",
+    "hang a scarf on a hook",
+    "set up a chess board",
+    "wrap a present in paper",
+)
+_NONSENSE = (
+    "glorp the wug under the snarf",
+    "paint the silence with seven loud triangles",
+    "unwonder the mimsy borogoves",
+)
+_FUNCTION_WORDS = {
+    *DETERMINERS,
+    *("to", "in", "into", "on", "onto", "of", "from", "out", "up", "down", "and", "then", "with", "under", "at"),
+    *("left", "right", "over", "off", "inside", "by", "for", "next", "top", "front", "behind", "near", "using"),
+    *PRONOUNS,
+}
+_VERBS_ONLY = {word for verb in VERBS for word in verb.split()} - {word for noun in NOUNS for word in noun.split()}
+_NEGATIONS = ("explicit", "embedded", "double", "exception")
+_NEGATED = "CheckList negation, NL-Aug negate_strengthen"
+_STEPS = ((1, 0), (2, 0), (0, 1), (0, 2))
+_MISSES = "RoboReward near misses"
+
+
+@on_episode("instruction", Spec("semantic", "how it is negated", _NEGATIONS, _NEGATED, "none", "changes", "relabel"))
+def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The goal is negated, so what reached it now fails and doing nothing succeeds; negated twice, it is the goal."""
+    command = parse(episode.instruction)
+    negated = replace(episode, instruction=_negate(command, style))
+    if style == "double":
+        return PerturbedEpisode(negated, "same")
+    if is_known_success(episode.truth):
+        return PerturbedEpisode(replace(negated, truth=Truth(1, False)), "relabel")
+    if episode.truth.level == 1 and not episode.truth.success:
+        return PerturbedEpisode(replace(negated, truth=Truth(5, True)), "relabel")
+    raise NotApplicable("a negated instruction has a known label only where nothing or all of it was done")
+
+
+def _negate(command: Command, style: str) -> str:
+    if style == "explicit":
+        return command.write(f"do not {command.text}")
+    if style == "embedded":
+        doing = command.join([clause.with_verb_form(gerund(clause.verb)) for clause in command.clauses])
+        return command.write(f"be careful to avoid {doing}")
+    if style == "double":
+        return command.write(f"do not fail to {command.text}")
+    return command.write(f"you may do anything except {command.text}")
+
+
+@on_episode(
+    "instruction", Spec("semantic", "small and big steps added", _STEPS, _MISSES, "per_clip", "changes", "relabel")
+)
+def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """Something more is asked for that nobody did."""
+    small, big = counts
+    objects = _unsaid(_SMALL_OBJECTS, episode, rng)[:small]
+    steps = _unsaid(_BIG_STEPS, episode, rng)[:big]
+    body = episode.instruction.strip()
+    bare = body.rstrip(".!")
+    if not bare:
+        raise NotApplicable("there is no instruction to add to")
+    more = f"then {' and '.join(steps)}" if steps else f"and leave {' and '.join(objects)} beside the robot"
+    text = f"{bare}, {more}{body[len(bare) :]}"
+    level = _NEAR_MISS.get(counts)
+    if episode.truth.level == 5 and is_known_success(episode.truth) and level:
+        return PerturbedEpisode(replace(episode, instruction=text, truth=Truth(level, False)), "relabel")
+    return expect_lower(episode, text)
+
+
+# The rubric: level 4 misses a single minor requirement, level 3 more than one requirement or a major one.
+# Two big steps may be worth less than 3, so only the direction is known.
+_NEAR_MISS = {(1, 0): 4, (2, 0): 3, (0, 1): 3}
+
+
+def _unsaid(extras: tuple[str, ...], episode: Episode, rng: Generator) -> list[str]:
+    """Return the extras in a drawn order, those that share a word with the instruction last."""
+    said = words_of(episode.instruction) - _FUNCTION_WORDS
+    drawn = [extras[int(i)] for i in rng.permutation(len(extras))]
+    return sorted(drawn, key=lambda extra: bool(said & words_of(extra)))
+
+
+_POOLS = ("same subset", "whole dataset", "other subset", "nonsense")
+_MATRIX = "Robometer confusion matrix"
+_TASK_SWAP = Spec(
+    "semantic", "pool of other tasks", _POOLS, _MATRIX, "per_clip", "changes", "relabel", uses_dataset=True
+)
+
+
+@on_episode("instruction", _TASK_SWAP)
+def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The video is judged against the instruction of another task: nothing of it was done."""
+    draw = float(rng.random())
+    if pool == "nonsense":
+        text = _NONSENSE[int(draw * len(_NONSENSE))]
+        return with_unknown_truth(replace(episode, instruction=text), "undefined")
+    if pool == "same subset":
+        require_known_success(episode)
+    others = sorted({other.instruction for other in dataset if _may_swap_with(other, episode, pool)})
+    start = int(draw * len(others))
+    # Walking on from a drawn place asks only a few of many thousand episodes.
+    chosen = next((text for text in others[start:] + others[:start] if _surely_differ(text, episode.instruction)), None)
+    if chosen is None:
+        raise NotApplicable(f"no clearly different task in the {pool}")
+    return relabel_as_undone(episode, chosen)
+
+
+def _may_swap_with(other: Episode, episode: Episode, pool: str) -> bool:
+    """Tell whether the instruction of another episode may be asked of this one.
+
+    One video may come with several instructions, and a failure may have done another task of its own scene.
+    """
+    if other.clip.source.digest == episode.clip.source.digest:
+        return False
+    if episode.origin.task and other.origin.task == episode.origin.task:
+        return False
+    near = other.origin.subset == episode.origin.subset
+    if pool == "same subset":
+        return near
+    return not near or (pool == "whole dataset" and is_known_success(episode.truth))
+
+
+def _surely_differ(one: str, other: str) -> bool:
+    """Tell whether two instructions name no common object, nor one that may be a part or a kind of the other's."""
+    first, second = _nouns_in(one), _nouns_in(other)
+    if not (_any_known(first) and _any_known(second)) or (first | second) & VAGUE_NOUNS:
+        return False
+    return not (first & (second | _synonyms_and_hypernyms(second)) or second & _synonyms_and_hypernyms(first))
+
+
+@cache
+def _nouns_in(text: str) -> frozenset[str]:
+    words = words_of(text) - _FUNCTION_WORDS - _VERBS_ONLY - set(COLOUR_CONTRASTS)
+    return frozenset(word[:-1] if find_noun(word) and word not in NOUNS else word for word in words)
+
+
+def _any_known(nouns: frozenset[str]) -> bool:
+    return any(find_noun(noun) for noun in nouns)
+
+
+def _synonyms_and_hypernyms(nouns: frozenset[str]) -> set[str]:
+    known = [noun for noun in map(find_noun, nouns) if noun]
+    names = [name for noun in known for name in (*noun.synonyms, noun.hypernym)]
+    return {word for name in names for word in name.split()} - {"piece", "of"}

@@ -1,0 +1,51 @@
+"""Visual perturbations: what a camera does to the pixels while the scene stays as it is."""
+
+from rewardlab.perturbations.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from rewardlab.perturbations.visual.digital_artifacts import jpeg, pixelate, resample
+from rewardlab.perturbations.visual.geometric import elastic, tilt
+from rewardlab.perturbations.visual.noise import (
+    fixed_pattern_noise,
+    gaussian_noise,
+    impulse_noise,
+    low_light,
+    shot_noise,
+    speckle_noise,
+)
+from rewardlab.perturbations.visual.occlusion import occlusion_patch
+from rewardlab.perturbations.visual.photometric import (
+    brightness_up,
+    contrast_down,
+    desaturate,
+    exposure_flicker,
+    oversaturate,
+)
+from rewardlab.perturbations.visual.weather import fog, frost, snow, spatter
+
+VISUAL = (
+    gaussian_noise,
+    shot_noise,
+    impulse_noise,
+    speckle_noise,
+    fixed_pattern_noise,
+    gaussian_blur,
+    defocus_blur,
+    motion_blur,
+    zoom_blur,
+    glass_blur,
+    brightness_up,
+    low_light,
+    exposure_flicker,
+    contrast_down,
+    desaturate,
+    oversaturate,
+    jpeg,
+    pixelate,
+    resample,
+    elastic,
+    tilt,
+    spatter,
+    frost,
+    fog,
+    snow,
+    occlusion_patch,
+)

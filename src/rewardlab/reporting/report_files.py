@@ -1,0 +1,109 @@
+"""The report as files for papers and model cards: figures, tables and a Markdown robustness card."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rewardlab.analysis.figure_files import write_figures
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
+from rewardlab.analysis.run_names import run_names
+from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.core.errors import PlanError
+from rewardlab.core.json_records import record_to_json
+from rewardlab.core.run import Run, atomic_write, writable, write_parquet
+from rewardlab.core.settings import setting
+from rewardlab.core.summary import Measurement, Summary, join_summaries
+from rewardlab.metrics import metrics_shown
+from rewardlab.reporting.findings_text import findings
+from rewardlab.reporting.page import write_page
+from rewardlab.reporting.page_model import severity_curves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class ReportPlan:
+    """Write the report of a run, or one report of several runs side by side."""
+
+    runs: tuple[Path, ...] = setting("run folders", positional=True)
+    out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
+    study: Path | None = setting("write the perturbation paper's study, measured on one run, there instead", None)
+
+    def __post_init__(self) -> None:
+        if self.study is not None and len(self.runs) != 1:
+            raise PlanError(f"a study is made of one run, got {len(self.runs)}; judge all models in one `stress`")
+
+
+def write_report(runs: Sequence[Run], page: Path) -> Path:
+    """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card."""
+    summaries = [load_summary(run) for run in runs]
+    summary = join_summaries(list(zip(run_names(runs), summaries)))
+    with writable(page.parent):
+        page.parent.mkdir(parents=True, exist_ok=True)
+    write_page(runs, page, summaries)
+    folder = page.with_suffix("")
+    with writable(folder):
+        folder.mkdir(exist_ok=True)
+    _write_numbers(summary, folder)
+    write_figures(folder, lambda: _figures(summary))
+    _write(folder / "card.md", robustness_card(summary, [run.record for run in runs]))
+    return page
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    with atomic_write(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _write_numbers(summary: Summary, folder: Path) -> None:
+    import pyarrow as pa
+
+    rows = [record_to_json(row) for row in summary.measurements]
+    text = StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Measurement)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    _write(folder / "numbers.csv", text.getvalue())
+    _write(folder / "numbers.json", json.dumps(rows, indent=1))
+    if rows:
+        write_parquet(pa.Table.from_pylist(rows), folder / "numbers.parquet")
+
+
+def _figures(summary: Summary) -> "dict[str, Figure]":
+    from rewardlab.reporting.severity_figures import draw_severity_curves
+
+    return {f"{curves.metric}-{curves.category}": draw_severity_curves(curves) for curves in severity_curves(summary)}
+
+
+def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
+    """Return the Markdown to paste into a model card: findings, numbers with intervals, thresholds, command."""
+    parts = ["## Robustness", ""]
+    for model in summary.judged:
+        parts += [f"**{model}**", "", *(f"- {sentence}" for sentence in findings(summary, model)), ""]
+        parts += ["| clean | value | 95 % interval | scored/asked |", "|---|---|---|---|"]
+        for metric in metrics_shown(lambda display: display.headline):
+            row = summary.clean(model, metric.name)
+            parts.append(
+                f"| {metric.heading} | {format_number(row.value)} | {format_interval(row)} | {format_coverage(row)} |"
+            )
+        parts += ["", *_threshold_table(summary, model), ""]
+    parts += ["Measured with:", ""]
+    for record in records:
+        parts += ["```", str(record["command"]), "```", f"rewardlab {record['versions']['rewardlab']}", ""]
+    return "\n".join(parts)
+
+
+def _threshold_table(summary: Summary, model: str) -> list[str]:
+    top = summary.highest_severity
+    lines = [f"| category | success at severity {top} | certified up to | measured up to |", "|---|---|---|---|"]
+    for category in summary.categories:
+        row = summary.measurement(model, category, top, "success_accuracy")
+        threshold = summary.threshold(model, category)
+        certified, measured = format_threshold(threshold.certified), format_threshold(threshold.measured)
+        lines.append(f"| {category} | {format_number(row.value)} {format_interval(row)} | {certified} | {measured} |")
+    return lines

@@ -1,0 +1,44 @@
+"""The curves of a report as paper figures, one per metric and category."""
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rewardlab.analysis.figure_style import (
+    COLUMN,
+    RED,
+    STYLE,
+    draw_curve,
+    frame,
+    new_panels,
+    series_styles,
+    severity_axis,
+)
+from rewardlab.reporting.svg_plots import SeverityCurves
+
+
+@rc_context(STYLE)
+def draw_severity_curves(curves: SeverityCurves) -> Figure:
+    """Return one curve per model in its interval; controls are thin, dashed and without theirs."""
+    styles = series_styles(line.name for line in curves.lines)
+    figure, (axes,) = new_panels(COLUMN, 2.2)
+    keys = []
+    if curves.least is not None:
+        axes.axhline(curves.least, color=RED, linestyle=":", linewidth=0.9)
+    for line in curves.lines:
+        style = styles[line.name]
+        if line.control:
+            axes.plot(line.values, color=style.colour, linestyle="--", linewidth=0.9, label=line.name)
+            keys.append(Line2D([], [], color=style.colour, linestyle="--", linewidth=0.9, label=line.name))
+        else:
+            draw_curve(axes, line.values, (line.lows, line.highs), style, line.name)
+            keys.append(style.key(line.name))
+    severity_axis(axes, range(max(len(line.values) for line in curves.lines)))
+    low, high = curves.axis
+    edge = 0.02 * (high - low)  # so that a line along the edge is seen too
+    axes.set_ylim(low - edge, high + edge)
+    axes.set_ylabel(curves.title)
+    notes = ["Bands: 95 % intervals. Dashed: controls."]
+    if curves.least is not None:
+        notes[0] += f" Dotted: {curves.least:g}, below which a model counts as unreliable."
+    return frame(figure, f"{curves.title}, {curves.category} change", keys, notes)

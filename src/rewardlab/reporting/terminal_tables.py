@@ -1,0 +1,78 @@
+"""The summary in a terminal of eighty columns."""
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from rewardlab.analysis.format import format_coverage, format_number, format_threshold
+from rewardlab.core.summary import Measurement, Summary
+from rewardlab.metrics import metrics_shown
+from rewardlab.reporting.findings_text import findings
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print how good the models are when clean, how far they can be pushed, and what may be claimed."""
+    console.print(_clean_table(summary))
+    if summary.categories:
+        console.print(_stress_table(summary))
+    for model in summary.judged:
+        console.print(f"[bold]{_safe(model)}[/bold]: {_safe(' '.join(findings(summary, model)))}", highlight=False)
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("model", no_wrap=True)
+    return table
+
+
+def _clean_table(summary: Summary) -> Table:
+    table = _table("Clean episodes, with 95 % intervals")
+    metrics = metrics_shown(lambda display: display.terminal)
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right")
+    some_failed = any(counts.failed for counts in summary.counts)
+    for heading in ("trials", "failed")[: 2 if some_failed else 1]:
+        table.add_column(heading, justify="right")
+    for model in summary.models:
+        rows = [summary.clean(model, metric.name) for metric in metrics]
+        usual = format_coverage(summary.clean(model, "success_accuracy"))
+        values = [f"{format_number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
+        failed = [str(summary.outcomes(model).failed)] if some_failed else []
+        table.add_row(_name(summary, model), *values, usual, *failed)
+    return table
+
+
+def _ends(row: Measurement) -> str:
+    return "" if row.low is None or row.high is None else f"{row.low:.2f}..{row.high:.2f}"
+
+
+def _unusual(row: Measurement, usual: str) -> str:
+    return "" if format_coverage(row) == usual else f" {format_coverage(row)}"
+
+
+def _stress_table(summary: Summary) -> Table:
+    """Return accuracies at the highest severity; a cell names its trials where they are not those of the last line."""
+    severity = summary.highest_severity
+    table = _table(f"Success accuracy at severity {severity}, certified at {summary.reliable_at:.2f} up to severity")
+    for category in (*summary.categories, "certified"):
+        table.add_column(category, justify="right")
+    first = summary.models[0]
+    usual = {
+        c: format_coverage(summary.measurement(first, c, severity, "success_accuracy")) for c in summary.categories
+    }
+    for model in summary.models:
+        found = [(c, summary.measurement(model, c, severity, "success_accuracy")) for c in summary.categories]
+        cells = [f"{format_number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
+        certified = [format_threshold(summary.threshold(model, c).certified) for c in summary.categories]
+        reached = " ".join(last.replace("none", "-") for last in certified)
+        table.add_row(_name(summary, model), *cells, reached)
+    table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories), "")
+    return table
+
+
+def _safe(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _name(summary: Summary, model: str) -> str:
+    return f"[bold]{_safe(model)}[/bold]" if model in summary.judged else _safe(model)

@@ -1,0 +1,125 @@
+"""The frame store: rendered frames and word vectors on the training device, gathered and augmented per batch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rewardlab.models.pocket import WORD_VECTORS
+from rewardlab.models.pocket.wordpiece import load_word_pieces
+from rewardlab.training.pocket.batches import Batch
+from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.pocket.rendered_clips import PerturbedClip, render_all
+from rewardlab.training.pocket.rollout_table import RolloutTable, without_texts
+from rewardlab.training.pocket.rollouts import load_rollouts, shards_of
+from rewardlab.worlds.metaworld.instructions import phrasings
+from rewardlab.worlds.metaworld.objects import OTHER_OBJECTS
+
+_UNSEEN_TASK_TEXT = OTHER_OBJECTS["coffee-button"][0]  # asks for a task that stays unseen, and is never seen done
+_MAX_SHIFT = 4  # pixels
+# Word augmentation, so that an instruction is more than a name for a known scene:
+_WORD_DROPOUT = 0.6  # the largest share of words left out of a text
+_WORD_NOISE = 0.3  # on the vectors, so that a word stands for its neighbours too
+_TEXT_DROPOUT = 0.15  # share of clips under their own instruction that must be judged without it
+_WORD_SWAP = 0.4  # share of such clips in whose text some or all words become any others
+_INSTRUCTION_WORDS = 0.7  # share of these others that are words of other instructions
+
+
+@dataclass(frozen=True, eq=False)
+class FrameStore:
+    """Everything that batches are made from, on the training device."""
+
+    table: RolloutTable
+    pixels: dict[str, Tensor]  # by the kind of rendering, uint8 (rollouts, frames, H, W, 3)
+    word_vectors: Tensor  # (pieces + 1, width); the last row stands for no piece
+    instruction_ids: Tensor  # the ids of the pieces that training instructions are made of
+
+
+def make_frame_store(plan: PocketPlan, *, robust: bool) -> FrameStore:
+    """Render everything and put it on the device, one kind of rendering after the other."""
+    pixels: dict[str, Tensor] = {}
+    clips: list[PerturbedClip | None] = []
+    for kind in ("plain0", *(("view", "world") if robust else ()), "plain1"):
+        frames, found = render_all(plan, kind, plan.out)
+        pixels[kind] = _uploaded(frames, plan.device)
+        clips = found or clips
+        if kind != "plain0":  # perturbed clips are made of it
+            (plan.out / f"{kind}.npy").unlink()
+    (plan.out / "plain0.npy").unlink()
+    vocabulary = load_word_pieces(WORD_VECTORS)
+    vectors = torch.cat([torch.from_numpy(vocabulary.vectors), torch.zeros(1, vocabulary.vectors.shape[1])])
+    table = make_rollout_table(plan, clips)
+    texts = {text for row in table.training for text in table.texts[row]}
+    ids = np.unique([vocabulary.piece_ids(text) for text in texts])
+    return FrameStore(table, pixels, vectors.to(plan.device), torch.from_numpy(ids[ids >= 0]).to(plan.device))
+
+
+def _uploaded(frames: NDArray[np.uint8], device: str) -> Tensor:
+    held = torch.empty(frames.shape, dtype=torch.uint8, device=device)
+    for start in range(0, len(frames), 1024):
+        held[start : start + 1024] = torch.from_numpy(np.array(frames[start : start + 1024])).to(device)
+    return held
+
+
+def make_rollout_table(plan: PocketPlan, clips: list[PerturbedClip | None]) -> RolloutTable:
+    """Read the rollouts of a plan; instructions of tasks that are not trained on are taken out."""
+    shards = [shard for shard in shards_of(plan) for _ in range(shard.count)]
+    rollouts = [r for shard in shards_of(plan) for r in load_rollouts(plan.out / "rollouts" / shard.name)]
+    held_out = {
+        text for task, lists in phrasings().items() if task not in plan.split("train") for text in lists["train"]
+    }
+    table = RolloutTable(
+        tasks=tuple(shard.task for shard in shards),
+        progress=np.array([r.trajectory.progress for r in rollouts], np.float32),
+        gripper_pos=np.array([r.trajectory.gripper_pos for r in rollouts], np.float32),
+        object_pos=np.array([r.trajectory.object_pos for r in rollouts], np.float32),
+        texts=tuple(r.texts for r in rollouts),
+        counterfactuals=tuple(r.counterfactuals for r in rollouts),
+        perturbed_clips=tuple(clips),
+        training=np.array([i for i, shard in enumerate(shards) if shard.part != "check"]),
+    )
+    return without_texts(table, held_out | {_UNSEEN_TASK_TEXT})
+
+
+def gather_frames(store: FrameStore, batch: Batch, rng: np.random.Generator | None) -> Tensor:
+    """Return the pixels of a batch, uint8 (B, 16, H, W, 3); with a generator the whole batch is shifted by some."""
+    side = next(iter(store.pixels.values())).shape[2]
+    device = store.word_vectors.device
+    frames = torch.empty((len(batch.row), batch.frames.shape[1], side, side, 3), dtype=torch.uint8, device=device)
+    for kind in dict.fromkeys(batch.source.tolist()):
+        members = np.flatnonzero(batch.source == kind)
+        rows, indices = to_device(batch.row[members], store), to_device(batch.frames[members], store)
+        frames[to_device(members, store)] = store.pixels[kind][rows[:, None], indices]
+    if rng is None:
+        return frames
+    down, right = (int(shift) for shift in rng.integers(-_MAX_SHIFT, _MAX_SHIFT + 1, 2))
+    index = torch.arange(side, device=device)
+    return frames[:, :, (index + down).clamp(0, side - 1)][:, :, :, (index + right).clamp(0, side - 1)]
+
+
+def gather_words(store: FrameStore, batch: Batch, *, augment: bool) -> tuple[Tensor, Tensor]:
+    """Return the vectors of the words and which of them are there."""
+    ids = to_device(batch.piece_ids, store)
+    known = (ids >= 0).float()
+    if not augment:
+        return store.word_vectors[ids], known  # -1 takes the last row, which is zero
+    own = to_device(batch.matches_task, store)[:, None]
+    uniform = torch.rand((3, *ids.shape), device=ids.device)
+    fate, swap_share, dropout_share = torch.rand((3, len(ids), 1), device=ids.device)
+    swapped = own & (fate >= 1 - _WORD_SWAP) & (uniform[0] < 1.2 * swap_share) & (ids >= 0)
+    any_word = torch.randint(len(store.word_vectors) - 1, ids.shape, device=ids.device)
+    choice = torch.randint(len(store.instruction_ids), ids.shape, device=ids.device)
+    replacement = torch.where(uniform[1] < _INSTRUCTION_WORDS, store.instruction_ids[choice], any_word)
+    ids = torch.where(swapped, replacement, ids)
+    known = known * (uniform[2] >= _WORD_DROPOUT * dropout_share) * ~(own & (fate < _TEXT_DROPOUT))
+    vectors = store.word_vectors[ids]
+    return (vectors + _WORD_NOISE * torch.randn_like(vectors)) * known[..., None], known
+
+
+def to_device(values: NDArray[Any], store: FrameStore) -> Tensor:
+    """Return an array as a tensor on the device, without waiting for it."""
+    tensor, device = torch.from_numpy(values), store.word_vectors.device
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,236 @@
+"""The networks: an image encoder per frame, and a causal temporal encoder conditioned on the instruction."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
+from rewardlab.models.pocket.wordpiece import MAX_PIECES
+from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH
+
+LEVELS = 5
+DISPLACEMENTS = 7  # how far the object and the gripper have moved along three axes, and the distance between them
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The size of a network; `image_encoder` is cnn or vit, `temporal` is attention or gru."""
+
+    size: int = 112
+    image_encoder: str = "cnn"
+    temporal: str = "attention"
+    channels: tuple[int, int, int, int] = (16, 32, 64, 128)
+    width: int = 192
+    layers: int = 3
+    dropout: float = 0.1
+
+    @property
+    def tokens_per_frame(self) -> int:
+        """Return how many image tokens a frame has."""
+        return (self.size // 16) ** 2
+
+
+NETWORK_CONFIGS = {
+    "pocket-plain": NetworkConfig(),
+    "pocket": NetworkConfig(),
+    "pocket-alt": NetworkConfig(image_encoder="vit", temporal="gru", channels=(0, 0, 0, 160), layers=2),
+}
+
+# The order in which layers are created is the order in which seeded weights are drawn: keep it.
+
+
+class Attention(nn.Module):
+    """Multi-head attention written out, so that every exporter and every backend computes the same."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, queries: Tensor, keys: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the attended values, (B, queries, width); the mask is added to the scores."""
+        parts = [self._split(layer(x)) for layer, x in ((self.query, queries), (self.key, keys), (self.value, keys))]
+        scores = parts[0] @ parts[1].transpose(-1, -2) * (queries.shape[-1] // self.heads) ** -0.5
+        if mask is not None:
+            scores = scores + mask
+        return (scores.softmax(-1) @ parts[2]).transpose(1, 2).flatten(2)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class TransformerBlock(nn.Module):
+    """A pre-norm transformer layer: attention, then an MLP."""
+
+    def __init__(self, width: int, heads: int, dropout: float, expansion: int = 2) -> None:
+        super().__init__()
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention, self.projection = Attention(width, heads), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, expansion * width), nn.GELU(), nn.Linear(expansion * width, width))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the sequence after one layer."""
+        y = self.attention_norm(x)
+        x = x + self.dropout(self.projection(self.attention(y, y, mask)))
+        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions around a shortcut."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(_conv(channels, channels, 1), nn.ReLU(), _conv(channels, channels, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the feature map after one block."""
+        return torch.relu(x + self.body(x))
+
+
+def _conv(inputs: int, outputs: int, stride: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs))
+
+
+class ConvImageEncoder(nn.Module):
+    """Convolutions that end at a sixteenth of the frame's side."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        a, b, c, d = config.channels
+        layers: list[nn.Module] = [_conv(3, a, 2), nn.ReLU(), _conv(a, b, 2), nn.ReLU(), ResidualBlock(b)]
+        layers += [_conv(b, c, 2), nn.ReLU(), ResidualBlock(c), ResidualBlock(c)]
+        layers += [_conv(c, d, 2), nn.ReLU(), ResidualBlock(d), ResidualBlock(d)]
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
+        x: Tensor = self.body(_normalised(frames))
+        return x.flatten(2).transpose(1, 2)
+
+
+class PatchImageEncoder(nn.Module):
+    """A small vision transformer on patches of 16 pixels."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        width = config.channels[3]
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.positions = nn.Parameter(torch.randn(1, config.tokens_per_frame, width) * 0.02)
+        self.body = nn.Sequential(*(TransformerBlock(width, 4, 0.0) for _ in range(4)), nn.LayerNorm(width))
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
+        x: Tensor = self.body(self.patches(_normalised(frames)).flatten(2).transpose(1, 2) + self.positions)
+        return x
+
+
+def _normalised(frames: Tensor) -> Tensor:
+    return (frames.permute(0, 3, 1, 2).float() - 110.0) / 60.0
+
+
+class TextAttentionPool(nn.Module):
+    """Pools the tokens of a frame with eight attention heads whose queries come from the text."""
+
+    def __init__(self, width: int, channels: int) -> None:
+        super().__init__()
+        self.heads = 8
+        self.query, self.key = nn.Linear(width, channels), nn.Linear(channels, channels)
+
+    def forward(self, text: Tensor, tokens: Tensor) -> Tensor:
+        """Return (B, frames, 8 x channels) for texts (B, width) and tokens (B, frames, tokens, channels)."""
+        keys = self.key(tokens).unflatten(3, (self.heads, -1)).permute(0, 1, 3, 2, 4)
+        query = self.query(text).unflatten(1, (self.heads, 1, -1))[:, None]
+        scores = (keys * query).sum(-1) * (tokens.shape[-1] // self.heads) ** -0.5
+        return (scores.softmax(-1) @ tokens).flatten(2)
+
+
+class TemporalEncoder(nn.Module):
+    """From the image tokens of 16 frames and the word vectors to progress and levels after every frame."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        width, channels = config.width, config.channels[3]
+        self.word_projection = nn.Linear(WORD_VECTOR_WIDTH, width)
+        self.word_positions = nn.Parameter(torch.randn(1, MAX_PIECES, width) * 0.02)
+        self.text_layers = nn.ModuleList(TransformerBlock(width, 4, config.dropout) for _ in range(2))
+        self.current, self.first, self.previous, self.difference = (nn.Linear(channels, channels) for _ in range(4))
+        self.token_positions = nn.Parameter(torch.randn(1, 1, config.tokens_per_frame, channels) * 0.02)
+        self.film = nn.Linear(width, 2 * channels)  # feature-wise linear modulation by the text
+        self.film_norm, self.film_mix = nn.LayerNorm(channels), nn.Linear(channels, channels)
+        self.pool = TextAttentionPool(width, channels)
+        self.frame_projection = nn.Linear(9 * channels + width, width)
+        self.frame_positions = nn.Parameter(torch.randn(1, CLIP_FRAMES, width) * 0.02)
+        self.sequence = CausalSequence(config)
+        self.output = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1 + LEVELS))
+        self.displacements = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, DISPLACEMENTS))  # auxiliary loss only
+
+    def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Return progress logits (B, 16) and level logits (B, 16, 5) for tokens (B, 16, tokens, channels)."""
+        return self.predict(self.encode(tokens, words, known))
+
+    def predict(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return progress and level logits for the state after each frame."""
+        out: Tensor = self.output(states)
+        return out[..., 0], out[..., 1:]
+
+    def encode(self, tokens: Tensor, words: Tensor, known: Tensor) -> Tensor:
+        """Return the state after every frame, (B, 16, width)."""
+        text = self._encode_text(words, known)
+        previous = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
+        fused = self.current(tokens) + self.first(tokens[:, :1]) + self.previous(previous) + self.token_positions
+        fused = fused + self.difference((tokens - tokens[:, :1]).abs())
+        scale, shift = self.film(text)[:, None, None].chunk(2, -1)
+        fused = fused + self.film_mix(torch.relu(self.film_norm(fused) * (1 + scale) + shift))
+        texts = text[:, None].expand(-1, CLIP_FRAMES, -1)
+        pooled = torch.cat([self.pool(text, fused), fused.mean(2), texts], -1)
+        x: Tensor = self.sequence(self.frame_projection(pooled) + self.frame_positions)
+        return x
+
+    def _encode_text(self, words: Tensor, known: Tensor) -> Tensor:
+        x = self.word_projection(words) + self.word_positions
+        mask = (known - 1)[:, None, None] * 1e4
+        for layer in self.text_layers:
+            x = layer(x, mask)
+        return (x * known[..., None]).sum(1) / known.sum(1, keepdim=True).clamp(min=1)
+
+
+class CausalSequence(nn.Module):
+    """A sequence model that never looks ahead: causal attention, or a GRU."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.recurrent, self.layers = config.temporal == "gru", config.layers
+        width, dropout = config.width, config.dropout
+        if self.recurrent:
+            self.body: Any = nn.GRU(width, width, config.layers, batch_first=True, dropout=dropout)
+        else:
+            self.body = nn.ModuleList(TransformerBlock(width, 4, dropout) for _ in range(config.layers))
+        self.register_buffer("causal_mask", torch.full((CLIP_FRAMES, CLIP_FRAMES), -1e4).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the sequence with the context of everything before."""
+        if self.recurrent:
+            initial = 0 * x[:, 0].expand(self.layers, -1, -1)  # given here, for an exporter would fix its batch
+            return x + self.body(x, initial)[0]
+        for layer in self.body:
+            x = layer(x, self.causal_mask)
+        return x
+
+
+class PocketNetwork(nn.Module):
+    """Image encoder and temporal encoder together, for training."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        encoder = ConvImageEncoder if config.image_encoder == "cnn" else PatchImageEncoder
+        self.image_encoder = encoder(config)
+        self.temporal_encoder = TemporalEncoder(config)
+
+    def forward(self, frames: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return progress logits, level logits and displacements, for frames uint8 (B, 16, H, W, 3)."""
+        tokens = self.image_encoder(frames.flatten(0, 1)).unflatten(0, frames.shape[:2])
+        states = self.temporal_encoder.encode(tokens, words, known)
+        return *self.temporal_encoder.predict(states), self.temporal_encoder.displacements(states)

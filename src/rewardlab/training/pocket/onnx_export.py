@@ -1,0 +1,113 @@
+"""ONNX export: from trained weights to the files that ship, two graphs and the calibrated settings."""
+
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch import Tensor, nn
+
+from rewardlab.core.run import atomic_write
+from rewardlab.core.seeding import rng_for
+from rewardlab.models.pocket import variant_files
+from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
+from rewardlab.models.pocket.wordpiece import MAX_PIECES
+from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
+from rewardlab.training.pocket.holdout import split_of_variant
+from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork
+from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.pocket.rollouts import shards_of
+from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH
+from rewardlab.worlds.metaworld.task_splits import split_of_task
+
+_COVERAGE = 0.9
+_OPSET = 17
+
+
+def export(plan: PocketPlan, variant: str, folder: Path) -> None:
+    """Write the two graphs of a variant and `VARIANT.json`; weights are stored in half precision."""
+    model = load_rounded(plan, variant)
+    config = replace(NETWORK_CONFIGS[variant], size=plan.size)
+    frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
+    tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
+    words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
+    inputs, outputs = ["tokens", "words", "known"], ["p", "l"]
+    _, image_path, temporal_path, settings_path = variant_files(folder / variant)
+    _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))
+    _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
+    settings = {"size": plan.size, **_fit_calibration(plan, variant), **split_of_variant(plan, variant).to_json()}
+    with atomic_write(settings_path) as partial:
+        partial.write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def load_rounded(plan: PocketPlan, variant: str) -> PocketNetwork:
+    """Return the trained network with its weights rounded to half precision, as they ship."""
+    model = PocketNetwork(replace(NETWORK_CONFIGS[variant], size=plan.size))
+    state = torch.load(plan.out / f"{variant}.pt", map_location="cpu", weights_only=True)
+    model.load_state_dict({key: _rounded(value) for key, value in state.items()})
+    model.eval()
+    return model
+
+
+def _rounded(value: Tensor) -> Tensor:
+    return value.half().float() if value.is_floating_point() and value.ndim > 1 else value
+
+
+def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path, names: tuple[list[str], list[str]]) -> None:
+    with warnings.catch_warnings(), atomic_write(path) as partial:
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            inputs,
+            str(partial),
+            input_names=names[0],
+            output_names=names[1],
+            dynamic_axes={name: {0: "batch"} for name in (*names[0], *names[1])},
+            opset_version=_OPSET,
+            do_constant_folding=False,  # folding would multiply weights together that are stored rounded
+            dynamo=False,
+        )
+        _halve(partial)
+
+
+def _halve(path: Path) -> None:
+    """Store every large weight in half precision with a cast behind it, which onnxruntime resolves when it loads."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    model = onnx.load(path)
+    casts = []
+    for weight in list(model.graph.initializer):
+        values = numpy_helper.to_array(weight)
+        if values.dtype != np.float32 or values.size < 256 or values.ndim < 2:
+            continue
+        half = numpy_helper.from_array(values.astype(np.float16), f"{weight.name}.half")
+        casts.append(helper.make_node("Cast", [half.name], [weight.name], to=TensorProto.FLOAT))
+        model.graph.initializer.remove(weight)
+        model.graph.initializer.append(half)
+    for node in reversed(casts):
+        model.graph.node.insert(0, node)
+    onnx.save(model, path)
+
+
+def _fit_calibration(plan: PocketPlan, variant: str) -> dict[str, Any]:
+    """Fit temperature and conformal threshold, each on one half of the validation rollouts of seen tasks."""
+    with np.load(plan.out / f"{variant}-checks.npz") as predictions:
+        rows, logits, level = (
+            predictions["rows"],
+            predictions["logits"].astype(np.float64),
+            predictions["level"].astype(np.int64),
+        )
+    tasks = [shard.task for shard in shards_of(plan) for _ in range(shard.count)]
+    seen = np.array([split_of_task(tasks[int(row)]) == "train" for row in rows])
+    order = rng_for(plan.seed, "calibration").permutation(np.flatnonzero(seen))
+    fit, test = order[: len(order) // 2], order[len(order) // 2 :]
+    temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
+    prob_of_truth = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]
+    quantile = conformal_quantile(1 - prob_of_truth, _COVERAGE)
+    threshold = 0.0 if quantile is None else 1 - quantile
+    return {"temperature": round(temperature, 4), "conformal": round(threshold, 6), "calibrated_on": len(order)}

@@ -1,0 +1,157 @@
+"""Rendered clips for training: every rollout plain from two cameras, in a changed world, and perturbed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import Episode, Frames, InMemoryFrames, Origin, Truth, level_of_progress, whole_clip
+from rewardlab.core.errors import DataError, NotApplicable
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
+from rewardlab.perturbations.domain.rerendered_world import WORLD_EDITS
+from rewardlab.runner.cell_replay import CellReplay, cell_replay
+from rewardlab.runner.dispatch import map_processes
+from rewardlab.training.pocket.holdout import recorded_split
+from rewardlab.training.pocket.plan import CAMERA_SHARES, PocketPlan
+from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
+from rewardlab.worlds.metaworld.render import CameraView
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
+
+SceneEdits = tuple[tuple[str, tuple[float, ...]], ...]
+
+_PLAIN_CAMERAS = 2  # from which each rollout is rendered as it is
+_FPS = 10.0  # that a clip claims to have
+_MAX_DRAWS = 6  # until a perturbation applies and its label is known
+_PEERS = 8  # tasks whose rollouts lend their instructions and frames to the perturbations that need others
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedClip:
+    """A perturbed clip: its text, progress per frame (nan where unknown) and the level at the end (0 if unknown)."""
+
+    text: str
+    progress: NDArray[np.float32]
+    level: int
+
+
+def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[PerturbedClip | None]]:
+    """Render every rollout: `plain0`, `plain1` or `world` as kept frames, `view` as perturbed clips with their labels.
+
+    The pixels are a file in `folder` that the workers fill together; delete it when it has been copied. Perturbed
+    clips are made of `plain0`, which must still be there.
+    """
+    shards = shards_of(plan)
+    starts = np.cumsum([0, *(shard.count for shard in shards)])
+    frames = CLIP_FRAMES if kind == "view" else plan.kept
+    path = folder / f"{kind}.npy"
+    shape = (int(starts[-1]), frames, plan.size, plan.size, 3)
+    np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    clips: list[PerturbedClip | None] = []
+    placed = zip(shards, starts[:-1].tolist())
+    for found in map_processes(partial(_render_shard, plan, kind, path), placed, plan.workers):
+        clips += found
+    return np.load(path, mmap_mode="r"), clips
+
+
+def _camera_of(plan: PocketPlan, shard: Shard, index: int, kind: str) -> str:
+    """Return the camera of a rollout; its two plain cameras are never the same."""
+    rng = rng_for(plan.seed, "camera", shard.name, index)
+    shares = np.array(list(CAMERA_SHARES.values()))
+    pair = rng.choice(np.array(list(CAMERA_SHARES)), size=_PLAIN_CAMERAS, replace=False, p=shares)
+    return str(pair[1 if kind == "plain1" else 0])
+
+
+def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]) -> list[PerturbedClip | None]:
+    shard, start = placed
+    pixels = np.load(path, mmap_mode="r+")
+    clips: list[PerturbedClip | None] = []
+    replay = _replay(plan) if kind == "view" else None
+    plain = np.load(path.with_name("plain0.npy"), mmap_mode="r")
+    names = recorded_split(plan).train_worlds
+    for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)):
+        rng = rng_for(plan.seed, kind, shard.name, index)
+        if replay is None:
+            view = CameraView(_camera_of(plan, shard, index, kind), plan.size)
+            pixels[start + index] = _render(plan, rollout, view, _draw_edits(names, rng) if kind == "world" else ())
+            continue
+        episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
+        pixels[start + index], clip = _perturbed(replay, episode, rng)
+        clips.append(clip)
+    return clips
+
+
+def _render(plan: PocketPlan, rollout: Rollout, view: CameraView, edits: SceneEdits) -> Frames:
+    try:
+        return render_rollout(rollout.trajectory, range(plan.kept), view, edits, tiled=True)
+    except NotApplicable:  # such as no room on the table for one object more
+        return render_rollout(rollout.trajectory, range(plan.kept), view, tiled=True)
+
+
+def _draw_edits(names: Sequence[str], rng: Generator) -> SceneEdits:
+    """Draw one or two scene edits, each at any severity."""
+    chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
+    entries = [WORLD_EDITS[names[int(i)]] for i in chosen]
+    return tuple((entry.edit, entry.sample(entry.table[int(rng.integers(4))], rng)) for entry in entries)
+
+
+def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Episode:
+    progress = tuple(float(reading.progress) for reading in rollout.trajectory.readings)
+    text = pick(rollout.texts, rng)
+    level = level_of_progress(progress[-1])
+    source = InMemoryFrames(frames, np.arange(len(frames)), len(frames), name)
+    return Episode(
+        name,
+        text,
+        whole_clip(source, _FPS),
+        Truth(level, level == 5, progress),
+        Origin("metaworld", rollout.trajectory.task),
+    )
+
+
+@lru_cache(maxsize=1)
+def _replay(plan: PocketPlan) -> CellReplay:
+    """Return the perturbations with some rollouts of several tasks as peers."""
+    firsts = [shard for shard in shards_of(plan) if shard.part == "train" and shard.number == 0]
+    rng = rng_for(plan.seed, "peers")
+    peers: list[Episode] = []
+    for number in rng.choice(len(firsts), size=min(_PEERS, len(firsts)), replace=False):
+        shard = firsts[int(number)]
+        for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
+            frames = render_rollout(rollout.trajectory, range(plan.kept), CameraView("right", plan.size), tiled=True)
+            peers.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
+    return cell_replay(tuple(peers), recorded_split(plan).train_perturbations, f"uniform:{CLIP_FRAMES}", plan.seed)
+
+
+def _perturbed(replay: CellReplay, episode: Episode, rng: Generator) -> tuple[Frames, PerturbedClip | None]:
+    """Return the clip under a perturbation that applies and leaves a known label; else as it is, without a label."""
+    single = replace(replay, episodes={episode.id: episode})
+    for name, severity in _draw_perturbations(replay, rng):
+        try:
+            change = single.change(episode.id, name, severity)
+            frames = change.episode.frames
+        except DataError:
+            continue
+        truth = change.episode.truth
+        if change.expect in ("lower", "undefined") or truth.level is None:
+            continue
+        progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+        if truth.progress is not None:
+            progress[: len(truth.progress)] = truth.progress[:CLIP_FRAMES]
+        return pad_clip(frames), PerturbedClip(change.episode.instruction, progress, truth.level)
+    return pad_clip(episode.frames), None
+
+
+def _draw_perturbations(replay: CellReplay, rng: Generator) -> Iterator[tuple[str, int]]:
+    groups: dict[str, list[str]] = {}
+    for p in replay.context.perturbations.values():
+        groups.setdefault(p.category, []).append(p.name)
+    shares = {"visual": 0.35, "domain": 0.25, "semantic": 0.25, "temporal": 0.15}
+    for _ in range(_MAX_DRAWS):
+        category = str(rng.choice(np.array(list(shares)), p=np.array(list(shares.values()))))
+        names = groups[category]
+        yield pick(names, rng), int(rng.integers(1, 5))

@@ -1,0 +1,191 @@
+"""Rollouts for training: simulated once, kept as states, progress and the instructions that apply to them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rewardlab.core.run import atomic_write
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.runner.dispatch import map_processes
+from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, phrasings
+from rewardlab.worlds.metaworld.physics import Trajectory, simulate
+from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
+from rewardlab.worlds.metaworld.progress import ProgressReading
+
+Ints = NDArray[np.int64]
+
+SHARD_SIZE = 31  # rollouts in a file
+_STEPS = (80, 300)  # least and most steps of a rollout, drawn independently of the outcome
+# How often each quality is drawn; the failures together are more than the successes.
+_SHARES = {"expert": 4.0, "stops_early": 3.0, "drops": 2.0, "other_goal": 2.0}
+_COUNTERFACTUAL_FRAMES = 3  # frames of a rollout at which counterfactual instructions are labelled
+_NEAR_MISSES = ("stops_early", "drops", "overshoots", "retries", "noise_mid")
+_NEAR_LEVEL, _NEAR_TRIES = 4, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """A trajectory subsampled to the frames that are kept, and the instructions with their levels.
+
+    `counterfactuals` are instructions for something else: the frame, the text, and the level at that frame.
+    """
+
+    trajectory: Trajectory
+    quality: str
+    texts: tuple[str, ...]
+    counterfactuals: tuple[tuple[int, str, int], ...]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some rollouts of one task; `part` is train, near (misses) or check, and says which seeds they have."""
+
+    part: str
+    task: str
+    number: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file."""
+        return f"{self.part}-{self.task}-{self.number:03d}.npz"
+
+
+def shards_of(plan: PocketPlan) -> list[Shard]:
+    """Return the files of a plan, in the order in which rollouts are numbered."""
+    wanted = [("train", task, plan.rollouts) for task in plan.split("train")]
+    wanted += [("near", task, plan.near) for task in plan.split("train")]
+    wanted += [("check", task, plan.checks) for task in plan.split("train")]
+    wanted += [("check", task, 2 * plan.checks) for task in plan.split("val")]
+    return [
+        Shard(part, task, first // SHARD_SIZE, min(SHARD_SIZE, count - first))
+        for part, task, count in wanted
+        for first in range(0, count, SHARD_SIZE)
+    ]
+
+
+def simulate_all(plan: PocketPlan) -> None:
+    """Simulate every shard that is not there yet."""
+    folder = plan.out / "rollouts"
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [shard for shard in shards_of(plan) if not (folder / shard.name).exists()]
+    for number, _ in enumerate(map_processes(partial(_simulate_shard, plan), missing, plan.workers), start=1):
+        if number % 50 == 0 or number == len(missing):
+            print(f"simulated {number} of {len(missing)} shards", flush=True)
+
+
+def _simulate_shard(plan: PocketPlan, shard: Shard) -> None:
+    first = shard.number * SHARD_SIZE
+    made = [_rollout(plan, shard, index) for index in range(first, first + shard.count)]
+    save_rollouts(plan.out / "rollouts" / shard.name, made)
+
+
+def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
+    rng = rng_for(plan.seed, "pocket", shard.part, shard.task, index)
+    trajectory, quality = _near_miss(shard.task, rng) if shard.part == "near" else _any_quality(shard.task, rng)
+    kept = np.linspace(0, len(trajectory.qpos) - 1, plan.kept).round().astype(np.int64)
+    displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
+    texts = tuple(text.replace("{where}", displacement) for text in phrasings()[shard.task]["train"])
+    return Rollout(_at_steps(trajectory, kept), quality, texts, tuple(_counterfactuals_at(trajectory, kept, rng)))
+
+
+def _any_quality(task: str, rng: Generator) -> tuple[Trajectory, str]:
+    weights = np.array([_SHARES.get(name, 1.0) for name in POLICIES])
+    quality = str(rng.choice(np.array(list(POLICIES)), p=weights / weights.sum()))
+    seed, steps = int(rng.integers(2**31)), int(rng.integers(_STEPS[0], _STEPS[1] + 1))
+    limit = float(rng.uniform(0.05, 1.0)) if quality in ("stops_early", "drops") else None
+    return simulate(task, seed, steps, make_policy(quality, task, seed, limit)), quality
+
+
+def _near_miss(task: str, rng: Generator) -> tuple[Trajectory, str]:
+    """Return a rollout that ends just short of success, the last one tried where none does."""
+    steps = int(rng.integers(_STEPS[0] * 2, _STEPS[1] + 1))
+    for _ in range(_NEAR_TRIES):
+        quality = pick(_NEAR_MISSES, rng)
+        seed, limit = int(rng.integers(2**31)), float(rng.uniform(0.7, 0.97))
+        trajectory = simulate(task, seed, steps, make_policy(quality, task, seed, limit))
+        if trajectory.readings[-1].level == _NEAR_LEVEL:
+            break
+    return trajectory, quality
+
+
+def _counterfactuals_at(trajectory: Trajectory, kept: Ints, rng: Generator) -> Iterator[tuple[int, str, int]]:
+    """Yield counterfactual instructions labelled at the end of the rollout and at some frames before it."""
+    ends = {len(kept) - 1, *(int(end) for end in rng.integers(len(kept) // 4, len(kept), _COUNTERFACTUAL_FRAMES - 1))}
+    for end in sorted(ends):
+        prefix = _at_steps(trajectory, np.arange(int(kept[end]) + 1))
+        yield from ((end, other.text, other.level) for other in counterfactuals(prefix, rng))
+
+
+def _at_steps(trajectory: Trajectory, steps: Ints) -> Trajectory:
+    return replace(
+        trajectory,
+        qpos=trajectory.qpos[steps],
+        gripper_pos=trajectory.gripper_pos[steps],
+        object_pos=trajectory.object_pos[steps],
+        readings=tuple(trajectory.readings[step] for step in steps),
+    )
+
+
+def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
+    """Write rollouts of one task; the actions are left out, for the states are enough to render."""
+    metadata = [
+        {
+            "seed": r.trajectory.seed,
+            "task": r.trajectory.task,
+            "quality": r.quality,
+            "texts": r.texts,
+            "counterfactuals": r.counterfactuals,
+        }
+        for r in rollouts
+    ]
+    trajectories = [r.trajectory for r in rollouts]
+    with atomic_write(path) as partial_path, partial_path.open("wb") as handle:
+        np.savez_compressed(
+            handle,
+            metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8),
+            qpos=np.stack([t.qpos for t in trajectories]).astype(np.float32),
+            body_pos=np.stack([t.body_pos for t in trajectories]).astype(np.float32),
+            gripper_pos=np.stack([t.gripper_pos for t in trajectories]).astype(np.float32),
+            object_pos=np.stack([t.object_pos for t in trajectories]).astype(np.float32),
+            goal=np.stack([t.goal for t in trajectories]).astype(np.float32),
+            readings=np.array(
+                [[(r.progress, r.success, r.distance) for r in t.readings] for t in trajectories], np.float32
+            ),
+        )
+
+
+def load_rollouts(path: Path) -> list[Rollout]:
+    """Read the rollouts of one file."""
+    with np.load(path) as table:
+        metadata = json.loads(bytes(table["metadata"]).decode())
+        rows = {name: table[name] for name in ("qpos", "body_pos", "gripper_pos", "object_pos", "goal", "readings")}
+    none = np.zeros((0, 4), np.float32)
+    return [
+        Rollout(
+            Trajectory(
+                task=row["task"],
+                seed=row["seed"],
+                actions=none,
+                qpos=rows["qpos"][i].astype(np.float64),
+                body_pos=rows["body_pos"][i].astype(np.float64),
+                gripper_pos=rows["gripper_pos"][i].astype(np.float64),
+                object_pos=rows["object_pos"][i].astype(np.float64),
+                readings=tuple(
+                    ProgressReading(float(p), bool(s), float(distance)) for p, s, distance in rows["readings"][i]
+                ),
+                goal=rows["goal"][i].astype(np.float64),
+            ),
+            row["quality"],
+            tuple(row["texts"]),
+            tuple((int(end), str(text), int(level)) for end, text, level in row["counterfactuals"]),
+        )
+        for i, row in enumerate(metadata)
+    ]

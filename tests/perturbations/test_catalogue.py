@@ -1,0 +1,296 @@
+"""What holds for every entry of the catalogue; a new entry is tested the day it lands."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from typing import get_args
+
+import cv2
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import Episode, Frames, Origin, Truth, episode_from_frames
+from rewardlab.core.errors import NotApplicable, PlanError
+from rewardlab.core.seeding import digest, rng_for
+from rewardlab.data import open_dataset
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
+from rewardlab.perturbations.contract import LabelEffect, Perturbation, PerturbedEpisode
+from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.testing import check_perturbation
+from rewardlab.worlds import open_world
+
+# What a clip shows, and what the robot is told: together every entry of the catalogue applies to one of them.
+REAL_CLIPS = (
+    ("robometer_page/", "put the 2 red cups on the blue plate", "kitchen"),
+    ("robometer_page/", "open the drawer", "kitchen"),
+    ("robometer_page/", "move the orange cup from left to right", "workshop"),
+    ("bridge_v2/9be3d357ea", "press the third button two times", "workshop"),
+)
+SIMULATED_CLIP = ("metaworld/button-press-0004", "Push in the button.")
+
+
+def small_clips() -> tuple[Episode, ...]:
+    """Real clips, eight frames of 64 px each, of several tasks and subsets."""
+    episodes = list(open_dataset("sample").episodes)
+    clips = []
+    for prefix, instruction, subset in REAL_CLIPS:
+        episode = next(e for e in episodes if e.id.startswith(prefix))
+        episodes.remove(episode)
+        frames = sample_frames(episode, frame_policy("uniform:8")).frames
+        small = np.stack([cv2.resize(frame, (80, 64), interpolation=cv2.INTER_AREA) for frame in frames])
+        clip = episode_from_frames(small, instruction, truth=Truth(5, True, tuple(np.linspace(0, 1, 8))))
+        clips.append(replace(clip, origin=Origin(subset, instruction)))
+    return tuple(clips)
+
+
+def simulated_clip() -> Episode:
+    """Two frames of a recorded rollout whose world shows its goal marker."""
+    prefix, instruction = SIMULATED_CLIP
+    episode = next(e for e in open_dataset("sample-sim").episodes if e.id.startswith(prefix))
+    world = {**(episode.world or {}), "marker": True}
+    return replace(sample_frames(episode, frame_policy("uniform:2")), instruction=instruction, world=world)
+
+
+CLIPS = small_clips()
+SIMULATED = simulated_clip()
+
+
+@cache
+def why_nothing_renders() -> str:
+    """Return why no simulator renders here; empty where one does."""
+    try:
+        open_world(SIMULATED.world or {}).render(SIMULATED.clip.order)
+    except PlanError as error:
+        return str(error)
+    return ""
+
+
+def clips_for(entry: Perturbation) -> tuple[Episode, ...]:
+    """Return the clips on which an entry is tested; a rendered world needs a recorded rollout."""
+    if entry not in WORLD_PERTURBATIONS:
+        return CLIPS
+    if why_nothing_renders():
+        pytest.skip(why_nothing_renders())
+    return (SIMULATED,)
+
+
+def applied(p: Perturbation, episode: Episode, severity: int, seed: int = 3) -> PerturbedEpisode | None:
+    try:
+        return p(episode, severity, seed, CLIPS)
+    except NotApplicable:
+        return None
+
+
+def outcome(change: PerturbedEpisode | None) -> str:
+    if change is None:
+        return "dropped"
+    episode = change.episode
+    return digest(
+        episode.instruction, episode.clip.order.tobytes(), episode.frames.tobytes(), repr(episode.truth), change.expect
+    )
+
+
+def all_outcomes() -> str:
+    """Identify the output of every entry on one clip, for comparison between processes."""
+    return digest(*(outcome(applied(p, CLIPS[0], s)) for p in PERTURBATIONS.values() for s in (1, 4)))
+
+
+def test_the_catalogue_is_as_large_as_promised_and_names_are_unique() -> None:
+    counts = Counter(p.category for p in PERTURBATIONS.values())
+    assert counts["visual"] >= 22 and counts["semantic"] >= 19 and counts["temporal"] >= 18 and counts["domain"] >= 12
+    assert len(PERTURBATIONS) == sum(len(family) for family in FAMILIES.values())
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_every_entry_applies_to_a_clip_at_every_severity_and_keeps_the_contract(name: str) -> None:
+    entry = PERTURBATIONS[name]
+    clips = clips_for(entry)
+    for severity in (1, 2, 3, 4):
+        assert any(applied(entry, clip, severity) for clip in clips), f"every clip is dropped at severity {severity}"
+    check_perturbation(entry, [clip for clip in clips if applied(entry, clip, 4)][:2])
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_every_entry_is_described_in_one_sentence_with_a_parameter_per_severity(name: str) -> None:
+    entry = PERTURBATIONS[name]
+    assert entry.summary.endswith(".") and len(entry.summary) < 200
+    assert len(entry.table) == 4 and entry.parameter and entry.based_on
+    assert entry.label in get_args(LabelEffect)
+
+
+def test_another_process_makes_the_same_bytes() -> None:
+    code = "from tests.perturbations.test_catalogue import all_outcomes; print(all_outcomes())"
+    environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == all_outcomes()
+
+
+def uses_chance(entry: Perturbation, clip: Episode) -> bool:
+    """Tell whether an entry draws from its generator, by looking at the generator afterwards."""
+    rng = rng_for(0, "probe")
+    before = repr(rng.bit_generator.state)
+    try:
+        entry.apply(clip, entry.table[3], rng, CLIPS)
+    except NotApplicable:
+        return False
+    return repr(rng.bit_generator.state) != before
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_chance_is_drawn_anew_for_another_episode_and_another_seed(name: str) -> None:
+    """An entry that draws at all gives one clip another result under another seed, on at least one clip."""
+    entry = PERTURBATIONS[name]
+    drawing = [clip for clip in clips_for(entry) if uses_chance(entry, clip)]
+    results = [
+        {outcome(applied(entry, clip, severity, seed)) for seed in range(6)} for clip in drawing for severity in (1, 4)
+    ]
+    assert not drawing or max(map(len, results)) > 1
+
+
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_a_known_truth_is_kept_changed_or_forgotten_as_the_expectation_says(name: str) -> None:
+    for clip in clips_for(PERTURBATIONS[name]):
+        for severity in (1, 2, 3, 4):
+            change = applied(PERTURBATIONS[name], clip, severity)
+            if change is None:
+                continue
+            truth = change.episode.truth
+            if change.expect == "same":
+                assert (truth.level, truth.success) == (clip.truth.level, clip.truth.success)
+            elif change.expect == "relabel":
+                assert truth.level is not None and truth.success == (truth.level == 5)
+            elif change.expect in ("lower", "reversed"):
+                assert truth.level is None or truth.level <= (clip.truth.level or 5)
+            if truth.progress is not None:
+                assert len(truth.progress) == len(change.episode.clip)
+
+
+def test_a_pair_applies_both_in_order_and_is_its_own_category() -> None:
+    (both,) = choose_perturbations(("gaussian_noise+polite_filler",))
+    change = both(CLIPS[0], 2, 3, CLIPS)
+    assert change.expect == "same" and both.category == "pair"
+    assert not np.array_equal(change.episode.frames, CLIPS[0].frames)
+    assert change.episode.instruction != CLIPS[0].instruction
+    check_perturbation(both, CLIPS[:2])
+
+
+def test_a_pair_with_a_change_of_label_takes_its_label() -> None:
+    (both,) = choose_perturbations(("truncate_end+gaussian_noise",))
+    alone = PERTURBATIONS["truncate_end"](CLIPS[0], 3, 3).episode.truth
+    change = both(CLIPS[0], 3, 3)
+    assert (change.expect, change.episode.truth) == ("relabel", alone)
+    unknown = replace(CLIPS[0], truth=Truth(5, True))
+    assert both(unknown, 3, 3).expect == "lower"
+
+
+@pytest.mark.parametrize(
+    ("names", "truth", "expect"),
+    [
+        ("reverse+reverse", Truth(5, True), "undefined"),
+        ("global_shuffle+reverse", Truth(5, True), "undefined"),
+        ("reverse+local_shuffle", Truth(5, True), "undefined"),
+        ("reverse+polite_filler", Truth(5, True), "reversed"),
+        ("polite_filler+reverse", Truth(5, True), "reversed"),
+        ("negation+truncate_end", Truth(1, False), "undefined"),
+        ("truncate_end+polite_filler", Truth(5, True), "lower"),
+        ("truncate_end+polite_filler", Truth(2, False), "undefined"),
+    ],
+)
+def test_directions_compose_or_are_undefined(names: str, truth: Truth, expect: str) -> None:
+    (both,) = choose_perturbations((names,))
+    clip = episode_from_frames(np.repeat(CLIPS[0].frames, 4, axis=0), "open the drawer", truth=truth)
+    assert both(clip, 4 if "reverse" in names else 2, 3, CLIPS).expect == expect
+
+
+def test_a_random_draw_is_one_member_and_differs_between_episodes() -> None:
+    (drawn,) = choose_perturbations(("random:visual",))
+    frames = CLIPS[0].frames
+    names = {drawn.member_for(episode_from_frames(frames, f"task {i}"), 0).name for i in range(40)}
+    assert len(names) > 10
+    assert names <= {p.name for p in FAMILIES["visual"]}
+    member = drawn.member_for(CLIPS[0], 3)
+    assert outcome(drawn(CLIPS[0], 2, 3)) == outcome(member(CLIPS[0], 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("a+b+c", "no perturbation"), ("jpeg+jpeg+jpeg", "two parts"), ("random:x", "category"), ("random:", "category")],
+)
+def test_a_composition_that_makes_no_sense_is_refused(name: str, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        choose_perturbations((name,))
+
+
+@pytest.mark.parametrize("severity", [-1, 5, 1.5, "2"])
+def test_a_severity_outside_the_scale_is_refused(severity: int) -> None:
+    with pytest.raises(PlanError, match="severity must be"):
+        PERTURBATIONS["jpeg"](CLIPS[0], severity, 0)
+
+
+def odd_frames() -> dict[str, Frames]:
+    base = CLIPS[0].frames
+    return {
+        "one frame": base[:1],
+        "two frames": base[:2],
+        "tiny": np.stack([cv2.resize(f, (4, 4)) for f in base]),
+        "odd size": base[:, :63, :79],
+        "black": np.zeros_like(base),
+        "grey": np.repeat(base.mean(axis=-1, keepdims=True).astype(np.uint8), 3, axis=-1),
+        "static": np.repeat(base[:1], 8, axis=0),
+        "wide": base[:, :6],
+    }
+
+
+ODD = odd_frames()
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("name", PERTURBATIONS)
+def test_odd_clips_work_or_are_dropped_with_a_reason(name: str, kind: str) -> None:
+    episode = episode_from_frames(ODD[kind], CLIPS[0].instruction, truth=Truth(5, True))
+    for severity in (1, 4):
+        change = applied(PERTURBATIONS[name], episode, severity)
+        if change is None:
+            continue
+        frames = change.episode.frames
+        assert frames.dtype == np.uint8 and frames.shape[1:] == episode.frames.shape[1:] and len(frames) > 0
+
+
+ODD_TEXTS = (
+    "👍 открой ящик 👍",
+    "افتح الدرج",
+    "xyzzy plugh",
+    "go",
+    "put " * 3000 + "it down",
+    "  Fold,  the (towel)!  ",
+)
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS, ids=lambda text: text[:12])
+@pytest.mark.parametrize("name", [p.name for p in PERTURBATIONS.values() if "instruction" in p.channel])
+def test_odd_instructions_work_or_are_dropped_with_a_reason(name: str, text: str) -> None:
+    episode = replace(CLIPS[0], instruction=text)
+    for severity in (1, 2, 3, 4):
+        change = applied(PERTURBATIONS[name], episode, severity)
+        assert change is None or change.episode.instruction.strip()
+
+
+def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
+    from rewardlab.core.trial import TrialTable, to_arrow
+    from rewardlab.metrics import METRICS
+    from rewardlab.metrics.eligibility import eligible
+    from tests.core.test_run import trial
+
+    rows = [
+        trial("a"),
+        replace(trial("b"), expectation="undefined"),
+        replace(trial("c"), expectation="lower"),
+        replace(trial("d"), status="dropped", level=None),
+    ]
+    table = TrialTable(to_arrow(rows))
+    for name in ("macro_mae", "exact_accuracy", "success_accuracy", "kendall_tau_b"):
+        assert eligible(table, METRICS[name].eligibility).tolist() == [True, False, False, False]

@@ -1,0 +1,221 @@
+"""The page in a real browser."""
+
+import csv
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import pyarrow.parquet as pq
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import rewardlab
+from rewardlab.core.run import Run
+from rewardlab.h264 import encode
+from rewardlab.models.contract import NamedModel
+from rewardlab.reporting.leaderboard import write_leaderboard
+from rewardlab.reporting.report_files import write_report
+from rewardlab.runner.stress import StressPlan, run_stress
+from tests.conftest import moving_square, write_rows
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+EVIL = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("page")
+    rows = [{"file_name": f"s/{n}.mp4", "task": f"{EVIL} {n}", "reward": 1 + n} for n in range(4)]
+    (folder / "s").mkdir()
+    for row in rows:
+        encode(moving_square(str(row["file_name"])), folder / str(row["file_name"]), fps=10)
+    some = ("gaussian_noise", "typo_keyboard", "truncate_end", "resolution")
+    made = rewardlab.stress("random", write_rows(folder, rows), perturbations=some, out=folder / "run")
+    return made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield browser
+        browser.close()
+
+
+def opened(browser: Browser, run: Run, width: int) -> tuple[Page, list[str]]:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    complaints: list[str] = []
+    page.on(
+        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+    )
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+    page.goto((run.folder / "report.html").resolve().as_uri())
+    return page, complaints
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_drawn_without_complaint_or_network_at_any_width(browser: Browser, run: Run, width: int) -> None:
+    page, complaints = opened(browser, run, width)
+    charts = page.locator("[data-group=metric]:not([hidden]) svg.chart")
+    assert charts.count() == 4
+    for index in range(4):
+        assert charts.nth(index).locator("g.curve path.line").count() == 4  # one curve per model
+        box = charts.nth(index).bounding_box()
+        assert box is not None and box["width"] > 150 and box["height"] > 90
+    assert page.locator(".heat td[data-good]").count() > 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert complaints == []
+
+
+@needs_browser
+def test_tabs_change_the_figures_by_mouse_and_keyboard_and_clips_play(browser: Browser, run: Run) -> None:
+    page, complaints = opened(browser, run, 1280)
+    page.get_by_role("tab", name="MAE").click()
+    assert page.locator('[data-panel="macro_mae"]').is_visible()
+    assert not page.locator('[data-panel="success_accuracy"]').is_visible()
+    page.keyboard.press("ArrowRight")
+    assert page.locator('[data-panel="expectation_kept"]').is_visible()
+    assert page.locator("article").count() >= 1
+    page.locator("article .play").first.click()
+    page.wait_for_function("document.querySelector('article video').currentTime > 0.2")
+    assert complaints == []
+
+
+@needs_browser
+def test_tables_sort_and_filter_and_a_link_leads_to_its_line(browser: Browser, run: Run) -> None:
+    page, complaints = opened(browser, run, 1280)
+    page.locator("#perturbations th button", has_text="success").click()
+    shown = [
+        float(cell.get_attribute("data-value") or "-1") for cell in page.locator("#perturbations td:nth-child(5)").all()
+    ]
+    assert shown == sorted(shown, reverse=True) and len(shown) == 4
+    page.keyboard.press("/")
+    page.keyboard.type("typo")
+    assert page.locator("#perturbations tbody tr:visible").count() == 1
+    page.locator("#filter").fill("")
+    page.locator("#category").select_option("temporal")
+    assert page.locator("#perturbations tbody tr:visible").all_inner_texts()[0].startswith("truncate_end")
+    page.goto(page.url.split("#")[0] + "#resolution")
+    assert page.evaluate("document.querySelector('tr:target').dataset.category") == "domain"
+    assert complaints == []
+
+
+@needs_browser
+def test_dark_mode_follows_the_system_and_the_reader(browser: Browser, run: Run) -> None:
+    context = browser.new_context(color_scheme="dark")
+    page = context.new_page()
+    page.goto((run.folder / "report.html").resolve().as_uri())
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.locator("#theme").click()
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark != light == "rgb(255, 255, 255)"
+    context.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_has_no_serious_accessibility_findings(browser: Browser, run: Run, scheme: str) -> None:
+    context = browser.new_context(color_scheme=scheme)
+    page = context.new_page()
+    page.goto((run.folder / "report.html").resolve().as_uri())
+    found = Axe().run(page).response["violations"]
+    assert [(f["id"], f["nodes"][0]["html"]) for f in found if f["impact"] in ("serious", "critical")] == []
+    context.close()
+
+
+@needs_browser
+def test_hostile_instructions_appear_as_text(browser: Browser, run: Run) -> None:
+    page, complaints = opened(browser, run, 1280)
+    assert page.title() != "owned"
+    assert page.locator("main img, main script").count() == 0
+    assert "<script>" in page.locator("article q").first.inner_text()
+    assert complaints == []
+
+
+def test_the_page_still_opens_when_the_dataset_is_gone(tiny_data: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(tiny_data, data)
+    run = rewardlab.stress("clock", data, perturbations=("gaussian_noise",), severities=(4,), out=tmp_path / "run")
+    shutil.rmtree(data)
+    assert "The clips cannot be shown" in write_report([run], run.folder / "report.html").read_text()
+
+
+def test_the_page_says_what_it_was_made_with(run: Run) -> None:
+    html = (run.folder / "report.html").read_text()
+    record = json.loads((run.folder / "run.json").read_text())
+    for name, version in record["versions"].items():
+        assert f"{name} {version}" in html
+
+
+def test_the_report_also_comes_as_figures_numbers_and_a_card(run: Run) -> None:
+    folder = run.folder / "report"
+    for name in ("success_accuracy-visual", "macro_mae-temporal", "expectation_kept-domain"):
+        assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
+        picture = cv2.imread(str(folder / f"{name}.png"))
+        assert picture.shape[1] == 700 and picture.std() > 10
+    rows = list(csv.DictReader((folder / "numbers.csv").read_text().splitlines()))
+    assert (
+        len(rows)
+        == len(json.loads((folder / "numbers.json").read_text()))
+        == pq.read_table(folder / "numbers.parquet").num_rows
+    )
+    card = (folder / "card.md").read_text()
+    assert "**random**" in card and "| visual |" in card and "rewardlab stress random" in card
+
+
+def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:
+    some = {"perturbations": ("gaussian_noise",), "severities": (4,)}
+    one = rewardlab.stress("clock", tiny_data, out=tmp_path / "one", **some)
+    two = rewardlab.stress("clock:50", tiny_data, out=tmp_path / "two", **some)
+    html = write_report([one, two], tmp_path / "both.html").read_text()
+    for name in ("<h3>clock (one)</h3>", "<h3>clock:50</h3>", "random (one)", "random (two)"):
+        assert name in html, name
+
+
+def test_the_leaderboard_ranks_measured_and_published_models(run: Run, tmp_path: Path) -> None:
+    html = write_leaderboard([run], tmp_path / "site").read_text()
+    assert html.index("RoboReward 8B") < html.index("GPT-5 mini") < html.index("Qwen2.5-VL Instruct (3B)")
+    assert html.count("RoboRewardBench, published") == 22
+    link = re.search(r'href="(run-1\.html)#model-1"', html)
+    assert link and (tmp_path / "site" / link[1]).exists()
+
+
+@needs_browser
+def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
+    browser: Browser, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Spiteful:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            return [rewardlab.Failure(EVIL) if "drawer" in e.instruction else rewardlab.Score(3) for e in episodes]
+
+    monkeypatch.chdir(tmp_path)
+    name = f"../../{EVIL}"
+    plan = StressPlan(models=(name,), data=str(tiny_data), perturbations=("jpeg",), severities=(4,))
+    run = run_stress(plan, own=[NamedModel(name, "0", False, lambda budget: Spiteful())])
+    assert run.folder.resolve().parent == tmp_path / "runs"
+    write_report([run], run.folder / "report.html")
+    page, complaints = opened(browser, run, 1280)
+    assert page.title() != "owned"
+    assert page.locator("main img, main script").count() == 0
+    assert "<script>" in page.locator("#outcomes td.words").nth(2).inner_text()
+    assert "<script>" in page.locator("h1").inner_text()
+    assert complaints == []
+    index = write_leaderboard([run], tmp_path / "site")
+    assert "<script>document" not in index.read_text()
+    assert {path.parent for path in (tmp_path / "site").rglob("*")} == {tmp_path / "site"}
