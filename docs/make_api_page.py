@@ -22,8 +22,9 @@ datasets are named by strings or paths; a model may also be an object with `scor
 """
 # What people write their own parts with, below the front door.
 TOOLKIT = {
-    "rewardlab.perturbations.contract": ("Definition", "on_frames", "on_order", "on_instruction", "on_episode", "drop"),
-    "rewardlab.metrics.contract": ("metric", "mean_metric", "where_known", "mean_or_nan"),
+    "rewardlab.perturbations.contract": ("Spec", "on_frames", "on_order", "on_instruction", "on_episode"),
+    "rewardlab.metrics.contract": ("Display", "metric", "mean_metric", "where_known", "mean_or_nan"),
+    "rewardlab.models.vlm": ("VisionLanguageModel", "Prompt", "Completion", "AnswerFormat", "Video", "Image"),
     "rewardlab.data.contract": ("Reader", "Contents", "Problem"),
     "rewardlab.testing": ("check_perturbation", "check_model", "check_dataset"),
 }
@@ -38,7 +39,7 @@ def api_page() -> str:
     parts += [line for name, verb in verbs.items() for line in function_lines(f"rewardlab.{name}", verb)]
     parts.append("## Classes")
     parts += [line for name, kind in classes.items() for line in class_lines(f"rewardlab.{name}", kind)]
-    parts += ["## Your own perturbation, metric, reader, and checks for them"]
+    parts += ["## Your own perturbation, metric, VLM backend, reader, and checks for them"]
     for module, names in TOOLKIT.items():
         for name in names:
             found = getattr(import_module(module), name)
