@@ -115,16 +115,16 @@ def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Epi
 
 @lru_cache(maxsize=1)
 def _replay(plan: PocketPlan) -> CellReplay:
-    """Return the perturbations with some rollouts of several tasks as peers."""
+    """Return the perturbations with some rollouts of several tasks as the dataset."""
     firsts = [shard for shard in shards_of(plan) if shard.part == "train" and shard.number == 0]
     rng = rng_for(plan.seed, "peers")
-    peers: list[Episode] = []
+    dataset: list[Episode] = []
     for number in rng.choice(len(firsts), size=min(_PEERS, len(firsts)), replace=False):
         shard = firsts[int(number)]
         for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
             frames = render_rollout(rollout.trajectory, range(plan.kept), CameraView("right", plan.size), tiled=True)
-            peers.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
-    return cell_replay(tuple(peers), recorded_split(plan).train_perturbations, f"uniform:{CLIP_FRAMES}", plan.seed)
+            dataset.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
+    return cell_replay(tuple(dataset), recorded_split(plan).train_perturbations, f"uniform:{CLIP_FRAMES}", plan.seed)
 
 
 def _perturbed(replay: CellReplay, episode: Episode, rng: Generator) -> tuple[Frames, PerturbedClip | None]:
