@@ -5,6 +5,7 @@ python docs/make_api_page.py
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
@@ -13,6 +14,9 @@ from types import FunctionType
 
 import rewardlab
 
+_MODULES = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of a class
+_FORWARD = re.compile(r"(: |-> )'([^']+)'")  # an annotation in quotes
+_FRAMES = "numpy.ndarray[tuple[Any, ...], numpy.dtype[numpy.uint8]]"
 PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """# Python API
 
@@ -63,7 +67,8 @@ def function_lines(name: str, function: FunctionType) -> list[str]:
 
 def _call(shown: str, more: str) -> str:
     arguments, arrow, result = shown.rpartition(" -> ")
-    return f"{(arguments or result).removesuffix(')')}{more}){arrow}{result if arrow else ''}".replace("'", "")
+    call = f"{(arguments or result).removesuffix(')')}{more}){arrow}{result if arrow else ''}"
+    return _MODULES.sub("", _FORWARD.sub(r"\1\2", call)).replace(_FRAMES, "Frames")
 
 
 def class_lines(name: str, kind: type) -> list[str]:
@@ -82,7 +87,7 @@ def _members(kind: type) -> Iterator[str]:
         if name.startswith("_") or not text:
             continue
         if isinstance(value, FunctionType):
-            shown = str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()").replace("'", "")
+            shown = _call(str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()"), "")
             yield f"| `{name}{shown}` | {text} |"
         elif isinstance(value, property | cached_property):
             yield f"| `{name}` | {text} |"
