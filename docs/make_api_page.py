@@ -3,26 +3,24 @@
 python docs/make_api_page.py
 """
 
-import dataclasses
+import ast
 import inspect
-import re
+import textwrap
 from collections.abc import Iterator
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType
+from typing import Any
 
 import rewardlab
 
-_MODULES = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of a class
-_FORWARD = re.compile(r"(: |-> )'([^']+)'")  # an annotation in quotes
-_FRAMES = "numpy.ndarray[tuple[Any, ...], numpy.dtype[numpy.uint8]]"
 PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """# Python API
 
 Written by `python docs/make_api_page.py`; do not edit. The verbs are those of the command line with the same settings:
 `rewardlab.stress("clock", "sample", severities=4)` is `rewardlab stress clock sample --severities 4`. Models and
 datasets are named by strings or paths; a model may also be an object with `score`, and several may be given as a list.
+In signatures, `Place` is a string or a Path, `AnyModel` a model string or object, `AnyRun` a Run or its folder, `Clip` an
+episode, frames (T, H, W, 3) or a video file, `Answer` a Score or a Failure.
 """
 # What people write their own parts with, below the front door.
 TOOLKIT = {
@@ -37,65 +35,53 @@ TOOLKIT = {
 def api_page() -> str:
     """Return the page: verbs, then classes, then what own parts are written with."""
     public = {name: getattr(rewardlab, name) for name in rewardlab.__all__ if name != "__version__"}
-    verbs = {name: value for name, value in public.items() if inspect.isfunction(value)}
-    classes = {name: value for name, value in public.items() if inspect.isclass(value)}
-    parts = [HEAD, "## Verbs"]
-    parts += [line for name, verb in verbs.items() for line in function_lines(f"rewardlab.{name}", verb)]
-    parts.append("## Classes")
-    parts += [line for name, kind in classes.items() for line in class_lines(f"rewardlab.{name}", kind)]
-    parts += ["## Your own perturbation, metric, VLM backend, reader, and checks for them"]
+    parts = [HEAD]
+    for title, wanted in (("## Verbs", inspect.isfunction), ("## Classes", inspect.isclass)):
+        parts += ["", title]
+        parts += [line for name, thing in public.items() if wanted(thing) for line in entry(f"rewardlab.{name}", thing)]
+    parts += ["", "## Your own perturbation, metric, VLM backend, reader, and checks for them"]
     for module, names in TOOLKIT.items():
-        for name in names:
-            found = getattr(import_module(module), name)
-            parts += (class_lines if inspect.isclass(found) else function_lines)(f"{module}.{name}", found)
+        parts += [line for name in names for line in entry(f"{module}.{name}", getattr(import_module(module), name))]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def function_lines(name: str, function: FunctionType) -> list[str]:
-    """Return heading, signature and docstring of a function; long signatures are a list of settings below."""
-    text, _, settings = (inspect.getdoc(function) or "").partition("\n\nSettings:\n")
-    shown = inspect.signature(function)
-    if settings:
-        first = [p for p in shown.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
-        shown = shown.replace(parameters=first)
+def entry(name: str, thing: Any) -> list[str]:
+    """Return heading, signature or fields, docstring, and settings or members of one public name."""
+    node: Any = ast.parse(textwrap.dedent(inspect.getsource(thing))).body[0]
+    text, _, settings = (inspect.getdoc(thing) or "").partition("\n\nSettings:\n")
+    lines = ["", f"### {name}", ""]
+    if isinstance(node, ast.ClassDef):
+        return [*lines, text, *_fields(node), *_table("member", "what it gives", _members(node))]
+    lines += [f"```python\n{name}{_call(node)}\n```", "", text]
     rows = [line.strip().partition(": ") for line in settings.splitlines()]
-    table = ["", "| setting | meaning (default) |", "|---|---|", *(f"| `{k}` | {_cell(v)} |" for k, _, v in rows)]
-    more = ", ..." if settings else ""
-    call = _call(str(shown), more)
-    return ["", f"### {name}", "", f"```python\n{name}{call}\n```", "", text, *(table if settings else [])]
+    return [*lines, *_table("setting", "meaning (default)", [(key, meaning) for key, _, meaning in rows])]
 
 
-def _call(shown: str, more: str) -> str:
-    arguments, arrow, result = shown.rpartition(" -> ")
-    call = f"{(arguments or result).removesuffix(')')}{more}){arrow}{result if arrow else ''}"
-    return _MODULES.sub("", _FORWARD.sub(r"\1\2", call)).replace(_FRAMES, "Frames")
+def _call(node: ast.FunctionDef) -> str:
+    """Return arguments and result as the source has them; `...` stands for the settings listed below."""
+    more = ", ..." if node.args.kwarg else ""
+    node.args.kwarg = None
+    node.args.args = [argument for argument in node.args.args if argument.arg != "self"]
+    result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    return f"({ast.unparse(node.args)}{more}){result}".replace("(, ", "(")
 
 
-def class_lines(name: str, kind: type) -> list[str]:
-    """Return heading and docstring of a class, its fields, and its public methods and properties."""
-    lines = ["", f"### {name}", "", inspect.getdoc(kind) or ""]
-    if dataclasses.is_dataclass(kind):
-        types = {f.name: f.type if isinstance(f.type, str) else _type(f.type) for f in dataclasses.fields(kind)}
-        lines += ["", "Fields: " + ", ".join(f"`{name}: {kind}`" for name, kind in types.items())]
-    members = list(_members(kind))
-    return [*lines, *(["", "| member | what it gives |", "|---|---|", *members] if members else [])]
+def _fields(node: ast.ClassDef) -> list[str]:
+    kinds = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+    shown = [f"`{ast.unparse(part.target)}: {ast.unparse(part.annotation)}`" for part in kinds]
+    return ["", "Fields: " + ", ".join(shown)] if shown else []
 
 
-def _members(kind: type) -> Iterator[str]:
-    for name, value in vars(kind).items():
-        text = _cell(inspect.getdoc(value) or "")
-        if name.startswith("_") or not text:
-            continue
-        if isinstance(value, FunctionType):
-            shown = _call(str(inspect.signature(value)).replace("(self, ", "(").replace("(self)", "()"), "")
-            yield f"| `{name}{shown}` | {text} |"
-        elif isinstance(value, property | cached_property):
-            yield f"| `{name}` | {text} |"
+def _members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
+            is_property = any("property" in ast.unparse(decorator) for decorator in part.decorator_list)
+            yield part.name + ("" if is_property else _call(part)), ast.get_docstring(part) or ""
 
 
-def _type(annotation: object) -> str:
-    plain = isinstance(annotation, type) and not hasattr(annotation, "__args__")
-    return annotation.__name__ if plain and isinstance(annotation, type) else str(annotation)
+def _table(first: str, second: str, rows: Any) -> list[str]:
+    lines = [f"| `{key.replace('|', chr(92) + '|')}` | {_cell(value)} |" for key, value in rows]
+    return ["", f"| {first} | {second} |", "|---|---|", *lines] if lines else []
 
 
 def _cell(text: str) -> str:

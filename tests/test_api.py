@@ -38,7 +38,7 @@ def test_every_command_is_a_verb_in_python(verb: str) -> None:
     assert callable(getattr(rewardlab, verb))
 
 
-@pytest.mark.parametrize("verb", ["stress", "bench", "calibrate", "perturb", "collect"])
+@pytest.mark.parametrize("verb", WITH_SETTINGS)
 def test_help_names_every_setting_with_its_meaning_and_default(verb: str) -> None:
     text = pydoc.plain(pydoc.render_doc(getattr(rewardlab, verb)))
     parameters = inspect.signature(getattr(rewardlab, verb)).parameters

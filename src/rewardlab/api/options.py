@@ -125,7 +125,9 @@ def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
 
 
 def _default(value: object) -> str:
-    return "" if value is MISSING or value is None else f" ({value!r})"
+    if value is MISSING or value is None:
+        return ""
+    return f" ({', '.join(map(str, value)) if isinstance(value, tuple) else value})"
 
 
 def plan_from(plan_type: type[Plan], settings: Mapping[str, Any]) -> Plan:

@@ -38,6 +38,7 @@ from rewardlab.runner.calibrate import CalibratePlan, CalibrationRun, run_calibr
 from rewardlab.runner.perturbed_dataset import PerturbPlan
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study
+from rewardlab.training.pocket.plan import PocketPlan
 
 AnyModel = str | RewardModel
 AnyRun = Run | Place
@@ -125,9 +126,9 @@ def collect(simulator: str = "metaworld", **settings: Unpack[CollectOptions]) ->
     return collect_rollouts(plan_from(CollectPlan, {"simulator": simulator, **settings}))
 
 
+@documented_by(PocketPlan)
 def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str, ...]:
     """Train by a recipe and return the model strings of what came out; needs torch, from the extra `train`."""
-    from rewardlab.training.pocket.plan import PocketPlan
     from rewardlab.training.pocket.training_loop import train_pocket
 
     plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
