@@ -19,8 +19,8 @@ HEAD = """# Python API
 Written by `python docs/make_api_page.py`; do not edit. The verbs are those of the command line with the same settings:
 `rewardlab.stress("clock", "sample", severities=4)` is `rewardlab stress clock sample --severities 4`. Models and
 datasets are named by strings or paths; a model may also be an object with `score`, and several may be given as a list.
-In signatures, `Place` is a string or a Path, `AnyModel` a model string or object, `AnyRun` a Run or its folder, `Clip` an
-episode, frames (T, H, W, 3) or a video file, `Answer` a Score or a Failure.
+In signatures, `Place` is a string or a Path, `AnyModel` a model string or object, `AnyRun` a Run or its folder, `Clip`
+an episode, frames (T, H, W, 3) or a video file, `Answer` a Score or a Failure.
 """
 # What people write their own parts with, below the front door.
 TOOLKIT = {
@@ -37,7 +37,7 @@ def api_page() -> str:
     public = {name: getattr(rewardlab, name) for name in rewardlab.__all__ if name != "__version__"}
     parts = [HEAD]
     for title, wanted in (("## Verbs", inspect.isfunction), ("## Classes", inspect.isclass)):
-        parts += ["", title]
+        parts += [*([""] if len(parts) > 1 else []), title]
         parts += [line for name, thing in public.items() if wanted(thing) for line in entry(f"rewardlab.{name}", thing)]
     parts += ["", "## Your own perturbation, metric, VLM backend, reader, and checks for them"]
     for module, names in TOOLKIT.items():

@@ -96,13 +96,13 @@ def test_names_stay_text_in_an_svg_and_are_no_formulas(tmp_path: Path) -> None:
 
 
 CURVES = SeverityCurves(
-    "success_accuracy",
-    "Success accuracy",
-    "visual",
     (
         CurveLine("mine", (0.9, float("nan"), 0.7), (0.8, float("nan"), 0.6), (1.0, float("nan"), 0.8), False, 0),
         CurveLine("constant", (0.5, 0.5, 0.5), (0.4, 0.4, 0.4), (0.6, 0.6, 0.6), True, 1),
     ),
+    "success_accuracy",
+    "Success accuracy",
+    "visual",
     (0.0, 1.0),
     0.7,
 )

@@ -29,10 +29,10 @@ class CurveLine:
 class SeverityCurves:
     """One metric under one category of change: a curve per model, the ends of the axis, and the reliability level."""
 
+    lines: tuple[CurveLine, ...]
     metric: str
     title: str
     category: str
-    lines: tuple[CurveLine, ...]
     axis: Axis
     least: float | None
 

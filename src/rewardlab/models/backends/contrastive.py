@@ -11,14 +11,7 @@ from rewardlab.core.episode import Episode, Frames, fingerprint_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Score
-from rewardlab.models.backends.checkpoint import (
-    check_hardware,
-    check_model_type,
-    choose_device,
-    choose_dtype,
-    identify_checkpoint,
-    load_checkpoint,
-)
+from rewardlab.models.backends import checkpoint
 from rewardlab.models.backends.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
 from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.contract import Budget, ModelEntry
@@ -41,7 +34,7 @@ class ContrastiveOptions:
     revision: str = "main"  # of a hub id
 
     def __post_init__(self) -> None:
-        check_hardware(self.dtype, self.device)
+        checkpoint.check_hardware(self.dtype, self.device)
         if not 0 <= self.alpha <= 1:
             raise PlanError(f"option alpha must be from 0 to 1, got {self.alpha:g}")
 
@@ -154,22 +147,22 @@ def _parse(string: ModelString) -> ContrastiveSpec:
 
 
 def _identify(spec: ContrastiveSpec) -> str:
-    weights = identify_checkpoint(spec.checkpoint, spec.options.revision, MODEL_TYPES)
+    weights = checkpoint.identify_checkpoint(spec.checkpoint, spec.options.revision, MODEL_TYPES)
     return digest(weights, repr(spec.level_map))
 
 
 def _build(spec: ContrastiveSpec, budget: Budget) -> Contrastive:
-    encoder = load_checkpoint(spec.checkpoint, lambda place: _load(place, spec.options))
+    encoder = checkpoint.load_checkpoint(spec.checkpoint, lambda place: _load(place, spec.options))
     return Contrastive(encoder, spec.options.baseline, spec.options.alpha, spec.level_map)
 
 
 def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
     import transformers
 
-    revision, device = options.revision, choose_device(options.device)
+    revision, device = options.revision, checkpoint.choose_device(options.device)
     model_type = transformers.AutoConfig.from_pretrained(place, revision=revision).model_type
-    check_model_type(model_type, MODEL_TYPES, place)
-    dtype = choose_dtype(options.dtype, device)
+    checkpoint.check_model_type(model_type, MODEL_TYPES, place)
+    dtype = checkpoint.choose_dtype(options.dtype, device)
     model = transformers.AutoModel.from_pretrained(place, revision=revision, dtype=dtype)
     tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision)
     processor = transformers.AutoImageProcessor.from_pretrained(place, revision=revision, backend="pil")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _WIDE = 150  # columns of the printed tables in a file
 _MANY = 100_000  # episodes from which on z-scores are close to normal
+_PLANNED = ("severities", "episodes", "steps", "rho", "noise", "reliable_at", "correlation")  # settings of the study
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,7 @@ def keep_trials(plan: MonteCarloPlan, made: MonteCarloOutput) -> Run | None:
 
 
 def _study(plan: MonteCarloPlan) -> tuple[StudyConfig, Mapping[str, FittedCompetence]]:
-    study = StudyConfig(
-        severities=plan.severities,
-        episodes=plan.episodes,
-        steps=plan.steps,
-        rho=plan.rho,
-        noise=plan.noise,
-        reliable_at=plan.reliable_at,
-        correlation=plan.correlation,
-    )
+    study = StudyConfig(**{name: vars(plan)[name] for name in _PLANNED})
     if plan.fit is None:
         return study, {}
     fitted = fit_models(read_table(plan.fit), study)
