@@ -69,7 +69,7 @@ def _rows(
         "license": "MIT",
         "source": "Meta-World",
     }
-    told = {
+    labels = {
         "task": draw_instruction(trajectory, plan.phrasings, rng),
         "reward": last.level,
         "success": last.success,
@@ -80,7 +80,7 @@ def _rows(
     more = [
         row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen
     ]
-    return (row | told, *more)
+    return (row | labels, *more)
 
 
 def _scene_edits(text: str, rng: np.random.Generator) -> tuple[tuple[str, tuple[float, ...]], ...]:

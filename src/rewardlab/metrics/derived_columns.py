@@ -43,7 +43,7 @@ def cluster_codes(task: NDArray[np.int64], video: NDArray[np.int64]) -> NDArray[
         return node
 
     first_task: dict[int, int] = {}
-    for one, film in np.unique(np.stack([task, video], axis=1), axis=0).tolist():
-        parent[root(one)] = root(first_task.setdefault(film, one))
+    for code, video_code in np.unique(np.stack([task, video], axis=1), axis=0).tolist():
+        parent[root(code)] = root(first_task.setdefault(video_code, code))
     roots = np.array([root(node) for node in range(len(parent))], dtype=np.int64)
     return np.unique(roots[task], return_inverse=True)[1].astype(np.int64)
