@@ -59,8 +59,8 @@ def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
         found["figure1"] = draw_measured_accuracy(accuracies, labels, known, [run])
     if any(_known(estimate) for curve in taus.values() for estimate in curve):
         own = f"Within an episode, mean over {', '.join(study.categories)}. Where either is constant there is none."
-        stated = {(m, s): value for m in labels for s, value in STATED_TAU.get(study.role(m), {}).items()}
-        found["figure2"] = draw_measured_tau(taus, labels, stated, [own, run])
+        stated_taus = {(m, s): value for m in labels for s, value in STATED_TAU.get(study.role(m), {}).items()}
+        found["figure2"] = draw_measured_tau(taus, labels, stated_taus, [own, run])
     if any(_known(estimate) for estimate in losses.values()):
         tasks, others = {group: _tasks(study, group) for group in GROUPS}, _tasks(study, None)
         left_out = [f"Not Meta-World, left out: {', '.join(others)}."] if others else []
