@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 import mujoco
 import numpy as np
 
-from rewardlab.collection.collect_plan import CollectPlan
+from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.episode_recorder import record_episode
 from rewardlab.collection.rollout_selection import plan_episodes
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 from rewardlab.worlds.metaworld.physics import open_task, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.offscreen import backend, make_current

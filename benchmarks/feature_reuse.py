@@ -78,7 +78,7 @@ def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
     from rewardlab.perturbations.contract import PerturbedEpisode
     from rewardlab.runner.cell_plan import plan_cells
-    from rewardlab.runner.score import perturb_cells
+    from rewardlab.runner.cell_scoring import perturb_cells
     from rewardlab.runner.stress import StressPlan, load_episodes, scoring_context
 
     plan = StressPlan(("constant",), "sample", ("semantic", "temporal"), controls=False)

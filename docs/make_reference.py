@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rewardlab.analysis.benchmark_errors import BenchmarkErrors
 from rewardlab.cli import COMMANDS, plan_of
+from rewardlab.core.command_settings import flag_of, flat_fields
+from rewardlab.core.dataclass_json import record_tables
 from rewardlab.core.errors import DataError
-from rewardlab.core.json_records import record_tables
-from rewardlab.core.settings import flag_of, flat_fields
 from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
 from rewardlab.metrics import METRICS

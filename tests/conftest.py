@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 
 ROWS = (
     {"file_name": "arm/a.mp4", "task": "put the red cup on the plate", "reward": 5},

@@ -13,8 +13,8 @@ import pytest
 import rewardlab
 from rewardlab.api import options
 from rewardlab.cli import COMMANDS, plan_of
+from rewardlab.core.command_settings import flat_fields
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import flat_fields
 from rewardlab.core.trial import Failure, Score
 
 WITH_SETTINGS = {

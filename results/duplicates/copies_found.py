@@ -15,7 +15,7 @@ from rewardlab.core.episode import Episode, Frames
 from rewardlab.data import open_dataset
 from rewardlab.data.duplicates import find_duplicates
 from rewardlab.data.roboreward_folder import read_folder
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 
 
 def changed(frames: Frames) -> Iterator[tuple[str, Frames, int]]:

@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import permutation_test
 
-from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score, TrialTable
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.metrics.contract import Numbers
 from rewardlab.metrics.derived_columns import with_clean_answers
 from rewardlab.metrics.progress_order import order_correlations

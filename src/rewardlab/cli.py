@@ -11,20 +11,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rewardlab.core.command_settings import build_plan, flag_of, flat_fields, flat_settings
 from rewardlab.core.errors import Interrupted, RewardlabError
-from rewardlab.core.settings import build_plan, flag_of, flat_fields, flat_settings
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.analysis.compare import ComparePlan
-    from rewardlab.collection.collect_plan import CollectPlan
-    from rewardlab.data.check_plan import CheckPlan
+    from rewardlab.analysis.model_comparison import ComparePlan
+    from rewardlab.collection.collection_settings import CollectPlan
+    from rewardlab.data.dataset_check_settings import CheckPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
-    from rewardlab.runner.benchmark import BenchPlan
-    from rewardlab.runner.calibrate import CalibratePlan
+    from rewardlab.runner.calibration_run import CalibratePlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
+    from rewardlab.runner.roborewardbench_protocol import BenchPlan
     from rewardlab.runner.stress import StressPlan
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.pocket.plan import PocketPlan
@@ -34,9 +34,9 @@ def stress(plan: "StressPlan") -> int:
     """Run the stress test, print the summary and the path of the report."""
     from rich.console import Console
 
-    from rewardlab.analysis.summarise_run import load_summary
+    from rewardlab.analysis.run_summary import load_summary
     from rewardlab.api import verbs
-    from rewardlab.reporting.terminal_tables import print_summary
+    from rewardlab.reporting.terminal_summary import print_summary
 
     run = verbs.stress(**flat_settings(plan))
     print_summary(load_summary(run), Console())
@@ -72,7 +72,7 @@ def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
     from rewardlab.api import verbs
     from rewardlab.reporting.findings_text import spending
-    from rewardlab.runner.calibrate import calibration_sentences
+    from rewardlab.runner.calibration_run import calibration_sentences
 
     calibrated = verbs.calibrate(**flat_settings(plan))
     for sentence in (*calibration_sentences(calibrated.record), *spending(calibrated.run.folder)):
@@ -95,7 +95,7 @@ def report(plan: "ReportPlan") -> int:
 
 def compare(plan: "ComparePlan") -> int:
     """Print one sentence per test."""
-    from rewardlab.analysis.compare import finding
+    from rewardlab.analysis.model_comparison import finding
     from rewardlab.api import verbs
 
     comparison = verbs.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
@@ -191,16 +191,16 @@ def show(plan: "ShowPlan") -> int:
 # Where each command's settings are; only those of the command that is asked for are loaded.
 COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "stress": ("rewardlab.runner.stress:StressPlan", stress),
-    "bench": ("rewardlab.runner.benchmark:BenchPlan", bench),
-    "calibrate": ("rewardlab.runner.calibrate:CalibratePlan", calibrate),
+    "bench": ("rewardlab.runner.roborewardbench_protocol:BenchPlan", bench),
+    "calibrate": ("rewardlab.runner.calibration_run:CalibratePlan", calibrate),
     "report": ("rewardlab.reporting.report_files:ReportPlan", report),
-    "compare": ("rewardlab.analysis.compare:ComparePlan", compare),
+    "compare": ("rewardlab.analysis.model_comparison:ComparePlan", compare),
     "leaderboard": ("rewardlab.reporting.leaderboard:LeaderboardPlan", leaderboard),
     "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
-    "collect": ("rewardlab.collection.collect_plan:CollectPlan", collect),
+    "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
-    "check": ("rewardlab.data.check_plan:CheckPlan", check),
+    "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
     "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.analysis.compare import Comparison, PairedTest, compare_runs, finding
+from rewardlab.analysis.model_comparison import Comparison, PairedTest, compare_runs, finding
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial, to_arrow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rewardlab.analysis.roborewardbench import PublishedRow, published_rows
+from rewardlab.analysis.published_roborewardbench import PublishedRow, published_rows
 
 
 def test_there_are_22_models_on_23_subsets() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rewardlab.analysis.summarise_run import load_summary, summarise
+from rewardlab.analysis.run_summary import load_summary, summarise
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, write_parquet
 from rewardlab.core.seeding import rng_for

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.collection.collect_plan import CollectPlan
-from rewardlab.collection.dataset_writer import collect
+from rewardlab.collection.collection_settings import CollectPlan
+from rewardlab.collection.dataset_collection import collect
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run, locked
 from rewardlab.data import open_dataset

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rewardlab.cli import _parser, parsed
+from rewardlab.core.command_settings import as_command, build_plan, flat_settings
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import as_command, build_plan, flat_settings
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan
 

@@ -13,8 +13,8 @@ from rewardlab.core.episode import Episode, Frames, episode_from_frames
 from rewardlab.data import DATASETS, open_dataset
 from rewardlab.data.duplicates import MAYBE_DUPLICATE, NEAR_DUPLICATE, episodes_to_leave_out, find_duplicates
 from rewardlab.data.perceptual_hash import compared_frames, frame_hashes, motion_distance, video_distance
-from rewardlab.h264 import encode
-from rewardlab.runner.benchmark import BenchPlan, run_benchmark
+from rewardlab.h264_encoding import encode
+from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from rewardlab.runner.scoring_settings import ScoringSettings
 from tests.conftest import write_rows
 

@@ -7,7 +7,7 @@ import pytest
 from rewardlab.core.errors import DataError
 from rewardlab.data import open_dataset
 from rewardlab.data.roboreward_folder import read_folder, write_episode
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 from tests.conftest import moving_square, write_rows
 
 

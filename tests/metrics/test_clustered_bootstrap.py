@@ -17,8 +17,8 @@ from rewardlab.metrics.clustered_bootstrap import (
     rate_interval,
 )
 from rewardlab.metrics.derived_columns import cluster_codes
-from rewardlab.metrics.intervals import estimate_means
-from rewardlab.metrics.paired_tests import paired_means, paired_metric
+from rewardlab.metrics.metric_estimates import estimate_means
+from rewardlab.metrics.paired_differences import paired_means, paired_metric
 from rewardlab.metrics.significance import exact_mcnemar, holm, minimum_detectable_change
 from tests.metrics.handmade_trials import table, trial
 

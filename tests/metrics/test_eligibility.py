@@ -5,7 +5,7 @@ import pytest
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.eligibility import answered, eligible
-from rewardlab.metrics.intervals import measure
+from rewardlab.metrics.metric_estimates import measure
 from tests.metrics.handmade_trials import table, trial
 
 CELLS = [

@@ -12,7 +12,7 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.pocket import POCKET, WEIGHTS
 from rewardlab.models.pocket.catalog_split import read_split, shipped_split

@@ -11,11 +11,11 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.backends import VLM_BACKENDS
+from rewardlab.models.protocols.protocol_registration import backend_entry
 from rewardlab.models.protocols.rubric import RUBRIC
-from rewardlab.models.protocols.vlm_protocol import backend_entry
 from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress

@@ -16,7 +16,7 @@ from rewardlab.core.episode import Episode, Frames, Origin, Truth, episode_from_
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.data import open_dataset
-from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturbations.contract import LabelEffect, Perturbation, PerturbedEpisode
 from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS

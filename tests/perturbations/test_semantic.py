@@ -13,7 +13,7 @@ from rewardlab.core.episode import Episode, Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturbations.semantic import SEMANTIC
-from rewardlab.perturbations.semantic.grammar import fix_articles, gerund, participle
+from rewardlab.perturbations.semantic.english_inflection import fix_articles, gerund, participle
 from rewardlab.perturbations.semantic.instruction_parser import parse
 from rewardlab.testing import check_perturbation
 

@@ -15,7 +15,7 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturbations.temporal import TEMPORAL
-from rewardlab.perturbations.video_codecs import psnr
+from rewardlab.perturbations.video_transcoding import psnr
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {p.name: p for p in TEMPORAL}

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 import rewardlab
 from rewardlab.core.run import Run
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.leaderboard import write_leaderboard
 from rewardlab.reporting.report_files import write_report

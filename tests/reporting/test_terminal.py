@@ -6,11 +6,11 @@ import pytest
 from rich.console import Console
 
 import rewardlab
-from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
 from rewardlab.core.run import Run
 from rewardlab.reporting.findings_text import findings
-from rewardlab.reporting.terminal_tables import print_summary
+from rewardlab.reporting.terminal_summary import print_summary
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rewardlab.analysis.roborewardbench import SUBSETS, published_rows
+from rewardlab.analysis.published_roborewardbench import SUBSETS, published_rows
 from rewardlab.cli import main
+from rewardlab.core.command_settings import build_plan
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
-from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Failure
 from rewardlab.data import choose_split
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
 from rewardlab.reporting.leaderboard import write_leaderboard
 from rewardlab.reporting.report_files import write_report
-from rewardlab.runner.benchmark import BenchPlan, run_benchmark
+from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from tests.conftest import moving_square, write_rows
 
 RECORDED = (  # subset, true level, what the model wrote (None: no completion came back)

@@ -21,7 +21,7 @@ from rewardlab.models.calibrated import (
     isotonic_steps,
     prediction_set,
 )
-from rewardlab.runner.calibrate import (
+from rewardlab.runner.calibration_run import (
     CalibratePlan,
     calibrate_trials,
     calibration_sentences,

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 import rewardlab
+from rewardlab.core.command_settings import build_plan
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Trial
 from rewardlab.data import DATASETS
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 from rewardlab.models import name_model
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
@@ -250,7 +250,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
 
 def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: Path) -> None:
     from rewardlab.runner.cell_plan import bundle_jobs, plan_cells
-    from rewardlab.runner.score import score_job
+    from rewardlab.runner.cell_scoring import score_job
     from rewardlab.runner.stress import load_episodes, scoring_context
 
     for name in ("a", "b"):

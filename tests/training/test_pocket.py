@@ -24,10 +24,10 @@ from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.training.pocket.batches import Batch, draw_batch, whole_clips  # noqa: E402
-from rewardlab.training.pocket.holdout import draw_split, recorded_split  # noqa: E402
 from rewardlab.training.pocket.losses import level_and_progress_loss  # noqa: E402
 from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork  # noqa: E402
 from rewardlab.training.pocket.onnx_export import export, load_rounded  # noqa: E402
+from rewardlab.training.pocket.perturbation_holdout import draw_split, recorded_split  # noqa: E402
 from rewardlab.training.pocket.plan import PocketPlan  # noqa: E402
 from rewardlab.training.pocket.rollout_table import RolloutTable  # noqa: E402
 from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction  # noqa: E402

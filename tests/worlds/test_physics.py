@@ -5,8 +5,13 @@ from rewardlab.core.episode import level_of_progress
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.metaworld.physics import TASKS, StepState, Trajectory, open_task, replay_actions, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, SIBLING_TASKS, make_policy
-from rewardlab.worlds.metaworld.progress import LEVEL_STARTS_BY_FAMILY, PROGRESS_SPECS, fraction_covered, progress_of
-from rewardlab.worlds.metaworld.validation import rank_correlation, summarise_rollout
+from rewardlab.worlds.metaworld.simulator_validation import rank_correlation, summarise_rollout
+from rewardlab.worlds.metaworld.task_progress import (
+    LEVEL_STARTS_BY_FAMILY,
+    PROGRESS_SPECS,
+    fraction_covered,
+    progress_of,
+)
 from tests.worlds.conftest import same
 
 FEW = ("button-press", "pick-place", "door-close")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rewardlab.core.json_records import meaning, record_from_json, record_to_json
+from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_json
 
 BENCH_SCHEMA = 1  # of bench.json
 

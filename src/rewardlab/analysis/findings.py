@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from rewardlab.analysis.alignment import align_models
-from rewardlab.core.json_records import none_if_nan
+from rewardlab.analysis.paired_cells import align_models
+from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.summary import (
     AccuracyDrop,
     CalibrationErrors,
@@ -25,10 +25,10 @@ from rewardlab.metrics.calibration import null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, condition_sums
 from rewardlab.metrics.contract import Numbers
 from rewardlab.metrics.eligibility import Mask, answered
-from rewardlab.metrics.error import micro_mae, rounded, success_accuracy
-from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.error_and_accuracy import micro_mae, rounded, success_accuracy
+from rewardlab.metrics.metric_estimates import clusters_of
 from rewardlab.metrics.model_ranking import rank_stability
-from rewardlab.metrics.paired_tests import PairedDifference, paired_means
+from rewardlab.metrics.paired_differences import PairedDifference, paired_means
 from rewardlab.metrics.robustness_curve import (
     mean_corruption_error,
     mean_rise,

@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from rewardlab.core.settings import build_plan, flat_fields
+from rewardlab.core.command_settings import build_plan, flat_fields
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Plan = TypeVar("Plan")

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from rewardlab.analysis.compare import Comparison, compare_runs
-from rewardlab.analysis.run_names import run_and_model
+from rewardlab.analysis.model_comparison import Comparison, compare_runs
+from rewardlab.analysis.run_model_names import run_and_model
 from rewardlab.api.options import (
     BenchOptions,
     CalibrateOptions,
@@ -18,24 +18,24 @@ from rewardlab.api.options import (
     documented_by,
     plan_from,
 )
-from rewardlab.collection.collect_plan import CollectPlan
-from rewardlab.collection.dataset_writer import collect as collect_rollouts
+from rewardlab.collection.collection_settings import CollectPlan
+from rewardlab.collection.dataset_collection import collect as collect_rollouts
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels, whole_clip
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Answer
 from rewardlab.data import open_dataset as read_dataset
 from rewardlab.data.contract import Contents, Problem
-from rewardlab.data.video import VideoFile, frame_policy, sample_frames
+from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.reporting.copies_and_sheets import perturbed_files
 from rewardlab.reporting.leaderboard import write_leaderboard
-from rewardlab.reporting.perturbed_files import perturbed_files
 from rewardlab.reporting.report_files import write_report
-from rewardlab.runner.benchmark import BenchPlan, run_benchmark
-from rewardlab.runner.calibrate import CalibratePlan, CalibrationRun, run_calibration
+from rewardlab.runner.calibration_run import CalibratePlan, CalibrationRun, run_calibration
 from rewardlab.runner.perturbed_dataset import PerturbPlan
+from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study
 from rewardlab.training.pocket.plan import PocketPlan

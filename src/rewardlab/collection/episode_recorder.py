@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.collection.collect_plan import CollectPlan, parse_world
+from rewardlab.collection.collection_settings import CollectPlan, parse_world
 from rewardlab.collection.rollout_selection import PlannedEpisode, select_rollout
 from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import rng_for
-from rewardlab.h264 import encode
+from rewardlab.h264_encoding import encode
 from rewardlab.worlds.metaworld.instructions import counterfactuals, draw_instruction
 from rewardlab.worlds.metaworld.physics import STEPS_PER_SECOND, Trajectory
 from rewardlab.worlds.metaworld.render import camera_view

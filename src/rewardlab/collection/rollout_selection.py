@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rewardlab.collection.collect_plan import CollectPlan
+from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from rewardlab.core.json_records import meaning, record_from_json, record_to_json
+from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_json
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
 SCHEMA = 1  # of summary.json; raised when a field changes its name or its meaning

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewardlab.core.catalog import load_object
+from rewardlab.core.catalog_lookup import load_object
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.data.contract import Contents, Reader
 from rewardlab.data.hub import HUB, fetch, split_name

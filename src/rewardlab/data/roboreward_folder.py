@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 from rewardlab.core.episode import LEVELS, Episode, Origin, Truth, whole_clip
 from rewardlab.core.errors import DataError
 from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.video import VideoFile
-from rewardlab.h264 import encode
+from rewardlab.data.video_decoding import VideoFile
+from rewardlab.h264_encoding import encode
 
 METADATA = "metadata.jsonl"
 

@@ -4,8 +4,15 @@ from collections.abc import Callable
 
 from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_probability_score, top_label_ece
 from rewardlab.metrics.contract import Display, Metric
-from rewardlab.metrics.error import exact_accuracy, macro_mae, micro_mae, success_accuracy, within_one_accuracy
+from rewardlab.metrics.error_and_accuracy import (
+    exact_accuracy,
+    macro_mae,
+    micro_mae,
+    success_accuracy,
+    within_one_accuracy,
+)
 from rewardlab.metrics.expectation import expectation_kept
+from rewardlab.metrics.false_reward import false_success_rate, over_reward_on_failure
 from rewardlab.metrics.progress_metrics import (
     early_fire_rate,
     order_sensitivity,
@@ -21,13 +28,7 @@ from rewardlab.metrics.rank_correlation import (
     kendall_tau_b_within_task,
     preference_accuracy,
 )
-from rewardlab.metrics.score_shift import (
-    false_success_rate,
-    flip_rate,
-    level_shift,
-    over_reward_on_failure,
-    signed_shift,
-)
+from rewardlab.metrics.score_shift import flip_rate, level_shift, signed_shift
 
 METRICS: dict[str, Metric] = {
     m.name: m

@@ -4,7 +4,7 @@ import numpy as np
 
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.contract import Display, Numbers, mean_metric, where_known
-from rewardlab.metrics.error import rounded
+from rewardlab.metrics.error_and_accuracy import rounded
 from rewardlab.metrics.progress_order import order_correlations
 
 

@@ -4,7 +4,7 @@ from hashlib import sha256
 from inspect import getsource
 from typing import Any, TypeGuard
 
-from rewardlab.core.catalog import find, load_object
+from rewardlab.core.catalog_lookup import find, load_object
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
@@ -20,9 +20,9 @@ from rewardlab.models.external import is_module, make_external
 from rewardlab.models.model_string import ModelString, parse_model_string, without_options
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.protocols.gvl import GVL
+from rewardlab.models.protocols.protocol_registration import backend_entry, protocol_entry
 from rewardlab.models.protocols.rubric import RUBRIC
 from rewardlab.models.protocols.topreward import TOPREWARD
-from rewardlab.models.protocols.vlm_protocol import backend_entry, protocol_entry
 from rewardlab.models.simulated import SIMULATED
 
 MODELS: dict[str, ModelEntry[Any] | CompositeEntry] = {

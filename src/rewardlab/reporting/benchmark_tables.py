@@ -16,11 +16,11 @@ from rewardlab.analysis.benchmark_errors import (
     ProtocolErrors,
 )
 from rewardlab.analysis.format import format_number
-from rewardlab.analysis.roborewardbench import SUBSETS
+from rewardlab.analysis.published_roborewardbench import SUBSETS
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.data.duplicates import episodes_to_leave_out
-from rewardlab.runner.benchmark import BENCH, COPIES
+from rewardlab.runner.roborewardbench_protocol import BENCH, COPIES
 
 PROTOCOL = (
     "RoboRewardBench protocol: clean episodes; MAE is the mean over subsets, micro MAE the mean over episodes. "

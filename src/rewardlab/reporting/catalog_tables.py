@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from rewardlab.core.catalog import find
-from rewardlab.core.settings import setting
+from rewardlab.core.catalog_lookup import find
+from rewardlab.core.command_settings import setting
 from rewardlab.data import DATASETS, READERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS

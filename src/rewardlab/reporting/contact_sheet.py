@@ -11,7 +11,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write, writable
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.contract import SEVERITIES, Perturbation
-from rewardlab.reporting.gallery import shrink
+from rewardlab.reporting.failure_clips import shrink
 from rewardlab.runner.cell_replay import CellReplay
 
 COLUMNS = 6

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.analysis.roborewardbench import published_rows
-from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.published_roborewardbench import published_rows
+from rewardlab.analysis.run_summary import load_summary
+from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, atomic_write, writable
-from rewardlab.core.settings import setting
 from rewardlab.core.summary import Summary
 from rewardlab.reporting.benchmark_tables import BenchmarkReport, load_benchmark
 from rewardlab.reporting.page import environment, write_page

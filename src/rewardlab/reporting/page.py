@@ -7,12 +7,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.format import format_number, format_p_value
-from rewardlab.analysis.run_names import run_names
+from rewardlab.analysis.run_model_names import run_names
 from rewardlab.core.run import Run, atomic_write
 from rewardlab.core.summary import Summary, join_summaries
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
-from rewardlab.reporting.gallery import ClipCard, clip_cards
+from rewardlab.reporting.failure_clips import ClipCard, clip_cards
 from rewardlab.reporting.page_model import (
     curve_figures,
     model_views,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rewardlab.analysis.figure_files import write_figures
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.analysis.run_names import run_names
-from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.run_model_names import run_names
+from rewardlab.analysis.run_summary import load_summary
+from rewardlab.core.command_settings import setting
+from rewardlab.core.dataclass_json import record_to_json
 from rewardlab.core.errors import PlanError
-from rewardlab.core.json_records import record_to_json
 from rewardlab.core.run import Run, atomic_write, writable, write_parquet
-from rewardlab.core.settings import setting
 from rewardlab.core.summary import Measurement, Summary, join_summaries
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.findings_text import findings

@@ -6,7 +6,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN
 from rewardlab.models.contract import NamedModel
-from rewardlab.runner.score import Cell, EpisodeCells, Job, ScoringContext
+from rewardlab.runner.cell_scoring import Cell, EpisodeCells, Job, ScoringContext
 
 Condition = tuple[str, int, str]  # perturbation, severity, and what identifies its definition
 

@@ -8,7 +8,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
 from rewardlab.data import open_dataset
 from rewardlab.perturbations.contract import PerturbedEpisode
-from rewardlab.runner.score import Cell, EpisodeCells, ScoringContext, perturb_cells
+from rewardlab.runner.cell_scoring import Cell, EpisodeCells, ScoringContext, perturb_cells
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import cloudpickle
 
 from rewardlab.core.errors import ModelError, RunError, StopRun
 from rewardlab.core.trial import Trial
-from rewardlab.runner.score import Cell, Job, ScoringContext, failed_trials
+from rewardlab.runner.cell_scoring import Cell, Job, ScoringContext, failed_trials
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.scoring_worker import serve_jobs
 from rewardlab.runner.worker import serve_items

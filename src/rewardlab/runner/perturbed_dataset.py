@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from rewardlab.core.command_settings import setting
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import writable
-from rewardlab.core.settings import setting
 from rewardlab.data.roboreward_folder import METADATA, write_episode
 from rewardlab.runner.cell_replay import CellReplay
 from rewardlab.runner.scoring_settings import require_limit, require_selection

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
 from rewardlab.models.contract import Budget
 
 FRAMES_HELP = "frames shown to the model: uniform:N, fps:X or all"

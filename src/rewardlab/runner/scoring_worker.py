@@ -4,7 +4,7 @@ from multiprocessing.connection import Connection
 
 from rewardlab.core.errors import StopRun
 from rewardlab.models.composite import build_all
-from rewardlab.runner.score import ScoringContext, score_job
+from rewardlab.runner.cell_scoring import ScoringContext, score_job
 
 
 def serve_jobs(context: ScoringContext, pipe: Connection) -> None:

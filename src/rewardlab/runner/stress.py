@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from rewardlab.analysis.summarise_run import save_summary
+from rewardlab.analysis.run_summary import save_summary
+from rewardlab.core.command_settings import as_command, flat_settings, setting
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, PlanError, StopRun
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command, flat_settings, setting
 from rewardlab.core.trial import Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
@@ -24,9 +24,9 @@ from rewardlab.data.contract import Contents, Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.cell_plan import bundle_jobs, conditions, plan_cells
+from rewardlab.runner.cell_scoring import ScoringContext
 from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.progress_bar import ProgressBar
-from rewardlab.runner.score import ScoringContext
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")

@@ -5,7 +5,7 @@ A simulator is imported only when an episode needs it.
 
 from collections.abc import Mapping
 
-from rewardlab.core.catalog import find
+from rewardlab.core.catalog_lookup import find
 from rewardlab.worlds.contract import OpenWorld, World
 
 

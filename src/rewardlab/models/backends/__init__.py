@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rewardlab.core.catalog import find, load_object
+from rewardlab.core.catalog_lookup import find, load_object
 from rewardlab.core.seeding import digest
 from rewardlab.models.backends.hf import HF
 from rewardlab.models.backends.openai import OPENAI

@@ -91,7 +91,7 @@ def _image_part(frame: Frames) -> str:
 
 
 def _mp4(frames: Frames, fps: float) -> bytes:
-    from rewardlab.h264 import encode_bytes
+    from rewardlab.h264_encoding import encode_bytes
 
     return encode_bytes(frames, fps, crf=18)
 

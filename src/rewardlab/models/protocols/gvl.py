@@ -17,8 +17,8 @@ from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.model_string import at_least_one
 from rewardlab.models.protocols.answer_parsers import UNREADABLE
 from rewardlab.models.protocols.prompts import gvl_frame, gvl_opening, gvl_question
+from rewardlab.models.protocols.protocol_registration import VlmProtocol
 from rewardlab.models.protocols.static_control import check_control, controlled_frames
-from rewardlab.models.protocols.vlm_protocol import VlmProtocol
 from rewardlab.models.vlm import Completion, Image, Part, Prompt, VisionLanguageModel
 
 _PAIR = re.compile(r'"frame_number"\s*:\s*"?(\d+)"?[^{}]*?"task_completion_percentage"\s*:\s*"?(-?\d+(?:\.\d+)?)')

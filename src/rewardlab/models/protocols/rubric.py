@@ -11,7 +11,7 @@ from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.model_string import at_least_one, one_of
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
-from rewardlab.models.protocols.vlm_protocol import VlmProtocol
+from rewardlab.models.protocols.protocol_registration import VlmProtocol
 from rewardlab.models.vlm import (
     AnswerFormat,
     Completion,

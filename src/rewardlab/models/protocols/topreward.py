@@ -10,8 +10,8 @@ from rewardlab.core.episode import Episode, Frames, Indices
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.model_string import at_least_one
 from rewardlab.models.protocols.prompts import TOPREWARD_ANSWER, TOPREWARD_CLAIM, topreward_question
+from rewardlab.models.protocols.protocol_registration import VlmProtocol
 from rewardlab.models.protocols.static_control import check_control, controlled_frames
-from rewardlab.models.protocols.vlm_protocol import VlmProtocol
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
 
 

@@ -3,7 +3,7 @@
 from rewardlab.perturbations.domain.camera import camera_move, lens_barrel, lens_crop
 from rewardlab.perturbations.domain.distractors import distractor_objects
 from rewardlab.perturbations.domain.lighting import hard_shadow, light_cool, light_gradient, light_temperature
-from rewardlab.perturbations.domain.mirror import mirror
+from rewardlab.perturbations.domain.mirrored_scene import mirror
 from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.domain.scene_appearance import background_replace, robot_recolour, table_texture
 from rewardlab.perturbations.domain.sensor import aspect_squeeze, codec, codec_h265, resolution, sensor_swap

@@ -7,7 +7,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
 from rewardlab.perturbations.domain.instruction_guards import require_no_colour
-from rewardlab.perturbations.video_codecs import h264, h265, transcode
+from rewardlab.perturbations.video_transcoding import h264, h265, transcode
 
 _SENSORS = ("6 bits per colour", "Bayer mosaic", "grey", "infrared")
 

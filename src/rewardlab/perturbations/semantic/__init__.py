@@ -2,7 +2,7 @@
 
 from rewardlab.perturbations.semantic.goal_changes import added_requirement, negation, task_swap
 from rewardlab.perturbations.semantic.irrelevant_text import irrelevant_detail, polite_filler
-from rewardlab.perturbations.semantic.number_format import number_form
+from rewardlab.perturbations.semantic.number_spelling import number_form
 from rewardlab.perturbations.semantic.paraphrase import paraphrase, synonym
 from rewardlab.perturbations.semantic.prompt_injection import completion_claim, metadata_leak, prompt_injection
 from rewardlab.perturbations.semantic.swaps import colour_swap, object_swap, relation_flip

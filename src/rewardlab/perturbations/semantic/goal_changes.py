@@ -14,7 +14,7 @@ from rewardlab.perturbations.semantic.counterfactual_labels import (
     relabel_as_undone,
     require_known_success,
 )
-from rewardlab.perturbations.semantic.grammar import gerund, words_of
+from rewardlab.perturbations.semantic.english_inflection import gerund, words_of
 from rewardlab.perturbations.semantic.instruction_parser import DETERMINERS, parse
 from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, NOUNS, VAGUE_NOUNS, VERBS, find_noun
 from rewardlab.perturbations.semantic.syntax_tree import PRONOUNS, Command

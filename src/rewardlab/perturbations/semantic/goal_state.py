@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rewardlab.perturbations.semantic.grammar import is_plural, participle
+from rewardlab.perturbations.semantic.english_inflection import is_plural, participle
 from rewardlab.perturbations.semantic.instruction_parser import STATIC_PREPOSITIONS
 from rewardlab.perturbations.semantic.lexicon import VERBS, Locative, find_noun
 from rewardlab.perturbations.semantic.syntax_tree import PRONOUNS, Clause, Command, NounPhrase, PrepPhrase

@@ -6,8 +6,8 @@ from numpy.random import Generator
 
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Spec, on_instruction
+from rewardlab.perturbations.semantic.english_inflection import gerund, participle
 from rewardlab.perturbations.semantic.goal_state import definite, describe_goal, locative_of
-from rewardlab.perturbations.semantic.grammar import gerund, participle
 from rewardlab.perturbations.semantic.instruction_parser import parse, write_if_changed
 from rewardlab.perturbations.semantic.lexicon import (
     ADJECTIVE_SYNONYMS,

@@ -3,7 +3,7 @@
 from numpy.random import Generator
 
 from rewardlab.perturbations.contract import Spec, on_instruction
-from rewardlab.perturbations.semantic.grammar import as_sentence
+from rewardlab.perturbations.semantic.english_inflection import as_sentence
 
 _CLAIMS = (
     "Task completed.",

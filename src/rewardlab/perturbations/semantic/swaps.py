@@ -20,7 +20,7 @@ from rewardlab.perturbations.semantic.counterfactual_labels import (
     relabel_as_undone,
     require_known_success,
 )
-from rewardlab.perturbations.semantic.grammar import words_of
+from rewardlab.perturbations.semantic.english_inflection import words_of
 from rewardlab.perturbations.semantic.instruction_parser import parse
 from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, COUNTERFACTUAL_OBJECTS, find_noun
 from rewardlab.perturbations.semantic.syntax_tree import Clause, Command, NounPhrase

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rewardlab.perturbations.semantic.grammar import capitalised, fix_articles
+from rewardlab.perturbations.semantic.english_inflection import capitalised, fix_articles
 
 PRONOUNS = {"it", "them"}
 _PARTICLES = {"up", "down", "out", "on", "off", "over"}

@@ -8,9 +8,9 @@ from numpy.random import Generator
 
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Spec, on_instruction
+from rewardlab.perturbations.semantic.english_inflection import capitalised
 from rewardlab.perturbations.semantic.foreign_lexicon import ADJECTIVES, LANGUAGES, NOUNS, SENTENCE_PATTERNS
 from rewardlab.perturbations.semantic.goal_state import locative_of
-from rewardlab.perturbations.semantic.grammar import capitalised
 from rewardlab.perturbations.semantic.instruction_parser import parse
 from rewardlab.perturbations.semantic.lexicon import KNOWN_WORDS
 from rewardlab.perturbations.semantic.syntax_tree import PRONOUNS, Clause, Command, NounPhrase, PrepPhrase

@@ -5,7 +5,7 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Indices, show_only
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_order
-from rewardlab.perturbations.temporal.frame_selection import evenly_spaced, part_of, require_changed
+from rewardlab.perturbations.temporal.frame_indices import evenly_spaced, part_of, require_changed
 
 
 @on_episode("order", Spec("temporal", "fraction of frames kept", (0.75, 0.5, 0.25, 0.12), "Kinetics-C frame rate"))

@@ -10,7 +10,7 @@ from rewardlab.core.episode import Episode, Frames, Indices, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
-from rewardlab.perturbations.temporal.frame_selection import part_of
+from rewardlab.perturbations.temporal.frame_indices import part_of
 
 
 @on_frames(Spec("temporal", "fraction of frames", (0.05, 0.15, 0.3, 0.5), "THUMOS14-C", "per_frame"))

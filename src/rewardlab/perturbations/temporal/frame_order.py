@@ -13,7 +13,7 @@ from rewardlab.perturbations.contract import (
     relabel_by_last_frame,
     with_unknown_truth,
 )
-from rewardlab.perturbations.temporal.frame_selection import part_of, require_changed
+from rewardlab.perturbations.temporal.frame_indices import part_of, require_changed
 
 _REWIND = "ReWiND, value order correlation"
 _TAIL = "fraction of the length, from the end"

@@ -6,7 +6,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Indices
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Spec, on_order
-from rewardlab.perturbations.temporal.frame_selection import evenly_spaced, require_changed
+from rewardlab.perturbations.temporal.frame_indices import evenly_spaced, require_changed
 
 _SPEED = "AugLy ChangeVideoSpeed"
 

@@ -10,8 +10,8 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, SeverityTable, Spec, on_episode
-from rewardlab.perturbations.temporal.frame_selection import part_of
-from rewardlab.perturbations.video_codecs import Packet, decode, encode, h264, psnr
+from rewardlab.perturbations.temporal.frame_indices import part_of
+from rewardlab.perturbations.video_transcoding import Packet, decode, encode, h264, psnr
 
 # Live video: slices that fit a small packet, and a keyframe every second.
 _LIVE_CODEC = h264(20, "slice-max-size=500", "keyint=10", "scenecut=0")

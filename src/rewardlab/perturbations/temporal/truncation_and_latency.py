@@ -5,7 +5,7 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Indices
 from rewardlab.perturbations.contract import SeverityTable, Spec, on_order
-from rewardlab.perturbations.temporal.frame_selection import part_of, require_changed
+from rewardlab.perturbations.temporal.frame_indices import part_of, require_changed
 
 
 def _ends_earlier(parameter: str, table: SeverityTable, based_on: str) -> Spec:

@@ -2,7 +2,7 @@
 
 from rewardlab.perturbations.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
 from rewardlab.perturbations.visual.digital_artifacts import jpeg, pixelate, resample
-from rewardlab.perturbations.visual.geometric import elastic, tilt
+from rewardlab.perturbations.visual.geometric_distortion import elastic, tilt
 from rewardlab.perturbations.visual.noise import (
     fixed_pattern_noise,
     gaussian_noise,
@@ -12,7 +12,7 @@ from rewardlab.perturbations.visual.noise import (
     speckle_noise,
 )
 from rewardlab.perturbations.visual.occlusion import occlusion_patch
-from rewardlab.perturbations.visual.photometric import (
+from rewardlab.perturbations.visual.photometric_shift import (
     brightness_up,
     contrast_down,
     desaturate,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.compiled import compiled
 from rewardlab.core.episode import Frames
+from rewardlab.core.numba_jit import compiled
 
 Image = NDArray[np.uint8]  # (H, W, 3)
 Layer = NDArray[np.float32]

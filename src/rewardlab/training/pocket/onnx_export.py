@@ -17,8 +17,8 @@ from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
 from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
-from rewardlab.training.pocket.holdout import split_of_variant
 from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork
+from rewardlab.training.pocket.perturbation_holdout import split_of_variant
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.pocket.rollouts import shards_of
 from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH

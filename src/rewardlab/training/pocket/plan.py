@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 

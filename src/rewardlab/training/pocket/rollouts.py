@@ -17,7 +17,7 @@ from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, phrasings
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
-from rewardlab.worlds.metaworld.progress import ProgressReading
+from rewardlab.worlds.metaworld.task_progress import ProgressReading
 
 Ints = NDArray[np.int64]
 

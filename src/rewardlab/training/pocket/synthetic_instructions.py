@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rewardlab.core.seeding import pick
 from rewardlab.worlds.metaworld.instructions import describe_displacement
 from rewardlab.worlds.metaworld.objects import TASK_OBJECTS
-from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS, fraction_covered, progress_of
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, fraction_covered, progress_of
 
 Floats = NDArray[np.float64]
 LabelledInstruction = tuple[str, NDArray[np.float32]]  # a text, and the progress at every frame

@@ -15,10 +15,10 @@ from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import rng_for
 from rewardlab.training.pocket.batches import Batch, training_batches, whole_clips
 from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gather_words, make_frame_store, to_device
-from rewardlab.training.pocket.holdout import recorded_split
 from rewardlab.training.pocket.losses import displacement_loss, level_and_progress_loss
 from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork
 from rewardlab.training.pocket.onnx_export import export
+from rewardlab.training.pocket.perturbation_holdout import recorded_split
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.pocket.rollouts import simulate_all
 

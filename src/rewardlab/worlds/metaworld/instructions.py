@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import level_of_progress
 from rewardlab.worlds.metaworld.objects import HALFWAY_INSTRUCTIONS, OPPOSITE_TASKS, OTHER_OBJECTS, TASK_OBJECTS
 from rewardlab.worlds.metaworld.physics import Trajectory
-from rewardlab.worlds.metaworld.progress import LEVEL_STARTS_BY_FAMILY, PROGRESS_SPECS, fraction_covered, progress_of
+from rewardlab.worlds.metaworld.task_progress import (
+    LEVEL_STARTS_BY_FAMILY,
+    PROGRESS_SPECS,
+    fraction_covered,
+    progress_of,
+)
 
 Floats = NDArray[np.float64]
 PHRASINGS = ("train", "held_out")

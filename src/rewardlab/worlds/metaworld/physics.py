@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.catalog import find
+from rewardlab.core.catalog_lookup import find
 from rewardlab.core.errors import PlanError
-from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS, ProgressMeter, ProgressReading
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, ProgressMeter, ProgressReading
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rewardlab.core.catalog import find
+from rewardlab.core.catalog_lookup import find
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import rng_for

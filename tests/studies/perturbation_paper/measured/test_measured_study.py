@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
 import rewardlab
-from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, start_run
@@ -22,14 +22,14 @@ from rewardlab.core.trial import Trial
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.condition_contrasts import condition_means
 from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
+from rewardlab.studies.perturbation_paper.measured.measured_condition_means import at, open_study
 from rewardlab.studies.perturbation_paper.measured.measured_figures import measured_figures
-from rewardlab.studies.perturbation_paper.measured.measured_study import at, open_study
 from rewardlab.studies.perturbation_paper.measured.paper_claims import paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import GROUPS, group_of, roles_of
 from rewardlab.studies.perturbation_paper.measured.study_files import write_study
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
-from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 from tests.metrics.handmade_trials import trial
 
 ENSEMBLE = "ensemble:pocket-plain,pocket,pocket-alt"

@@ -9,7 +9,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.simulated import Competence
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 from rewardlab.studies.perturbation_paper.simulated.closed_form import accuracy
-from rewardlab.studies.perturbation_paper.simulated.fit_competence import MeasuredAccuracy, fit_models, read_table
+from rewardlab.studies.perturbation_paper.simulated.competence_fit import MeasuredAccuracy, fit_models, read_table
 from rewardlab.studies.perturbation_paper.simulated.power_analysis import (
     POWER,
     certified_share,

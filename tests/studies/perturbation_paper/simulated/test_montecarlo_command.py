@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rewardlab.analysis.summarise_run import load_summary, summarise
+from rewardlab.analysis.run_summary import load_summary, summarise
 from rewardlab.core.run import Run
 from rewardlab.reporting.page import render_page
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (

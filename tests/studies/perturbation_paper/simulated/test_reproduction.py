@@ -1,8 +1,12 @@
 import pytest
 
-from rewardlab.studies.perturbation_paper.simulated.claim_checks import claim_checks
+from rewardlab.studies.perturbation_paper.simulated.paper_consistency import claim_checks
 from rewardlab.studies.perturbation_paper.simulated.reproduction import reproductions, stated_numbers
-from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults, reliable_range, run_study
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import (
+    SimulationResults,
+    reliable_range,
+    run_study,
+)
 from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
 
 

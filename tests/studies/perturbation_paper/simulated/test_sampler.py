@@ -8,7 +8,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.simulated import Competence, correlated
 from rewardlab.studies.perturbation_paper.simulated import compiled_sampling as kernels
 from rewardlab.studies.perturbation_paper.simulated.sampler import draw_competence, measure, predictions, sample
-from rewardlab.studies.perturbation_paper.simulated.simulation import run_study, z_scores
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import run_study, z_scores
 from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig
 
 CELL = Condition("general", "visual", 4)

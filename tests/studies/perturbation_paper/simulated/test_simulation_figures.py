@@ -13,8 +13,8 @@ from rewardlab.models.simulated import Competence
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 from rewardlab.studies.perturbation_paper.simulated.power_analysis import MOST, SampleSize
 from rewardlab.studies.perturbation_paper.simulated.reproduction import reproductions
-from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults, averaged, run_study
 from rewardlab.studies.perturbation_paper.simulated.simulation_figures import draw_sample_sizes, study_figures
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import SimulationResults, averaged, run_study
 from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.models.simulated import Competence
-from rewardlab.studies.perturbation_paper.simulated.fit_competence import read_table
+from rewardlab.studies.perturbation_paper.simulated.competence_fit import read_table
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig

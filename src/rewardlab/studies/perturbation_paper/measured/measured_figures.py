@@ -27,7 +27,7 @@ from rewardlab.analysis.figure_style import (
 from rewardlab.analysis.findings import REFERENCE
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
 from rewardlab.perturbations.contract import SEVERITIES
-from rewardlab.studies.perturbation_paper.measured.measured_study import (
+from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
     MeasuredStudy,
     at,
     groups_evenly,
@@ -41,7 +41,7 @@ from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     group_of,
 )
 from rewardlab.studies.perturbation_paper.paper_results import STATED_TAU
-from rewardlab.studies.perturbation_paper.stated_marks import draw_stated, stated_key
+from rewardlab.studies.perturbation_paper.stated_value_markers import draw_stated, stated_key
 
 Curves = Mapping[str, Sequence[ContrastEstimate]]  # by model, one number per severity, nan where it was not measured
 Losses = Mapping[tuple[str, str], ContrastEstimate]  # by model and kind of task

@@ -13,7 +13,7 @@ from rewardlab.metrics.calibration import null_quantiles
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
 from rewardlab.metrics.eligibility import answered
 from rewardlab.perturbations.contract import SEVERITIES
-from rewardlab.studies.perturbation_paper.measured.measured_study import (
+from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
     ACCURACY,
     MeasuredStudy,
     groups_evenly,

@@ -6,7 +6,7 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.metrics.condition_contrasts import ConditionMeans, Weights, less
 from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
-from rewardlab.studies.perturbation_paper.measured.measured_study import (
+from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
     MeasuredStudy,
     at,
     groups_evenly,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
-from rewardlab.worlds.metaworld.progress import PROGRESS_SPECS
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 
 ROLES = tuple(STATED_ACCURACY)  # general, tuned, ensemble
 CATEGORIES = tuple(STATED_ACCURACY["general"])

@@ -9,7 +9,7 @@ from rewardlab.analysis.findings import REFERENCE
 from rewardlab.analysis.format import format_interval, format_number
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.studies.perturbation_paper.measured.claim_decision import claims_page
-from rewardlab.studies.perturbation_paper.measured.measured_study import ACCURACY, MeasuredStudy, open_study
+from rewardlab.studies.perturbation_paper.measured.measured_condition_means import ACCURACY, MeasuredStudy, open_study
 from rewardlab.studies.perturbation_paper.measured.measured_tables import cell_text, number_files
 from rewardlab.studies.perturbation_paper.measured.paper_claims import NOT_JUDGED, paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, ROLES

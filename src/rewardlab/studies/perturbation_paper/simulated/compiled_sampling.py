@@ -4,7 +4,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rewardlab.core.compiled import compiled
+from rewardlab.core.numba_jit import compiled
 from rewardlab.studies.perturbation_paper.simulated.closed_form import BINS
 
 Values = NDArray[np.float64]

@@ -13,17 +13,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from rewardlab.analysis.figure_files import write_figures
+from rewardlab.core.command_settings import as_command
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command
 from rewardlab.perturbations.contract import SEVERITIES
-from rewardlab.studies.perturbation_paper.simulated.fit_competence import FittedCompetence, fit_models, read_table
+from rewardlab.studies.perturbation_paper.simulated.competence_fit import FittedCompetence, fit_models, read_table
+from rewardlab.studies.perturbation_paper.simulated.fit_and_power_tables import conditions_table, fit_table, power_table
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MOST_TRIALS, MonteCarloPlan
-from rewardlab.studies.perturbation_paper.simulated.planning_tables import conditions_table, fit_table, power_table
 from rewardlab.studies.perturbation_paper.simulated.power_analysis import SampleSize, required_sample_sizes
 from rewardlab.studies.perturbation_paper.simulated.sampler import NORMAL_95
 from rewardlab.studies.perturbation_paper.simulated.simulated_run import write_run
-from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults, run_study, z_scores
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import SimulationResults, run_study, z_scores
 from rewardlab.studies.perturbation_paper.simulated.simulation_tables import TextTable, study_tables
 from rewardlab.studies.perturbation_paper.simulated.study_config import StudyConfig
 

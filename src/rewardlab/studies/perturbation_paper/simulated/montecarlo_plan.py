@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
 
 MOST_TRIALS = 5_000  # episodes a condition up to which single trials are worth keeping
 

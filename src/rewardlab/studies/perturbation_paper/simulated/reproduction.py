@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 from rewardlab.studies.perturbation_paper.simulated.sampler import SampledMean
-from rewardlab.studies.perturbation_paper.simulated.simulation import ConditionResult, SimulationResults, averaged
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import (
+    ConditionResult,
+    SimulationResults,
+    averaged,
+)
 
 EPISODES = 500  # behind each number the paper states
 CONTRADICTIONS = {

@@ -13,15 +13,15 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from rewardlab.analysis.summarise_run import save_summary
+from rewardlab.analysis.run_summary import save_summary
+from rewardlab.core.command_settings import as_command
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command
 from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.core.version import __version__
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.studies.perturbation_paper.simulated.sampler import predictions
-from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import SimulationResults
 from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig, Values
 
 YES, NO = 5, 1

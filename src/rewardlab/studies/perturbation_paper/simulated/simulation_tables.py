@@ -8,10 +8,10 @@ import numpy as np
 from scipy.special import ndtr
 
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY, STATED_THRESHOLD
-from rewardlab.studies.perturbation_paper.simulated.claim_checks import claim_checks
+from rewardlab.studies.perturbation_paper.simulated.paper_consistency import claim_checks
 from rewardlab.studies.perturbation_paper.simulated.reproduction import reproductions
 from rewardlab.studies.perturbation_paper.simulated.sampler import NORMAL_95, SampledMean
-from rewardlab.studies.perturbation_paper.simulated.simulation import (
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import (
     ConditionResult,
     ReliableRange,
     SimulationResults,

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
-from rewardlab.core.settings import setting
 from rewardlab.core.trial import CATEGORIES, CLEAN, TrialTable
 from rewardlab.metrics import METRICS, metrics_shown
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.derived_columns import with_clusters
 from rewardlab.metrics.eligibility import answered
-from rewardlab.metrics.error import success_accuracy
-from rewardlab.metrics.intervals import clusters_of
-from rewardlab.metrics.paired_tests import PairedDifference, paired_metric
+from rewardlab.metrics.error_and_accuracy import success_accuracy
+from rewardlab.metrics.metric_estimates import clusters_of
+from rewardlab.metrics.paired_differences import PairedDifference, paired_metric
 from rewardlab.metrics.significance import exact_mcnemar, holm
 
 DRAWS = 10_000

@@ -21,7 +21,7 @@ from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Sum
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clean_answers, with_clusters
-from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.metric_estimates import clusters_of
 from rewardlab.models.protocols.answer_parsers import UNREADABLE
 
 DRAWS = 2_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from rewardlab.core.catalog import find
+from rewardlab.core.catalog_lookup import find
 
 Plan = TypeVar("Plan")
 

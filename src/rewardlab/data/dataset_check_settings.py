@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rewardlab.core.settings import setting
+from rewardlab.core.command_settings import setting
 
 
 @dataclass(frozen=True)

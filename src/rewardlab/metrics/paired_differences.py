@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.clustered_bootstrap import Draws, cluster_sums, paired_p_value, percentile_interval
 from rewardlab.metrics.contract import Metric
-from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.metric_estimates import clusters_of
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]

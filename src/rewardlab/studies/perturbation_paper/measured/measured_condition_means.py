@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.analysis.findings import values_of
-from rewardlab.analysis.summarise_run import load_summary
+from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.summary import Summary
@@ -17,7 +17,7 @@ from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.condition_contrasts import Column, ConditionMeans, Weights, condition_means, mean_of
 from rewardlab.metrics.derived_columns import clean_values, with_clean_answers, with_clusters
-from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.metric_estimates import clusters_of
 from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     CATEGORIES,

@@ -11,7 +11,7 @@ import numpy as np
 from av.error import FFmpegError
 
 from rewardlab.core.episode import Frames
-from rewardlab.h264 import REPEATABLE
+from rewardlab.h264_encoding import REPEATABLE
 
 _MIN_SIDE = 32  # pixels; encoders refuse smaller frames, so these are padded and cropped again
 _RATE = 10  # frames per second; only the encoder's rate control sees it

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.command_settings import as_command, setting
+from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.json_records import none_if_nan
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import Score, TrialTable
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
 from rewardlab.metrics.derived_columns import with_clusters
 from rewardlab.metrics.eligibility import answered, has_values
-from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.metric_estimates import clusters_of
 from rewardlab.models import name_model
 from rewardlab.models.calibrated import Calibration, apply_calibration, isotonic_steps, nonconformity, prediction_set
 from rewardlab.models.ensemble import WEIGHTS

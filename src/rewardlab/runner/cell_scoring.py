@@ -11,7 +11,7 @@ from rewardlab.core.episode import Episode, Indices, InMemoryFrames, strip_label
 from rewardlab.core.errors import NotApplicable, RewardlabError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, validate_answer
-from rewardlab.data.video import FramePolicy, frame_policy, sample_frames
+from rewardlab.data.video_decoding import FramePolicy, frame_policy, sample_frames
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode

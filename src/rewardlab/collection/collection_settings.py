@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewardlab.core.catalog import find
+from rewardlab.core.catalog_lookup import find
+from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
 from rewardlab.worlds.metaworld.instructions import PHRASINGS
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASKS
 from rewardlab.worlds.metaworld.policies import POLICIES

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
-from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import SimulationResults
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,21 @@ from rewardlab.analysis.benchmark_errors import (
     ModelErrors,
     ProtocolErrors,
 )
-from rewardlab.analysis.helm import HelmReadings, helm_readings
-from rewardlab.analysis.roborewardbench import SUBSETS
-from rewardlab.analysis.summarise_run import DRAWS
+from rewardlab.analysis.helm_scoring import HelmReadings, helm_readings
+from rewardlab.analysis.published_roborewardbench import SUBSETS
+from rewardlab.analysis.run_summary import DRAWS
+from rewardlab.core.command_settings import as_command, setting
+from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.errors import DataError
-from rewardlab.core.json_records import none_if_nan
 from rewardlab.core.run import Run
-from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import TrialTable
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clusters
 from rewardlab.metrics.eligibility import answered, eligible
-from rewardlab.metrics.error import macro_mae, micro_mae
-from rewardlab.metrics.intervals import MetricEstimate, clusters_of, measure, measure_conditions
+from rewardlab.metrics.error_and_accuracy import macro_mae, micro_mae
+from rewardlab.metrics.metric_estimates import MetricEstimate, clusters_of, measure, measure_conditions
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.dispatch import map_threads

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 from functools import partial
 
-from rewardlab.collection.collect_plan import CollectPlan
+from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.episode_recorder import RecordedEpisode, record_episode
 from rewardlab.collection.rollout_selection import SUBSET, PlannedEpisode, plan_episodes
 from rewardlab.core.errors import RewardlabError, RunError

@@ -12,7 +12,7 @@ from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.summary import WorstPerturbation
 from rewardlab.core.trial import CLEAN, Trial, TrialTable
-from rewardlab.h264 import encode_bytes
+from rewardlab.h264_encoding import encode_bytes
 from rewardlab.runner.cell_replay import CellReplay, replay
 
 CLIP_HEIGHT = 144

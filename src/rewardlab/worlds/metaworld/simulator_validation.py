@@ -1,7 +1,7 @@
 """Validation of the simulator: do the experts succeed, and is progress sound? Run as a module; it prints Markdown.
 
-python -m rewardlab.worlds.metaworld.validation experts
-python -m rewardlab.worlds.metaworld.validation soundness
+python -m rewardlab.worlds.metaworld.simulator_validation experts
+python -m rewardlab.worlds.metaworld.simulator_validation soundness
 """
 
 import sys

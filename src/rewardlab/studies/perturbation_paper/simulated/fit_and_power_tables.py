@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from rewardlab.studies.perturbation_paper.simulated.fit_competence import FittedCompetence
+from rewardlab.studies.perturbation_paper.simulated.competence_fit import FittedCompetence
 from rewardlab.studies.perturbation_paper.simulated.power_analysis import CONFIDENCE, MOST, POWER, SampleSize
-from rewardlab.studies.perturbation_paper.simulated.simulation import SimulationResults
+from rewardlab.studies.perturbation_paper.simulated.simulation_results import SimulationResults
 from rewardlab.studies.perturbation_paper.simulated.simulation_tables import TextTable, number
 from rewardlab.studies.perturbation_paper.simulated.study_config import MEASURES
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics.contract import Numbers
-from rewardlab.metrics.intervals import clusters_of
+from rewardlab.metrics.metric_estimates import clusters_of
 
 
 @dataclass(frozen=True, eq=False)
