@@ -14,7 +14,7 @@ import rewardlab
 from rewardlab.api import options
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.command_settings import flat_fields
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.trial import Failure, Score
 
 WITH_SETTINGS = {
@@ -108,3 +108,24 @@ def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:
     assert contents.problems == rewardlab.check(tiny_data) == ()
     (answer, *_) = rewardlab.load_model("constant:2").score(contents.episodes)
     assert answer.level == 2
+
+
+def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, tmp_path: Path) -> None:
+    run = rewardlab.stress("clock", tiny_data, perturbations="polite_filler", severities=2, out=tmp_path / "a <b> run")
+    shown = run._repr_html_()
+    assert "<td>clock</td>" in shown and "<td>oracle</td>" in shown and "report.html" in shown
+    assert "a &lt;b&gt; run" in shown and "<b>" not in shown
+    frame = run.to_pandas()
+    assert len(frame) == run.to_arrow().num_rows == len(run.trials())
+    assert set(frame["perturbation"]) == {"clean", "polite_filler"}
+    assert run.summary.judged == ("clock",) and run.summary.clean("clock", "macro_mae").value is not None
+
+
+def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) -> None:
+    run = rewardlab.stress("clock", tiny_data, perturbations="none", out=tmp_path / "run")
+    (run.folder / "summary.json").write_text('{"schema": 1, "judged": 3}')
+    with pytest.raises(RunError, match="no summary of this version"):
+        _ = run.summary
+    (run.folder / "summary.json").unlink()
+    with pytest.raises(RunError, match="finish the run"):
+        _ = run.summary
