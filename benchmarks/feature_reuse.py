@@ -77,7 +77,7 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
     from rewardlab.perturbations.contract import PerturbedEpisode
-    from rewardlab.runner.cell_plan import plan_cells
+    from rewardlab.runner.cell_planning import plan_cells
     from rewardlab.runner.cell_scoring import perturb_cells
     from rewardlab.runner.stress import StressPlan, load_episodes, scoring_context
 

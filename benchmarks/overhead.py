@@ -20,7 +20,7 @@ from rewardlab.core.run import start_run
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.data.video_decoding import sample_frames
 from rewardlab.runner import cell_scoring as scoring
-from rewardlab.runner.cell_plan import bundle_jobs, plan_cells
+from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, load_episodes, run_stress, scoring_context
 

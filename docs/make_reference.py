@@ -18,7 +18,7 @@ from rewardlab.models import MODELS
 from rewardlab.perturbations import FAMILIES
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.reporting.contact_sheet import write_sheet
-from rewardlab.runner.cell_replay import CellReplay, cell_replay
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 
 REFERENCE = Path(__file__).parent / "reference"
 EPISODES = ["bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4"]

@@ -21,7 +21,7 @@ from rewardlab.studies.perturbation_paper.measured.measured_figures import (
     draw_measured_tau,
     model_labels,
 )
-from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, GROUPS, group_of, roles_of
+from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import CATEGORIES, GROUPS, group_of, roles_of
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY, STATED_TAU
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 from rewardlab.worlds.metaworld.task_splits import split_of_task

@@ -146,7 +146,7 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 from rewardlab.reporting.report_files import write_report
-from rewardlab.studies.perturbation_paper.measured.study_files import write_study
+from rewardlab.studies.perturbation_paper.measured.measured_report import write_study
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 

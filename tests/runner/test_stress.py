@@ -249,7 +249,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
 
 
 def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: Path) -> None:
-    from rewardlab.runner.cell_plan import bundle_jobs, plan_cells
+    from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
     from rewardlab.runner.cell_scoring import score_job
     from rewardlab.runner.stress import load_episodes, scoring_context
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from rewardlab.analysis.paired_cells import align_models
+from rewardlab.analysis.aligned_cells import align_models
 from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.summary import (
     AccuracyDrop,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from rewardlab.analysis.model_comparison import Comparison, compare_runs
-from rewardlab.analysis.run_model_names import run_and_model
+from rewardlab.analysis.run_labels import run_and_model
 from rewardlab.api.options import (
     BenchOptions,
     CalibrateOptions,
@@ -37,7 +37,7 @@ from rewardlab.runner.calibration_run import CalibratePlan, CalibrationRun, run_
 from rewardlab.runner.perturbed_dataset import PerturbPlan
 from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from rewardlab.runner.stress import StressPlan, run_stress
-from rewardlab.studies.perturbation_paper.measured.study_files import write_study
+from rewardlab.studies.perturbation_paper.measured.measured_report import write_study
 from rewardlab.training.pocket.plan import PocketPlan
 
 AnyModel = str | RewardModel

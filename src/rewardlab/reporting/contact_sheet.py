@@ -12,7 +12,7 @@ from rewardlab.core.run import atomic_write, writable
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.contract import SEVERITIES, Perturbation
 from rewardlab.reporting.failure_clips import shrink
-from rewardlab.runner.cell_replay import CellReplay
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay
 
 COLUMNS = 6
 FRAME_HEIGHT = 120

@@ -6,8 +6,8 @@ from pathlib import Path
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.reporting.contact_sheet import write_sheet
-from rewardlab.runner.cell_replay import CellReplay, cell_replay
 from rewardlab.runner.perturbed_dataset import PerturbPlan, write_copies
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 
 
 def perturbed_files(plan: PerturbPlan) -> Iterator[str]:

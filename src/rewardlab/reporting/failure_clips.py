@@ -13,7 +13,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.summary import WorstPerturbation
 from rewardlab.core.trial import CLEAN, Trial, TrialTable
 from rewardlab.h264_encoding import encode_bytes
-from rewardlab.runner.cell_replay import CellReplay, replay
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay, replay
 
 CLIP_HEIGHT = 144
 CLIP_FPS = 6.0

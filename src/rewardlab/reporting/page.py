@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.format import format_number, format_p_value
-from rewardlab.analysis.run_model_names import run_names
+from rewardlab.analysis.run_labels import run_names
 from rewardlab.core.run import Run, atomic_write
 from rewardlab.core.summary import Summary, join_summaries
 from rewardlab.metrics import metrics_shown

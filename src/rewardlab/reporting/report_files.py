@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rewardlab.analysis.figure_files import write_figures
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.analysis.run_model_names import run_names
+from rewardlab.analysis.run_labels import run_names
 from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.command_settings import setting
 from rewardlab.core.dataclass_json import record_to_json

@@ -12,7 +12,7 @@ from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import writable
 from rewardlab.data.roboreward_folder import METADATA, write_episode
-from rewardlab.runner.cell_replay import CellReplay
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay
 from rewardlab.runner.scoring_settings import require_limit, require_selection
 
 

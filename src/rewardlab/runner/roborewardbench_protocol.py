@@ -16,7 +16,7 @@ from rewardlab.analysis.benchmark_errors import (
     ModelErrors,
     ProtocolErrors,
 )
-from rewardlab.analysis.helm_scoring import HelmReadings, helm_readings
+from rewardlab.analysis.helm_answer_parsing import HelmReadings, helm_readings
 from rewardlab.analysis.published_roborewardbench import SUBSETS
 from rewardlab.analysis.run_summary import DRAWS
 from rewardlab.core.command_settings import as_command, setting

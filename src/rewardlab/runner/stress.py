@@ -23,7 +23,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents, Problem
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
-from rewardlab.runner.cell_plan import bundle_jobs, conditions, plan_cells
+from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
 from rewardlab.runner.cell_scoring import ScoringContext
 from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.progress_bar import ProgressBar

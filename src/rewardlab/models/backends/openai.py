@@ -7,7 +7,7 @@ from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
 
 
 def _build(spec: OpenAISpec, budget: Budget) -> VisionLanguageModel:
-    from rewardlab.models.backends.openai_client import OpenAIEndpoint
+    from rewardlab.models.backends.openai_vlm import OpenAIEndpoint
 
     if budget.max_cost is not None and min(spec.options.input_price, spec.options.output_price) < 0:
         raise PlanError(

@@ -6,7 +6,7 @@ from rewardlab.perturbations.domain.lighting import hard_shadow, light_cool, lig
 from rewardlab.perturbations.domain.mirrored_scene import mirror
 from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.domain.scene_appearance import background_replace, robot_recolour, table_texture
-from rewardlab.perturbations.domain.sensor import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
+from rewardlab.perturbations.domain.sensor_and_codec import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
 from rewardlab.perturbations.domain.text_overlay import success_overlay
 
 DOMAIN = (

@@ -8,13 +8,6 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, SeverityTable, Spec, on_episode
-from rewardlab.perturbations.semantic.antonyms import (
-    OppositeCommand,
-    exchange_roles,
-    opposite_direction,
-    opposite_preposition,
-    opposite_verb,
-)
 from rewardlab.perturbations.semantic.counterfactual_labels import (
     expect_lower,
     relabel_as_undone,
@@ -23,6 +16,13 @@ from rewardlab.perturbations.semantic.counterfactual_labels import (
 from rewardlab.perturbations.semantic.english_inflection import words_of
 from rewardlab.perturbations.semantic.instruction_parser import parse
 from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, COUNTERFACTUAL_OBJECTS, find_noun
+from rewardlab.perturbations.semantic.opposite_commands import (
+    OppositeCommand,
+    exchange_roles,
+    opposite_direction,
+    opposite_preposition,
+    opposite_verb,
+)
 from rewardlab.perturbations.semantic.syntax_tree import Clause, Command, NounPhrase
 
 _DISTANCES = ("near", "other", "far", "opposite")

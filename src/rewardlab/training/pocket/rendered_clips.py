@@ -14,8 +14,8 @@ from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
 from rewardlab.perturbations.domain.rerendered_world import WORLD_EDITS
-from rewardlab.runner.cell_replay import CellReplay, cell_replay
 from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 from rewardlab.training.pocket.perturbation_holdout import recorded_split
 from rewardlab.training.pocket.plan import CAMERA_SHARES, PocketPlan
 from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of

@@ -24,9 +24,9 @@ from rewardlab.metrics.condition_contrasts import condition_means
 from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import at, open_study
 from rewardlab.studies.perturbation_paper.measured.measured_figures import measured_figures
+from rewardlab.studies.perturbation_paper.measured.measured_report import write_study
 from rewardlab.studies.perturbation_paper.measured.paper_claims import paper_claims
-from rewardlab.studies.perturbation_paper.measured.paper_mapping import GROUPS, group_of, roles_of
-from rewardlab.studies.perturbation_paper.measured.study_files import write_study
+from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import GROUPS, group_of, roles_of
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS

@@ -19,7 +19,7 @@ from rewardlab.metrics.condition_contrasts import Column, ConditionMeans, Weight
 from rewardlab.metrics.derived_columns import clean_values, with_clean_answers, with_clusters
 from rewardlab.metrics.metric_estimates import clusters_of
 from rewardlab.perturbations.contract import SEVERITIES
-from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
+from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import (
     CATEGORIES,
     GROUPS,
     ROLES,

@@ -33,7 +33,7 @@ from rewardlab.studies.perturbation_paper.measured.measured_condition_means impo
     groups_evenly,
     over_categories,
 )
-from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
+from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import (
     GROUPS,
     RELIABLE_AT,
     TASK_SEVERITY,
@@ -41,7 +41,7 @@ from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
     group_of,
 )
 from rewardlab.studies.perturbation_paper.paper_results import STATED_TAU
-from rewardlab.studies.perturbation_paper.stated_value_markers import draw_stated, stated_key
+from rewardlab.studies.perturbation_paper.stated_value_plot_marker import draw_stated, stated_key
 
 Curves = Mapping[str, Sequence[ContrastEstimate]]  # by model, one number per severity, nan where it was not measured
 Losses = Mapping[tuple[str, str], ContrastEstimate]  # by model and kind of task

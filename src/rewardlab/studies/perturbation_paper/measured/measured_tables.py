@@ -19,7 +19,7 @@ from rewardlab.studies.perturbation_paper.measured.measured_condition_means impo
     groups_evenly,
     over_categories,
 )
-from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, GROUPS, RELIABLE_AT, WORST
+from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import CATEGORIES, GROUPS, RELIABLE_AT, WORST
 from rewardlab.studies.perturbation_paper.paper_results import STATED_THRESHOLD
 
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's

@@ -12,7 +12,7 @@ from rewardlab.studies.perturbation_paper.measured.measured_condition_means impo
     groups_evenly,
     over_categories,
 )
-from rewardlab.studies.perturbation_paper.measured.paper_mapping import (
+from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import (
     CATEGORIES,
     COARSE,
     PRECISE,

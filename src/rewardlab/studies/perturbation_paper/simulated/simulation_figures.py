@@ -31,7 +31,7 @@ from rewardlab.studies.perturbation_paper.simulated.reproduction import Reproduc
 from rewardlab.studies.perturbation_paper.simulated.sampler import SampledMean
 from rewardlab.studies.perturbation_paper.simulated.simulation_results import SimulationResults, averaged
 from rewardlab.studies.perturbation_paper.simulated.study_config import clipped
-from rewardlab.studies.perturbation_paper.stated_value_markers import draw_stated, stated_key
+from rewardlab.studies.perturbation_paper.stated_value_plot_marker import draw_stated, stated_key
 
 _APART = 0.09  # severities by which the sampled points of two models stand apart
 

@@ -12,7 +12,7 @@ from rewardlab.studies.perturbation_paper.measured.claim_decision import claims_
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import ACCURACY, MeasuredStudy, open_study
 from rewardlab.studies.perturbation_paper.measured.measured_tables import cell_text, number_files
 from rewardlab.studies.perturbation_paper.measured.paper_claims import NOT_JUDGED, paper_claims
-from rewardlab.studies.perturbation_paper.measured.paper_mapping import CATEGORIES, ROLES
+from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import CATEGORIES, ROLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
