@@ -10,32 +10,19 @@ from typing import TYPE_CHECKING
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api.verbs import (
-        bench,
-        calibrate,
-        check,
-        collect,
-        compare,
-        leaderboard,
-        load_model,
-        open_dataset,
-        perturb,
-        report,
-        score,
-        stress,
-        study,
-        train,
-    )
+    from rewardlab.api.dataset_verbs import check, open_dataset
+    from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
+    from rewardlab.api.scoring_verbs import bench, calibrate, load_model, score, stress
+    from rewardlab.api.training_verbs import collect, train
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
 
-_VERBS = (
-    *("bench", "calibrate", "check", "collect", "compare", "leaderboard", "load_model", "open_dataset"),
-    *("perturb", "report", "score", "stress", "study", "train"),
-)
 _HOME = {
-    **dict.fromkeys(_VERBS, "rewardlab.api.verbs"),
+    **dict.fromkeys(("check", "open_dataset"), "rewardlab.api.dataset_verbs"),
+    **dict.fromkeys(("bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
+    **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
+    **dict.fromkeys(("collect", "train"), "rewardlab.api.training_verbs"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",

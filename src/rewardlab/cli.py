@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rewardlab
 from rewardlab.core.command_settings import build_plan, flag_of, flat_fields, flat_settings
 from rewardlab.core.errors import Interrupted, RewardlabError
 from rewardlab.core.version import __version__
@@ -35,10 +36,9 @@ def stress(plan: "StressPlan") -> int:
     from rich.console import Console
 
     from rewardlab.analysis.run_summary import load_summary
-    from rewardlab.api import verbs
     from rewardlab.reporting.terminal_summary import print_summary
 
-    run = verbs.stress(**flat_settings(plan))
+    run = rewardlab.stress(**flat_settings(plan))
     print_summary(load_summary(run), Console())
     _tell_end(run.folder)
     return 0
@@ -48,10 +48,9 @@ def bench(plan: "BenchPlan") -> int:
     """Run the benchmark, print the errors and the path of the report."""
     from rich.console import Console
 
-    from rewardlab.api import verbs
     from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
 
-    run = verbs.bench(**flat_settings(plan))
+    run = rewardlab.bench(**flat_settings(plan))
     found = load_benchmark(run)
     assert found is not None
     print_benchmark(found, Console())
@@ -70,11 +69,10 @@ def _tell_end(folder: Path) -> None:
 
 def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
-    from rewardlab.api import verbs
     from rewardlab.reporting.findings_text import spending
     from rewardlab.runner.calibration_run import calibration_sentences
 
-    calibrated = verbs.calibrate(**flat_settings(plan))
+    calibrated = rewardlab.calibrate(**flat_settings(plan))
     for sentence in (*calibration_sentences(calibrated.record), *spending(calibrated.run.folder)):
         print(sentence)
     print(f"calibrated model: {plan.model}+{calibrated.run.folder}")
@@ -83,22 +81,19 @@ def calibrate(plan: "CalibratePlan") -> int:
 
 def report(plan: "ReportPlan") -> int:
     """Write the report and print where it is."""
-    from rewardlab.api import verbs
-
     if plan.study is not None:
-        for path in verbs.study(plan.runs[0], plan.study):
+        for path in rewardlab.study(plan.runs[0], plan.study):
             print(path)
         return 0
-    print(f"report: {verbs.report(*plan.runs, out=plan.out)}")
+    print(f"report: {rewardlab.report(*plan.runs, out=plan.out)}")
     return 0
 
 
 def compare(plan: "ComparePlan") -> int:
     """Print one sentence per test."""
     from rewardlab.analysis.model_comparison import finding
-    from rewardlab.api import verbs
 
-    comparison = verbs.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
+    comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
     for sentence in (*(finding(comparison, test) for test in comparison.tests), *comparison.notes):
         print(sentence)
     return 0
@@ -106,17 +101,15 @@ def compare(plan: "ComparePlan") -> int:
 
 def leaderboard(plan: "LeaderboardPlan") -> int:
     """Write the site and print where it is."""
-    from rewardlab.api import verbs
-
-    print(f"leaderboard: {verbs.leaderboard(plan.runs, plan.out)}")
+    print(f"leaderboard: {rewardlab.leaderboard(plan.runs, plan.out)}")
     return 0
 
 
 def perturb(plan: "PerturbPlan") -> int:
     """Write copies or sheets and print what was written."""
-    from rewardlab.api import verbs
+    from rewardlab.api.report_verbs import perturb_files
 
-    for line in verbs.perturb_files(**flat_settings(plan)):
+    for line in perturb_files(**flat_settings(plan)):
         print(line, flush=True)
     return 0
 
@@ -143,27 +136,21 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
 
 def collect(plan: "CollectPlan") -> int:
     """Record the rollouts and print how many there are at each level."""
-    from rewardlab.api import verbs
-
-    levels = verbs.collect(**flat_settings(plan))
+    levels = rewardlab.collect(**flat_settings(plan))
     print(f"{plan.out}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
     return 0
 
 
 def train(plan: "PocketPlan") -> int:
     """Train and export, and print how to use what came out."""
-    from rewardlab.api import verbs
-
-    for model in verbs.train(**flat_settings(plan)):
+    for model in rewardlab.train(**flat_settings(plan)):
         print(f"trained model: {model}")
     return 0
 
 
 def check(plan: "CheckPlan") -> int:
     """Print the problems; exit with 1 if there are any."""
-    from rewardlab.api import verbs
-
-    contents = verbs.open_dataset(plan.data)
+    contents = rewardlab.open_dataset(plan.data)
     for problem in contents.problems:
         print(problem)
     print(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")

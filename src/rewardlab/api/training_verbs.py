@@ -1,0 +1,25 @@
+"""Verbs that make data and models: record rollouts, and train on them."""
+
+from collections.abc import Mapping
+from typing import Unpack
+
+from rewardlab.api.options import CollectOptions, TrainOptions, documented_by, plan_from
+from rewardlab.collection.collection_settings import CollectPlan
+from rewardlab.collection.dataset_collection import collect as collect_rollouts
+from rewardlab.training.pocket.plan import PocketPlan
+
+
+@documented_by(CollectPlan)
+def collect(simulator: str = "metaworld", **settings: Unpack[CollectOptions]) -> Mapping[int, int]:
+    """Record rollouts of every quality with exact progress as a dataset; return how many rows each level has."""
+    return collect_rollouts(plan_from(CollectPlan, {"simulator": simulator, **settings}))
+
+
+@documented_by(PocketPlan)
+def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str, ...]:
+    """Train by a recipe and return the model strings of what came out; needs torch, from the extra `train`."""
+    from rewardlab.training.pocket.training_loop import train_pocket
+
+    plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
+    train_pocket(plan)
+    return tuple(f"pocket:{plan.out / variant}" for variant in plan.variants)
