@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 SAVE = {"qwen3_vl": tiny.save_qwen3, "qwen2_5_vl": tiny.save_qwen25}
 SIDE = {"qwen3_vl": 32, "qwen2_5_vl": 28}  # pixels of a token
 # On a CPU without bfloat16 instructions, as many of aarch64 are, torch falls back to a slower kernel and says so.
-NO_BFLOAT16 = "ignore:mkldnn.*failed, switching to|.*bf(loat)?16.*:UserWarning"
+NO_BFLOAT16 = "ignore:(?s).*(failed, switching to|bf16|bfloat16):UserWarning"
 TOLERANCE = 1e-4  # of levels and probabilities with reuse, against without, in float32
 
 
