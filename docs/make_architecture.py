@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grimp
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from rewardlab.analysis.figure_style import save_figure
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -131,8 +132,7 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], count: int) -> 
 def main() -> None:
     """Write the page and the picture."""
     (DOCS / "architecture.md").write_text(page())
-    with rc_context({"svg.hashsalt": "rewardlab"}):  # the same picture is the same file
-        picture().savefig(DOCS / "architecture.svg", metadata={"Date": None})
+    save_figure(picture(), DOCS / "architecture.svg")
 
 
 if __name__ == "__main__":

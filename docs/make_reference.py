@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rewardlab.analysis.benchmark_errors import BenchmarkErrors
 from rewardlab.cli import COMMANDS, plan_of
-from rewardlab.core.command_settings import flag_of, flat_fields
+from rewardlab.core.command_settings import flag_of, flat_fields, setting_text
 from rewardlab.core.dataclass_json import record_tables
 from rewardlab.core.errors import DataError
 from rewardlab.core.summary import Summary
@@ -39,8 +39,7 @@ def commands_page() -> str:
         for entry, _ in flat_fields(plan_type):
             title = entry.name.upper() if entry.metadata["positional"] else f"`{flag_of(entry)}`"
             default = "" if entry.default is MISSING else entry.default
-            shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-            parts.append(f"| {title} | {shown} | {entry.metadata['help']} |")
+            parts.append(f"| {title} | {setting_text(default)} | {entry.metadata['help']} |")
         parts.append("")
     return "\n".join(parts)
 

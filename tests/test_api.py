@@ -124,7 +124,7 @@ def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, 
 def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress("clock", tiny_data, perturbations="none", out=tmp_path / "run")
     (run.folder / "summary.json").write_text('{"schema": 1, "judged": 3}')
-    with pytest.raises(RunError, match="no summary of this version"):
+    with pytest.raises(RunError, match="is not a summary of this version"):
         _ = run.summary
     (run.folder / "summary.json").unlink()
     with pytest.raises(RunError, match="finish the run"):

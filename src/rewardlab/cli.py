@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rewardlab
-from rewardlab.core.command_settings import build_plan, flag_of, flat_fields, flat_settings
+from rewardlab.core.command_settings import build_plan, flag_of, flat_fields, flat_settings, setting_text
 from rewardlab.core.errors import Interrupted, RewardlabError
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
     from rewardlab.analysis.model_comparison import ComparePlan
     from rewardlab.collection.collection_settings import CollectPlan
+    from rewardlab.core.run import Run
     from rewardlab.data.dataset_check_settings import CheckPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
@@ -40,7 +41,7 @@ def stress(plan: "StressPlan") -> int:
 
     run = rewardlab.stress(**flat_settings(plan))
     print_summary(load_summary(run), Console())
-    _tell_end(run.folder)
+    _tell_end(run)
     return 0
 
 
@@ -54,17 +55,17 @@ def bench(plan: "BenchPlan") -> int:
     found = load_benchmark(run)
     assert found is not None
     print_benchmark(found, Console())
-    _tell_end(run.folder)
+    _tell_end(run)
     return 0
 
 
-def _tell_end(folder: Path) -> None:
+def _tell_end(run: "Run") -> None:
     """Print what paid models have cost, and where the report is."""
     from rewardlab.reporting.findings_text import spending
 
-    for sentence in spending(folder):
+    for sentence in spending(run.folder):
         print(f"spent: {sentence}")
-    print(f"report: {folder / 'report.html'}")
+    print(f"report: {run.page}")
 
 
 def calibrate(plan: "CalibratePlan") -> int:
@@ -107,9 +108,9 @@ def leaderboard(plan: "LeaderboardPlan") -> int:
 
 def perturb(plan: "PerturbPlan") -> int:
     """Write copies or sheets and print what was written."""
-    from rewardlab.api.report_verbs import perturb_files
+    from rewardlab.reporting.copies_and_sheets import perturbed_files
 
-    for line in perturb_files(**flat_settings(plan)):
+    for line in perturbed_files(plan):
         print(line, flush=True)
     return 0
 
@@ -130,7 +131,7 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
     print(f"tables and figures: {made.folder}")
     run = keep_trials(plan, made)
     if run is not None:
-        print(f"report: {write_report([run], run.folder / 'report.html')}")
+        print(f"report: {write_report([run], run.page)}")
     return 0
 
 
@@ -257,10 +258,13 @@ def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: An
     if kind is bool:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=help_text)
         return
-    shown = ",".join(map(str, default)) if many and default is not None else default
     read = _comma_list(kind) if many else kind
     parser.add_argument(
-        flag, type=read, default=default, help=f"{help_text} (default: {shown})", metavar=_metavar(kind, many)
+        flag,
+        type=read,
+        default=default,
+        help=f"{help_text} (default: {setting_text(default)})",
+        metavar=_metavar(kind, many),
     )
 
 

@@ -1,6 +1,5 @@
 """From a run's trials to its summary: measurements with intervals, severity thresholds, and what may be claimed."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from rewardlab.analysis.findings import (
     worst_perturbations,
 )
 from rewardlab.analysis.measurements import measurements
-from rewardlab.core.errors import RunError
 from rewardlab.core.run import SUMMARY, Run
 from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
 from rewardlab.core.trial import TrialTable
@@ -62,22 +60,7 @@ def save_summary(run: Run) -> None:
 
 def load_summary(run: Run) -> Summary:
     """Read the summary of a run, computing it where the run was stopped or is of an older version."""
-    path = run.folder / SUMMARY
-    if not path.exists():
-        return summarise(run)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return summarise(run) if _is_older(content) else Summary.from_json(content)
-    except (ValueError, UnicodeDecodeError) as error:
-        raise RunError(f"{path} is not a summary of this version: {error}; remove it, and it is made anew") from error
-
-
-def _is_older(content: object) -> bool:
-    """Tell whether an earlier version of rewardlab wrote this: it had `rows` and no schema, or a lower one."""
-    if not isinstance(content, dict):
-        return False
-    schema = content.get("schema")
-    return ("rows" in content and "bootstrap" in content) if schema is None else type(schema) is int and schema < SCHEMA
+    return run.stored_summary() or summarise(run)
 
 
 def _bootstrap(trials: TrialTable, draws: Draws) -> Bootstrap:

@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from rewardlab.core.command_settings import build_plan, flat_fields
+from rewardlab.core.command_settings import build_plan, flat_fields, setting_text
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Plan = TypeVar("Plan")
@@ -127,7 +127,7 @@ def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
 def _default(value: object) -> str:
     if value is MISSING or value is None:
         return ""
-    return f" ({', '.join(map(str, value)) if isinstance(value, tuple) else value})"
+    return f" ({setting_text(value)})"
 
 
 def plan_from(plan_type: type[Plan], settings: Mapping[str, Any]) -> Plan:

@@ -1,6 +1,6 @@
 """Verbs that write what people look at: reports, comparisons, leaderboards, perturbed copies, a study."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -34,19 +34,14 @@ def report(*runs: AnyRun, out: Place | None = None) -> Path:
     opened = _opened(runs)
     if not opened:
         raise PlanError("name at least one run folder")
-    folder = opened[0].folder if len(opened) == 1 else Path()
-    return write_report(opened, Path(out) if out else folder / "report.html")
+    page = opened[0].page if len(opened) == 1 else Path("report.html")
+    return write_report(opened, Path(out) if out else page)
 
 
 @documented_by(PerturbPlan)
 def perturb(data: Place, **settings: Unpack[PerturbOptions]) -> list[str]:
     """Write perturbed copies or contact sheets; return what was written and what was left out, with the reason."""
-    return list(perturb_files(data, **settings))
-
-
-def perturb_files(data: Place, **settings: Unpack[PerturbOptions]) -> Iterator[str]:
-    """Do what `perturb` does one file at a time, and yield each name as it is written."""
-    return perturbed_files(plan_from(PerturbPlan, {"data": str(data), **settings}))
+    return list(perturbed_files(plan_from(PerturbPlan, {"data": data, **settings})))
 
 
 def study(run: AnyRun, out: Place, roles: Mapping[str, str] | None = None) -> list[Path]:

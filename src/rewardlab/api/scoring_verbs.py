@@ -39,7 +39,7 @@ def score(model: AnyModel, clip: Clip, instruction: str = "", *, frames: str = "
 def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[StressOptions]) -> Run:
     """Perturb a dataset, score it with one or several models, named or given as objects, and write a report."""
     named = _named(models)
-    plan = plan_from(StressPlan, {"models": [model.name for model in named], "data": str(data), **settings})
+    plan = plan_from(StressPlan, {"models": [model.name for model in named], "data": data, **settings})
     return _reported(run_stress(plan, own=named))
 
 
@@ -47,14 +47,14 @@ def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpac
 def bench(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[BenchOptions]) -> Run:
     """Score clean episodes by the RoboRewardBench protocol and write the errors and a report."""
     named = _named(models)
-    plan = plan_from(BenchPlan, {"models": [model.name for model in named], "data": str(data), **settings})
+    plan = plan_from(BenchPlan, {"models": [model.name for model in named], "data": data, **settings})
     return _reported(run_benchmark(plan, own=named))
 
 
 @documented_by(CalibratePlan)
 def calibrate(model: str, data: Place, **settings: Unpack[CalibrateOptions]) -> CalibrationRun:
     """Fit what makes a model's probabilities mean what they say; `MODEL+FOLDER` is then the calibrated model."""
-    return run_calibration(plan_from(CalibratePlan, {"model": model, "data": str(data), **settings}))
+    return run_calibration(plan_from(CalibratePlan, {"model": model, "data": data, **settings}))
 
 
 def _named(models: AnyModel | Sequence[AnyModel]) -> list[NamedModel]:
@@ -63,7 +63,7 @@ def _named(models: AnyModel | Sequence[AnyModel]) -> list[NamedModel]:
 
 
 def _reported(run: Run) -> Run:
-    write_report([run], run.folder / "report.html")
+    write_report([run], run.page)
     return run
 
 

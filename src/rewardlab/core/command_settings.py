@@ -24,6 +24,11 @@ def flag_of(entry: "Field[Any]") -> str:
     return "--" + entry.name.replace("_", "-")
 
 
+def setting_text(value: object) -> str:
+    """Return a value as it is written on the command line: several with commas between them."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
 def flat_fields(plan_type: Any) -> Iterator[tuple["Field[Any]", Any]]:
     """Yield every setting of a plan and its type, those of nested settings in their place."""
     hints = typing.get_type_hints(plan_type)
@@ -79,4 +84,4 @@ def _words(entry: "Field[Any]", value: Any) -> Iterator[str]:
             yield flag_of(entry) if value else flag_of(entry).replace("--", "--no-", 1)
         else:
             yield flag_of(entry)
-            yield ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            yield setting_text(value)

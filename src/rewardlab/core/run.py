@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.seeding import digest
-from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.summary import Measurement, Summary, is_older_summary
 from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-RECORD, SUMMARY, PAGE = "run.json", "summary.json", "report.html"
+RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
 
 
@@ -72,17 +72,31 @@ class Run:
         return self.to_arrow().to_pandas()
 
     @property
+    def page(self) -> Path:
+        """Return where the report of this run is, or will be."""
+        return self.folder / "report.html"
+
+    @property
     def summary(self) -> Summary:
         """Return everything measured and found, as summary.json holds it; a run that was stopped has none yet."""
+        found = self.stored_summary()
+        if found is None:
+            raise RunError(
+                f"{self.folder} has no {SUMMARY} of this version: finish the run, its command goes on"
+            )
+        return found
+
+    def stored_summary(self) -> Summary | None:
+        """Return what summary.json holds; None where there is none, or where an earlier version wrote it."""
         path = self.folder / SUMMARY
         try:
-            return Summary.from_json(json.loads(path.read_text(encoding="utf-8")))
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return None if is_older_summary(content) else Summary.from_json(content)
         except FileNotFoundError:
-            raise RunError(f"{self.folder} has no {SUMMARY}: finish the run by giving its command again") from None
-        except ValueError as error:
-            raise RunError(
-                f"{path} is no summary of this version: {error}; `rewardlab report` reads the trials"
-            ) from error
+            return None
+        except ValueError as error:  # bytes that are no text are one too
+            hint = "remove it, and it is made anew"
+            raise RunError(f"{path} is not a summary of this version: {error}; {hint}") from error
 
     def _repr_html_(self) -> str:
         """Show the models on clean episodes and a link to the report, in a notebook."""
@@ -91,9 +105,8 @@ class Run:
         rows = "".join(
             _html_row(model, [summary.clean(model, metric) for metric in _SHOWN]) for model in summary.models
         )
-        page = self.folder / PAGE
-        link = f'<a href="{escape(page.resolve().as_uri())}">{escape(str(page))}</a>' if page.exists() else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{link}"
+        link = f'<a href="{escape(self.page.resolve().as_uri())}">{escape(str(self.page))}</a>'
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{link if self.page.exists() else ''}"
 
     def append(self, trials: Sequence[Trial]) -> None:
         """Write trials as one part; afterwards they survive any crash of this process."""
