@@ -81,9 +81,7 @@ class Run:
         """Return everything measured and found, as summary.json holds it; a run that was stopped has none yet."""
         found = self.stored_summary()
         if found is None:
-            raise RunError(
-                f"{self.folder} has no {SUMMARY} of this version: finish the run, its command goes on"
-            )
+            raise RunError(f"{self.folder} has no {SUMMARY} of this version: finish the run, its command goes on")
         return found
 
     def stored_summary(self) -> Summary | None:
