@@ -1,0 +1,78 @@
+"""JSON from strangers: bounded in size, depth and length of numbers, finite, and made of text that can be written."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from rewardlab.core.limits import JSON_DEPTH, JSON_MB, NUMBER_DIGITS
+
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what the JSON holds; a ValueError says in a few words what is wrong with it."""
+    words = text.decode("utf-8") if isinstance(text, bytes) else text
+    _check_depth(words)
+    digits = NUMBER_DIGITS.value
+    whole = lambda number: int(number) if len(number) <= digits else _refuse_digits(number)
+    try:
+        found = json.loads(words, parse_int=whole, parse_float=_finite, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+    if _SURROGATE.search(words):
+        _check_text(found)
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds; a ValueError says what is wrong with it, an OSError that it cannot be read."""
+    size, most = path.stat().st_size, JSON_MB.value
+    if size > most * 1_000_000:
+        raise ValueError(f"{size / 1e6:,.0f} MB of JSON, {JSON_MB.describe()}")
+    return parse_json(path.read_bytes())
+
+
+def _check_depth(text: str) -> None:
+    most = JSON_DEPTH.value
+    if text.count("[") + text.count("{") <= most:
+        return
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        depth += _STEPS.get(match.group(), 0)
+        if depth > most:
+            raise ValueError(f"too many lists and objects inside each other, {JSON_DEPTH.describe()}")
+
+
+def _refuse_digits(text: str) -> int:
+    raise ValueError(f"a whole number of {len(text):,} digits, {NUMBER_DIGITS.describe()}")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"a number too large for a computer: {text[:40]}")
+    return number
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(f"{text}, which is no JSON number")
+
+
+def _check_text(found: Any) -> None:
+    """Walk what was read; half a surrogate pair can be neither written nor shown."""
+    if isinstance(found, str):
+        try:
+            found.encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text holds half of a surrogate pair, which is no character") from None
+    elif isinstance(found, dict):
+        for key, value in found.items():
+            _check_text(key)
+            _check_text(value)
+    elif isinstance(found, list):
+        for value in found:
+            _check_text(value)

@@ -1,0 +1,58 @@
+"""Limits on everything that comes from outside: each has a default and an environment variable that changes it.
+
+Worker processes inherit the environment, so a limit holds in every process of a run.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+
+from rewardlab.core.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most of something that is taken in; `variable` is the environment variable that sets another number."""
+
+    variable: str
+    default: int
+    meaning: str
+
+    @property
+    def value(self) -> int:
+        """Return the number that holds in this process."""
+        text = os.environ.get(self.variable, "").strip()
+        if not text:
+            return self.default
+        if not re.fullmatch("0*[1-9][0-9]{0,17}", text):
+            raise PlanError(f"{self.variable} must be a whole number above 0, got {text[:40]!r}")
+        return int(text)
+
+    def describe(self) -> str:
+        """Return the limit and how to raise it, to end a sentence with."""
+        return f"at most {self.value:,} are taken in; set {self.variable} to take more"
+
+
+CLIP_MB = Limit("REWARDLAB_MAX_CLIP_MB", 256, "decoded frames of one clip that are held at once, in MB")
+CLIP_FRAMES = Limit("REWARDLAB_MAX_CLIP_FRAMES", 100_000, "frames of one video")
+FRAME_PIXELS = Limit("REWARDLAB_MAX_FRAME_PIXELS", 4096 * 4096, "pixels of one frame of a video")
+ROW_BYTES = Limit("REWARDLAB_MAX_ROW_BYTES", 4_000_000, "bytes of one row of a dataset")
+INSTRUCTION_CHARACTERS = Limit("REWARDLAB_MAX_INSTRUCTION_CHARACTERS", 10_000, "characters of an instruction")
+ANSWER_CHARACTERS = Limit("REWARDLAB_MAX_ANSWER_CHARACTERS", 100_000, "characters of what a model says in one answer")
+BODY_MB = Limit("REWARDLAB_MAX_BODY_MB", 64, "answer of a server after decompression, in MB")
+JSON_MB = Limit("REWARDLAB_MAX_JSON_MB", 64, "a JSON file of a run, in MB")
+JSON_DEPTH = Limit("REWARDLAB_MAX_JSON_DEPTH", 64, "objects and lists inside each other in JSON")
+NUMBER_DIGITS = Limit("REWARDLAB_MAX_NUMBER_DIGITS", 40, "digits of a whole number in JSON")
+
+LIMITS = (
+    CLIP_MB,
+    CLIP_FRAMES,
+    FRAME_PIXELS,
+    ROW_BYTES,
+    INSTRUCTION_CHARACTERS,
+    ANSWER_CHARACTERS,
+    BODY_MB,
+    JSON_MB,
+    JSON_DEPTH,
+    NUMBER_DIGITS,
+)
