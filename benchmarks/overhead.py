@@ -57,21 +57,22 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     context = scoring_context(plan, contents.episodes)
     jobs = bundle_jobs(plan_cells(contents.episodes, context, plan.severities), 1)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
-    originals = scoring._held, scoring._changed, scoring._answers
-    scoring._held, scoring._changed, scoring._answers = (
+    originals = scoring._with_decoded_frames, scoring._perturbed, scoring._answers
+    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = (
         decode.around(originals[0]),
         perturb.around(originals[1]),
         ask.around(originals[2]),
     )
     trials: list[Trial] = []
+    silent = scoring.Listeners(lambda cells: None, lambda drafts: None, trials.extend)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         run = start_run(Path(folder) / "run", {"plan": {}})
         for job in jobs:
-            scoring.score_job(job, context, {"constant": Instant()}, lambda drafts: None, trials.extend)
+            scoring.score_job(job, context, {"constant": Instant()}, silent)
             write.around(run.append)(trials[-len(job.cells) :])
         total = time.perf_counter() - started
-    scoring._held, scoring._changed, scoring._answers = originals
+    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = originals
     watches = {"decoding": decode, "perturbing": perturb, "scoring": ask, "writing": write}
     return len(trials), total, {name: watch.seconds for name, watch in watches.items()}
 

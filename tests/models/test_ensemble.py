@@ -11,7 +11,7 @@ from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
-from rewardlab.models.composite import CachedModel, build_all, name_composite
+from rewardlab.models.composite import CachedModel, build_all, build_model, name_composite
 from rewardlab.models.contract import Budget, Composition, NamedModel
 from rewardlab.models.ensemble import Ensemble
 from rewardlab.runner.scoring_settings import ScoringSettings
@@ -259,7 +259,7 @@ def test_a_member_that_is_judged_too_is_asked_once(
 
 def test_only_models_that_are_asked_by_several_are_cached_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("clock", "random", "ensemble:clock,constant")
-    built = build_all({name: name_model(name) for name in names}, Budget())
+    built = build_all({name: name_model(name) for name in names}, Budget(), build_model)
     assert isinstance(built["clock"], CachedModel) and not isinstance(built["random"], CachedModel)
     assert not isinstance(built[names[2]], CachedModel)
     monkeypatch.setattr("rewardlab.models.composite.MAX_CACHED", 3)

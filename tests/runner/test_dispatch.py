@@ -75,16 +75,16 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
         "import os, threading\n"
         "from rewardlab.runner.dispatch import map_processes\n"
         "def work(item):\n"
-        "    os.write(1, b'%d\\n' % os.getpid())\n"
+        "    os.write(2, b'%d\\n' % os.getpid())\n"
         "    threading.Event().wait()\n"
         "list(map_processes(work, range(2), 2))\n"
     )
     (tmp_path / "parent.py").write_text(code)
-    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout
-    workers = {int(parent.stdout.readline()) for _ in range(2)}
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], stderr=subprocess.PIPE, text=True)
+    assert parent.stderr
+    workers = {int(parent.stderr.readline()) for _ in range(2)}
     assert len(workers) == 2
     parent.kill()
     parent.wait()
-    assert parent.stdout.read() == ""  # ends only when no worker holds the other end any more
-    parent.stdout.close()
+    assert parent.stderr.read() == ""  # ends only when no worker holds the other end any more
+    parent.stderr.close()

@@ -193,7 +193,9 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
     arguments = [*command(tiny_data, tmp_path / "run"), "--perturbations", "gaussian_noise", "--severities", "2"]
     subprocess.run(arguments, env=environment, capture_output=True, check=True)
     failed = [t for t in scored(Run(tmp_path / "run")) if t.status == "failed"]
-    assert {(t.episode, t.reason) for t in failed} == {("arm/b.mp4", "the worker died with exit code -9")}
+    assert {(t.episode, t.reason) for t in failed} == {
+        ("arm/b.mp4", "the process of judge.model:Judge died with exit code -9")
+    }
     assert len(scored(Run(tmp_path / "run"))) == len(ROWS) * 2
 
 
@@ -250,7 +252,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
 
 def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: Path) -> None:
     from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
-    from rewardlab.runner.cell_scoring import score_job
+    from rewardlab.runner.cell_scoring import Listeners, score_job
     from rewardlab.runner.stress import load_episodes, scoring_context
 
     for name in ("a", "b"):
@@ -264,7 +266,7 @@ def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: 
     trials: list[Trial] = []
     for job in jobs:
         models = {name: model.build() for name, model in context.models.items()}
-        score_job(job, context, models, begin=lambda drafts: None, end=trials.extend)
+        score_job(job, context, models, Listeners(lambda cells: None, lambda drafts: None, trials.extend))
     broken = [t for t in trials if t.episode == "a.mp4"]
     assert {t.status for t in broken} == {"failed"}
     assert all("does not exist" in (t.reason or "") for t in broken)

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from hashlib import sha256
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,10 +26,14 @@ def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
 
 
 def load_object(path: str) -> tuple[object, str]:
-    """Import `package.module:name`; return the object and a hash of the file that defines its module."""
+    """Import `package.module:name`; return the object and a hash of the file that defines its module.
+
+    Where only the current folder holds it, that folder goes to the end of the import path: it can hide no module.
+    """
     module_name, _, attribute = path.partition(":")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    here, package = str(Path.cwd()), module_name.partition(".")[0]
+    if not _is_found(package) and PathFinder.find_spec(package, [here]) is not None:
+        sys.path.append(here)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module does while it is imported
@@ -36,6 +42,13 @@ def load_object(path: str) -> tuple[object, str]:
         raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(_public(module))}")
     code = sha256(Path(module.__file__).read_bytes()).hexdigest() if module.__file__ else ""
     return getattr(module, attribute), code
+
+
+def _is_found(package: str) -> bool:
+    try:
+        return package in sys.modules or find_spec(package) is not None
+    except ValueError:  # no name at all
+        return False
 
 
 def _public(module: object) -> list[str]:

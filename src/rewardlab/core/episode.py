@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,7 +102,7 @@ class Clip:
 
 @dataclass(frozen=True, eq=False)
 class ShownFrames:
-    """The frames a model is shown and no others; every read is a copy, so that no model can spoil another's."""
+    """The frames a model is shown and no others; every read is a read-only copy: no model can spoil another's."""
 
     clip: Clip
 
@@ -117,8 +117,8 @@ class ShownFrames:
         return len(self.clip)
 
     def read(self, indices: Indices) -> Frames:
-        """Return a copy of these frames."""
-        return self.clip.read()[indices]
+        """Return a copy of these frames that cannot be written to."""
+        return _read_only(self.clip.read()[indices])
 
 
 def whole_clip(source: FrameSource, fps: float) -> Clip:
@@ -209,8 +209,13 @@ def with_frames(episode: Episode, pixels: Frames) -> Episode:
 def strip_labels(episode: Episode) -> Episode:
     """Return what a model may see: the shown frames, their times and the instruction, and nothing else."""
     clip = episode.clip
-    shown = Clip(ShownFrames(clip), np.arange(len(clip)), clip.positions, clip.fps)
+    shown = Clip(ShownFrames(clip), _read_only(np.arange(len(clip))), _read_only(clip.positions.copy()), clip.fps)
     return Episode("", episode.instruction, shown)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
 
 
 def _pick_progress(truth: Truth, picks: Indices) -> Truth:

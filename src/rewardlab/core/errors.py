@@ -13,6 +13,10 @@ class ModelError(RewardlabError):
     """A reward model cannot be loaded, or cannot answer for an episode."""
 
 
+class ModelRaised(ModelError):
+    """A model in a process of its own raised this, in its own words."""
+
+
 class PlanError(RewardlabError):
     """The settings of a command do not make sense together."""
 
@@ -27,6 +31,10 @@ class Interrupted(RunError):
 
 class NotApplicable(RewardlabError):
     """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""
+
+
+class WorkerDied(RewardlabError):
+    """A process that this one depends on died; its work is put back, or given up after it died of it again."""
 
 
 class StopRun(RewardlabError):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.errors import ModelError
+from rewardlab.core.errors import ModelError, ModelRaised
+from rewardlab.core.limits import ANSWER_CHARACTERS
 
 if TYPE_CHECKING:
     import pyarrow
@@ -17,6 +18,7 @@ Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
 Expectation = Literal["same", "lower", "relabel", "reversed", "undefined"]
 Status = Literal["scored", "failed", "dropped"]
 
+_MAX_REASON = 2_000  # characters of an error that are kept
 CLEAN = "clean"  # the name of the perturbation that changes nothing
 CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")  # of perturbations
 
@@ -44,16 +46,30 @@ Answer = Score | Failure
 
 def validate_answer(answer: object, shown_frames: int) -> Answer:
     """Return the answer if it keeps the contract, else the Failure that says how it broke it."""
-    if isinstance(answer, Failure):
-        return Failure(_printable(answer.reason), None if answer.raw is None else _printable(answer.raw))
-    if not isinstance(answer, Score):
-        return Failure(f"expected a Score or a Failure, got {type(answer).__name__}")
     try:
+        if isinstance(answer, Failure):
+            return Failure(_bounded(answer.reason), None if answer.raw is None else _bounded(answer.raw))
+        if not isinstance(answer, Score):
+            return Failure(f"expected a Score or a Failure, got {type(answer).__name__}")
         score = _plain_score(answer)
         _check_score(score, shown_frames)
-    except (ModelError, TypeError, ValueError) as error:
-        return Failure(_printable(error))
+    except Exception as error:  # what a model puts into an answer may be an object of any kind
+        return failure_of(error, with_type=not isinstance(error, ModelError | TypeError | ValueError))
     return score
+
+
+def failure_of(error: BaseException, *, with_type: bool = True) -> Failure:
+    """Return the Failure of a model that raised this."""
+    return Failure(error_text(error, with_type=with_type and not isinstance(error, ModelRaised)))
+
+
+def error_text(error: BaseException, *, with_type: bool = False) -> str:
+    """Return what an error says as text that can be written, of bounded length, whatever its class does."""
+    try:
+        said = _printable(error)
+    except Exception:
+        said = "an error that cannot be told"
+    return f"{type(error).__name__}: {said}"[:_MAX_REASON] if with_type else said[:_MAX_REASON]
 
 
 def _plain_score(score: Score) -> Score:
@@ -62,7 +78,15 @@ def _plain_score(score: Score) -> Score:
         raise ModelError(f"level must be a number from 1 to 5, got the text {score.level!r}")
     probs = None if score.probabilities is None else tuple(float(p) for p in score.probabilities)
     progress = None if score.progress is None else tuple(float(p) for p in score.progress)
-    return Score(float(score.level), probs, progress, None if score.raw is None else _printable(score.raw))
+    return Score(float(score.level), probs, progress, None if score.raw is None else _bounded(score.raw))
+
+
+def _bounded(text: object) -> str:
+    """Return text of a model; a longer one than is taken in is no answer."""
+    found = _printable(text)
+    if len(found) > ANSWER_CHARACTERS.value:
+        raise ModelError(f"an answer of {len(found):,} characters, {ANSWER_CHARACTERS.describe()}")
+    return found
 
 
 def _printable(text: object) -> str:

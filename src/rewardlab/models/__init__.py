@@ -66,7 +66,15 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         return entry.build(spec, budget)
 
     fingerprint = digest(__version__, string.text, entry.identify(spec))
-    return NamedModel(string.text, fingerprint, entry.sees_truth, build, entry.one_copy, caveat=entry.caveat)
+    return NamedModel(
+        string.text,
+        fingerprint,
+        entry.sees_truth,
+        build,
+        entry.one_copy,
+        caveat=entry.caveat,
+        apart=entry.apart(spec),
+    )
 
 
 def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
@@ -84,7 +92,8 @@ def _name_object(model: RewardModel) -> NamedModel:
     except (OSError, TypeError):
         code = ""
     state = sha256(cloudpickle.dumps(vars(model) if hasattr(model, "__dict__") else None)).hexdigest()
-    return NamedModel(type(model).__name__, digest(type(model).__qualname__, code, state), False, lambda budget: model)
+    fingerprint = digest(type(model).__qualname__, code, state)
+    return NamedModel(type(model).__name__, fingerprint, False, lambda budget: model, apart=True)
 
 
 def _name_external(string: ModelString) -> NamedModel:
@@ -95,4 +104,4 @@ def _name_external(string: ModelString) -> NamedModel:
     def build(budget: Budget) -> RewardModel:
         return make_external(path, found, _is_reward_model, "a score(episodes) method")
 
-    return NamedModel(path, digest(path, code), False, build)
+    return NamedModel(path, digest(path, code), False, build, apart=True)

@@ -1,13 +1,13 @@
 """Models made of other models: a process builds each member once, and asks it about the same episode once."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rewardlab.core.episode import Episode, strip_labels
-from rewardlab.core.errors import ModelError, RewardlabError, StopRun
+from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerDied
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, Failure, validate_answer
+from rewardlab.core.trial import Answer, failure_of, validate_answer
 from rewardlab.core.version import __version__
 from rewardlab.models.contract import Budget, Composition, NamedModel, RewardModel
 
@@ -46,23 +46,20 @@ class WithoutTruth:
 
 def name_composite(name: str, composition: Composition, members: Sequence[NamedModel]) -> NamedModel:
     """Name a model made of others: it sees the truth, or must be one copy, where one of them does."""
-    sees_truth = any(member.sees_truth for member in members)
+    see = tuple(member.sees_truth for member in members)
+    sees_truth = any(see)
 
     def combine(built: Sequence[RewardModel]) -> RewardModel:
-        shielded = [
-            model if member.sees_truth == sees_truth else WithoutTruth(model) for member, model in zip(members, built)
-        ]
-        return composition.combine(shielded)
-
-    def make(budget: Budget) -> RewardModel:
-        return combine([member.build(budget) for member in members])
+        return composition.combine([m if sees == sees_truth else WithoutTruth(m) for sees, m in zip(see, built)])
 
     fingerprint = digest(__version__, name, composition.identity, *(member.fingerprint for member in members))
     one_copy = any(member.one_copy for member in members)
-    return NamedModel(name, fingerprint, sees_truth, make, one_copy, tuple(members), combine)
+    return NamedModel(name, fingerprint, sees_truth, None, one_copy, tuple(members), combine)
 
 
-def build_all(models: Mapping[str, NamedModel], budget: Budget) -> dict[str, RewardModel]:
+def build_all(
+    models: Mapping[str, NamedModel], budget: Budget, build: Callable[[NamedModel, Budget], RewardModel]
+) -> dict[str, RewardModel]:
     """Build the models of a run; one that is asked by several is built once and its answers are cached."""
     uses = Counter(model.fingerprint for top in models.values() for model in _with_members(top))
     shared: dict[str, RewardModel] = {}
@@ -71,7 +68,7 @@ def build_all(models: Mapping[str, NamedModel], budget: Budget) -> dict[str, Rew
         if model.fingerprint in shared:
             return shared[model.fingerprint]
         members = [built(member) for member in model.members]
-        made = _build_one(model, budget) if model.combine is None else model.combine(members)
+        made = build(model, budget) if model.combine is None else model.combine(members)
         if uses[model.fingerprint] > 1:
             shared[model.fingerprint] = made = CachedModel(made)
         return made
@@ -79,7 +76,7 @@ def build_all(models: Mapping[str, NamedModel], budget: Budget) -> dict[str, Rew
     return {name: built(model) for name, model in models.items()}
 
 
-def _build_one(model: NamedModel, budget: Budget) -> RewardModel:
+def build_model(model: NamedModel, budget: Budget) -> RewardModel:
     """Build a model; whatever code from outside raises becomes one sentence with its name."""
     try:
         return model.build(budget)
@@ -94,12 +91,12 @@ def validated_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[A
     """Return one checked answer per episode; where a batch fails as a whole, each episode is asked alone."""
     try:
         answers = _one_answer_each(model, episodes)
-    except StopRun:
+    except (StopRun, WorkerDied):
         raise
     except Exception as error:  # whatever a member does becomes its own Failure
         if len(episodes) > 1:
             return [answer for episode in episodes for answer in validated_answers(model, [episode])]
-        return [validate_answer(Failure(f"{type(error).__name__}: {error}"), 0)]
+        return [failure_of(error)]
     return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
 
 

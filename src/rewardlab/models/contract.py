@@ -42,6 +42,7 @@ class ModelEntry(Generic[Spec]):
     identify: Callable[[Spec], str] = lambda spec: ""  # what identifies the weights, beside the string itself
     sees_truth: bool = False  # controls only: every other model gets the episode without truth and provenance
     one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
+    apart: Callable[[Spec], bool] = lambda spec: False  # whether its code is from outside: it gets its own process
     caveat: str = ""  # what a reader of its numbers must know first, one sentence
 
 
@@ -67,17 +68,22 @@ class NamedModel:
     """A model that can be built anywhere: its name, what identifies it, and how to make it.
 
     A composite has its `members`, and `combine` makes it from them, so that a process builds each member once.
+    A model whose code is from outside is kept `apart`: in a run it is asked in a process of its own.
     """
 
     name: str
     fingerprint: str
     sees_truth: bool
-    make: Callable[[Budget], RewardModel]
+    make: Callable[[Budget], RewardModel] | None
     one_copy: bool = False
     members: tuple["NamedModel", ...] = ()
     combine: Callable[[Sequence[RewardModel]], RewardModel] | None = None
     caveat: str = ""
+    apart: bool = False
 
     def build(self, budget: Budget | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""
+        if self.combine is not None:
+            return self.combine([member.build(budget) for member in self.members])
+        assert self.make is not None
         return self.make(budget or Budget())

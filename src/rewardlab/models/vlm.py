@@ -111,6 +111,7 @@ class VlmBackend(Generic[Spec]):
     build: Callable[[Spec, Budget], VisionLanguageModel]
     identify: Callable[[Spec], str]  # what identifies the weights, without loading them
     options: Any = NoOptions()  # a frozen dataclass with the default of every option
+    outside: bool = False  # its code is not of this package: in a run it is asked in a process of its own
     scores_answers: bool = False  # tells probabilities of answers that it did not write: no text need be parsed
 
 

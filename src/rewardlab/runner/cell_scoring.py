@@ -8,16 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from rewardlab.core.episode import Episode, Indices, InMemoryFrames, strip_labels
-from rewardlab.core.errors import NotApplicable, RewardlabError, StopRun
+from rewardlab.core.errors import NotApplicable, RewardlabError, StopRun, WorkerDied
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, validate_answer
+from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, failure_of, validate_answer
 from rewardlab.data.video_decoding import FramePolicy, frame_policy, sample_frames
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
-
-Begin = Callable[[list[Trial]], None]  # told which cells a model is about to score
-End = Callable[[list[Trial]], None]  # told what came out
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +25,11 @@ class Cell:
     perturbation: str
     severity: int
     model: str
+
+
+Prepare = Callable[[Sequence[Cell]], None]  # told which cells are about to be decoded or perturbed
+Begin = Callable[[list[Trial]], None]  # told which cells a model is about to score
+End = Callable[[list[Trial]], None]  # told what came out
 
 
 @dataclass(frozen=True)
@@ -42,22 +44,23 @@ class EpisodeCells:
 class Job:
     """What a worker is given at once: one episode, or several where each has but a few cells, so that batches fill.
 
-    The cells named in `alone` are given to their model one at a time.
+    The cells named in `alone` are given to their model one at a time. `deaths` counts the workers that died of it.
     """
 
     episodes: tuple[EpisodeCells, ...]
     alone: frozenset[str] = frozenset()
+    deaths: int = 0
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """Return the cells of every episode."""
         return tuple(cell for planned in self.episodes for cell in planned.cells)
 
-    def keep(self, open_cells: Sequence[Cell], alone: frozenset[str]) -> "Job":
-        """Return the job with only these cells left; those in `alone` are asked one at a time from now on."""
+    def keep(self, open_cells: Sequence[Cell], deaths: int) -> "Job":
+        """Return the job with only these cells left, of which so many workers died."""
         ids = {cell.id for cell in open_cells}
         left = [replace(each, cells=tuple(cell for cell in each.cells if cell.id in ids)) for each in self.episodes]
-        return Job(tuple(each for each in left if each.cells), self.alone | alone)
+        return Job(tuple(each for each in left if each.cells), self.alone, deaths)
 
 
 @dataclass(frozen=True)
@@ -95,19 +98,28 @@ class CellGroup:
     dropped: bool = False
 
 
-def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardModel], begin: Begin, end: End) -> None:
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told what a worker is at, so that its death costs no more than that, and what came out."""
+
+    prepare: Prepare
+    begin: Begin
+    end: End
+
+
+def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardModel], tell: Listeners) -> None:
     """Score every cell of a job and hand over the trials as they come."""
     waiting: list[CellGroup] = []
-    for group in (group for planned in job.episodes for group in perturb_cells(planned, context)):
+    for group in (group for planned in job.episodes for group in perturb_cells(planned, context, tell.prepare)):
         if isinstance(group.outcome, str):
-            end([_draft(context, group, cell) for cell in group.cells])
+            tell.end([_draft(context, group, cell) for cell in group.cells])
             continue
         waiting.append(group)
         if len(waiting) == context.batch:
-            _ask_models(job, context, waiting, models, begin, end)
+            _ask_models(job, context, waiting, models, tell)
             waiting = []
     if waiting:
-        _ask_models(job, context, waiting, models, begin, end)
+        _ask_models(job, context, waiting, models, tell)
 
 
 def failed_trials(job: Job, context: ScoringContext, cells: Sequence[Cell], reason: str) -> list[Trial]:
@@ -117,11 +129,14 @@ def failed_trials(job: Job, context: ScoringContext, cells: Sequence[Cell], reas
     return [_draft(context, CellGroup(e, (c,), _category(context, c.perturbation), reason), c) for e, c in lost]
 
 
-def perturb_cells(planned: EpisodeCells, context: ScoringContext) -> Iterator[CellGroup]:
+def perturb_cells(
+    planned: EpisodeCells, context: ScoringContext, prepare: Prepare = lambda cells: None
+) -> Iterator[CellGroup]:
     """Yield the episode under each perturbation and severity that is open; the video is decoded once."""
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in planned.cells:
         groups.setdefault((cell.perturbation, cell.severity), []).append(cell)
+    prepare(planned.cells)
     try:
         episode = _with_decoded_frames(planned.episode, groups, context)
     except RewardlabError as error:
@@ -129,6 +144,7 @@ def perturb_cells(planned: EpisodeCells, context: ScoringContext) -> Iterator[Ce
             yield CellGroup(planned.episode, tuple(cells), _category(context, name), str(error))
         return
     for (name, severity), cells in groups.items():
+        prepare(cells)
         yield _perturbed_group(episode, context, name, severity, tuple(cells))
 
 
@@ -183,17 +199,17 @@ def _category(context: ScoringContext, name: str) -> str:
 
 
 def _ask_models(
-    job: Job, context: ScoringContext, chunk: list[CellGroup], models: Mapping[str, RewardModel], begin: Begin, end: End
+    job: Job, context: ScoringContext, chunk: list[CellGroup], models: Mapping[str, RewardModel], tell: Listeners
 ) -> None:
     for name, model in models.items():
         asked = [(group, cell) for group in chunk for cell in group.cells if cell.model == name]
         if context.models[name].sees_truth:
-            end([_without_truth(_draft(context, group, cell)) for group, cell in asked if not _has_level(group)])
+            tell.end([_without_truth(_draft(context, group, cell)) for group, cell in asked if not _has_level(group)])
             asked = [(group, cell) for group, cell in asked if _has_level(group)]
         together = [pair for pair in asked if pair[1].id not in job.alone]
         for batch in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
             if batch:
-                _ask(context, model, batch, begin, end)
+                _ask(context, model, batch, tell)
 
 
 def _has_level(group: CellGroup) -> bool:
@@ -204,33 +220,31 @@ def _without_truth(draft: Trial) -> Trial:
     return replace(draft, status="dropped", reason="the true level is unknown here, so an oracle is not asked")
 
 
-def _ask(
-    context: ScoringContext, model: RewardModel, asked: list[tuple[CellGroup, Cell]], begin: Begin, end: End
-) -> None:
+def _ask(context: ScoringContext, model: RewardModel, asked: list[tuple[CellGroup, Cell]], tell: Listeners) -> None:
     """Ask one model about some cells; if the batch fails as a whole, ask again one by one."""
     drafts = [_draft(context, group, cell) for group, cell in asked]
     shown = [_shown(context, group, cell) for group, cell in asked]
-    begin(drafts)
+    tell.begin(drafts)
     started = time.perf_counter()
     answers = _answers(model, shown)
     seconds = (time.perf_counter() - started) / len(asked)
     if isinstance(answers, list):
-        end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
+        tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
     elif len(asked) == 1:
-        end([_finished(drafts[0], answers, seconds)])
+        tell.end([_finished(drafts[0], answers, seconds)])
     else:
         for pair in asked:
-            _ask(context, model, [pair], begin, end)
+            _ask(context, model, [pair], tell)
 
 
 def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Answer:
     """Return one validated answer per episode, or the one Failure of the whole batch."""
     try:
         answers = list(model.score(shown))
-    except StopRun:
+    except (StopRun, WorkerDied):
         raise
     except Exception as error:  # whatever a user's model does becomes a counted Failure
-        return validate_answer(Failure(f"{type(error).__name__}: {error}"), 0)
+        return failure_of(error)
     if len(answers) != len(shown):
         return Failure(f"expected {len(shown)} answers, got {len(answers)}")
     return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, shown)]

@@ -1,22 +1,17 @@
-"""Where work runs: the only module that starts processes.
+"""Where work runs: `run_jobs` scores on a pool that survives models that hang, crash or are killed.
 
-`run_jobs` scores on a pool that survives models that hang, crash or are killed; `map_processes` is an ordered map over
-processes, `map_threads` one over threads.
+`map_processes` is an ordered map over processes, `map_threads` one over threads.
 """
 
 import os
-import signal
-import subprocess
-import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -25,6 +20,9 @@ import cloudpickle
 from rewardlab.core.errors import ModelError, RunError, StopRun
 from rewardlab.core.trial import Trial
 from rewardlab.runner.cell_scoring import Cell, Job, ScoringContext, failed_trials
+from rewardlab.runner.lost_work import UnderWay, after_death, after_hang
+from rewardlab.runner.model_process import sealed
+from rewardlab.runner.processes import Process, send, start_process, stop_process
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.scoring_worker import serve_jobs
 from rewardlab.runner.worker import serve_items
@@ -33,7 +31,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _AHEAD = 64  # items begun before their turn, so that a slow one keeps no process waiting
-_WORKER = "from rewardlab.runner.worker import main; main()"
+_MAX_DEATHS = 3  # of processes that load the models, or that work on one item of a map, before it is an error
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class _Answer:
 
     content: Any = None
     error: Exception | None = None
-    alive: bool = True  # the worker can take another item
+    died: bool = False
 
     def result(self) -> Any:
         """Return the content, or raise the error."""
@@ -51,59 +49,81 @@ class _Answer:
         return self.content
 
 
-@dataclass(frozen=True)
-class _Process:
-    """A worker process and the pipe to it."""
-
-    process: "subprocess.Popen[bytes]"
-    pipe: Connection
-
-
 @dataclass
 class _Worker:
     """A process that scores, and what it is doing right now."""
 
-    process: "subprocess.Popen[bytes]"
-    pipe: Connection
+    process: Process
+    deadline: float
     ready: bool = False  # the models are loaded
     job: Job | None = None
-    scoring: list[Trial] = field(default_factory=list)
-    deadline: float = float("inf")
+    under_way: UnderWay = UnderWay()
+    drafts: list[Trial] = field(default_factory=list)  # of the cells that a model scores right now
     done: set[str] = field(default_factory=set)
+    last_words: str = ""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how the process ended, None while it runs."""
+        return self.process.process.poll()
+
+    @property
+    def is_lost(self) -> bool:
+        """Tell whether its job will not be finished: it died, or it takes too long."""
+        ended = bool(self.last_words) or self.exit_code is not None or time.monotonic() > self.deadline
+        return self.job is not None and ended
+
+
+@dataclass
+class _Deaths:
+    """Counts the workers that died; too many of them end the run, with all that is finished kept."""
+
+    most: int
+    total: int = 0
+    loading: int = 0  # one after the other
+
+    def count(self, worker: _Worker, how: str) -> None:
+        """Count a death, or raise because it is one too many."""
+        self.total += 1
+        self.loading = 0 if worker.ready else self.loading + 1
+        if self.loading >= _MAX_DEATHS:
+            raise ModelError(f"{how} while it loaded the models")
+        if self.total > self.most:
+            why = "see whether memory is short (fewer --workers) or a model crashes, or allow more with --max-restarts"
+            raise StopRun(f"worker processes died {self.total} times, at last so: {how}; {why}")
 
 
 def run_jobs(
     jobs: Iterable[Job], context: ScoringContext, workers: int, settings: ScoringSettings
 ) -> Iterator[list[Trial]]:
-    """Yield trials as they are finished; a cell whose model hangs or kills its process becomes a Failure."""
+    """Yield trials as they are finished; only a cell whose model hangs or dies of it alone becomes a Failure."""
     cores, source = os.cpu_count() or 1, iter(jobs)
     queue = deque(islice(source, workers or cores))  # the rest is made when it is needed
     start = partial(_start_scoring, context, settings.load_timeout, max(1, cores // max(len(queue), 1)))
-    pool = [start() for _ in range(len(queue))]
+    pool, deaths = [start() for _ in range(len(queue))], _Deaths(settings.max_restarts)
     try:
         while True:
             for index, worker in enumerate(pool):
                 if worker.job is None and queue:
-                    if worker.ready and worker.process.poll() is not None:  # it died between two jobs
-                        _stop(worker)
-                        pool[index] = worker = start()
-                    _assign(worker, queue.popleft())
+                    if worker.ready and worker.exit_code is not None:  # it died between two jobs
+                        _replace(pool, index, start, deaths)
+                    _assign(pool[index], queue.popleft())
                     queue.extend(islice(source, 1))
             busy = [worker for worker in pool if worker.job is not None]
             if not busy:
                 return
             yield from _listen(busy, settings.timeout)
             for index, worker in enumerate(pool):
-                if _is_lost(worker):
+                if worker.is_lost:
                     yield from _receive(worker, settings.timeout)  # its last words may still be in the pipe
-                if _is_lost(worker):
+                if worker.is_lost:
                     trials, rest = _recover(worker, context, settings.timeout)
-                    pool[index] = start()
-                    queue.extendleft(rest)
+                    _replace(pool, index, start, deaths)
+                    queue.extendleft(reversed(rest))
                     yield trials
     finally:
         for worker in pool:
-            _stop(worker)
+            stop_process(worker.process)
 
 
 def map_processes(
@@ -112,22 +132,22 @@ def map_processes(
     """Yield what a function makes of each item, in order, whichever of the processes makes it; 0 is one per core.
 
     The function is sent to each process once, so it may carry what all items need. No more than `ahead` items more
-    than there are processes are begun before their turn. With one process, or one item, the work is done here.
+    than there are processes are begun before their turn. An item whose process dies is put back, and is an error
+    when it has died of it three times. With one process, or one item, the work is done here.
     """
     cores, source = os.cpu_count() or 1, iter(items)
     first = list(islice(source, workers or cores))
     if len(first) < 2:
         yield from map(work, chain(first, source))
         return
-    pool = [_spawn(max(1, cores // len(first))) for _ in first]
+    payload = cloudpickle.dumps(partial(serve_items, work))
+    start = partial(_start_mapping, payload, max(1, cores // len(first)))
+    pool = [start() for _ in first]  # all of them load at the same time
     try:
-        payload = cloudpickle.dumps(partial(serve_items, work))
-        for worker in pool:  # all of them load at the same time
-            _send(worker, payload)
-        yield from _in_order(pool, chain(first, source), len(pool) + ahead)
+        yield from _in_order(pool, start, chain(first, source), len(pool) + ahead)
     finally:
         for worker in pool:
-            _stop(worker)
+            stop_process(worker)
 
 
 def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
@@ -139,26 +159,39 @@ def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: 
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _in_order(pool: list[_Process], items: Iterator[Any], most: int) -> Iterator[Any]:
+def _in_order(pool: list[Process], start: Callable[[], Process], items: Iterator[Any], most: int) -> Iterator[Any]:
     """Yield the results in the order of the items; at most so many are begun and not yet yielded."""
     numbered, idle, following = enumerate(items), list(pool), 0
-    busy: dict[Connection, tuple[int, _Process]] = {}
+    put_back: deque[tuple[int, Any]] = deque()
+    busy: dict[Connection, tuple[int, Any, Process]] = {}
     finished: dict[int, _Answer] = {}
+    deaths: Counter[int] = Counter()
 
     def assign() -> None:
         room = min(len(idle), most - len(busy) - len(finished))
-        for number, item in islice(numbered, room):
+        waiting = chain((put_back.popleft() for _ in range(len(put_back))), numbered)
+        for number, item in islice(waiting, room):
             worker = idle.pop()
-            busy[worker.pipe] = number, worker
-            _send(worker, cloudpickle.dumps(item))
+            busy[worker.pipe] = number, item, worker
+            send(worker, cloudpickle.dumps(item))
+
+    def take(number: int, item: Any, worker: Process) -> None:
+        answer = _answer(worker)
+        if answer.died:
+            stop_process(worker)
+            pool[pool.index(worker)] = worker = start()
+            deaths[number] += 1
+        if answer.died and deaths[number] < _MAX_DEATHS:
+            put_back.append((number, item))
+        else:
+            finished[number] = answer
+        idle.append(worker)
 
     assign()
     while busy or finished:
         ready = wait(list(busy), timeout=0 if following in finished else None)
         for pipe in [pipe for pipe in busy if pipe in ready]:
-            number, worker = busy.pop(pipe)
-            finished[number] = answer = _answer(worker)
-            idle += [worker] if answer.alive else []
+            take(*busy.pop(pipe))
         assign()  # before the caller goes on, so that no process waits for it
         if following in finished:
             yield finished.pop(following).result()
@@ -166,116 +199,113 @@ def _in_order(pool: list[_Process], items: Iterator[Any], most: int) -> Iterator
             assign()
 
 
-def _answer(worker: _Process) -> _Answer:
+def _answer(worker: Process) -> _Answer:
     try:
         kind, content = cloudpickle.loads(worker.pipe.recv_bytes())
     except (EOFError, ConnectionResetError):
         code = worker.process.wait(5)
         again = "run the same command again: what is finished is kept"
-        return _Answer(error=RunError(f"a worker process died with exit code {code}; {again}"), alive=False)
+        return _Answer(error=RunError(f"a worker process died with exit code {code}; {again}"), died=True)
     if kind == "broken":
-        return _Answer(error=RunError(f"a worker process cannot load its work: {content}"), alive=False)
+        return _Answer(error=RunError(f"a worker process cannot load its work: {content}"), died=True)
     return _Answer(error=content) if kind == "raised" else _Answer(content)
+
+
+def _start_mapping(payload: bytes, threads: int) -> Process:
+    worker = start_process(threads)
+    send(worker, payload)
+    return worker
 
 
 def _listen(busy: list[_Worker], timeout: float) -> Iterator[list[Trial]]:
     left = max(0.0, min(worker.deadline for worker in busy) - time.monotonic())
-    ready = wait([worker.pipe for worker in busy], timeout=min(left, 0.5))
+    ready = wait([worker.process.pipe for worker in busy], timeout=min(left, 0.5))
     for worker in busy:
-        if worker.pipe in ready:
+        if worker.process.pipe in ready:
             yield from _receive(worker, timeout)
 
 
 def _receive(worker: _Worker, timeout: float) -> Iterator[list[Trial]]:
     """Take every message that has arrived from a worker."""
     try:
-        while worker.pipe.poll():
-            kind, content = worker.pipe.recv()
-            if kind == "begin":
-                worker.scoring, worker.deadline = content, time.monotonic() + timeout
-            elif kind == "end":
-                worker.scoring, worker.deadline = [], float("inf")
+        while worker.process.pipe.poll():
+            kind, content = worker.process.pipe.recv()
+            if kind == "end":
                 worker.done |= {trial.id for trial in content}
                 yield content
-            elif kind == "ready":
-                worker.ready, worker.deadline = True, float("inf")
-            elif kind == "idle":
-                worker.job = None
-            elif kind == "stopped":
-                raise StopRun(content)
-            else:
-                raise ModelError(f"cannot load a model: {content}")
-    except (EOFError, ConnectionResetError):
-        worker.process.wait(5)
+            _note(worker, kind, content, timeout)
+    except (EOFError, OSError):
+        worker.process.process.wait(5)
 
 
-def _is_lost(worker: _Worker) -> bool:
-    if worker.job is None:
-        return False
-    return worker.process.poll() is not None or time.monotonic() > worker.deadline
+def _note(worker: _Worker, kind: str, content: Any, timeout: float) -> None:
+    """Write down what a worker says it is doing."""
+    if kind == "prepare":
+        worker.under_way, worker.drafts, worker.deadline = UnderWay(frozenset(content), prepared=True), [], _never()
+    elif kind == "begin":
+        ids = frozenset(trial.id for trial in content)
+        worker.under_way, worker.drafts, worker.deadline = UnderWay(ids), content, time.monotonic() + timeout
+    elif kind == "end":
+        worker.under_way, worker.drafts, worker.deadline = UnderWay(), [], _never()
+    elif kind == "ready":
+        worker.ready, worker.deadline = True, _never()
+    elif kind == "idle":
+        worker.job, worker.under_way = None, UnderWay()
+    elif kind == "died":
+        worker.last_words = content
+    elif kind == "stopped":
+        raise StopRun(content)
+    else:
+        raise ModelError(f"cannot load a model: {content}")
 
 
-def _recover(worker: _Worker, context: ScoringContext, timeout: float) -> tuple[list[Trial], list[Job]]:
-    """Return the cells that are lost for good and the job that is left after a hang or a crash."""
-    job = worker.job
+def _never() -> float:
+    return float("inf")
+
+
+def _recover(worker: _Worker, context: ScoringContext, timeout: float) -> tuple[list[Trial], Sequence[Job]]:
+    """Return the cells that are lost for good and the jobs that are left after a hang or a crash."""
+    job, hung = worker.job, not worker.last_words and worker.exit_code is None
     assert job is not None
-    hung = worker.process.poll() is None
-    _stop(worker)
-    died = f"the worker died with exit code {worker.process.returncode}"
+    stop_process(worker.process)
+    if not worker.ready and hung:
+        raise ModelError("the models did not load in time; give them more with --load-timeout")
     if not worker.ready:
-        slow = "the models did not load in time; give them more with --load-timeout"
-        raise ModelError(slow if hung else f"{died} while it loaded the models")
-    how = f"no answer within {timeout:g} s" if hung else died
-    suspects = {trial.id for trial in worker.scoring}
-    left = tuple(cell for cell in job.cells if cell.id not in worker.done)
-    if len(suspects) == 1:
-        lost = [replace(trial, reason=how) for trial in worker.scoring]
-        return lost, _rest(job, tuple(cell for cell in left if cell.id not in suspects), frozenset())
-    if not suspects:  # no model was at work: the episode itself cannot be prepared
-        return failed_trials(job, context, left, f"{how} while the episode was decoded or perturbed"), []
-    return [], _rest(job, left, frozenset(suspects))
+        return [], [job]
+    left = (after_hang if hung else after_death)(job, frozenset(worker.done), worker.under_way)
+    why = f"no answer within {timeout:g} s" if hung else _how(worker)
+    return _given_up(worker, context, left.given_up, why), left.jobs
 
 
-def _rest(job: Job, left: tuple[Cell, ...], alone: frozenset[str]) -> list[Job]:
-    return [job.keep(left, alone)] if left else []
+def _given_up(worker: _Worker, context: ScoringContext, cells: Sequence[Cell], why: str) -> list[Trial]:
+    ids = {cell.id for cell in cells}
+    if worker.drafts:
+        return [replace(trial, reason=why) for trial in worker.drafts if trial.id in ids]
+    assert worker.job is not None
+    return failed_trials(worker.job, context, cells, f"{why} while the episode was decoded or perturbed")
+
+
+def _how(worker: _Worker) -> str:
+    return worker.last_words or f"the worker died with exit code {worker.exit_code}"
+
+
+def _replace(pool: list[_Worker], index: int, start: Callable[[], _Worker], deaths: _Deaths) -> None:
+    """Put a fresh worker in the place of one that is gone; one that was stopped because it hung is no death."""
+    gone = pool[index]
+    stop_process(gone.process)
+    if gone.last_words or time.monotonic() <= gone.deadline:
+        deaths.count(gone, _how(gone))
+    pool[index] = start()
 
 
 def _start_scoring(context: ScoringContext, load_timeout: float, threads: int) -> _Worker:
-    started = _spawn(threads)
-    _send(started, cloudpickle.dumps(partial(serve_jobs, replace(context))))
-    return _Worker(started.process, started.pipe, deadline=time.monotonic() + load_timeout)
-
-
-def _spawn(threads: int) -> _Process:
-    """Start a fresh interpreter: it inherits no threads, locks or devices, and never runs the user's script again.
-
-    The workers share the cores: libraries that compute in threads are told how many are theirs.
-    """
-    ours, theirs = Pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-c", _WORKER, str(theirs.fileno())],
-        pass_fds=[theirs.fileno()],
-        env={"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        process_group=0,  # Ctrl-C is the parent's business
-    )
-    theirs.close()
-    return _Process(process, ours)
-
-
-def _send(worker: _Process, payload: bytes) -> None:
-    with suppress(BrokenPipeError):  # it died: reading its answer will say so
-        worker.pipe.send_bytes(payload)
+    started = start_process(threads)
+    models = {name: sealed(model) for name, model in context.models.items()}
+    send(started, cloudpickle.dumps(partial(serve_jobs, replace(context, models=models))))
+    return _Worker(started, time.monotonic() + load_timeout)
 
 
 def _assign(worker: _Worker, job: Job) -> None:
     worker.job, worker.done = job, set()
-    with suppress(BrokenPipeError):  # it died at once: its last words are still to be read
-        worker.pipe.send(job)
-
-
-def _stop(worker: _Process | _Worker) -> None:
-    """End a worker and every process it started; each worker is a group of its own."""
-    worker.pipe.close()
-    with suppress(ProcessLookupError):
-        os.killpg(worker.process.pid, signal.SIGKILL)
-    worker.process.wait()
+    with suppress(BrokenPipeError, ConnectionResetError):  # it died at once: its last words are still to be read
+        worker.process.pipe.send(job)

@@ -1,6 +1,7 @@
-"""A worker process: what `dispatch` starts; it is sent what to do once, then serves the pipe to its parent."""
+"""A worker process: what `processes` starts; it is sent what to do once, then serves the pipe to its parent."""
 
 import ctypes
+import os
 import signal
 import sys
 import traceback
@@ -17,6 +18,7 @@ from rewardlab.core.errors import RunError
 def main() -> None:
     """Serve the pipe whose number is the first argument until the parent closes it."""
     _die_with_parent()
+    os.dup2(2, 1)  # stdout belongs to the command: what a model prints goes to stderr
     cv2.setNumThreads(1)
     pipe = Connection(int(sys.argv[1]))
     try:

@@ -31,4 +31,5 @@ def _external_backend(module: str) -> VlmBackend[tuple[str, object, str]]:
         parse=parse,
         identify=lambda spec: digest(spec[0], spec[2]),
         build=lambda spec, _: make_external(spec[0], spec[1], is_vlm, "the methods of VisionLanguageModel"),
+        outside=True,
     )

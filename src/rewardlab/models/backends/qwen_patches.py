@@ -73,7 +73,7 @@ def patchify(pair: FramePair, family: Family, device: str) -> Any:
     """Return the patches of a pair, (patches, 3 * 2 * size * size), in the order in which they are merged."""
     import torch
 
-    frames = torch.from_numpy(np.ascontiguousarray(pair.frames)).to(device).permute(0, 3, 1, 2).float()
+    frames = torch.from_numpy(np.array(pair.frames)).to(device).permute(0, 3, 1, 2).float()
     if frames.shape[-2:] != pair.size:
         frames = torch.nn.functional.interpolate(frames, pair.size, mode="bicubic", antialias=True)
         frames = frames.round().clamp(0, 255)

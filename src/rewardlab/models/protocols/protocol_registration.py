@@ -69,4 +69,4 @@ def _entry(
     def build(spec: ProtocolSpec[Options], budget: Budget) -> RewardModel:
         return protocol.build(spec.backend.build(spec.backend_spec, budget), spec.options)
 
-    return ModelEntry(summary, parse, build, identify, one_copy=True)
+    return ModelEntry(summary, parse, build, identify, one_copy=True, apart=lambda spec: spec.backend.outside)

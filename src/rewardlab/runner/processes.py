@@ -1,0 +1,62 @@
+"""Worker processes: the only module that starts and ends them."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+_WORKER = "from rewardlab.runner.worker import main; main()"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A worker process and the pipe to it."""
+
+    process: "subprocess.Popen[bytes]"
+    pipe: Connection
+
+
+def start_process(threads: int = 1, *, own_group: bool = True) -> Process:
+    """Start a fresh interpreter: it inherits no threads, locks or devices, and never runs the user's script again.
+
+    The workers share the cores: libraries that compute in threads are told how many are theirs. A process without a
+    group of its own is ended together with the one that started it.
+    """
+    ours, theirs = Pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        env={"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
+        process_group=0 if own_group else None,  # Ctrl-C is the parent's business
+    )
+    theirs.close()
+    return Process(process, ours)
+
+
+def import_path() -> list[str]:
+    """Return where a worker looks for modules: as this process, but the current folder last, and only if it is there.
+
+    So no file in a folder that happens to be the current one takes the place of an installed module.
+    """
+    here = str(Path.cwd())
+    installed = [place for place in sys.path if place not in ("", ".", here)]
+    return installed if len(installed) == len(sys.path) else [*installed, here]
+
+
+def send(worker: Process, payload: bytes) -> None:
+    """Send bytes to a worker; where it died, reading its answer will say so."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        worker.pipe.send_bytes(payload)
+
+
+def stop_process(worker: Process) -> None:
+    """End a worker and every process it started; each worker is a group of its own."""
+    worker.pipe.close()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
