@@ -118,7 +118,7 @@ class ShownFrames:
 
     def read(self, indices: Indices) -> Frames:
         """Return a copy of these frames that cannot be written to."""
-        return _read_only(self.clip.read()[indices])
+        return read_only(self.clip.read()[indices])
 
 
 def whole_clip(source: FrameSource, fps: float) -> Clip:
@@ -209,11 +209,12 @@ def with_frames(episode: Episode, pixels: Frames) -> Episode:
 def strip_labels(episode: Episode) -> Episode:
     """Return what a model may see: the shown frames, their times and the instruction, and nothing else."""
     clip = episode.clip
-    shown = Clip(ShownFrames(clip), _read_only(np.arange(len(clip))), _read_only(clip.positions.copy()), clip.fps)
+    shown = Clip(ShownFrames(clip), read_only(np.arange(len(clip))), read_only(clip.positions.copy()), clip.fps)
     return Episode("", episode.instruction, shown)
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array itself, which cannot be written to any more."""
     array.flags.writeable = False
     return array
 

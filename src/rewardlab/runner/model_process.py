@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, InMemoryFrames
+from rewardlab.core.episode import Clip, Episode, InMemoryFrames, read_only
 from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError, StopRun, WorkerDied
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.trial import Answer, error_text, validate_answer
@@ -149,6 +149,6 @@ def _receive_episodes(pipe: Connection) -> list[Episode]:
 def _episode(described: dict[str, Any], pipe: Connection) -> Episode:
     frames = np.frombuffer(pipe.recv_bytes(), np.uint8).reshape(described["shape"])
     positions = np.frombuffer(pipe.recv_bytes(), described["positions"])
-    every = np.arange(len(frames))
+    every = read_only(np.arange(len(frames)))
     source = InMemoryFrames(frames, every, len(frames), described["digest"])
     return Episode("", described["instruction"], Clip(source, every, positions, described["fps"]))

@@ -28,24 +28,25 @@ def start_process(threads: int = 1, *, own_group: bool = True) -> Process:
     group of its own is ended together with the one that started it.
     """
     ours, theirs = Pipe()
+    installed, here = import_path()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno())],
+        [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno()), *here],
         pass_fds=[theirs.fileno()],
-        env={"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": os.pathsep.join(import_path())},
+        env={"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": os.pathsep.join(installed)},
         process_group=0 if own_group else None,  # Ctrl-C is the parent's business
     )
     theirs.close()
     return Process(process, ours)
 
 
-def import_path() -> list[str]:
-    """Return where a worker looks for modules: as this process, but the current folder last, and only if it is there.
+def import_path() -> tuple[list[str], list[str]]:
+    """Return where this process looks for modules, the current folder apart, if it is among the places.
 
-    So no file in a folder that happens to be the current one takes the place of an installed module.
+    A worker looks there last, and only once it has started: no file in the current folder takes the place of a module.
     """
     here = str(Path.cwd())
     installed = [place for place in sys.path if place not in ("", ".", here)]
-    return installed if len(installed) == len(sys.path) else [*installed, here]
+    return installed, [here] * (len(installed) < len(sys.path))
 
 
 def send(worker: Process, payload: bytes) -> None:

@@ -16,7 +16,8 @@ from rewardlab.core.errors import RunError
 
 
 def main() -> None:
-    """Serve the pipe whose number is the first argument until the parent closes it."""
+    """Serve the pipe whose number is the first argument until the parent closes it; the others are import paths."""
+    sys.path += sys.argv[2:]
     _die_with_parent()
     os.dup2(2, 1)  # stdout belongs to the command: what a model prints goes to stderr
     cv2.setNumThreads(1)

@@ -1,0 +1,1 @@
+"""Attacks: what strangers, crashes and bad luck do, and that it costs nothing."""
