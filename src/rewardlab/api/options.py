@@ -28,6 +28,7 @@ class ScoringOptions(TypedDict, total=False):
     batch: int
     timeout: float
     load_timeout: float
+    max_restarts: int
     max_requests: int | None
     max_cost: float | None
     out: Place | None
