@@ -13,14 +13,18 @@ _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Return what the JSON holds; a ValueError says in a few words what is wrong with it."""
+def parse_json(text: str | bytes, *, allow_nonfinite: bool = False) -> Any:
+    """Return what the JSON holds; a ValueError says in a few words what is wrong with it.
+
+    NaN and infinities are refused unless they are allowed, as for servers that send them among log-probabilities.
+    """
     words = text.decode("utf-8") if isinstance(text, bytes) else text
     _check_depth(words)
     digits = NUMBER_DIGITS.value
     whole = lambda number: int(number) if len(number) <= digits else _refuse_digits(number)
+    number, constant = (float, float) if allow_nonfinite else (_finite, _refuse)
     try:
-        found = json.loads(words, parse_int=whole, parse_float=_finite, parse_constant=_refuse)
+        found = json.loads(words, parse_int=whole, parse_float=number, parse_constant=constant)
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     if _SURROGATE.search(words):

@@ -6,12 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Frames
+from rewardlab.core.limits import ANSWER_CHARACTERS
 from rewardlab.models.vlm import AnswerFormat, Image, Prompt
 
 MAX_TOP_LOGPROBS = 20  # log-probabilities per token that OpenAI and vLLM give at most
 _JPEG_QUALITY = 95  # high, so that what a perturbation did to the pixels survives
 _ROUNDING = 1e-3  # so far above 0 a log-probability may come out
+_MAX_LISTED = 200  # tokens in one place, and letters of one token: more than that is no log-probability of anything
+_MAX_FINISH = 40  # letters of why a reply ended
+_LOG_OF_ZERO = -9999.0  # as vLLM puts it: an infinity is no JSON
+TOO_LONG = "too long"  # why a reply has no text: it had more of it than is taken in
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class ChatReply:
     """What a server answered: the text, why it ended, and log-probabilities where it gives them.
 
     `first` are those of the first token, `digit` those in the place of the choice that was asked for: the digit after
-    `ANSWER:`, and so it is called in every ledger.
+    `ANSWER:`, and so it is called in every ledger. Without a text, `finish` says why there is none.
     """
 
     text: str | None
@@ -98,7 +104,7 @@ def _mp4(frames: Frames, fps: float) -> bytes:
 
 def parse_reply(data: bytes, answer: AnswerFormat | None) -> tuple[ChatReply, Usage]:
     """Parse the reply of a server; what is no JSON object, or only an error, is a ValueError."""
-    payload = json.loads(data)
+    payload = parse_json(data, allow_nonfinite=True)
     if not isinstance(payload, dict):
         raise ValueError(f"expected a JSON object, got {type(payload).__name__}")
     choices = payload.get("choices")
@@ -106,13 +112,26 @@ def parse_reply(data: bytes, answer: AnswerFormat | None) -> tuple[ChatReply, Us
         raise ValueError(f"the server sent an error: {payload['error']}")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     tokens = list(_tokens(choice))
-    reply = ChatReply(
-        _text(choice.get("message")),
-        str(choice.get("finish_reason") or ("no choices" if not choices else "unknown")),
-        tokens[0][1] if tokens else None,
-        _at_choice(tokens, answer) if answer else None,
-    )
+    text, finish = _text(choice.get("message")), choice.get("finish_reason")
+    if not isinstance(finish, str) or not finish:
+        finish = "unknown" if choices else "no choices"
+    if text is not None and len(text) > ANSWER_CHARACTERS.value:
+        text, finish = None, TOO_LONG
+    first = tokens[0][1] if tokens else None
+    reply = ChatReply(text, finish[:_MAX_FINISH], first, _at_choice(tokens, answer) if answer else None)
     return reply, _usage(payload.get("usage"))
+
+
+def known_reply(record: Any) -> ChatReply | None:
+    """Return the reply that a ledger holds; None if it is no reply, or more than is taken in."""
+    try:
+        reply = ChatReply(**record)
+        places = [place for place in (reply.first, reply.digit) if place is not None]
+        sound = all(_logprob(value) <= _ROUNDING for place in places for value in place.values())
+    except (TypeError, ValueError, AttributeError):
+        return None
+    texts = isinstance(reply.finish, str) and (reply.text is None or isinstance(reply.text, str))
+    return reply if sound and texts and len(reply.text or "") <= ANSWER_CHARACTERS.value else None
 
 
 def _text(message: Any) -> str | None:
@@ -130,16 +149,23 @@ def _tokens(choice: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each written token, and it and the likeliest ones in its place; stop where the server sends nonsense."""
     try:
         for entry in choice["logprobs"]["content"]:
-            listed = [entry, *entry["top_logprobs"]]
-            yield str(entry["token"]), {str(t["token"]): _logprob(t["logprob"]) for t in listed}
+            listed = [entry, *entry["top_logprobs"][:_MAX_LISTED]]
+            yield _token(entry), {_token(t): _logprob(t["logprob"]) for t in listed}
     except (KeyError, TypeError, ValueError):
         return
+
+
+def _token(entry: dict[str, Any]) -> str:
+    token = str(entry["token"])
+    if len(token) > _MAX_LISTED:
+        raise ValueError(f"expected a token, got {len(token):,} characters")
+    return token
 
 
 def _logprob(value: Any) -> float:
     if not float(value) <= _ROUNDING:
         raise ValueError(f"expected the logarithm of a probability, got {value}")
-    return float(value)
+    return max(float(value), _LOG_OF_ZERO)
 
 
 def _at_choice(tokens: list[tuple[str, dict[str, float]]], answer: AnswerFormat) -> dict[str, float] | None:

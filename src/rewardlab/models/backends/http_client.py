@@ -1,7 +1,6 @@
 """A client of one HTTP server: kept connections, many requests at once, retries with exponential backoff."""
 
 import asyncio
-import json
 import re
 import threading
 import time
@@ -17,6 +16,7 @@ import httpx2
 
 from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.backends.response_body import NO_ENCODING, NoCookies, error_message, read_answer, read_error
 
 Result = TypeVar("Result")
 
@@ -77,8 +77,8 @@ class HttpClient:
         self._secret = secret
         self._hint = hint
         limits = httpx2.Limits(max_connections=policy.concurrency, max_keepalive_connections=policy.concurrency)
-        headers = {"authorization": f"Bearer {secret}"} if secret else {}
-        self._client = httpx2.AsyncClient(limits=limits, headers=headers, timeout=None)
+        headers = NO_ENCODING | ({"authorization": f"Bearer {secret}"} if secret else {})
+        self._client = httpx2.AsyncClient(limits=limits, headers=headers, cookies=NoCookies(), timeout=None)
         weakref.finalize(self, _close, self._client).atexit = False
         self._not_before = 0.0  # when a server asks for a pause every request waits, not only the one that was told
 
@@ -86,7 +86,8 @@ class HttpClient:
         """Return the text without the secret."""
         return text.replace(self._secret, "[key]") if len(self._secret) >= _MIN_SECRET else text
 
-    def _excerpt(self, text: str) -> str:
+    def excerpt(self, text: str) -> str:
+        """Return the beginning of a text in one line, without the secret."""
         return self.redact(" ".join(text.split()))[:_MAX_MESSAGE]  # in this order: half a secret is one too
 
     async def send(self, request: Request, read: Callable[[bytes], Result], deadline: float) -> Result:
@@ -114,14 +115,17 @@ class HttpClient:
             if fault.wait is not None:
                 self._not_before = time.monotonic() + fault.wait
             await asyncio.sleep(wait)
-        raise (StopRun if fault.stops else ModelError)(self._excerpt(str(fault)))
+        raise (StopRun if fault.stops else ModelError)(self.excerpt(str(fault)))
 
     async def _attempt(self, request: Request, deadline: float) -> bytes:
         seconds = min(self._policy.timeout, deadline - time.monotonic())
         method, headers = ("GET", {}) if request.body is None else ("POST", {"content-type": request.content_type})
+        sent = self._client.stream(method, request.url, content=request.body, headers=headers)
         try:
-            async with asyncio.timeout(seconds):
-                response = await self._client.request(method, request.url, content=request.body, headers=headers)
+            async with asyncio.timeout(seconds), sent as response:
+                if response.status_code == 200:
+                    return await read_answer(response)
+                said = await read_error(response)
         except TimeoutError:
             raise _TransientError(f"no answer within {seconds:.0f} s") from None
         except (httpx2.ConnectError, httpx2.UnsupportedProtocol) as error:
@@ -130,21 +134,20 @@ class HttpClient:
             raise _TransientError(why, stops=True) from None
         except httpx2.RequestError as error:
             raise _TransientError(f"the connection broke: {type(error).__name__} {error}") from None
-        if response.status_code != 200:
-            request.refused()
-            self._raise_for_status(request.url, response)
-        return response.content
+        request.refused()
+        raise self._error_of(request.url, response, said)
 
-    def _raise_for_status(self, url: str, response: httpx2.Response) -> None:
-        status, said = response.status_code, self._excerpt(_message(response))
+    def _error_of(self, url: str, response: httpx2.Response, body: str) -> Exception:
+        """Return what a status other than 200 means: for the run, for this request, or for this attempt only."""
+        status, said = response.status_code, self.excerpt(error_message(body))
         fatal = _FATAL_MESSAGES.get(status)
-        if status in _FATAL_STATUSES or (fatal and fatal.search(response.text[:2000])):
-            raise StopRun(f"{url} answered {status}: {said}; {self._hint}")
+        if status in _FATAL_STATUSES or (fatal and fatal.search(body[:2000])):
+            return StopRun(f"{url} answered {status}: {said}; {self._hint}")
         if status in _RETRIED_STATUSES:
             limited = status == 429
             why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
-            raise _TransientError(why, stops=limited, wait=_retry_after(response.headers))
-        raise RejectedRequest(status, said)
+            return _TransientError(why, stops=limited, wait=_retry_after(response.headers))
+        return RejectedRequest(status, said)
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
@@ -163,17 +166,6 @@ def _close(client: httpx2.AsyncClient) -> None:
     asyncio.run_coroutine_threadsafe(client.aclose(), _loop())
 
 
-def _message(response: httpx2.Response) -> str:
-    """Return what the server says went wrong."""
-    try:
-        said = json.loads(response.text)
-        error = said.get("error", said)
-        text = error.get("message", error) if isinstance(error, dict) else error
-    except (ValueError, AttributeError):
-        text = response.text
-    return str(text)
-
-
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a Retry-After header asks for, as a number or as a date by the server's own clock."""
     asked = headers.get("retry-after", "")
@@ -185,5 +177,5 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         until = parsedate_to_datetime(asked)
         now = parsedate_to_datetime(headers["date"]) if "date" in headers else datetime.now(UTC)
         return max(0.0, (until - now).total_seconds())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None

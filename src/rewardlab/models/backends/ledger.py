@@ -2,17 +2,21 @@
 
 One JSON object per line of `ledger.jsonl` in the run folder, each with the model: `{"sent": KEY}` before a request goes
 out, then either `{"refused": KEY}` (the server turned it down, so it cost nothing) or `{"key": KEY, "input", "output",
-"cost", "reply"}`. All that is known is read from these lines; a torn last line is passed over.
+"cost", "reply"}`. All that is known is read from these lines; one that is torn, or no such object, is passed over.
 """
 
 import asyncio
 import json
+import math
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import StopRun
+from rewardlab.core.limits import BODY_MB
 from rewardlab.models.contract import Budget
 
 LEDGER = "ledger.jsonl"
@@ -131,10 +135,10 @@ class Ledger:
             return
         with self._path.open("rb") as file:
             file.seek(self._offset)
-            whole, end, _ = file.read().rpartition(b"\n")
-        self._offset += len(whole) + len(end)
-        for entry in _entries(whole):
-            self._apply(entry)
+            for line in _whole_lines(file):
+                self._offset = file.tell()
+                for entry in _entries([line]):
+                    self._apply(entry)
 
     def _apply(self, entry: dict[str, Any]) -> None:
         self._spent = self._spent.after(entry)
@@ -146,23 +150,60 @@ def spent_by_model(folder: Path) -> dict[str, Spent]:
     """Return what the ledger of a run folder says of each model; empty where there is none."""
     path = folder / LEDGER
     found: dict[str, Spent] = {}
-    for entry in _entries(path.read_bytes()) if path.exists() else []:
-        found[entry["model"]] = found.get(entry["model"], Spent()).after(entry)
+    if not path.is_file():
+        return found
+    with path.open("rb") as file:
+        for entry in _entries(_whole_lines(file)):
+            found[entry["model"]] = found.get(entry["model"], Spent()).after(entry)
     return found
 
 
-def _entries(data: bytes) -> list[dict[str, Any]]:
-    found = []
-    for line in data.splitlines():
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines that have an end; of one that is longer than any reply, a piece that cannot be read."""
+    most = BODY_MB.value * 1_000_000
+    while line := file.readline(most):
+        piece = line
+        while len(piece) == most and not piece.endswith(b"\n"):
+            piece = file.readline(most)
+        if piece.endswith(b"\n"):
+            yield line
+
+
+def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
         try:
-            found.append(json.loads(line))
+            entry = parse_json(line, allow_nonfinite=True)
         except ValueError:  # torn by a crash
             continue
-    return found
+        if _is_entry(entry):
+            yield entry
+
+
+def _is_entry(entry: Any) -> bool:
+    """Tell whether a line says what a ledger says, in numbers that can be added."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("model"), str):
+        return False
+    if "sent" in entry or "refused" in entry:
+        return "key" not in entry
+    known = isinstance(entry.get("key"), str) and {"input", "output", "cost", "reply"} <= entry.keys()
+    return known and _is_amount(entry["cost"]) and all(_is_count(entry[name]) for name in ("input", "output"))
+
+
+def _is_amount(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and 0 <= value < math.inf)
+
+
+def _is_count(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and value >= 0)
 
 
 def _end_torn_line(path: Path) -> None:
-    if path.exists() and not path.read_bytes().endswith(b"\n"):
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        whole = file.read() == b"\n"
+    if not whole:
         _append(path, b"\n")
 
 

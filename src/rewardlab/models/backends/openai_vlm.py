@@ -10,14 +10,17 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from rewardlab.core.errors import ModelError, StopRun
+from rewardlab.core.limits import ANSWER_CHARACTERS
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.chat_completions import (
     MAX_TOP_LOGPROBS,
+    TOO_LONG,
     ChatReply,
     RequestFormat,
     Usage,
     fallback_format,
+    known_reply,
     message_content,
     parse_reply,
     request_body,
@@ -99,7 +102,7 @@ class OpenAIEndpoint:
             except StopRun as stop:
                 stops.append(stop)
             except Exception as error:  # whatever befalls one prompt, the others are waited for, and paid for once
-                replies[index] = Failure(self._client.redact(f"{type(error).__name__}: {error}"))
+                replies[index] = Failure(self._client.excerpt(f"{type(error).__name__}: {error}"))
 
         first = 0
         while first < len(prompts) and self._ledger.price_unknown and not stops:
@@ -116,15 +119,16 @@ class OpenAIEndpoint:
         return _ChatRequest(key, content, max_tokens, answer)
 
     async def _reply(self, request: _ChatRequest, deadline: float) -> ChatReply | Failure:
-        paid = self._ledger.find(request.key)
-        if paid is not None:
-            return ChatReply(**paid)
-        try:
-            reply, usage = await self._send(request, deadline)
-        except ModelError as error:
-            return Failure(str(error))
-        reply = ChatReply(**json.loads(self._client.redact(json.dumps(asdict(reply), ensure_ascii=False))))
-        await self._ledger.keep(request.key, usage, _cost(usage, self._options), asdict(reply))
+        reply = known_reply(self._ledger.find(request.key))
+        if reply is None:
+            try:
+                reply, usage = await self._send(request, deadline)
+            except ModelError as error:
+                return Failure(str(error))
+            reply = ChatReply(**json.loads(self._client.redact(json.dumps(asdict(reply), ensure_ascii=False))))
+            await self._ledger.keep(request.key, usage, _cost(usage, self._options), asdict(reply))
+        if reply.finish == TOO_LONG:
+            return Failure(f"the server's answer has too many characters, {ANSWER_CHARACTERS.describe()}")
         return reply
 
     async def _send(self, request: _ChatRequest, deadline: float) -> tuple[ChatReply, Usage]:

@@ -11,18 +11,22 @@ import io
 import json
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Clip, Episode, in_memory
 from rewardlab.core.errors import DataError
+from rewardlab.core.limits import ANSWER_CHARACTERS, INSTRUCTION_CHARACTERS
 from rewardlab.core.trial import Answer, Failure, Score, validate_answer
 
 PROTOCOL = 1
 EPISODES_TYPE = "application/x-rewardlab-episodes"
+_MAX_NAME = 200  # letters of a server's name and of its fingerprint
+_MAX_REASON = 400  # letters of why there is no answer
 
 
 @dataclass(frozen=True)
@@ -50,24 +54,50 @@ def pack_episodes(episodes: Sequence[Episode]) -> bytes:
 def unpack_episodes(body: bytes) -> list[Episode]:
     """Return the episodes of a request; a body that is not one is a DataError."""
     try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                raise ValueError("the archive is compressed")
-        with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
-            described = json.loads(arrays["episodes"].tobytes())
-            return [_episode(each, arrays, index) for index, each in enumerate(described)]
-    except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError, MemoryError) as error:
-        raise DataError(f"the request holds no episodes as an uncompressed .npz archive ({error})") from error
+        arrays = _arrays(body)
+        described = parse_json(arrays["episodes"].tobytes())
+        return [_episode(each, arrays, index) for index, each in enumerate(described)]
+    except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError, RuntimeError, MemoryError) as error:
+        why = str(error)[:_MAX_REASON]
+        raise DataError(f"the request holds no episodes as an uncompressed .npz archive ({why})") from error
 
 
-def _episode(described: dict[str, Any], arrays: Any, index: int) -> Episode:
+def _arrays(body: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays by name, as views of what the archive really holds: no size that it claims is believed."""
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("the archive is compressed")
+        if sum(entry.file_size for entry in entries) > len(body):  # entries may also lie over each other
+            raise ValueError("the archive claims to hold more than its own length")
+        return {entry.filename.removesuffix(".npy"): _array(archive.read(entry)) for entry in entries}
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    """Return the array of a .npy file as a view of its bytes, so that only what is there is taken in."""
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
+        shape, fortran, dtype = read_header(file)
+    except Exception as error:  # the header is a Python literal, and reading one may raise nearly anything
+        raise ValueError(f"an array with a header that cannot be read: {type(error).__name__}") from error
+    if min(shape, default=0) < 0:
+        raise ValueError(f"an array of shape {shape}")
+    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
+
+
+def _episode(described: dict[str, Any], arrays: dict[str, NDArray[Any]], index: int) -> Episode:
     source = in_memory(arrays[f"frames_{index}"])
     positions, fps = arrays[f"positions_{index}"], float(described["fps"])
     if positions.dtype != np.int64 or positions.shape != (source.count,) or not 0 < fps < np.inf:
         raise ValueError(f"episode {index} must have {source.count} whole positions and a frame rate above 0")
     if (np.diff(positions, prepend=0) < 0).any():
         raise ValueError(f"the positions of episode {index} must rise from 0 on")
-    return Episode("", str(described["instruction"]), Clip(source, np.arange(source.count), positions, fps))
+    instruction = described["instruction"]
+    if not isinstance(instruction, str) or len(instruction) > INSTRUCTION_CHARACTERS.value:
+        raise ValueError(f"the instruction of episode {index} must be a text, {INSTRUCTION_CHARACTERS.describe()}")
+    return Episode("", instruction, Clip(source, np.arange(source.count), positions, fps))
 
 
 def pack_answers(answers: Sequence[Answer], fingerprint: str) -> bytes:
@@ -81,7 +111,7 @@ def pack_answers(answers: Sequence[Answer], fingerprint: str) -> bytes:
 
 def unpack_answers(body: bytes, frame_counts: Sequence[int]) -> tuple[list[Answer], str]:
     """Return the answers, each checked against its number of frames, and the fingerprint, else ValueError."""
-    reply = json.loads(body)
+    reply = parse_json(body)
     if not isinstance(reply, dict) or not isinstance(reply.get("answers"), list):
         raise ValueError("expected a JSON object with a list of answers")
     if len(reply["answers"]) != len(frame_counts):
@@ -94,11 +124,15 @@ def _answer(row: Any, frames: int) -> Answer:
     if not isinstance(row, dict):
         return Failure(f"expected an answer as a JSON object, got {type(row).__name__}")
     raw = row.get("raw")
-    if "failure" in row:
-        return validate_answer(Failure(str(row["failure"]), raw), frames)
-    return validate_answer(
-        Score(row.get("level", "missing"), row.get("probabilities"), row.get("progress"), raw), frames
+    if raw is not None and len(str(raw)) > ANSWER_CHARACTERS.value:
+        return Failure(f"the server's answer has too many characters, {ANSWER_CHARACTERS.describe()}")
+    given = (
+        Failure(str(row["failure"]), raw)
+        if "failure" in row
+        else Score(row.get("level", "missing"), row.get("probabilities"), row.get("progress"), raw)
     )
+    answer = validate_answer(given, frames)
+    return replace(answer, reason=answer.reason[:_MAX_REASON]) if isinstance(answer, Failure) else answer
 
 
 def pack_health(health: Health) -> bytes:
@@ -108,7 +142,10 @@ def pack_health(health: Health) -> bytes:
 
 def unpack_health(body: bytes) -> Health:
     """Return which model a server holds; ValueError if it is no rewardlab server of this protocol."""
-    reply = json.loads(body)
+    reply = parse_json(body)
     if not isinstance(reply, dict) or reply.get("protocol") != PROTOCOL or not reply.get("fingerprint"):
         raise ValueError(f"expected a rewardlab server that speaks protocol {PROTOCOL}")
-    return Health(str(reply.get("name")), str(reply["fingerprint"]))
+    health = Health(str(reply.get("name")), str(reply["fingerprint"]))
+    if max(len(health.name), len(health.fingerprint)) > _MAX_NAME:
+        raise ValueError(f"expected a name and a fingerprint of at most {_MAX_NAME} letters")
+    return health
