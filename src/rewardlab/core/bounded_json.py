@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ def parse_json(text: str | bytes, *, allow_nonfinite: bool = False) -> Any:
 
 def read_json(path: Path) -> Any:
     """Return what a JSON file holds; a ValueError says what is wrong with it, an OSError that it cannot be read."""
-    size, most = path.stat().st_size, JSON_MB.value
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # a pipe or a device may have no end, and no size
+        raise ValueError("it is no regular file")
+    size, most = found.st_size, JSON_MB.value
     if size > most * 1_000_000:
         raise ValueError(f"{size / 1e6:,.0f} MB of JSON, {JSON_MB.describe()}")
     return parse_json(path.read_bytes())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.bounded_json import read_json
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
@@ -123,7 +124,7 @@ def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
 
 def _record(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     except (OSError, ValueError) as error:
         raise PlanError(f"{path} cannot be read as a calibration ({error}); run `rewardlab calibrate` again") from error
     if not isinstance(record, dict) or not {"model", "fingerprint", "fitted"} <= record.keys():
@@ -137,6 +138,10 @@ def _calibration(path: Path, record: dict[str, Any]) -> Calibration:
         steps = tuple((float(predicted), float(level)) for predicted, level in fitted.steps)
         if fitted.temperature is None and not steps:
             raise ValueError("neither a temperature nor steps")
+        if any(type(value) not in (int, float, type(None)) for value in (fitted.temperature, fitted.threshold)):
+            raise ValueError("the temperature and the threshold must be numbers")
+        if fitted.temperature is not None and fitted.temperature <= 0:
+            raise ValueError(f"the temperature must be above 0, got {fitted.temperature:g}")
     except (TypeError, ValueError) as error:
         raise PlanError(
             f"{path} holds another kind of calibration ({error}); run `rewardlab calibrate` again"

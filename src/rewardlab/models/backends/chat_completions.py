@@ -17,6 +17,7 @@ _ROUNDING = 1e-3  # so far above 0 a log-probability may come out
 _MAX_LISTED = 200  # tokens in one place, and letters of one token: more than that is no log-probability of anything
 _MAX_FINISH = 40  # letters of why a reply ended
 _LOG_OF_ZERO = -9999.0  # as vLLM puts it: an infinity is no JSON
+_OPENING_ROOM = 200  # letters before a choice in which its opening stands
 TOO_LONG = "too long"  # why a reply has no text: it had more of it than is taken in
 
 
@@ -172,7 +173,7 @@ def _at_choice(tokens: list[tuple[str, dict[str, float]]], answer: AnswerFormat)
     """Return the log-probabilities in the place of the first choice that stands after the opening."""
     written, opening = "", answer.written_opening
     for token, top in tokens:
-        if token.strip() in answer.choices and opening.search(written):
+        if token.strip() in answer.choices and opening.search(written[-_OPENING_ROOM:]):
             return top
         written += token
     return None

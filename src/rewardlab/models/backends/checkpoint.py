@@ -1,18 +1,23 @@
-"""Checkpoints in a folder or on the Hugging Face hub: what identifies them, and one sentence where they cannot load."""
+"""Checkpoints in a folder or on the Hugging Face hub: what identifies them, and one sentence where they cannot load.
 
-import json
+Every loader of transformers is told `trust_remote_code=False`, else it asks on the terminal whether a checkpoint's own
+code may run; weights are safetensors only, and which attention runs is said here, for a config can name code for it.
+"""
+
 import re
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import ModelError, PlanError, RewardlabError
 from rewardlab.core.seeding import digest
 from rewardlab.models.model_string import one_of
 
+_MAX_TYPE = 100  # letters of a model type
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
-_WEIGHTS = ("*.safetensors", "*.bin")
+_WEIGHTS = "*.safetensors"  # never *.bin, which is a pickle: a program that runs when it is opened
 
 Loaded = TypeVar("Loaded")
 
@@ -32,9 +37,9 @@ def identify_checkpoint(place: str, revision: str, model_types: Sequence[str]) -
 def _identify_folder(folder: Path, model_types: Sequence[str]) -> str:
     """Hash the config and the name, size and time of each weight file: a file written again counts as another."""
     config = folder / "config.json"
-    weights = sorted(path for pattern in _WEIGHTS for path in folder.glob(pattern))
+    weights = sorted(folder.glob(_WEIGHTS))
     if not config.is_file() or not weights:
-        missing = "*.safetensors" if config.is_file() else "config.json"
+        missing = _WEIGHTS if config.is_file() else "config.json"
         raise PlanError(f"{folder} is no checkpoint folder: it holds no {missing}")
     content = config.read_bytes()
     check_model_type(_model_type(folder, content), model_types, str(folder))
@@ -44,7 +49,7 @@ def _identify_folder(folder: Path, model_types: Sequence[str]) -> str:
 
 def _model_type(folder: Path, config: bytes) -> str:
     try:
-        return str(json.loads(config)["model_type"])
+        return str(parse_json(config)["model_type"])[:_MAX_TYPE]
     except (ValueError, KeyError, TypeError):
         raise PlanError(f"{folder / 'config.json'} names no model_type; is it a transformers checkpoint?") from None
 

@@ -160,12 +160,20 @@ def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
     import transformers
 
     revision, device = options.revision, checkpoint.choose_device(options.device)
-    model_type = transformers.AutoConfig.from_pretrained(place, revision=revision).model_type
-    checkpoint.check_model_type(model_type, MODEL_TYPES, place)
-    dtype = checkpoint.choose_dtype(options.dtype, device)
-    model = transformers.AutoModel.from_pretrained(place, revision=revision, dtype=dtype)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision)
-    processor = transformers.AutoImageProcessor.from_pretrained(place, revision=revision, backend="pil")
+    config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
+    checkpoint.check_model_type(config.model_type, MODEL_TYPES, place)
+    model = transformers.AutoModel.from_pretrained(
+        place,
+        revision=revision,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=checkpoint.choose_dtype(options.dtype, device),
+        attn_implementation="sdpa",
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
+    processor = transformers.AutoImageProcessor.from_pretrained(
+        place, revision=revision, trust_remote_code=False, backend="pil"
+    )
     return DualEncoder(model.to(device), tokenizer, processor)
 
 

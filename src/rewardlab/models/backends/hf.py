@@ -169,13 +169,17 @@ def _build(spec: HfSpec, budget: Budget) -> QwenVL:
 def _load(place: str, options: HfOptions) -> QwenVL:
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(place, revision=options.revision)
+    revision, device = options.revision, choose_device(options.device)
+    config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
     check_model_type(config.model_type, tuple(FAMILIES), place)
-    device = choose_device(options.device)
-    kind = transformers.AutoModelForImageTextToText
-    tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=options.revision)
-    model = kind.from_pretrained(
-        place, revision=options.revision, dtype=choose_dtype(options.dtype, device), attn_implementation=options.attn
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
+    model = transformers.AutoModelForImageTextToText.from_pretrained(
+        place,
+        revision=revision,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=choose_dtype(options.dtype, device),
+        attn_implementation=options.attn,
     )
     return QwenVL(model.to(device), tokenizer, options)
 

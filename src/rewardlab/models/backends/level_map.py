@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.bounded_json import read_json
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
 from rewardlab.models.calibrated import isotonic_steps
@@ -37,7 +38,7 @@ class LevelMap:
 
     def write(self, path: Path) -> None:
         """Save the map, to be named as `contrastive:...?levels=FILE`."""
-        path.write_text(json.dumps({"similarities": self.similarities, "levels": self.levels}) + "\n")
+        path.write_text(json.dumps({"similarities": self.similarities, "levels": self.levels}) + "\n", encoding="utf-8")
 
 
 UNCALIBRATED = LevelMap((-1.0, 1.0), (1.0, 5.0))  # 3 + 2 * similarity: says which is higher, not how high it is
@@ -46,7 +47,7 @@ UNCALIBRATED = LevelMap((-1.0, 1.0), (1.0, 5.0))  # 3 + 2 * similarity: says whi
 def read_level_map(path: Path) -> LevelMap:
     """Read a saved map, or `{"thresholds": [a, b, c, d]}`, where levels 2, 3, 4 and 5 begin."""
     try:
-        content = json.loads(path.read_text())
+        content = read_json(path)
         if "thresholds" in content:
             return _steps([float(number) for number in content["thresholds"]])
         return LevelMap(*(tuple(float(number) for number in content[key]) for key in ("similarities", "levels")))

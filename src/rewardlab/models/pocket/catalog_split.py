@@ -3,10 +3,10 @@
 The lists were drawn from the catalog when training began. Later entries of the catalog are in neither list.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewardlab.core.bounded_json import read_json
 from rewardlab.core.errors import DataError
 from rewardlab.models.pocket import WEIGHTS
 
@@ -38,7 +38,7 @@ class CatalogSplit:
 def read_split(path: Path) -> CatalogSplit:
     """Return the split that a JSON file records; DataError if it records none."""
     try:
-        facts = json.loads(path.read_text())
+        facts = read_json(path)
         train, held_out = facts["trained_with"], facts["held_out"]
         lists = (train["perturbations"], train["worlds"], held_out["perturbations"], held_out["worlds"])
     except (KeyError, TypeError, ValueError) as error:

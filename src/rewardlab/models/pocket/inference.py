@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from rewardlab.core.bounded_json import read_json
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
@@ -25,6 +26,7 @@ Floats = NDArray[np.float32]
 
 _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # frames
+_MAX_SIDE = 1024  # pixels
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
@@ -148,10 +150,20 @@ class StreamingScorer:
 def open_pocket(stem: Path) -> PocketRewardModel:
     """Load a variant; OMP_NUM_THREADS says how many threads it may use, else it uses every core."""
     word_vectors, image_encoder, temporal_encoder, settings = variant_files(stem)
-    facts = json.loads(settings.read_text())
-    values = {key: facts[key] for key in PocketSettings.__dataclass_fields__}
+    values = _read_settings(settings)
     sessions = (_session(str(image_encoder)), _session(str(temporal_encoder)))
-    return PocketRewardModel(PocketSettings(**values), load_word_pieces(word_vectors), *sessions)
+    return PocketRewardModel(values, load_word_pieces(word_vectors), *sessions)
+
+
+def _read_settings(path: Path) -> PocketSettings:
+    try:
+        facts = read_json(path)
+        found = PocketSettings(int(facts["size"]), float(facts["temperature"]), float(facts["conformal"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ModelError(f"{path} holds no settings of a pocket ({type(error).__name__}: {error})") from error
+    if not (8 <= found.size <= _MAX_SIDE and 0 < found.temperature < np.inf):
+        raise ModelError(f"{path} must have a size from 8 to {_MAX_SIDE} and a temperature above 0, got {found}")
+    return found
 
 
 def _session(path: str) -> Any:

@@ -3,7 +3,6 @@
 Ma et al., Vision Language Models are In-Context Value Learners.
 """
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, level_of_progress
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Answer, Failure, Score
@@ -21,7 +21,9 @@ from rewardlab.models.protocols.protocol_registration import VlmProtocol
 from rewardlab.models.protocols.static_control import check_control, controlled_frames
 from rewardlab.models.vlm import Completion, Image, Part, Prompt, VisionLanguageModel
 
-_PAIR = re.compile(r'"frame_number"\s*:\s*"?(\d+)"?[^{}]*?"task_completion_percentage"\s*:\s*"?(-?\d+(?:\.\d+)?)')
+# bounded repeats, so that a reply made to be slow to search is searched in time proportional to its length
+_NUMBER, _VALUE = r'"frame_number"\s*:\s*"?(\d{1,9})"?', r'"task_completion_percentage"\s*:\s*"?(-?\d{1,40}(?:\.\d+)?)'
+_PAIR = re.compile(_NUMBER + r"[^{}]{0,2000}?" + _VALUE)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def _from_json(text: str) -> list[tuple[int, float]]:
     """Return frame numbers and percentages of the JSON list in the text; nothing where there is none."""
     start, end = text.find("["), text.rfind("]")
     try:
-        rows = json.loads(text[start : end + 1])
+        rows = parse_json(text[start : end + 1], allow_nonfinite=True)
         return [(int(row["frame_number"]), float(row["task_completion_percentage"])) for row in rows]
     except (ValueError, KeyError, TypeError, OverflowError):
         return []
