@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import rewardlab
 from rewardlab.core.command_settings import build_plan, flag_of, flat_fields, flat_settings, setting_text
 from rewardlab.core.errors import Interrupted, RewardlabError
+from rewardlab.core.terminal_text import one_line, safe_streams
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
@@ -34,29 +36,32 @@ if TYPE_CHECKING:
 
 def stress(plan: "StressPlan") -> int:
     """Run the stress test, print the summary and the path of the report."""
-    from rich.console import Console
-
     from rewardlab.analysis.run_summary import load_summary
+    from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.terminal_summary import print_summary
 
     run = rewardlab.stress(**flat_settings(plan))
-    print_summary(load_summary(run), Console())
+    print_summary(load_summary(run), terminal_console())
     _tell_end(run)
     return 0
 
 
 def bench(plan: "BenchPlan") -> int:
     """Run the benchmark, print the errors and the path of the report."""
-    from rich.console import Console
-
+    from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
 
     run = rewardlab.bench(**flat_settings(plan))
     found = load_benchmark(run)
     assert found is not None
-    print_benchmark(found, Console())
+    print_benchmark(found, terminal_console())
     _tell_end(run)
     return 0
+
+
+def _say(text: object) -> None:
+    """Print one line, whatever names from outside are in it."""
+    print(one_line(text), flush=True)
 
 
 def _tell_end(run: "Run") -> None:
@@ -64,8 +69,8 @@ def _tell_end(run: "Run") -> None:
     from rewardlab.reporting.findings_text import spending
 
     for sentence in spending(run.folder):
-        print(f"spent: {sentence}")
-    print(f"report: {run.page}")
+        _say(f"spent: {sentence}")
+    _say(f"report: {run.page}")
 
 
 def calibrate(plan: "CalibratePlan") -> int:
@@ -75,8 +80,8 @@ def calibrate(plan: "CalibratePlan") -> int:
 
     calibrated = rewardlab.calibrate(**flat_settings(plan))
     for sentence in (*calibration_sentences(calibrated.record), *spending(calibrated.run.folder)):
-        print(sentence)
-    print(f"calibrated model: {plan.model}+{calibrated.run.folder}")
+        _say(sentence)
+    _say(f"calibrated model: {plan.model}+{calibrated.run.folder}")
     return 0
 
 
@@ -84,7 +89,7 @@ def report(plan: "ReportPlan") -> int:
     """Write the report and print where it is."""
     if plan.study is not None:
         for path in rewardlab.study(plan.runs[0], plan.study):
-            print(path)
+            _say(path)
         return 0
     print(f"report: {rewardlab.report(*plan.runs, out=plan.out)}")
     return 0
@@ -96,7 +101,7 @@ def compare(plan: "ComparePlan") -> int:
 
     comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
     for sentence in (*(finding(comparison, test) for test in comparison.tests), *comparison.notes):
-        print(sentence)
+        _say(sentence)
     return 0
 
 
@@ -111,14 +116,13 @@ def perturb(plan: "PerturbPlan") -> int:
     from rewardlab.reporting.copies_and_sheets import perturbed_files
 
     for line in perturbed_files(plan):
-        print(line, flush=True)
+        _say(line)
     return 0
 
 
 def montecarlo(plan: "MonteCarloPlan") -> int:
     """Run the simulated study, print its tables and the paths of what was written."""
-    from rich.console import Console
-
+    from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.report_files import write_report
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (
         keep_trials,
@@ -127,8 +131,8 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
     )
 
     made = run_montecarlo(plan)
-    print_montecarlo(made, Console())
-    print(f"tables and figures: {made.folder}")
+    print_montecarlo(made, terminal_console())
+    _say(f"tables and figures: {made.folder}")
     run = keep_trials(plan, made)
     if run is not None:
         print(f"report: {write_report([run], run.page)}")
@@ -138,14 +142,14 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
 def collect(plan: "CollectPlan") -> int:
     """Record the rollouts and print how many there are at each level."""
     levels = rewardlab.collect(**flat_settings(plan))
-    print(f"{plan.out}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
+    _say(f"{plan.out}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
     return 0
 
 
 def train(plan: "PocketPlan") -> int:
     """Train and export, and print how to use what came out."""
     for model in rewardlab.train(**flat_settings(plan)):
-        print(f"trained model: {model}")
+        _say(f"trained model: {model}")
     return 0
 
 
@@ -153,18 +157,17 @@ def check(plan: "CheckPlan") -> int:
     """Print the problems; exit with 1 if there are any."""
     contents = rewardlab.open_dataset(plan.data)
     for problem in contents.problems:
-        print(problem)
-    print(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")
+        _say(problem)
+    _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")
     return 1 if contents.problems else 0
 
 
 def list_catalog(plan: "ListPlan") -> int:
     """Print one line per entry of a catalog."""
-    from rich.console import Console
-
+    from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.catalog_tables import catalog_table
 
-    Console().print(catalog_table(plan.catalog))
+    terminal_console().print(catalog_table(plan.catalog))
     return 0
 
 
@@ -203,19 +206,30 @@ def plan_of(command: str) -> Any:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what the user can correct is said in one sentence, with exit code 2."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    names = vars(_parser(_asked(words)).parse_args(words))
-    try:
-        command, plan = parsed(names)
-        return command(plan)
-    except RewardlabError as error:
-        print(f"rewardlab: {error}", file=sys.stderr)
-        return 130 if isinstance(error, Interrupted) else 2
-    except KeyboardInterrupt:
-        print("rewardlab: stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    with safe_streams():
+        try:
+            command, plan = parsed(vars(_parser(_asked(words)).parse_args(words)))
+            return command(plan)
+        except (RewardlabError, UnicodeEncodeError, KeyboardInterrupt) as error:
+            print(f"rewardlab: {_sentence(error)}", file=sys.stderr)
+            return 130 if isinstance(error, Interrupted | KeyboardInterrupt) else 2
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except Exception:  # a fault of rewardlab: shown in full, and through the same filter as everything else
+            traceback.print_exc()
+            return 1
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped"
+    if isinstance(error, UnicodeEncodeError):
+        return (
+            f"a name has characters that {error.encoding} cannot write: {error.object[:200]!r}; "
+            "give it another name, or set PYTHONUTF8=1 if it is right"
+        )
+    return "\n  ".join(line.strip() for line in str(error).split("\n"))  # no name from outside begins a line
 
 
 def parsed(names: dict[str, Any]) -> tuple[Callable[[Any], int], Any]:

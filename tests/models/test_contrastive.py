@@ -144,7 +144,7 @@ def test_a_map_is_saved_and_read_and_thresholds_are_steps(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("{", "is no level map: JSONDecodeError"),
+        ("{", "is no level map: ValueError: Expecting property name"),
         ('{"levels": [1, 2]}', "is no level map: KeyError"),
         ('{"similarities": [0.1, 0.2], "levels": [2, 1]}', "both rising"),
         ('{"similarities": [0.1], "levels": [1, 2]}', "1 similarities and 2 levels"),

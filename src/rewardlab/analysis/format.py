@@ -1,5 +1,6 @@
-"""Numbers as text: cells of tables, intervals, coverage and p-values."""
+"""Numbers as text: cells of tables, intervals, coverage and p-values; and text from outside for Markdown."""
 
+import re
 from typing import Protocol
 
 
@@ -53,3 +54,8 @@ def format_threshold(threshold: int | None) -> str:
 def format_p_value(p: float | None) -> str:
     """Return a p-value as people write it."""
     return "p unknown" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def markdown_text(text: str) -> str:
+    """Return text that stays in its line and its cell of Markdown, and is no HTML, no code and no link."""
+    return re.sub(r"([\\`<|]|\](?=[(\[:]))", r"\\\1", " ".join(text.split()))

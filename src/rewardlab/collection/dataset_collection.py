@@ -12,6 +12,7 @@ from rewardlab.collection.episode_recorder import RecordedEpisode, record_episod
 from rewardlab.collection.rollout_selection import SUBSET, PlannedEpisode, plan_episodes
 from rewardlab.core.errors import RewardlabError, RunError
 from rewardlab.core.run import Run, atomic_write, locked, writable
+from rewardlab.core.terminal_text import stream_behind
 from rewardlab.data.roboreward_folder import METADATA
 from rewardlab.runner.dispatch import map_processes
 from rewardlab.worlds.metaworld.task_splits import SPLITS
@@ -51,10 +52,10 @@ def _claim_folder(plan: CollectPlan) -> None:
     settings = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
     settings.pop("out")
     path = plan.out / RECORD
-    if path.exists() and json.loads(path.read_text()) != settings:
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != settings:
         raise RunError(f"{plan.out} holds a collection with other settings; choose another --out or remove that folder")
     with atomic_write(path) as partial:
-        partial.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        partial.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     for rest in (plan.out / SUBSET).glob(".*.tmp"):
         rest.unlink(missing_ok=True)
 
@@ -82,7 +83,7 @@ def _write_splits(plan: CollectPlan) -> Counter[int]:
         (plan.out / "splits").mkdir(exist_ok=True)
         for split in SPLITS:
             names = dict.fromkeys(row["file_name"] for row in rows if row["split"] == split)
-            (plan.out / "splits" / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
+            (plan.out / "splits" / f"{split}.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     return Counter(int(row["reward"]) for row in rows)
 
 
@@ -91,7 +92,8 @@ def _show_progress(done: int, total: int, rate: float) -> None:
     left = (total - done) / max(rate, 1e-9)
     line = f"collected {done:,} of {total:,} episodes, {60 * rate:.0f} a minute, {left:.0f} s left"
     if sys.stderr.isatty():
-        print(f"\r{line} ", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        end, stream = "\n" if done == total else "", stream_behind(sys.stderr)
+        print(f"\r{line} ", end=end, file=stream, flush=True)
     elif done == total or done % max(1, total // 10) == 0:
         print(line, file=sys.stderr)
 

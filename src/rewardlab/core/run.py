@@ -1,6 +1,5 @@
 """Run: a folder that holds a plan, its trials and its report, and can be resumed after any interruption."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -144,6 +143,10 @@ def start_run(folder: Path, record: dict[str, object]) -> Run:
 @contextmanager
 def locked(run: Run) -> Iterator[None]:
     """Hold the run for this process; a second writer is told so at once. The lock dies with the process."""
+    try:
+        import fcntl
+    except ImportError:
+        raise RunError("runs are written on Linux and macOS, whose file locks they need; use WSL on Windows") from None
     with writable(run.folder):
         handle = (run.folder / "lock").open("w")
     with handle:

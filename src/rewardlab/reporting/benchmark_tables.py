@@ -19,6 +19,7 @@ from rewardlab.analysis.format import format_number
 from rewardlab.analysis.published_roborewardbench import SUBSETS
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
+from rewardlab.core.terminal_console import safe_markup
 from rewardlab.data.duplicates import episodes_to_leave_out
 from rewardlab.runner.roborewardbench_protocol import BENCH, COPIES
 
@@ -64,9 +65,9 @@ def load_benchmark(run: Run) -> BenchmarkReport | None:
         return None
     judged: Any = run.record["judged"]
     copies = run.folder / COPIES
-    found = json.loads(copies.read_text()) if copies.exists() else None
+    found = json.loads(copies.read_text(encoding="utf-8")) if copies.exists() else None
     try:
-        errors = BenchmarkErrors.from_json(json.loads((run.folder / BENCH).read_text()))
+        errors = BenchmarkErrors.from_json(json.loads((run.folder / BENCH).read_text(encoding="utf-8")))
     except ValueError as error:
         raise RunError(
             f"{run.folder / BENCH} is not a benchmark of this version: {error}; run the same `rewardlab bench` again"
@@ -159,13 +160,13 @@ def _headline(benchmark: BenchmarkReport) -> Table:
 def _subsets(benchmark: BenchmarkReport) -> Table:
     table = _table("MAE per subset (HELM / strict)")
     for name in benchmark.judged:
-        table.add_column(_safe(name), justify="right")
+        table.add_column(safe_markup(name), justify="right")
     table.add_column("episodes", justify="right")
     models = [benchmark.models[name] for name in benchmark.judged]
     for subset in benchmark.errors.subsets:
         cells = [" / ".join(_subset_value(errors, subset) for errors in (m.helm, m.strict)) for m in models]
         first = models[0].strict.subsets.get(subset)
-        table.add_row(_safe(short_name(subset)), *cells, str(first.asked if first else 0))
+        table.add_row(safe_markup(short_name(subset)), *cells, str(first.asked if first else 0))
     return table
 
 
@@ -180,9 +181,5 @@ def _table(title: str) -> Table:
     return table
 
 
-def _safe(text: str) -> str:
-    return text.replace("[", r"\[")
-
-
 def _name(benchmark: BenchmarkReport, model: str) -> str:
-    return f"[bold]{_safe(model)}[/bold]" if model in benchmark.judged else _safe(model)
+    return f"[bold]{safe_markup(model)}[/bold]" if model in benchmark.judged else safe_markup(model)

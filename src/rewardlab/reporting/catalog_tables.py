@@ -8,6 +8,7 @@ from rich.table import Table
 
 from rewardlab.core.catalog_lookup import find
 from rewardlab.core.command_settings import setting
+from rewardlab.core.terminal_console import safe_markup
 from rewardlab.data import DATASETS, READERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
@@ -44,7 +45,7 @@ def catalog_table(name: str) -> Table:
         return _perturbations()
     table = Table("name", "what it is", box=None)
     for key, entry in CATALOGS[name].items():
-        table.add_row(key, _summary(entry))
+        table.add_row(safe_markup(key), safe_markup(_summary(entry)))
     return table
 
 
@@ -66,12 +67,13 @@ def describe(name: str) -> str:
 def _perturbations() -> Table:
     table = Table("name", "category", "expect", "label", "what happens", "based on", box=None)
     for entry in PERTURBATIONS.values():
-        table.add_row(entry.name, entry.category, entry.expect, entry.label, entry.summary, entry.based_on)
+        cells = (entry.name, entry.category, entry.expect, entry.label, entry.summary, entry.based_on)
+        table.add_row(*map(safe_markup, cells))
     return table
 
 
 def _summary(entry: object) -> str:
     if isinstance(entry, Path):
-        rows = len((entry / "metadata.jsonl").read_text().splitlines())
+        rows = len((entry / "metadata.jsonl").read_text(encoding="utf-8").splitlines())
         return f"{rows} episodes shipped with the package"
     return str(vars(entry)["summary"])

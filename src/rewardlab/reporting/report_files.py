@@ -1,18 +1,18 @@
 """The report as files for papers and model cards: figures, tables and a Markdown robustness card."""
 
-import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewardlab.analysis.figure_files import write_figures
-from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold, markdown_text
 from rewardlab.analysis.run_labels import run_names
 from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.command_settings import setting
+from rewardlab.core.csv_export import csv_text
 from rewardlab.core.dataclass_json import record_to_json
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, atomic_write, writable, write_parquet
@@ -64,11 +64,8 @@ def _write_numbers(summary: Summary, folder: Path) -> None:
     import pyarrow as pa
 
     rows = [record_to_json(row) for row in summary.measurements]
-    text = StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Measurement)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    _write(folder / "numbers.csv", text.getvalue())
+    columns = [field.name for field in fields(Measurement)]
+    _write(folder / "numbers.csv", csv_text([columns, *([row[name] for name in columns] for row in rows)]))
     _write(folder / "numbers.json", json.dumps(rows, indent=1))
     if rows:
         write_parquet(pa.Table.from_pylist(rows), folder / "numbers.parquet")
@@ -84,7 +81,8 @@ def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
     """Return the Markdown to paste into a model card: findings, numbers with intervals, thresholds, command."""
     parts = ["## Robustness", ""]
     for model in summary.judged:
-        parts += [f"**{model}**", "", *(f"- {sentence}" for sentence in findings(summary, model)), ""]
+        parts += [f"**{markdown_text(model)}**", ""]
+        parts += [*(f"- {markdown_text(sentence)}" for sentence in findings(summary, model)), ""]
         parts += ["| clean | value | 95 % interval | scored/asked |", "|---|---|---|---|"]
         for metric in metrics_shown(lambda display: display.headline):
             row = summary.clean(model, metric.name)
@@ -94,8 +92,15 @@ def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
         parts += ["", *_threshold_table(summary, model), ""]
     parts += ["Measured with:", ""]
     for record in records:
-        parts += ["```", str(record["command"]), "```", f"rewardlab {record['versions']['rewardlab']}", ""]
+        version = markdown_text(str(record["versions"]["rewardlab"]))
+        parts += [*_code_block(str(record["command"])), f"rewardlab {version}", ""]
     return "\n".join(parts)
+
+
+def _code_block(text: str) -> list[str]:
+    """Return text in a fence that is longer than any in it, so that nothing in it ends the block."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return [fence, text, fence]
 
 
 def _threshold_table(summary: Summary, model: str) -> list[str]:
@@ -105,5 +110,6 @@ def _threshold_table(summary: Summary, model: str) -> list[str]:
         row = summary.measurement(model, category, top, "success_accuracy")
         threshold = summary.threshold(model, category)
         certified, measured = format_threshold(threshold.certified), format_threshold(threshold.measured)
-        lines.append(f"| {category} | {format_number(row.value)} {format_interval(row)} | {certified} | {measured} |")
+        success = f"{format_number(row.value)} {format_interval(row)}"
+        lines.append(f"| {markdown_text(category)} | {success} | {certified} | {measured} |")
     return lines

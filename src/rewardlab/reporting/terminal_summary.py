@@ -6,6 +6,7 @@ from rich.table import Table
 
 from rewardlab.analysis.format import format_coverage, format_number, format_threshold
 from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.terminal_console import safe_markup
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.findings_text import findings
 
@@ -16,7 +17,8 @@ def print_summary(summary: Summary, console: Console) -> None:
     if summary.categories:
         console.print(_stress_table(summary))
     for model in summary.judged:
-        console.print(f"[bold]{_safe(model)}[/bold]: {_safe(' '.join(findings(summary, model)))}", highlight=False)
+        said = safe_markup(" ".join(findings(summary, model)))
+        console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
 
 
 def _table(title: str) -> Table:
@@ -55,7 +57,7 @@ def _stress_table(summary: Summary) -> Table:
     severity = summary.highest_severity
     table = _table(f"Success accuracy at severity {severity}, certified at {summary.reliable_at:.2f} up to severity")
     for category in (*summary.categories, "certified"):
-        table.add_column(category, justify="right")
+        table.add_column(safe_markup(category), justify="right")
     first = summary.models[0]
     usual = {
         c: format_coverage(summary.measurement(first, c, severity, "success_accuracy")) for c in summary.categories
@@ -70,9 +72,5 @@ def _stress_table(summary: Summary) -> Table:
     return table
 
 
-def _safe(text: str) -> str:
-    return text.replace("[", r"\[")
-
-
 def _name(summary: Summary, model: str) -> str:
-    return f"[bold]{_safe(model)}[/bold]" if model in summary.judged else _safe(model)
+    return f"[bold]{safe_markup(model)}[/bold]" if model in summary.judged else safe_markup(model)

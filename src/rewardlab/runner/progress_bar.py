@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from rewardlab.core.terminal_console import terminal_console
 from rewardlab.core.trial import Trial
 
 _REFRESH_SECONDS = 0.2
@@ -24,7 +24,9 @@ class ProgressBar:
         self._bar: RichProgress | None = None
         if sys.stderr.isatty():
             columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-            self._bar = RichProgress(*columns, TimeRemainingColumn(), console=Console(stderr=True), auto_refresh=False)
+            self._bar = RichProgress(
+                *columns, TimeRemainingColumn(), console=terminal_console(stderr=True), auto_refresh=False
+            )
             self._task = self._bar.add_task("", total=total, completed=done, note="")
 
     def __enter__(self) -> "ProgressBar":

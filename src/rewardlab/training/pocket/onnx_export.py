@@ -41,7 +41,7 @@ def export(plan: PocketPlan, variant: str, folder: Path) -> None:
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
     settings = {"size": plan.size, **_fit_calibration(plan, variant), **split_of_variant(plan, variant).to_json()}
     with atomic_write(settings_path) as partial:
-        partial.write_text(json.dumps(settings, indent=2) + "\n")
+        partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def load_rounded(plan: PocketPlan, variant: str) -> PocketNetwork:

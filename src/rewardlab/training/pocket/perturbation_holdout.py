@@ -23,7 +23,7 @@ def recorded_split(plan: PocketPlan) -> CatalogSplit:
     path = plan.out / "catalog_split.json"
     if not path.exists():
         with atomic_write(path) as partial:
-            partial.write_text(json.dumps(draw_split().to_json(), indent=2) + "\n")
+            partial.write_text(json.dumps(draw_split().to_json(), indent=2) + "\n", encoding="utf-8")
     return read_split(path)
 
 

@@ -163,7 +163,7 @@ def _log_validation(
     np.savez_compressed(plan.out / f"{variant}-checks.npz", allow_pickle=False, **predictions)
     row |= _validation_scores(plan, store, predictions)
     print(f"{variant} " + ", ".join(f"{name} {value:.3f}" for name, value in row.items()), flush=True)
-    with (plan.out / f"{variant}-curve.jsonl").open("a") as handle:
+    with (plan.out / f"{variant}-curve.jsonl").open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row) + "\n")
 
 

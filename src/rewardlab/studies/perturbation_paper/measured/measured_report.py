@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from rewardlab.analysis.figure_files import write_figures
 from rewardlab.analysis.findings import REFERENCE
-from rewardlab.analysis.format import format_interval, format_number
+from rewardlab.analysis.format import format_interval, format_number, markdown_text
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.studies.perturbation_paper.measured.claim_decision import claims_page
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import ACCURACY, MeasuredStudy, open_study
-from rewardlab.studies.perturbation_paper.measured.measured_tables import cell_text, number_files
+from rewardlab.studies.perturbation_paper.measured.measured_tables import number_files
 from rewardlab.studies.perturbation_paper.measured.paper_claims import NOT_JUDGED, paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import CATEGORIES, ROLES
 
@@ -49,8 +49,8 @@ def _head(study: MeasuredStudy) -> str:
     lines += ["", "| in the paper | here | to know first |", "|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
-        known = cell_text(study.summary.caveat(model))
-        lines.append(f"| {role} | {cell_text(model) or 'no model of this run'} | {known} |")
+        known = markdown_text(study.summary.caveat(model))
+        lines.append(f"| {role} | {markdown_text(model) or 'no model of this run'} | {known} |")
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:
         right = f"{format_number(blind.value)} {format_interval(blind)} of the clean episodes"

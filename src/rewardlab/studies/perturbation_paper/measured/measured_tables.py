@@ -1,11 +1,10 @@
 """The study as files of numbers: the paper's table with its own numbers beside ours, every metric, and thresholds."""
 
-import csv
 from collections.abc import Iterable, Iterator, Sequence
-from io import StringIO
 
 from rewardlab.analysis.findings import severity_thresholds
-from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
+from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold, markdown_text
+from rewardlab.core.csv_export import csv_text
 from rewardlab.core.summary import Measurement
 from rewardlab.core.trial import CLEAN
 from rewardlab.metrics import METRICS
@@ -47,7 +46,7 @@ def table_1_page(study: MeasuredStudy) -> str:
     lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
     for model in study.summary.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
-        lines.append(f"| {cell_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
+        lines.append(f"| {markdown_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_remarks(study)]) + "\n"
 
 
@@ -64,7 +63,7 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
         rows = [(c, study.summary.measurement(model, c, WORST, ACCURACY)) for c in CATEGORIES]
         missing = [c for c, row in rows if row.value is None]
         if missing:
-            yield f"- Not measured: {cell_text(model)} under {', '.join(missing)} change at severity {WORST}."
+            yield f"- Not measured: {markdown_text(model)} under {', '.join(missing)} change at severity {WORST}."
     stated = [(m, c) for m in study.roles.values() for c in CATEGORIES if study.stated(m, c) is not None]
     found = [_holds(study, m, c) for m, c in stated]
     known = [inside for inside in found if inside is not None]
@@ -84,11 +83,6 @@ def _holds(study: MeasuredStudy, model: str, category: str) -> bool | None:
     if row.low is None or row.high is None or stated is None:
         return None
     return row.low <= stated <= row.high
-
-
-def cell_text(text: str) -> str:
-    """Return text that stays inside its cell of a Markdown table."""
-    return text.replace("|", "\\|")
 
 
 def _table_1(study: MeasuredStudy) -> Iterator[Sequence[object]]:
@@ -158,11 +152,7 @@ def _estimate(estimate: ContrastEstimate) -> tuple[object, ...]:
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_plain(value) for value in row] for row in rows)
-    return text.getvalue()
+    return csv_text([columns, *([_plain(value) for value in row] for row in rows)])
 
 
 def _plain(value: object) -> object:

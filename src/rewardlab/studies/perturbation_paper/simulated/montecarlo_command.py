@@ -1,6 +1,5 @@
 """`rewardlab montecarlo`: from a plan to tables, figures and, for ordinary sizes, a run folder."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Table
 
 from rewardlab.analysis.figure_files import write_figures
 from rewardlab.core.command_settings import as_command
+from rewardlab.core.csv_export import csv_text
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.seeding import digest
 from rewardlab.perturbations.contract import SEVERITIES
@@ -111,8 +111,8 @@ def _write_tables(plan: MonteCarloPlan, made: MonteCarloOutput) -> None:
     with writable(made.folder):
         made.folder.mkdir(parents=True, exist_ok=True)
     for table in [*made.tables, *([conditions_table(made.results)] if made.results else [])]:
-        with atomic_write(made.folder / f"{table.name}.csv") as partial, partial.open("w", newline="") as handle:
-            csv.writer(handle, lineterminator="\n").writerows([table.columns, *table.rows])
+        with atomic_write(made.folder / f"{table.name}.csv") as partial:
+            partial.write_bytes(csv_text([table.columns, *table.rows]).encode())
     name = "power.txt" if plan.power else "tables.txt"
     with atomic_write(made.folder / name) as partial, partial.open("w", encoding="utf-8") as handle:
         print(as_command("montecarlo", plan), file=handle)

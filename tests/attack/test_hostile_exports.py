@@ -1,0 +1,184 @@
+"""Names from outside in tables, on pages and on the terminal: shown as they are, never run, never obeyed."""
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import rewardlab
+from rewardlab.analysis.run_summary import load_summary
+from rewardlab.cli import COMMANDS, main
+from rewardlab.core.csv_export import csv_text
+from rewardlab.core.dataclass_json import record_to_json
+from rewardlab.core.summary import Summary
+from rewardlab.core.terminal_text import one_line, printable
+from rewardlab.reporting.report_files import robustness_card
+from rewardlab.reporting.terminal_summary import print_summary
+from tests.conftest import moving_square, write_rows
+from tests.models.loopback import chat_server
+
+EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj\u2066\rrewardlab: all is well\x7f[red]b[/red][link=http://x]"
+STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["=1+1", "+cmd|' /C calc'!A0", "-2+3+cmd", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1", "=", "-a", "--", "+e+x"],
+)
+def test_a_formula_is_defused_and_stays_in_its_cell(text: str) -> None:
+    (row,) = csv.reader(io.StringIO(csv_text([["model", text, 1]]), newline=""))
+    assert text == "--" or row[1] == "'" + text.replace("\r", " ")
+    assert row[::2] == ["model", "1"]
+
+
+@pytest.mark.parametrize(
+    "value", [-0.5, -3, 1e-9, "-0.5", "-1e-05", "+0.25", "-", "- / .941 / .943 ±.006", "", None, "a=b"]
+)
+def test_numbers_stay_numbers(value: object) -> None:
+    (row,) = csv.reader(io.StringIO(csv_text([[value, "x"]])))
+    assert row == ["" if value is None else str(value), "x"]
+
+
+def test_every_csv_of_the_package_goes_through_the_same_function() -> None:
+    source = Path(rewardlab.__file__).parent
+    writers = [
+        path.name for path in source.rglob("*.py") if re.search(r"csv\.(Dict)?[wW]riter", path.read_text("utf-8"))
+    ]
+    assert writers == ["csv_export.py"]
+
+
+@pytest.fixture(scope="module")
+def evil_summary(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, rewardlab.Run]:
+    out = tmp_path_factory.mktemp("run") / "run"
+    run = rewardlab.stress("clock", tiny_data, perturbations=("jpeg",), severities=(1,), out=out, workers=1)
+    text = json.dumps(record_to_json(load_summary(run)))
+    name = json.dumps(EVIL + "|\n<img src=x onerror=alert(1)>`x`](http://y)")[1:-1]
+    return Summary.from_json(json.loads(text.replace('"clock"', f'"{name}"'))), run
+
+
+def test_a_summary_with_hostile_names_is_shown_as_it_is(evil_summary: tuple[Summary, rewardlab.Run]) -> None:
+    from rewardlab.core.terminal_console import terminal_console
+
+    stream = io.StringIO()
+    console = terminal_console()
+    console.file, console.width = stream, 2_000
+    print_summary(evil_summary[0], console)
+    assert "[red]b[/red]" in stream.getvalue() and not STEERING.search(stream.getvalue())
+    plain = io.StringIO()
+    print_summary(evil_summary[0], Console(file=plain, width=2_000))  # any other console, too, is not steered by names
+    assert not STEERING.search(plain.getvalue())
+
+
+def test_a_card_with_hostile_names_stays_a_card(evil_summary: tuple[Summary, rewardlab.Run]) -> None:
+    summary, run = evil_summary
+    command = "rewardlab stress\n```\n<script>alert(1)</script>"
+    card = robustness_card(summary, [dict(run.record) | {"command": command}])
+    assert r"\<img" in card and not re.search(r"(?<!\\)<img", card) and not re.search(r"(?<!\\)\]\(", card)
+    rows = [line for line in card.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+    assert "````\nrewardlab stress\n```\n<script>" in card
+
+
+@pytest.fixture(scope="module")
+def evil_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from rewardlab.h264_encoding import encode
+
+    folder = tmp_path_factory.mktemp("evil")
+    name = "s\x1b[31m\x9b5n/v\x1b]0;owned\x07\u202e.mp4"
+    (folder / name).parent.mkdir()
+    encode(moving_square("x"), folder / name, fps=10)
+    sound = {"file_name": name, "task": f"open {EVIL}", "reward": 3}
+    write_rows(folder, [sound, {"file_name": f"{EVIL}.mp4", "task": "t", "reward": 9}, EVIL, f'{{"{EVIL}": 1}}'])
+    return folder
+
+
+def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
+    model = f"openai:judge@{url}?retries=0"
+    few = ["--perturbations", "polite_filler", "--severities", "1", "--out"]
+    return {
+        "check": ["check", data],
+        "stress": ["stress", model, data, "--skip-bad", "--workers", "1", *few, str(out / "stress")],
+        "bench": ["bench", model, data, "--workers", "1", "--out", str(out / "bench")],
+        "calibrate": ["calibrate", EVIL, data],
+        "perturb": ["perturb", data, *few, str(out / "perturb")],
+        "report": ["report", EVIL],
+        "compare": ["compare", EVIL, f"{EVIL}::{EVIL}"],
+        "leaderboard": ["leaderboard", EVIL],
+        "collect": ["collect", EVIL, "--out", str(out / "collect")],
+        "train": ["train", EVIL],
+        "montecarlo": ["montecarlo", "--fit", EVIL],
+        "list": ["list", EVIL],
+        "show": ["show", EVIL],
+    }
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "no command", "no model"])
+def test_nothing_from_outside_steers_the_terminal(
+    command: str, evil_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(lambda call: call.refuse(401, EVIL)) as server:
+        known = evil_commands(str(evil_data), tmp_path, server.url)
+        other = {"no command": [EVIL], "no model": ["stress", EVIL, str(evil_data)]}
+        try:
+            code = main((known | other)[command])
+        except SystemExit as end:  # argparse has shown the usage
+            code = end.code
+    output = "".join(capsys.readouterr())
+    assert code in (0, 1, 2, 130) and "Traceback" not in output
+    assert output and not STEERING.search(output)
+    assert command != "stress" or "answered 401" in output  # what the server said came as far as the terminal
+
+
+def test_on_a_terminal_the_styling_is_ours_alone() -> None:
+    script = """
+import sys
+from rewardlab.core.terminal_console import safe_markup, terminal_console
+from rewardlab.core.terminal_text import safe_streams
+with safe_streams():
+    terminal_console().print("[bold]" + safe_markup(EVIL) + "[/bold]")
+    terminal_console(stderr=True).print(EVIL, markup=False)
+    print(EVIL, file=sys.stderr)
+    print(EVIL, flush=True)
+"""
+    shown = _in_terminal(f"EVIL = {EVIL!r}\n{script}")
+    assert shown.startswith(b"\x1b[1m")  # ours is bold
+    text = re.sub("\x1b\\[[0-9;]*m|\r\n", "", shown.decode())
+    assert not STEERING.search(text) and text.count(r"\x1b]0;owned\x07") == 4
+
+
+def _in_terminal(script: str) -> bytes:
+    """Return what a script writes to a terminal."""
+    terminal, inside = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "300"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=inside, stdout=inside, stderr=inside, env=environment
+    )
+    os.close(inside)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(terminal, 65536)
+        except OSError:  # Linux says so when the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    process.wait()
+    os.close(terminal)
+    return shown
+
+
+def test_printable_keeps_text_of_every_language_and_spells_out_the_rest() -> None:
+    for text in ("naïve", "打开抽屉", "فتح الدرج", "🙂", "a\tb\nc", "√±τ"):
+        assert printable(text) == text
+    assert printable("\x1b[0m\u202e\udcff") == r"\x1b[0m\u202e\xff"
+    assert one_line("a\nb\r\nc") == r"a\nb\x0d\nc"
