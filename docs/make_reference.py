@@ -3,6 +3,7 @@
 python docs/make_reference.py
 """
 
+import re
 from dataclasses import MISSING
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.command_settings import flag_of, flat_fields, setting_text
 from rewardlab.core.dataclass_json import record_tables
 from rewardlab.core.errors import DataError
+from rewardlab.core.limits import LIMITS
 from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
 from rewardlab.metrics import METRICS
@@ -131,6 +133,18 @@ def _cell(value: object) -> str:
     return str(value).replace("|", r"\|").replace("\n", " ").replace("<", "&lt;")
 
 
+def limits_table() -> str:
+    """Return the table of limits in SECURITY.md."""
+    rows = [f"| `{limit.variable}` | {limit.default:,} | {limit.meaning} |" for limit in LIMITS]
+    return "\n".join(["| variable | default | what it bounds |", "|---|---|---|", *rows])
+
+
+def write_limits(page: Path) -> None:
+    """Put the table of limits in the place of the one that a page holds."""
+    old = re.compile(r"\| variable \| default \|.*(\n\|.*)*")
+    page.write_text(old.sub(lambda found: limits_table(), page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
 PAGES = {"commands": commands_page, "catalogs": catalog_page, "summary": summary_page}  # those that show no clip
 
 
@@ -138,6 +152,7 @@ def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (REFERENCE / f"{name}.md").write_text(page())
+    write_limits(REFERENCE.parents[1] / "SECURITY.md")
     simulated = open_dataset("sample-sim").episodes
     EPISODES.extend(episode.id for episode in simulated if episode.truth.level == 5)
     every = {episode.id: episode for episode in (*open_dataset("sample").episodes, *simulated)}

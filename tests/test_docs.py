@@ -29,6 +29,10 @@ def test_a_reference_page_is_what_the_code_says(page: str) -> None:
     assert (DOCS / "reference" / f"{page}.md").read_text() == made, "run `make docs`"
 
 
+def test_the_table_of_limits_is_what_the_code_says() -> None:
+    assert script("make_reference").limits_table() + "\n\n" in (ROOT / "SECURITY.md").read_text(), "run `make docs`"
+
+
 def test_the_page_of_perturbations_lists_every_one_with_its_table() -> None:
     written, reference = (DOCS / "reference" / "perturbations.md").read_text(), script("make_reference")
     for family in reference.FAMILIES.values():

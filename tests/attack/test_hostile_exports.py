@@ -151,7 +151,7 @@ with safe_streams():
     shown = _in_terminal(f"EVIL = {EVIL!r}\n{script}")
     assert shown.startswith(b"\x1b[1m")  # ours is bold
     text = re.sub("\x1b\\[[0-9;]*m|\r\n", "", shown.decode())
-    assert not STEERING.search(text) and text.count(r"\x1b]0;owned\x07") == 4
+    assert not STEERING.search(text) and text.count(r"\x1b]0;owned") == 4
 
 
 def _in_terminal(script: str) -> bytes:

@@ -212,7 +212,7 @@ FAULTS = {
     "no object": (7, "expected an answer as a JSON object"),
     "no level": ({}, "level must be a number"),
     "a long text": ({"level": 3, "raw": "x" * 200_000}, "characters"),
-    "a long reason": ({"failure": "y" * 200_000}, "yyy"),
+    "a long reason": ({"failure": "y" * 50_000}, "yyy"),
     "many probabilities": ({"level": 3, "probabilities": [0.1] * 50_000}, "probabilities must be five numbers"),
     "a long level": ({"level": "4" * 50_000}, "level must be a number"),
     "progress as text": ({"level": 3, "progress": "abc"}, ""),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Clip, Episode, in_memory
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import ANSWER_CHARACTERS, INSTRUCTION_CHARACTERS
+from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.trial import Answer, Failure, Score, validate_answer
 
 PROTOCOL = 1
@@ -124,8 +124,6 @@ def _answer(row: Any, frames: int) -> Answer:
     if not isinstance(row, dict):
         return Failure(f"expected an answer as a JSON object, got {type(row).__name__}")
     raw = row.get("raw")
-    if raw is not None and len(str(raw)) > ANSWER_CHARACTERS.value:
-        return Failure(f"the server's answer has too many characters, {ANSWER_CHARACTERS.describe()}")
     given = (
         Failure(str(row["failure"]), raw)
         if "failure" in row
