@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint format docs bench clean
+.PHONY: demo test attack lint format docs bench clean
 
 demo: $(VENV)/core.stamp  ## stress-test the model that ships on simulated and on real clips, and write reports
 	$(BIN)/rewardlab stress pocket sample-sim --out runs/demo-sim \
@@ -18,6 +18,10 @@ test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
 	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
 	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
 	$(BIN)/pytest -n 2
+
+SEED ?= 0
+attack: $(VENV)/dev.stamp  ## the long attack: 200 kills, 2,000 flipped bits, 500 mutated videos, 2,000 mutated rows
+	$(BIN)/python -m tests.attack.campaign --seed $(SEED)
 
 lint: $(VENV)/dev.stamp  ## style, types and layers
 	$(BIN)/ruff check
