@@ -74,6 +74,7 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         entry.one_copy,
         caveat=entry.caveat,
         apart=entry.apart(spec),
+        prompt=entry.prompt,
     )
 
 

@@ -119,7 +119,7 @@ def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
     calibration = _calibration(path, record)
     identity = digest(json.dumps(asdict(calibration), sort_keys=True))
     composition = Composition((model.name,), identity, lambda built: Calibrated(built[0], calibration))
-    return name_composite(name, composition, [model])
+    return replace(name_composite(name, composition, [model]), prompt=model.prompt)
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class ModelEntry(Generic[Spec]):
     one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
     apart: Callable[[Spec], bool] = lambda spec: False  # whether its code is from outside: it gets its own process
     caveat: str = ""  # what a reader of its numbers must know first, one sentence
+    prompt: Callable[[str], str] = lambda instruction: ""  # what it is asked in words, where it is
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class NamedModel:
     combine: Callable[[Sequence[RewardModel]], RewardModel] | None = None
     caveat: str = ""
     apart: bool = False
+    prompt: Callable[[str], str] = lambda instruction: ""
 
     def build(self, budget: Budget | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""

@@ -63,10 +63,11 @@ def _worst_sentence(summary: Summary, model: str) -> str:
 
 def spending(folder: Path) -> list[str]:
     """Return what each paid model of a run has cost so far, one sentence each."""
-    return [f"{model}: {_spent(spent)}" for model, spent in spent_by_model(folder).items()]
+    return [f"{model}: {spent_text(spent)}" for model, spent in spent_by_model(folder).items()]
 
 
-def _spent(spent: Spent) -> str:
+def spent_text(spent: Spent) -> str:
+    """Return requests, tokens and cost in a few words."""
     cost = f"cost {spent.cost:.4g}" if spent.priced == spent.replies else "cost unknown"
     tokens = f"{spent.input_tokens:,} tokens read, {spent.output_tokens:,} written"
     return f"{spent.requests:,} requests, {tokens}, {cost}"

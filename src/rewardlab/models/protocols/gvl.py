@@ -99,7 +99,7 @@ def _from_json(text: str) -> list[tuple[int, float]]:
 
 GVL = VlmProtocol(
     "Generative Value Learning over a vision-language model: gvl:hf:PATH or gvl:openai:MODEL@URL; ?control=static",
-    prompt=gvl_opening("") + gvl_question(""),
+    prompt=lambda instruction: gvl_opening(instruction) + gvl_question(instruction),
     build=Gvl,
     default_options=lambda backend: GvlOptions(),
 )

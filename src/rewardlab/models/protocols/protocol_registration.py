@@ -18,7 +18,7 @@ class VlmProtocol(Generic[Options]):
     """A published way of getting rewards from any vision-language model."""
 
     summary: str
-    prompt: str  # its words without an instruction: other words are another model
+    prompt: Callable[[str], str]  # its words for an instruction: other words are another model
     build: Callable[[VisionLanguageModel, Options], RewardModel]
     default_options: Callable[[VlmBackend[Any]], Options]  # a frozen dataclass
     aliases: Mapping[str, str] = field(default_factory=dict)  # other names of its options
@@ -64,9 +64,10 @@ def _entry(
     protocol: VlmProtocol[Options], summary: str, parse: Callable[[ModelString], ProtocolSpec[Options]]
 ) -> ModelEntry[ProtocolSpec[Options]]:
     def identify(spec: ProtocolSpec[Options]) -> str:
-        return digest(spec.backend.identify(spec.backend_spec), protocol.prompt)
+        return digest(spec.backend.identify(spec.backend_spec), protocol.prompt(""))
 
     def build(spec: ProtocolSpec[Options], budget: Budget) -> RewardModel:
         return protocol.build(spec.backend.build(spec.backend_spec, budget), spec.options)
 
-    return ModelEntry(summary, parse, build, identify, one_copy=True, apart=lambda spec: spec.backend.outside)
+    outside = lambda spec: spec.backend.outside
+    return ModelEntry(summary, parse, build, identify, one_copy=True, apart=outside, prompt=protocol.prompt)

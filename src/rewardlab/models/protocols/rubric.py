@@ -103,7 +103,7 @@ def _expected_level(probs: tuple[float, ...] | Failure) -> Answer:
 RUBRIC = VlmProtocol(
     "the RoboReward rubric, levels 1 to 5, over a vision-language model: rubric:hf:PATH, the same as hf:PATH; "
     "rubric:package.module:name for a backend of your own",
-    prompt=roboreward_prompt(""),
+    prompt=roboreward_prompt,
     build=Rubric,
     default_options=lambda backend: RubricOptions("logits" if backend.scores_answers else "generate"),
     aliases={"max_tokens": "tokens", "first": "order"},

@@ -76,7 +76,7 @@ def _answer(logprobs: Sequence[float | Failure], lengths: Indices, frames: int) 
 
 TOPREWARD = VlmProtocol(
     "TOPReward over a vision-language model: topreward:hf:PATH or topreward:openai:MODEL@URL; ?control=static",
-    prompt=TOPREWARD_CLAIM + topreward_question(""),
+    prompt=lambda instruction: TOPREWARD_CLAIM + topreward_question(instruction),
     build=TopReward,
     default_options=lambda backend: TopRewardOptions(),
 )

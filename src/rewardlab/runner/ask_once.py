@@ -1,0 +1,78 @@
+"""Asking a model once: what it says of a few video files, with everything that explains the answer."""
+
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewardlab.core.command_settings import setting
+from rewardlab.core.episode import Episode, strip_labels, whole_clip
+from rewardlab.core.errors import PlanError
+from rewardlab.core.trial import Answer
+from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
+from rewardlab.models import name_model
+from rewardlab.models.backends.ledger import Spent, spent_by_model
+from rewardlab.models.composite import validated_answers
+from rewardlab.models.contract import Budget
+from rewardlab.runner.scoring_settings import FRAMES_HELP
+
+
+@dataclass(frozen=True)
+class ScorePlan:
+    """Ask a model once how far the robot got in a video, and show its answer, prompt, time and cost."""
+
+    model: str = setting("model to ask, e.g. pocket or openai:MODEL@URL", positional=True)
+    clips: tuple[Path, ...] = setting("video files", positional=True)
+    instruction: str = setting("what the robot was asked to do, in quotes", positional=True)
+    frames: str = setting(FRAMES_HELP, "uniform:16")
+    json: bool = setting("print JSON, one object with a list of clips", False)
+
+    def __post_init__(self) -> None:
+        if not self.instruction.strip():
+            raise PlanError('say what the robot was asked to do: rewardlab score MODEL CLIP "open the drawer"')
+
+
+@dataclass(frozen=True)
+class ScoredClip:
+    """One video and what the model said of it; `shown` frames of `count`."""
+
+    clip: Path
+    shown: int
+    count: int
+    duration: float  # seconds
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Everything that came of asking once; `seconds` are those of scoring, without loading the model."""
+
+    model: str
+    instruction: str
+    prompt: str  # empty where the model reads no text but the instruction
+    clips: tuple[ScoredClip, ...]
+    seconds: float
+    spent: Spent | None  # None where nothing is paid for
+
+
+def ask_once(plan: ScorePlan) -> Asked:
+    """Show the clips to the model in one batch and return its answers."""
+    named = name_model(plan.model)
+    episodes = [_whole(clip, plan.instruction) for clip in plan.clips]
+    shown = [sample_frames(episode, frame_policy(plan.frames)) for episode in episodes]
+    with tempfile.TemporaryDirectory() as folder:
+        model = named.build(Budget(folder=Path(folder)))
+        started = time.perf_counter()
+        answers = validated_answers(model, shown if named.sees_truth else [strip_labels(each) for each in shown])
+        seconds = time.perf_counter() - started
+        spent = next(iter(spent_by_model(Path(folder)).values()), None)
+    clips = tuple(
+        ScoredClip(path, len(sample.clip), len(whole.clip), float(whole.times[-1]), answer)
+        for path, whole, sample, answer in zip(plan.clips, episodes, shown, answers)
+    )
+    return Asked(named.name, plan.instruction, named.prompt(plan.instruction), clips, seconds, spent)
+
+
+def _whole(path: Path, instruction: str) -> Episode:
+    video = VideoFile(path)
+    return Episode(str(path), instruction, whole_clip(video, video.info.fps))
