@@ -26,12 +26,25 @@ if TYPE_CHECKING:
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
+    from rewardlab.runner.ask_once import ScorePlan
     from rewardlab.runner.calibration_run import CalibratePlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
     from rewardlab.runner.roborewardbench_protocol import BenchPlan
     from rewardlab.runner.stress import StressPlan
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.pocket.plan import PocketPlan
+
+
+def score(plan: "ScorePlan") -> int:
+    """Ask a model once and print all that explains its answer; exit with 3 where it gave none."""
+    from rewardlab.core.trial import Failure
+    from rewardlab.reporting.asked_text import asked_json, asked_lines
+    from rewardlab.runner.ask_once import ask_once
+
+    asked = ask_once(plan)
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    print(asked_json(asked) if plan.json else "\n".join(asked_lines(asked, ascii_only=ascii_only)))
+    return 3 if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
 
 
 def stress(plan: "StressPlan") -> int:
@@ -181,6 +194,7 @@ def show(plan: "ShowPlan") -> int:
 
 # Where each command's settings are; only those of the command that is asked for are loaded.
 COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
+    "score": ("rewardlab.runner.ask_once:ScorePlan", score),
     "stress": ("rewardlab.runner.stress:StressPlan", stress),
     "bench": ("rewardlab.runner.roborewardbench_protocol:BenchPlan", bench),
     "calibrate": ("rewardlab.runner.calibration_run:CalibratePlan", calibrate),
