@@ -104,6 +104,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
     model = f"openai:judge@{url}?retries=0"
     few = ["--perturbations", "polite_filler", "--severities", "1", "--out"]
     return {
+        "score": ["score", model, *map(str, Path(data).glob("s*/*.mp4")), EVIL],
         "check": ["check", data],
         "stress": ["stress", model, data, "--skip-bad", "--workers", "1", *few, str(out / "stress")],
         "bench": ["bench", model, data, "--workers", "1", "--out", str(out / "bench")],
@@ -135,6 +136,17 @@ def test_nothing_from_outside_steers_the_terminal(
     assert code in (0, 1, 2, 130) and "Traceback" not in output
     assert output and not STEERING.search(output)
     assert command != "stress" or "answered 401" in output  # what the server said came as far as the terminal
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_what_a_model_says_does_not_steer_the_terminal_either(
+    form: list[str], evil_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(lambda call: call.say(f"{EVIL}\nANSWER: 3")) as server:
+        command = evil_commands(str(evil_data), evil_data, server.url)["score"]
+        assert main([*command, *form]) == 0
+    output = "".join(capsys.readouterr())
+    assert "ANSWER: 3" in output and not STEERING.search(output)
 
 
 def test_on_a_terminal_the_styling_is_ours_alone() -> None:
