@@ -62,6 +62,8 @@ def summary_page() -> str:
         MADE,
         "What `rewardlab stress` and `rewardlab bench` write into a run folder, and what `Summary.from_json` and "
         "`BenchmarkErrors.from_json` read and check. A field changes its name or meaning only with `schema`.",
+        "Beside these fields each file holds `trials_sha256`, the digest of the trials that it was computed from, and "
+        "`sha256`, the checksum of the rest; a report computes the numbers anew and refuses a file that differs.",
         "",
     ]
     return "\n".join([*head, record_tables(Summary), record_tables(BenchmarkErrors)])

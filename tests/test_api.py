@@ -75,7 +75,7 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
         ["clock", Brightness()], tiny_data, perturbations="polite_filler", severities=1, out=str(tmp_path / "run")
     )
     assert run.folder == tmp_path / "run" and (run.folder / "report.html").exists()
-    assert run.record["judged"] == ["clock", "Brightness"]
+    assert run.record.judged == ("clock", "Brightness")
     assert set(run.to_arrow()["severity"].to_pylist()) == {0, 1}
 
 
@@ -124,6 +124,9 @@ def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, 
 def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress("clock", tiny_data, perturbations="none", out=tmp_path / "run")
     (run.folder / "summary.json").write_text('{"schema": 1, "judged": 3}')
+    with pytest.raises(RunError, match="carries no checksum"):
+        _ = run.summary
+    run.save("summary.json", {"schema": 1, "judged": 3})
     with pytest.raises(RunError, match="is not a summary of this version"):
         _ = run.summary
     (run.folder / "summary.json").unlink()

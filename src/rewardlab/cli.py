@@ -104,7 +104,7 @@ def report(plan: "ReportPlan") -> int:
         for path in rewardlab.study(plan.runs[0], plan.study):
             _say(path)
         return 0
-    print(f"report: {rewardlab.report(*plan.runs, out=plan.out)}")
+    print(f"report: {rewardlab.report(*plan.runs, out=plan.out, trust=plan.trust)}")
     return 0
 
 
@@ -120,7 +120,7 @@ def compare(plan: "ComparePlan") -> int:
 
 def leaderboard(plan: "LeaderboardPlan") -> int:
     """Write the site and print where it is."""
-    print(f"leaderboard: {rewardlab.leaderboard(plan.runs, plan.out)}")
+    print(f"leaderboard: {rewardlab.leaderboard(plan.runs, plan.out, trust=plan.trust)}")
     return 0
 
 
@@ -148,7 +148,7 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
     _say(f"tables and figures: {made.folder}")
     run = keep_trials(plan, made)
     if run is not None:
-        print(f"report: {write_report([run], run.page)}")
+        print(f"report: {write_report([run], run.page, trust=True)}")
     return 0
 
 

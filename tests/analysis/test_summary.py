@@ -10,13 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rewardlab.analysis.run_summary import load_summary, summarise
+from rewardlab.analysis.run_summary import load_summary, save_summary, summarise
 from rewardlab.core.errors import RunError
-from rewardlab.core.run import Run, write_parquet
+from rewardlab.core.run import Run, start_run
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import Measurement, Summary, join_summaries
-from rewardlab.core.trial import Trial, to_arrow, trial_schema
+from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
+from rewardlab.core.version import __version__
 from rewardlab.metrics import METRICS
+from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
 EPISODES, TASKS = 60, 15
@@ -58,10 +60,8 @@ def some_trials() -> list[Trial]:
 
 
 def run_of(table: pa.Table, folder: Path, judged: list[str]) -> Run:
-    (folder / "trials").mkdir(parents=True)
-    write_parquet(table, folder / "trials" / "all.parquet")
-    run = Run(folder)
-    run.save("run.json", {"plan": {"reliable_at": 0.7}, "judged": judged})
+    run = start_run(folder, record_of(TrialTable(table).rows(), judged=judged, versions={"rewardlab": __version__}))
+    run.append(TrialTable(table).rows())
     return run
 
 
@@ -107,7 +107,6 @@ def test_the_summary_is_plain_json_without_nan_and_the_same_every_time(summary: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: [content], "schema: 1"),
         (lambda content: {"schema": 1}, "the whole has no bootstrap, calibration, caveats"),
         (lambda content: content | {"schema": 2}, "schema: 1"),
         (lambda content: content | {"mood": 1}, "an unknown mood"),
@@ -134,7 +133,7 @@ def test_a_foreign_summary_is_refused_in_one_sentence_that_names_the_place(
     assert "summary.json is not a summary of this version" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_summary_is_read_where_it_is_there_and_made_where_it_is_missing_or_older(
+def test_a_summary_is_what_the_trials_say_whatever_an_older_or_foreign_file_says(
     summary: Summary, tmp_path: Path
 ) -> None:
     run = run_of(to_arrow(some_trials()[:9]), tmp_path / "run", ["judge"])
@@ -142,8 +141,22 @@ def test_a_summary_is_read_where_it_is_there_and_made_where_it_is_missing_or_old
     assert made.counts[0].scored == 9
     run.save("summary.json", {"rows": [], "bootstrap": {}})  # as the first version wrote it
     assert load_summary(run) == made
-    run.save("summary.json", summary.to_json())
-    assert load_summary(run) == summary
+    run.save("summary.json", summary.to_json() | {"trials_sha256": "of another run"})
+    assert load_summary(run) == made
+    with pytest.raises(RunError, match="was made of other trials"):
+        _ = run.summary
+    save_summary(run)
+    assert load_summary(run) == run.summary == made
+
+
+def test_a_summary_that_does_not_say_what_its_trials_say_is_refused(tmp_path: Path) -> None:
+    run = run_of(to_arrow(some_trials()[:9]), tmp_path / "run", ["judge"])
+    save_summary(run)
+    content = run.stored("summary.json")
+    content["measurements"][0]["value"] = 0.001
+    run.save("summary.json", content)  # with a checksum that fits
+    with pytest.raises(RunError, match="does not say what the trials say"):
+        load_summary(run)
 
 
 def test_a_model_of_two_runs_carries_the_name_of_its_run_in_every_record(summary: Summary) -> None:

@@ -5,6 +5,7 @@ import pytest
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.trial import Trial
+from tests.handmade_runs import record_of
 
 
 def trial(name: str, level: float | None = 3.0, status: str = "scored") -> Trial:
@@ -17,7 +18,7 @@ def trial(name: str, level: float | None = 3.0, status: str = "scored") -> Trial
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return start_run(tmp_path / "run", {"plan": {"seed": 0}})
+    return start_run(tmp_path / "run", record_of([trial("a"), trial("b")]))
 
 
 def test_what_is_appended_can_be_read_back(run: Run) -> None:
@@ -43,9 +44,10 @@ def test_compacting_changes_the_files_and_not_the_trials(run: Run) -> None:
 
 
 def test_a_folder_with_another_plan_is_refused(run: Run) -> None:
-    assert start_run(run.folder, {"plan": {"seed": 0}}) == run
+    planned = record_of([trial("a"), trial("b")])
+    assert start_run(run.folder, planned) == run
     with pytest.raises(RunError, match="other settings"):
-        start_run(run.folder, {"plan": {"seed": 1}})
+        start_run(run.folder, planned | {"plan": planned["plan"] | {"seed": 1}})
 
 
 def test_a_folder_without_a_record_is_no_run(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_a_folder_without_a_record_is_no_run(tmp_path: Path) -> None:
 def test_a_damaged_part_is_named(run: Run) -> None:
     run.append([trial("a")])
     run.parts()[0].write_bytes(b"PAR1 not really")
-    with pytest.raises(RunError, match="remove that part and run again"):
+    with pytest.raises(RunError, match="remove that part and run the same command again"):
         run.trials()
 
 

@@ -170,7 +170,7 @@ def test_a_bench_run_goes_on_costs_nothing_again_and_has_a_page(
     assert all(kept[t.id] == t.seconds for t in before.rows()[:20])
     page = (tmp_path / "run" / "report.html").read_text()
     assert "MAE per subset" in page and "unread by HELM" in page and recorded in page
-    assert first.record["command"].startswith(f"rewardlab bench {recorded}")
+    assert first.record.command.startswith(f"rewardlab bench {recorded}")
     assert set(again.text("perturbation")) == {"clean"}
 
 

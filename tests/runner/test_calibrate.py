@@ -191,8 +191,15 @@ def test_the_calibrated_model_is_named_by_its_model_and_the_folder_or_file(fitte
     assert calibrated[0].progress == own[0].progress
 
 
-def test_a_changed_calibration_is_another_model(fitted: Path, tmp_path: Path) -> None:
+def record_of(fitted: Path) -> dict[str, object]:
+    """Return what calibration.json holds, without its checksum, so that it may be edited."""
     record = json.loads((fitted / "calibration.json").read_text())
+    del record["sha256"]
+    return record
+
+
+def test_a_changed_calibration_is_another_model(fitted: Path, tmp_path: Path) -> None:
+    record = record_of(fitted)
     copy = tmp_path / "mine.json"
     copy.write_text(json.dumps(record))
     before = name_model(f"clock+{copy}").fingerprint
@@ -204,17 +211,21 @@ def test_a_changed_calibration_is_another_model(fitted: Path, tmp_path: Path) ->
 def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="was not fitted for clock:50 but for clock; run `rewardlab calibrate clock:50"):
         name_model(f"clock:50+{fitted}")
-    record = json.loads((fitted / "calibration.json").read_text())
+    record = record_of(fitted)
     for change, words in (
         ({"fingerprint": "0"}, "another version of it"),
         ({"fitted": {"temperature": None}}, "another kind of calibration"),
         ({"fitted": record["fitted"] | {"steps": []}}, "neither a temperature nor steps"),
+        ({"fitted": record["fitted"] | {"temperature": "warm"}}, "temperature must be number or null, got 'warm'"),
+        ({"fitted": record["fitted"] | {"temperature": 0}}, "temperature must be above 0"),
+        ({"fitted": record["fitted"] | {"steps": [[1.0]]}}, "steps must be pairs"),
+        ({"sha256": "0"}, "it was damaged or edited"),
     ):
         (tmp_path / "other.json").write_text(json.dumps(record | change))
         with pytest.raises(PlanError, match=words):
             name_model(f"clock+{tmp_path / 'other.json'}")
     (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(PlanError, match="is no calibration"):
+    with pytest.raises(PlanError, match="it must hold a JSON object, got list"):
         name_model(f"clock+{tmp_path / 'other.json'}")
     with pytest.raises(PlanError, match="there is no calibration in 'no/such/folder'"):
         name_model("clock+no/such/folder")

@@ -246,7 +246,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     assert not (tmp_path / "run").exists()
     run = run_stress(replace(settings, scoring=replace(settings.scoring, skip_bad=True)))
     assert {t.episode for t in scored(run)} == {"good.mp4"}
-    assert [p["place"] for p in run.record["skipped"]] == [f"line {line}" for line in range(2, 8)]
+    assert [row.place for row in run.record.skipped] == [f"line {line}" for line in range(2, 8)]
     assert "6</b> bad rows left out" in write_report([run], run.folder / "report.html").read_text()
 
 

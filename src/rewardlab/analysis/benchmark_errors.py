@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_json
+from rewardlab.core.sealed_json import without_checksums
 
 BENCH_SCHEMA = 1  # of bench.json
 
@@ -81,4 +82,4 @@ class BenchmarkErrors:
         """Return the errors that JSON content holds; a ValueError says what does not fit."""
         if not isinstance(content, Mapping) or content.get("schema") != BENCH_SCHEMA:
             raise ValueError(f"it does not say `schema: {BENCH_SCHEMA}`")
-        return record_from_json(BenchmarkErrors, content)
+        return record_from_json(BenchmarkErrors, without_checksums(content))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
@@ -21,7 +20,7 @@ def run_and_model(text: str) -> tuple[Run, str]:
     """Read `FOLDER` or `FOLDER::MODEL`; a run that judged one model needs no name."""
     folder, _, model = text.partition("::")
     run = Run(Path(folder))
-    judged: Any = run.record["judged"]
+    judged = run.record.judged
     if not model and len(judged) != 1:
         raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{judged[0]}")
-    return run, model or str(judged[0])
+    return run, model or judged[0]

@@ -1,7 +1,5 @@
 """From a run's trials to its summary: measurements with intervals, severity thresholds, and what may be claimed."""
 
-from typing import Any
-
 import numpy as np
 
 from rewardlab.analysis.findings import (
@@ -14,9 +12,13 @@ from rewardlab.analysis.findings import (
     worst_perturbations,
 )
 from rewardlab.analysis.measurements import measurements
+from rewardlab.analysis.stored_numbers import refuse_other_numbers
 from rewardlab.core.run import SUMMARY, Run
+from rewardlab.core.run_record import RunRecord
+from rewardlab.core.sealed_json import TRIALS_DIGEST
 from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
 from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_digest import trials_digest
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clean_answers, with_clusters
 from rewardlab.metrics.metric_estimates import clusters_of
@@ -25,20 +27,24 @@ from rewardlab.models.protocols.answer_parsers import UNREADABLE
 DRAWS = 2_000
 TEST_DRAWS = 10_000  # for p-values: few draws put a floor under them that a correction lifts above every limit
 
+_LAST: dict[tuple[object, ...], Summary] = {}  # by everything that it is computed from: `stress` reports what it saved
+
 
 def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
     """Return everything that the trials of a run say, with intervals from so many bootstrap draws."""
-    trials = with_clusters(with_clean_answers(run.trials()))
+    return _computed(run.trials(), run.record, draws, seed)
+
+
+def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: int = 0) -> Summary:
+    trials = with_clusters(with_clean_answers(table))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     drawn, test_draws = draw_clusters(clusters, draws, seed), draw_clusters(clusters, max(draws, TEST_DRAWS), seed)
-    record: Any = run.record
-    reliable_at = float(record["plan"]["reliable_at"])
-    judged = tuple(str(name) for name in record["judged"])
+    judged, reliable_at = record.judged, record.plan.reliable_at
     measured = tuple(measurements(trials, drawn))
     return Summary(
         schema=SCHEMA,
         judged=judged,
-        caveats=tuple(Caveat(model, text) for model, text in record.get("caveats", {}).items()),
+        caveats=tuple(Caveat(model, text) for model, text in record.caveats.items()),
         reliable_at=reliable_at,
         measurements=measured,
         thresholds=severity_thresholds(trials, drawn, reliable_at),
@@ -55,12 +61,29 @@ def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
 
 def save_summary(run: Run) -> None:
     """Write the summary of a run beside its trials."""
-    run.save(SUMMARY, summarise(run).to_json())
+    made, digest = _summary_and_digest(run)
+    run.save(SUMMARY, made.to_json() | {TRIALS_DIGEST: digest})
 
 
 def load_summary(run: Run) -> Summary:
-    """Read the summary of a run, computing it where the run was stopped or is of an older version."""
-    return run.stored_summary() or summarise(run)
+    """Return the summary of a run, computed from its trials; a summary.json of these trials that differs is refused."""
+    stored, stored_digest = run.stored_summary()
+    made, digest = _summary_and_digest(run)
+    if stored is not None and stored_digest == digest:
+        refuse_other_numbers(run, SUMMARY, stored.to_json(), made.to_json())
+    return made
+
+
+def _summary_and_digest(run: Run) -> tuple[Summary, str]:
+    """Return the summary and the digest of the trials behind it; what this process computed last is not made again."""
+    trials, record = run.trials(), run.record
+    digest = trials_digest(trials)
+    inputs = (digest, record.judged, tuple(record.caveats.items()), record.plan.reliable_at)
+    if inputs not in _LAST:
+        made = _computed(trials, record)
+        _LAST.clear()
+        _LAST[inputs] = made
+    return _LAST[inputs], digest
 
 
 def _bootstrap(trials: TrialTable, draws: Draws) -> Bootstrap:

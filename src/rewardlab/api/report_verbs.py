@@ -24,18 +24,24 @@ def compare(a: AnyRun, b: AnyRun, *, draws: int = 10_000, seed: int = 0) -> Comp
     return compare_runs(run_a, run_b, model_a, model_b, draws, seed)
 
 
-def leaderboard(runs: Sequence[AnyRun], out: Place = "leaderboard") -> Path:
-    """Write a static site that ranks the judged models of runs beside published ones; return the path of its index."""
-    return write_leaderboard(_opened(runs), Path(out))
+def leaderboard(runs: Sequence[AnyRun], out: Place = "leaderboard", *, trust: bool = False) -> Path:
+    """Write a static site that ranks the judged models of runs beside published ones; return the path of its index.
+
+    `trust` says that the runs are yours: the datasets are opened and the code is imported that they name.
+    """
+    return write_leaderboard(_opened(runs), Path(out), trust=trust)
 
 
-def report(*runs: AnyRun, out: Place | None = None) -> Path:
-    """Write the report of a run, or of several side by side, and return the path of its page."""
+def report(*runs: AnyRun, out: Place | None = None, trust: bool = False) -> Path:
+    """Write the report of a run, or of several side by side, and return the path of its page.
+
+    `trust` says that the runs are yours: the datasets are opened and the code is imported that they name.
+    """
     opened = _opened(runs)
     if not opened:
         raise PlanError("name at least one run folder")
     page = opened[0].page if len(opened) == 1 else Path("report.html")
-    return write_report(opened, Path(out) if out else page)
+    return write_report(opened, Path(out) if out else page, trust=trust)
 
 
 @documented_by(PerturbPlan)

@@ -41,6 +41,7 @@ INSTRUCTION_CHARACTERS = Limit("REWARDLAB_MAX_INSTRUCTION_CHARACTERS", 10_000, "
 ANSWER_CHARACTERS = Limit("REWARDLAB_MAX_ANSWER_CHARACTERS", 100_000, "characters of what a model says in one answer")
 BODY_MB = Limit("REWARDLAB_MAX_BODY_MB", 8, "body of a server's answer, in MB")
 JSON_MB = Limit("REWARDLAB_MAX_JSON_MB", 64, "a JSON file of a run, in MB")
+TRIALS_MB = Limit("REWARDLAB_MAX_TRIALS_MB", 1_000, "trials in one Parquet file of a run, in MB of memory")
 JSON_DEPTH = Limit("REWARDLAB_MAX_JSON_DEPTH", 64, "objects and lists inside each other in JSON")
 NUMBER_DIGITS = Limit("REWARDLAB_MAX_NUMBER_DIGITS", 40, "digits of a whole number in JSON")
 
@@ -53,6 +54,7 @@ LIMITS = (
     ANSWER_CHARACTERS,
     BODY_MB,
     JSON_MB,
+    TRIALS_MB,
     JSON_DEPTH,
     NUMBER_DIGITS,
 )

@@ -1,18 +1,27 @@
-"""Run: a folder that holds a plan, its trials and its report, and can be resumed after any interruption."""
+"""Run: a folder that holds a plan, its trials and its report, and can be resumed after any interruption.
+
+Every file carries a checksum that is verified when it is read, and trials are held against the plan. That tells bit
+rot, mix-ups and careless edits; a forger who writes every checksum anew cannot be told from an honest run.
+"""
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import RunError
-from rewardlab.core.seeding import digest
+from rewardlab.core.run_record import RunRecord, run_record
+from rewardlab.core.sealed_json import TRIALS_DIGEST, read_sealed_json, sealed
 from rewardlab.core.summary import Measurement, Summary, is_older_summary
 from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
+from rewardlab.core.trial_digest import trials_digest
+from rewardlab.core.trial_parts import PartKind, encode_part, part_name, read_part
 
 if TYPE_CHECKING:
     import pandas
@@ -20,6 +29,8 @@ if TYPE_CHECKING:
 
 RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
+_PARTIAL = re.compile(r"\..+\.([0-9]+)\.tmp")  # a file that the process of this number is writing
+_ANEW = "remove it and run the same command again: it is made anew"
 
 
 @dataclass(frozen=True)
@@ -29,38 +40,38 @@ class Run:
     folder: Path
 
     @property
-    def record(self) -> dict[str, object]:
+    def record(self) -> RunRecord:
         """Return what run.json says: the plan, the command, the versions."""
         path = self.folder / RECORD
         try:
-            record = json.loads(path.read_text())
+            content, has_checksum = read_sealed_json(path)
+            return run_record(content, sealed=has_checksum)
         except FileNotFoundError:
             raise RunError(
                 f"{self.folder} is not a run folder: it has no {RECORD}; give the folder `stress` printed"
             ) from None
-        except json.JSONDecodeError as error:
+        except (ValueError, OSError) as error:
             raise RunError(
-                f"{path} is not JSON ({error}); restore it or start the run anew in another folder"
+                f"{path} is no record of a run: {error}; restore it or start the run anew in another folder"
             ) from error
-        if not isinstance(record, dict):
-            raise RunError(f"{path} must hold a JSON object, got {type(record).__name__}")
-        return record
 
     def parts(self) -> list[Path]:
         """Return the Parquet parts written so far."""
         return sorted((self.folder / "trials").glob("*.parquet"))
 
     def trials(self) -> TrialTable:
-        """Return every trial once, ordered by id, so that no result depends on the order of work."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+        """Return every trial once, ordered by id, so that no result depends on the order of work.
 
-        tables = [_read_part(path) for path in self.parts()]
-        table = pa.concat_tables(tables) if tables else trial_schema().empty_table()
-        table = table.take(pc.sort_indices(table, [("id", "ascending"), ("status", "descending")]))
-        ids = table["id"].to_pylist()
-        first = [i for i, trial_id in enumerate(ids) if i == 0 or trial_id != ids[i - 1]]
-        return TrialTable(table.take(pa.array(first, type=pa.int64())))
+        A part that is damaged, or holds what the plan cannot have made, is refused.
+        """
+        import pyarrow as pa
+
+        record = self.record
+        tables = [read_part(path, record) for path in self.parts()]
+        table = _each_once(pa.concat_tables(tables)) if tables else trial_schema().empty_table()
+        if table.num_rows > record.cells:
+            raise RunError(f"{self.folder} holds {table.num_rows:,} trials, but its plan has {record.cells:,} cells")
+        return TrialTable(table)
 
     def to_arrow(self) -> "pyarrow.Table":
         """Return every trial as an Arrow table, one column per field of Trial."""
@@ -77,23 +88,40 @@ class Run:
 
     @property
     def summary(self) -> Summary:
-        """Return everything measured and found, as summary.json holds it; a run that was stopped has none yet."""
-        found = self.stored_summary()
+        """Return everything measured and found, as summary.json holds it; a run that was stopped has none yet.
+
+        It must carry the digest of these very trials; `rewardlab.report` also computes it anew and compares.
+        """
+        found, digest = self.stored_summary()
         if found is None:
             raise RunError(f"{self.folder} has no {SUMMARY} of this version: finish the run, its command goes on")
+        if self.record.sealed and digest != trials_digest(self.trials()):
+            raise RunError(f"{self.folder / SUMMARY} was made of other trials than the run holds; {_ANEW}")
         return found
 
-    def stored_summary(self) -> Summary | None:
-        """Return what summary.json holds; None where there is none, or where an earlier version wrote it."""
-        path = self.folder / SUMMARY
+    def stored_summary(self) -> tuple[Summary | None, str | None]:
+        """Return what summary.json holds, None where there is none of this version, and the digest of its trials."""
+        content = self.stored(SUMMARY)
+        if content is None or is_older_summary(content):
+            return None, None
+        digest = content.pop(TRIALS_DIGEST, None)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            return None if is_older_summary(content) else Summary.from_json(content)
+            return Summary.from_json(content), digest
+        except ValueError as error:
+            raise RunError(f"{self.folder / SUMMARY} is not a summary of this version: {error}; {_ANEW}") from error
+
+    def stored(self, name: str) -> dict[str, Any] | None:
+        """Return what a JSON file of the run holds, None where there is none; a damaged one is refused."""
+        path = self.folder / name
+        try:
+            content, has_checksum = read_sealed_json(path)
         except FileNotFoundError:
             return None
-        except ValueError as error:  # bytes that are no text are one too
-            hint = "remove it, and it is made anew"
-            raise RunError(f"{path} is not a summary of this version: {error}; {hint}") from error
+        except (ValueError, OSError) as error:  # bytes that are no text are a ValueError too
+            raise RunError(f"cannot read {path}: {error}; {_ANEW}") from error
+        if self.record.sealed and not has_checksum:
+            raise RunError(f"{path} carries no checksum, so this run did not write it; {_ANEW}")
+        return content
 
     def _repr_html_(self) -> str:
         """Show the models on clean episodes and a link to the report, in a notebook."""
@@ -106,38 +134,60 @@ class Run:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{link if self.page.exists() else ''}"
 
     def append(self, trials: Sequence[Trial]) -> None:
-        """Write trials as one part; afterwards they survive any crash of this process."""
+        """Write trials as one part; afterwards they survive any crash of this process or machine."""
         if trials:
-            name = digest(*(trial.id for trial in trials))
-            write_parquet(to_arrow(trials), self.folder / "trials" / f"part-{name}.parquet")
+            self._write_part("part", to_arrow(trials))
 
     def compact(self) -> None:
         """Join all parts into one, so that a finished run is the same file however it got there."""
         old = self.parts()
-        table = self.trials().arrow
-        target = self.folder / "trials" / "all.parquet"
-        write_parquet(table, target)
+        target = self._write_part("all", self.trials().arrow)
         for path in old:
             if path != target:
                 path.unlink()
 
-    def save(self, name: str, content: object) -> None:
-        """Write a JSON file of the run in one step."""
+    def _write_part(self, kind: PartKind, table: "pyarrow.Table") -> Path:
+        data = encode_part(table, self.record.plan_digest)
+        path = self.folder / "trials" / part_name(kind, data)
+        with atomic_write(path) as partial:
+            partial.write_bytes(data)
+        return path
+
+    def save(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file of the run in one step, with the checksum of its content."""
         with atomic_write(self.folder / name) as partial:
-            partial.write_text(json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+            partial.write_text(json.dumps(sealed(content), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
-def start_run(folder: Path, record: dict[str, object]) -> Run:
+def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
     """Create the run folder, or reopen it if it was planned alike; refuse to mix two plans."""
     run = Run(folder)
+    try:
+        planned = run_record(parse_json(json.dumps(record)), sealed=True)
+    except ValueError as error:
+        raise RunError(f"this run cannot be written down: {error}") from error
     if (folder / RECORD).exists():
-        if run.record.get("plan") != json.loads(json.dumps(record["plan"])):
+        if run.record.plan_digest != planned.plan_digest:
             raise RunError(f"{folder} holds a run with other settings; choose another --out or remove that folder")
         return run
     with writable(folder):
         (folder / "trials").mkdir(parents=True, exist_ok=True)
     run.save(RECORD, record)
     return run
+
+
+def _each_once(table: "pyarrow.Table") -> "pyarrow.Table":
+    """Return the trials ordered by id; of a cell that was asked again, the score wins over the failure."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(table, [("id", "ascending"), ("status", "descending")])
+    ids = table["id"].take(order).combine_chunks()
+    if not len(ids):
+        return table
+    again = pc.equal(ids.slice(1), ids.slice(0, len(ids) - 1))
+    first = pa.concat_arrays([pa.array([True]), pc.invert(again)])
+    return table.take(order.filter(first))
 
 
 @contextmanager
@@ -148,7 +198,7 @@ def locked(run: Run) -> Iterator[None]:
     except ImportError:
         raise RunError("runs are written on Linux and macOS, whose file locks they need; use WSL on Windows") from None
     with writable(run.folder):
-        handle = (run.folder / "lock").open("w")
+        handle = (run.folder / "lock").open("a")  # never truncates: it may be a link to something else
     with handle:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -156,7 +206,28 @@ def locked(run: Run) -> Iterator[None]:
             raise RunError(
                 f"{run.folder} is being written by another process; wait for it or choose another --out"
             ) from None
+        _sweep(run)
         yield
+
+
+def _sweep(run: Run) -> None:
+    """Remove what processes that are no more left half written."""
+    for folder in (run.folder, run.folder / "trials"):
+        for path in folder.glob(".*.tmp"):
+            named = _PARTIAL.fullmatch(path.name)
+            if named is not None and not _is_alive(int(named[1])):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
 
 
 @contextmanager
@@ -173,14 +244,27 @@ def writable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` and rename it when done, so that readers never see half a file."""
+    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writable(path):
         try:
+            partial.unlink(missing_ok=True)  # what is there may be a link to another file
             yield partial
+            _flush(partial)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+        with suppress(OSError):  # some file systems have no such thing for folders
+            _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    """Return when what was written is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_parquet(table: object, path: Path) -> None:
@@ -189,18 +273,6 @@ def write_parquet(table: object, path: Path) -> None:
 
     with atomic_write(path) as partial:
         pq.write_table(table, partial, compression="zstd")
-
-
-def _read_part(path: Path) -> "object":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_table(path, schema=trial_schema())
-    except (pa.ArrowInvalid, OSError) as error:
-        raise RunError(
-            f"cannot read {path}: {error}; remove that part and run again: its cells are scored anew"
-        ) from error
 
 
 def _html_row(model: str, found: Sequence[Measurement]) -> str:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_json
+from rewardlab.core.sealed_json import without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
 SCHEMA = 1  # of summary.json; raised when a field changes its name or its meaning
@@ -203,7 +204,7 @@ class Summary:
         """Return the summary that JSON content holds; a ValueError says what does not fit."""
         if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
             raise ValueError(f"it does not say `schema: {SCHEMA}`")
-        return record_from_json(Summary, content)
+        return record_from_json(Summary, without_checksums(content))
 
     @cached_property
     def models(self) -> tuple[str, ...]:

@@ -3,15 +3,17 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.bounded_json import read_json
+from rewardlab.core.dataclass_json import record_from_json
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
+from rewardlab.core.sealed_json import read_sealed_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.composite import name_composite, validated_answers
@@ -124,26 +126,31 @@ def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
 
 def _record(path: Path) -> dict[str, Any]:
     try:
-        record = read_json(path)
+        record, _ = read_sealed_json(path)
     except (OSError, ValueError) as error:
         raise PlanError(f"{path} cannot be read as a calibration ({error}); run `rewardlab calibrate` again") from error
-    if not isinstance(record, dict) or not {"model", "fingerprint", "fitted"} <= record.keys():
+    if not {"model", "fingerprint", "fitted"} <= record.keys():
         raise PlanError(f"{path} is no calibration; `rewardlab calibrate MODEL DATA` writes one")
     return record
 
 
 def _calibration(path: Path, record: dict[str, Any]) -> Calibration:
     try:
-        fitted = Calibration(**record["fitted"])
-        steps = tuple((float(predicted), float(level)) for predicted, level in fitted.steps)
-        if fitted.temperature is None and not steps:
-            raise ValueError("neither a temperature nor steps")
-        if any(type(value) not in (int, float, type(None)) for value in (fitted.temperature, fitted.threshold)):
-            raise ValueError("the temperature and the threshold must be numbers")
-        if fitted.temperature is not None and fitted.temperature <= 0:
-            raise ValueError(f"the temperature must be above 0, got {fitted.temperature:g}")
-    except (TypeError, ValueError) as error:
+        fitted = record_from_json(Calibration, record["fitted"])
+        _check_fitted(fitted)
+    except ValueError as error:
         raise PlanError(
             f"{path} holds another kind of calibration ({error}); run `rewardlab calibrate` again"
         ) from error
-    return replace(fitted, steps=steps)
+    return fitted
+
+
+def _check_fitted(fitted: Calibration) -> None:
+    if fitted.temperature is None and not fitted.steps:
+        raise ValueError("neither a temperature nor steps")
+    if fitted.temperature is not None and fitted.temperature <= 0:
+        raise ValueError(f"temperature must be above 0, got {fitted.temperature}")
+    if any(len(step) != 2 for step in fitted.steps):
+        raise ValueError("steps must be pairs of a predicted and a calibrated level")
+    if not all(low[0] < high[0] for low, high in pairwise(fitted.steps)):
+        raise ValueError("the predicted levels of the steps must rise")

@@ -33,6 +33,12 @@ def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tupl
     return tuple(chosen.values())
 
 
+def is_in_catalogue(name: str) -> bool:
+    """Tell whether a name stands for entries of the catalogue alone, so that choosing it imports no other code."""
+    head, _, category = name.partition(":")
+    return all(":" not in part for part in name.split("+")) or (head == "random" and category in FAMILIES)
+
+
 def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
     if name == "none":
         return ()

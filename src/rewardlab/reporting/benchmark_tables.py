@@ -1,8 +1,8 @@
 """The result of `rewardlab bench` as people read it: the headline, the error per subset, and what is there twice."""
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,17 +17,35 @@ from rewardlab.analysis.benchmark_errors import (
 )
 from rewardlab.analysis.format import format_number
 from rewardlab.analysis.published_roborewardbench import SUBSETS
+from rewardlab.analysis.stored_numbers import refuse_other_numbers
+from rewardlab.core.dataclass_json import record_from_json, record_to_json
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
+from rewardlab.core.sealed_json import TRIALS_DIGEST
 from rewardlab.core.terminal_console import safe_markup
-from rewardlab.data.duplicates import episodes_to_leave_out
-from rewardlab.runner.roborewardbench_protocol import BENCH, COPIES
+from rewardlab.core.trial_digest import trials_digest
+from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
+from rewardlab.runner.roborewardbench_protocol import BENCH, COPIES, benchmark_errors, errors_without
 
 PROTOCOL = (
     "RoboRewardBench protocol: clean episodes; MAE is the mean over subsets, micro MAE the mean over episodes. "
     "HELM: the number it reads in the raw text; an unreadable text counts as an error of 4, a missing one is dropped. "
     "Strict: the level as rewardlab reads it, unreadable answers are not scored and lower the coverage."
 )
+
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True)
+class FoundDuplicates:
+    """What duplicates.json holds; `mae` is by model and way of reading, with and without the copies."""
+
+    episodes: int
+    training_episodes: int | None
+    not_decoded: tuple[str, ...]
+    copies: tuple[Duplicate, ...]
+    mae: dict[str, dict[str, dict[str, float | None]]]
 
 
 @dataclass(frozen=True)
@@ -60,19 +78,49 @@ class BenchmarkReport:
 
 
 def load_benchmark(run: Run) -> BenchmarkReport | None:
-    """Return what a bench run found; None for any other run."""
-    if not (run.folder / BENCH).exists():
+    """Return what a bench run found, computed from its trials; None for any other run, an error where files differ."""
+    content = run.stored(BENCH)
+    if content is None:
         return None
-    judged: Any = run.record["judged"]
-    copies = run.folder / COPIES
-    found = json.loads(copies.read_text(encoding="utf-8")) if copies.exists() else None
+    trials = trials_digest(run.trials())
+    stored, of_trials = _stored(run, BENCH, BenchmarkErrors.from_json, content)
+    # A model that has no text in the file is one whose text is a note of ours; only the runner can tell those apart.
+    without_text = [name for name, model in stored.models.items() if not model.counts.texts]
+    errors = benchmark_errors(run, without_text)
+    if of_trials == trials:
+        refuse_other_numbers(run, BENCH, stored.to_json(), errors.to_json())
+    judged = tuple(name for name in run.record.judged if name in errors.models)
+    return BenchmarkReport(judged, errors, _load_duplicates(run, without_text, trials))
+
+
+def _load_duplicates(run: Run, without_text: list[str], trials: str) -> dict[str, Any] | None:
+    """Return the copies among the videos, None where none were looked for, with the errors that the trials give."""
+    content = run.stored(COPIES)
+    if content is None:
+        return None
+    found, of_trials = _stored(run, COPIES, _duplicates_from_json, content)
+    mae = errors_without(run, without_text, episodes_to_leave_out(found["copies"]))
+    if of_trials == trials:
+        refuse_other_numbers(run, COPIES, found["mae"], mae)
+    return found | {"mae": mae}
+
+
+def _stored(run: Run, name: str, read: Callable[[object], Kind], content: dict[str, Any]) -> tuple[Kind, object]:
+    """Return what a file of a bench run holds, and the digest of the trials that it was made of."""
+    digest = content.pop(TRIALS_DIGEST, None)
     try:
-        errors = BenchmarkErrors.from_json(json.loads((run.folder / BENCH).read_text(encoding="utf-8")))
+        return read(content), digest
     except ValueError as error:
         raise RunError(
-            f"{run.folder / BENCH} is not a benchmark of this version: {error}; run the same `rewardlab bench` again"
+            f"{run.folder / name} is not a benchmark of this version: {error}; run the same `rewardlab bench` again"
         ) from error
-    return BenchmarkReport(tuple(judged), errors, found)
+
+
+def _duplicates_from_json(content: object) -> dict[str, Any]:
+    found: dict[str, Any] = record_to_json(record_from_json(FoundDuplicates, content))
+    if len(found["copies"]) > 2 * found["episodes"]:  # each once among the tested and once among the training videos
+        raise ValueError(f"{len(found['copies'])} copies among {found['episodes']} episodes")
+    return found
 
 
 def print_benchmark(benchmark: BenchmarkReport, console: Console) -> None:

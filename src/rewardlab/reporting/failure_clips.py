@@ -1,7 +1,7 @@
 """The clips on the page: where a model broke its expectations most, before and after, with every score."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -49,14 +49,29 @@ class ClipCard:
     shifts: tuple[ScoreShift, ...]
 
 
-def clip_cards(run: Run, trials: TrialTable, worst: Sequence[WorstPerturbation]) -> tuple[list[ClipCard], str]:
-    """Return a card for each of the worst perturbations of each judged model, or the reason why there is none."""
+def clip_cards(
+    run: Run, trials: TrialTable, worst: Sequence[WorstPerturbation], *, trust: bool
+) -> tuple[list[ClipCard], list[str]]:
+    """Return a card for each of the worst perturbations of each judged model, and sentences why some have none.
+
+    Without `trust` the run is a stranger's: nothing outside the run folder and the catalogues is opened or imported.
+    """
+    broken = [entry for entry in worst if entry.expectation_kept < 1]
     try:
-        shown = replay(run)
-        cards = [_card(shown, trials, entry) for entry in worst if entry.expectation_kept < 1]
-        return [card for card in cards if card is not None], ""
-    except RewardlabError as error:
-        return [], f"The clips cannot be shown: {error}"
+        shown = replay(run, trust=trust)
+        known = [entry for entry in broken if entry.perturbation in shown.context.perturbations]
+        cards = [_card(shown, trials, entry) for entry in known]
+    except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
+        return [], [f"The clips cannot be shown: {error}"]
+    others = dict.fromkeys(entry.perturbation for entry in broken if entry not in known)
+    return [card for card in cards if card is not None], [_unknown(others)] if others else []
+
+
+def _unknown(names: Iterable[str]) -> str:
+    return (
+        f"No clip shows {', '.join(names)}: such code from outside the catalogue is imported only where the run is "
+        "yours: give --trust (trust=True)."
+    )
 
 
 def _card(shown: CellReplay, trials: TrialTable, entry: WorstPerturbation) -> ClipCard | None:

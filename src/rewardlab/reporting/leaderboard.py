@@ -22,6 +22,7 @@ class LeaderboardPlan:
 
     runs: tuple[Path, ...] = setting("run folders", positional=True)
     out: Path = setting("folder of the site", Path("leaderboard"))
+    trust: bool = setting("the runs are yours: open the datasets and import the code that they name", False)
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,11 @@ class LeaderboardRow:
     link: str
 
 
-def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
-    """Write the site and return the path of its index."""
+def write_leaderboard(runs: Sequence[Run], out: Path, *, trust: bool = False) -> Path:
+    """Write the site and return the path of its index.
+
+    Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
+    """
     if not runs:
         raise PlanError("name at least one run folder")
     with writable(out):
@@ -51,7 +55,7 @@ def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
     categories: dict[str, None] = {}
     for number_of_run, run in enumerate(runs, start=1):
         summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
-        write_page([run], out / page, [summary])
+        write_page([run], out / page, [summary], trust=trust)
         categories |= dict.fromkeys(summary.categories)
         rows += _measured(run, summary, page)
     rows += _published()
@@ -63,8 +67,7 @@ def write_leaderboard(runs: Sequence[Run], out: Path) -> Path:
 
 
 def _measured(run: Run, summary: Summary, page: str) -> list[LeaderboardRow]:
-    settings = run.record["settings"]
-    data = str(settings["data"]) if isinstance(settings, dict) else ""
+    data = run.record.settings.data
     rows = [_row(summary, model, data, f"{page}#model-{place}") for place, model in enumerate(summary.judged, 1)]
     benchmark = load_benchmark(run)
     return rows if benchmark is None else [_as_published(entry, benchmark) for entry in rows]
@@ -72,7 +75,8 @@ def _measured(run: Run, summary: Summary, page: str) -> list[LeaderboardRow]:
 
 def _as_published(entry: LeaderboardRow, benchmark: BenchmarkReport) -> LeaderboardRow:
     """Return the entry with the error as HELM scores it, where there is one: so are the published rows."""
-    helm = benchmark.models[entry.model].helm
+    found = benchmark.models.get(entry.model)
+    helm = found.helm if found else None
     if helm is None:
         return entry
     error, source = helm.macro, f"{entry.source}, HELM scoring"
@@ -105,7 +109,7 @@ def _row(summary: Summary, model: str, data: str, link: str) -> LeaderboardRow:
 
 def _data_name(data: str) -> str:
     """Return the name of a dataset, with that of the whole where it is one split."""
-    parts = Path(data).parts
+    parts = Path(data).parts or (data,)
     return "/".join(parts[-2:] if parts[-1] in ("train", "val", "test") else parts[-1:])
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
@@ -22,31 +21,35 @@ from rewardlab.reporting.page_model import (
 )
 
 
-def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary]) -> Path:
-    """Write the page of these runs, of which the summaries are given, and return its path."""
-    html = render_page(runs, summaries)
+def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, trust: bool = False) -> Path:
+    """Write the page of these runs, of which the summaries are given, and return its path.
+
+    Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
+    """
+    html = render_page(runs, summaries, trust=trust)
     with atomic_write(path) as partial:
         partial.write_text(html, encoding="utf-8")
     return path
 
 
-def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
+def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: bool = False) -> str:
     """Return the page as text; every string from outside is escaped."""
     summary = join_summaries(list(zip(run_names(runs), summaries)))
-    records: list[Any] = [run.record for run in runs]
+    records = [run.record for run in runs]
     tables = [run.trials() for run in runs]
-    planned = dict.fromkeys(name for record in records for name in record["settings"].get("perturbations", ()))
+    data = dict.fromkeys(record.settings.data for record in records)
+    planned = dict.fromkeys(name for record in records for name in record.settings.perturbations)
     cards: list[ClipCard] = []
     missing: list[str] = []
     for run, trials, own in zip(runs, tables, summaries):
-        found, reason = clip_cards(run, trials, own.worst)
+        found, reasons = clip_cards(run, trials, own.worst, trust=trust)
         cards += found
-        missing += [reason] if reason else []
+        missing += reasons
     return (
         environment()
         .get_template("page.html")
         .render(
-            title=f"{', '.join(summary.judged)} on {', '.join(dict.fromkeys(r['settings']['data'] for r in records))}",
+            title=f"{', '.join(summary.judged)} on {', '.join(data)}",
             records=records,
             summary=summary,
             benchmarks=[benchmark for run in runs if (benchmark := load_benchmark(run)) is not None],
@@ -54,10 +57,10 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
             models=model_views(summary),
             curves=curve_figures(summary),
             perturbation_headings=[m.heading for m in metrics_shown(lambda display: display.perturbation_table)],
-            perturbations=perturbation_views(summary, tables, perturbation_summaries(planned)),
+            perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, trust=trust)),
             cards=cards,
             missing=missing,
-            unfinished=sum(int(record["cells"]) - len(table) for record, table in zip(records, tables)),
+            unfinished=sum(record.cells - len(table) for record, table in zip(records, tables)),
             unscored=unscored_cells(tables),
         )
     )

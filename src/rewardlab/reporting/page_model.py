@@ -11,7 +11,7 @@ from rewardlab.core.summary import CalibrationErrors, Measurement, Summary
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Metric
-from rewardlab.perturbations import choose_perturbations
+from rewardlab.perturbations import choose_perturbations, is_in_catalogue
 from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.reporting.findings_text import findings
 from rewardlab.reporting.svg_plots import CurveLine, SeverityCurves, curve_chart, reliability_chart
@@ -190,10 +190,13 @@ def perturbation_views(
     ]
 
 
-def perturbation_summaries(names: Iterable[str]) -> dict[str, str]:
-    """Return what each perturbation of a plan does, by its name; one outside the package may no longer be there."""
+def perturbation_summaries(names: Iterable[str], *, trust: bool) -> dict[str, str]:
+    """Return what each perturbation of a plan does, by its name; one outside the package may no longer be there.
+
+    Without `trust` the names are a stranger's: code outside the package is not imported, and stays without a summary.
+    """
     found: dict[str, str] = {}
-    for name in names:
+    for name in (name for name in names if trust or is_in_catalogue(name)):
         with suppress(PlanError):
             found |= {perturbation.name: perturbation.summary for perturbation in choose_perturbations((name,))}
     return found

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rewardlab.analysis.figure_files import write_figures
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold, markdown_text
@@ -14,8 +14,9 @@ from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.command_settings import setting
 from rewardlab.core.csv_export import csv_text
 from rewardlab.core.dataclass_json import record_to_json
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run, atomic_write, writable, write_parquet
+from rewardlab.core.run_record import RunRecord
 from rewardlab.core.summary import Measurement, Summary, join_summaries
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.findings_text import findings
@@ -32,6 +33,7 @@ class ReportPlan:
 
     runs: tuple[Path, ...] = setting("run folders", positional=True)
     out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
+    trust: bool = setting("the run is yours: open the dataset and import the code that it names", False)
     study: Path | None = setting("write the perturbation paper's study, measured on one run, there instead", None)
 
     def __post_init__(self) -> None:
@@ -39,14 +41,19 @@ class ReportPlan:
             raise PlanError(f"a study is made of one run, got {len(self.runs)}; judge all models in one `stress`")
 
 
-def write_report(runs: Sequence[Run], page: Path) -> Path:
-    """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card."""
+def write_report(runs: Sequence[Run], page: Path, *, trust: bool = False) -> Path:
+    """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card.
+
+    Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
+    """
     summaries = [load_summary(run) for run in runs]
     summary = join_summaries(list(zip(run_names(runs), summaries)))
     with writable(page.parent):
         page.parent.mkdir(parents=True, exist_ok=True)
-    write_page(runs, page, summaries)
+    write_page(runs, page, summaries, trust=trust)
     folder = page.with_suffix("")
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link to another place, where nothing is written; remove it")
     with writable(folder):
         folder.mkdir(exist_ok=True)
     _write_numbers(summary, folder)
@@ -77,7 +84,7 @@ def _figures(summary: Summary) -> "dict[str, Figure]":
     return {f"{curves.metric}-{curves.category}": draw_severity_curves(curves) for curves in severity_curves(summary)}
 
 
-def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
+def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
     """Return the Markdown to paste into a model card: findings, numbers with intervals, thresholds, command."""
     parts = ["## Robustness", ""]
     for model in summary.judged:
@@ -92,8 +99,7 @@ def robustness_card(summary: Summary, records: Sequence[dict[str, Any]]) -> str:
         parts += ["", *_threshold_table(summary, model), ""]
     parts += ["Measured with:", ""]
     for record in records:
-        version = markdown_text(str(record["versions"]["rewardlab"]))
-        parts += [*_code_block(str(record["command"])), f"rewardlab {version}", ""]
+        parts += [*_code_block(record.command), f"rewardlab {markdown_text(record.version)}", ""]
     return "\n".join(parts)
 
 

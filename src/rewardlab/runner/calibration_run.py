@@ -85,9 +85,8 @@ def run_calibration(plan: CalibratePlan) -> CalibrationRun:
     model = name_model(plan.model)
     run = run_stress(plan.stress_plan(), [model], kind="calibrate", command=as_command("calibrate", plan))
     trials = run.trials()
-    settings: Any = run.record["plan"]
     record = {"model": model.name, "fingerprint": model.fingerprint, "frames": plan.frames, "seed": plan.scoring.seed}
-    record |= {"data": plan.data, "data_digest": settings["data_digest"]}
+    record |= {"data": plan.data, "data_digest": run.record.plan.data_digest}
     record |= calibrate_trials(trials, plan.coverage, plan.scoring.seed)
     run.save(CALIBRATION, record)
     errors = member_errors(three_way_split(trials, plan.scoring.seed)[0])

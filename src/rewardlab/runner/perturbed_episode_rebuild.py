@@ -1,12 +1,13 @@
 """Showing a cell again: the episode of a finished run under one of its perturbations."""
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
-from rewardlab.data import open_dataset
+from rewardlab.data import DATASETS, open_dataset
+from rewardlab.perturbations import is_in_catalogue
 from rewardlab.perturbations.contract import PerturbedEpisode
 from rewardlab.runner.cell_scoring import Cell, EpisodeCells, ScoringContext, perturb_cells
 
@@ -29,11 +30,27 @@ class CellReplay:
         return group.outcome
 
 
-def replay(run: Run) -> CellReplay:
-    """Open the dataset that a run was made from; DataError if it is no longer there."""
-    settings: Any = run.record["settings"]
-    episodes = open_dataset(settings["data"]).episodes[: settings["limit"]]
-    return cell_replay(episodes, tuple(settings["perturbations"]), settings["frames"], settings["seed"])
+def replay(run: Run, *, trust: bool) -> CellReplay:
+    """Open the dataset that a run was made from; DataError if it is no longer there.
+
+    Without `trust` the run is a stranger's: no code that it names is imported, no dataset outside its folder opened.
+    """
+    settings = run.record.settings
+    data = settings.data if trust else _harmless_dataset(run, settings.data)
+    names = tuple(name for name in settings.perturbations if trust or is_in_catalogue(name))
+    return cell_replay(open_dataset(data).episodes[: settings.limit], names, settings.frames, settings.seed)
+
+
+def _harmless_dataset(run: Run, data: str) -> str:
+    """Return a dataset that is shipped, or the whole path of one in the run folder, which names no reader or hub."""
+    if data in DATASETS:
+        return data
+    folder = Path(data).resolve()
+    if folder.is_relative_to(run.folder.resolve()):
+        return str(folder)
+    raise DataError(
+        f"a report opens no dataset that a run names ({data!r}), unless the run is yours: give --trust (trust=True)"
+    )
 
 
 def cell_replay(episodes: tuple[Episode, ...], perturbations: tuple[str, ...], frames: str, seed: int) -> CellReplay:

@@ -23,7 +23,9 @@ from rewardlab.core.command_settings import as_command, setting
 from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
+from rewardlab.core.sealed_json import TRIALS_DIGEST
 from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_digest import trials_digest
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
@@ -73,7 +75,8 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
     run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
     joined = [model.name for model in models if model.members]  # their raw text is a note of ours, not an answer
-    run.save(BENCH, benchmark_errors(run, joined).to_json())
+    of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
+    run.save(BENCH, benchmark_errors(run, joined).to_json() | of_trials)
     if plan.duplicates or training is not None:
         found = find_duplicates(
             load_episodes(stress_plan).episodes,
@@ -81,7 +84,8 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
             run.folder,
             partial(map_threads, workers=plan.scoring.workers),
         )
-        run.save(COPIES, found | {"mae": errors_without(run, joined, episodes_to_leave_out(found["copies"]))})
+        without = errors_without(run, joined, episodes_to_leave_out(found["copies"]))
+        run.save(COPIES, found | {"mae": without} | of_trials)
     return run
 
 
@@ -93,11 +97,11 @@ def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors
     draws = draw_clusters(int(clusters_of(strict).max()) + 1, DRAWS, seed=0)
     readings = helm_readings(strict, without_text)
     subsets = sorted(set(strict.codes("subset")[1]))
-    settings: Any = run.record["settings"]
+    settings = run.record.settings
     return BenchmarkErrors(
         schema=BENCH_SCHEMA,
-        data=settings["data"],
-        frames=settings["frames"],
+        data=settings.data,
+        frames=settings.frames,
         subsets=tuple(subsets),
         missing_subsets=tuple(name for name in SUBSETS if name not in subsets),
         models={model: _model_errors(model, strict, readings, draws) for model in strict.codes("model")[1]},

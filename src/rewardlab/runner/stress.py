@@ -149,7 +149,7 @@ def _score(run: Run, plan: StressPlan, context: ScoringContext) -> None:
     finished = _finished_ids(run, retry=plan.scoring.retry_failures)
     planned = plan_cells(context.dataset, context, plan.severities, finished)
     jobs = bundle_jobs(planned, context.batch * len(context.models))
-    total = int(str(run.record["cells"]))
+    total = run.record.cells
     waiting: list[Trial] = []
     flushed = time.monotonic()
     with ProgressBar(total, len(finished)) as progress:

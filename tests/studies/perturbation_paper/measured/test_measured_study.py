@@ -30,6 +30,7 @@ from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
 ENSEMBLE = "ensemble:pocket-plain,pocket,pocket-alt"
@@ -71,14 +72,10 @@ def made_cell(model: str, number: int, category: str, severity: int) -> Trial:
 def made_run(folder: Path, models: tuple[str, ...] = tuple(SKILL)) -> Run:
     conditions = [("clean", 0), *((c, s) for c in CATEGORIES for s in (1, 2, 3, 4))]
     trials = [made_cell(m, n, c, s) for m in models for n in range(EPISODES) for c, s in conditions]
-    record = {
-        "plan": {"reliable_at": 0.6},
-        "judged": [model for model in models if model != "constant"],
-        "command": "rewardlab stress <made by hand>",
-        "episodes": EPISODES,
-        "cells": len(trials) + 3,
-    }
-    run = start_run(folder, record)
+    record = record_of(
+        trials, judged=[model for model in models if model != "constant"], episodes=EPISODES, cells=len(trials) + 3
+    )
+    run = start_run(folder, record | {"plan": record["plan"] | {"reliable_at": 0.6}})
     run.append(trials)
     return run
 
@@ -262,10 +259,11 @@ def test_every_task_has_a_kind_and_other_tasks_have_none() -> None:
 
 
 def test_a_change_that_only_some_episodes_know_makes_no_loss(tmp_path: Path) -> None:
-    run = start_run(tmp_path / "run", {"plan": {"reliable_at": 0.7}, "judged": ["m"]})
     cells = [trial(5.0 if n < 6 else 1.0, 5, episode=str(n), video=str(n), task=str(n)) for n in range(12)]
     hard = [replace(c, category="semantic", perturbation="p", severity=4) for c in cells[6:]]
-    run.append([replace(c, id=str(i), model="m") for i, c in enumerate([*cells, *hard])])
+    trials = [replace(c, id=str(i), model="m") for i, c in enumerate([*cells, *hard])]
+    run = start_run(tmp_path / "run", record_of(trials))
+    run.append(trials)
     study = open_study(run)
     assert study.accuracy.combined(at("m", "clean", 0)).value == 0.5
     assert study.accuracy.combined(at("m", "semantic", 4)).value == 0.0

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rewardlab.analysis.format import markdown_text
 from rewardlab.metrics.condition_contrasts import ConditionMeans, ContrastEstimate, Weights
 
 Answer = Literal["yes", "no", "open"]
@@ -79,4 +80,4 @@ def claims_page(claims: Sequence[Claim], head: str, not_judged: Sequence[str]) -
 def _finding(question: Question) -> str:
     found, side = question.estimate(), "above" if question.above else "below"
     number = "not measured" if found.value != found.value else f"{found.value:.3f} {found.ends}"
-    return f"{question.answer()}: {question.words}: {number}, {side} {question.bound:g}?"
+    return f"{question.answer()}: {markdown_text(question.words)}: {number}, {side} {question.bound:g}?"

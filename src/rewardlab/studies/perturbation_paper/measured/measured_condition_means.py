@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from rewardlab.analysis.findings import values_of
 from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
+from rewardlab.core.run_record import RunRecord
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
@@ -36,7 +36,7 @@ ACCURACY, TAU = "success_accuracy", "progress_tau_b"
 class MeasuredStudy:
     """One run, its summary, and which of its models play the paper's configurations."""
 
-    record: Mapping[str, Any]
+    record: RunRecord
     summary: Summary
     trials: TrialTable
     draws: Draws

@@ -50,7 +50,7 @@ Labels = Mapping[str, str]  # of the judged models, as the legend has them; a mo
 
 def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     """Return the figures of a study by file name; one without a single number is left out."""
-    labels, run = model_labels(study.summary.judged, study.roles), f"Run: {study.record['command']}"
+    labels, run = model_labels(study.summary.judged, study.roles), f"Run: {study.record.command}"
     accuracies, taus, losses = _accuracies(study), _taus(study), _losses(study)
     found = {}
     if any(_known(estimate) for by_model in accuracies.values() for curve in by_model.values() for estimate in curve):

@@ -40,9 +40,9 @@ def _figures(study: MeasuredStudy) -> "dict[str, Figure]":
 def _head(study: MeasuredStudy) -> str:
     """Return what a reader of the claims must know first: who plays whom, on what, and what is missing."""
     record, basis = study.record, study.summary.bootstrap
-    lines = [f"Made by `rewardlab report RUN --study FOLDER` from `{record['command']}`:"]
-    lines[0] += f" {record['episodes']} episodes in {basis.clusters} clusters."
-    unfinished = int(record["cells"]) - len(study.trials)
+    lines = [f"Made by `rewardlab report RUN --study FOLDER` from `{markdown_text(record.command)}`:"]
+    lines[0] += f" {record.episodes} episodes in {basis.clusters} clusters."
+    unfinished = record.cells - len(study.trials)
     lines += [f"**Unfinished: {unfinished:,} cells of the plan are not scored yet.**"] if unfinished > 0 else []
     missing = [category for category in CATEGORIES if category not in study.categories]
     lines += [f"**Not in this run: {', '.join(missing)} change.**"] if missing else []

@@ -70,7 +70,7 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
     yield f"- {sum(known)} of {len(known)} numbers of the paper lie inside our intervals."
     asked = [(c, study.summary.measurement(study.summary.judged[0], c, WORST, ACCURACY).asked) for c in CATEGORIES]
     yield (
-        f"- Asked are the cells whose label is known after the change, of {study.record['episodes']} episodes: "
+        f"- Asked are the cells whose label is known after the change, of {study.record.episodes} episodes: "
         f"{', '.join(f'{category} {count}' for category, count in asked)}."
     )
     basis = study.summary.bootstrap
