@@ -5,9 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.h264_encoding import encode
+
+# The same examples on every machine, however slow it is.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 ROWS = (
     {"file_name": "arm/a.mp4", "task": "put the red cup on the plate", "reward": 5},
