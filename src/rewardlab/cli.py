@@ -168,7 +168,9 @@ def train(plan: "PocketPlan") -> int:
 
 def check(plan: "CheckPlan") -> int:
     """Print the problems; exit with 1 if there are any."""
-    contents = rewardlab.open_dataset(plan.data)
+    from rewardlab.api.dataset_verbs import checked_dataset
+
+    contents = checked_dataset(plan.data)
     for problem in contents.problems:
         _say(problem)
     _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")

@@ -1,31 +1,53 @@
 """Frames as H.264 in an mp4 file or in memory, the same bytes for the same frames."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
 
+Seconds = NDArray[np.float64]
+
 # With its look-ahead and B-frames x264 was seen to give other bytes for the same frames; without, it repeats itself.
 REPEATABLE = "threads=1:bframes=0:rc-lookahead=0:mbtree=0:weightp=0"
+_TICK = Fraction(1, 90_000)  # seconds; in which the times of frames that do not come evenly are stored
 
 
-def encode(frames: Frames, target: Path | BinaryIO, fps: float, *, crf: int = 18) -> None:
-    """Write frames as H.264 in an mp4; odd sizes gain one repeated row or column, as the codec demands."""
-    frames = np.pad(frames, ((0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)), mode="edge")
-    file = str(target) if isinstance(target, Path) else target
-    with av.open(file, "w", format="mp4") as container:
+def encode(frames: Frames, target: Path | BinaryIO, fps: float, *, crf: int = 18, times: Seconds | None = None) -> None:
+    """Write frames as H.264 in an mp4, evenly at a whole rate, or each at its own time.
+
+    Odd sizes gain one repeated row or column, as the codec demands.
+    """
+    # The file is opened here: libav would take a folder called `http:` for an address.
+    opened = target.open("wb") if isinstance(target, Path) else nullcontext(target)
+    with opened as file, av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=round(fps) or 1)
-        stream.height, stream.width = frames.shape[1:3]
+        stream.height, stream.width = (side + side % 2 for side in frames.shape[1:3])
         stream.pix_fmt = "yuv420p"
         stream.options = {"crf": str(crf), "preset": "veryfast", "x264-params": REPEATABLE}
         stream.thread_count = 1
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        if times is not None:
+            stream.codec_context.time_base = _TICK
+        for frame in _video_frames(frames, times):
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())
+
+
+def _video_frames(frames: Frames, times: Seconds | None) -> Iterator[av.VideoFrame]:
+    below, right = frames.shape[1] % 2, frames.shape[2] % 2
+    for index, pixels in enumerate(frames):
+        even = np.pad(pixels, ((0, below), (0, right), (0, 0)), mode="edge") if below or right else pixels
+        frame = av.VideoFrame.from_ndarray(even, format="rgb24")
+        if times is not None:
+            frame.pts, frame.time_base = round(times[index] / float(_TICK)), _TICK
+        yield frame
 
 
 def encode_bytes(frames: Frames, fps: float, *, crf: int = 28) -> bytes:

@@ -175,7 +175,7 @@ def squeezed() -> bytes:
         (squeezed(), "the archive is compressed"),
         (archive(episodes=ONE), "frames_0"),
         (archive(episodes=ONE, frames_0=FRAMES[0], positions_0=np.arange(2)), r"frames must be uint8 of shape"),
-        (archive(episodes=ONE, frames_0=FRAMES, positions_0=np.arange(3)), "2 whole positions"),
+        (archive(episodes=ONE, frames_0=FRAMES, positions_0=np.arange(3)), "2 positions"),
         (archive(episodes=ONE, frames_0=FRAMES, positions_0=np.array([1, 0])), "must rise"),
         (archive(episodes=text('[{"instruction": "a", "fps": 0}]'), frames_0=FRAMES, positions_0=np.arange(2)), "rate"),
         (archive(episodes=text('["a"]'), frames_0=FRAMES, positions_0=np.arange(2)), "no episodes"),

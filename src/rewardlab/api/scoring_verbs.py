@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from rewardlab.api.options import BenchOptions, CalibrateOptions, Place, StressOptions, documented_by, plan_from
-from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels, whole_clip
+from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Answer
@@ -74,6 +74,5 @@ def _episode(clip: Clip, instruction: str) -> Episode:
     if not instruction.strip():
         raise PlanError("say what the robot was asked to do: score(model, clip, instruction)")
     if isinstance(clip, str | Path):
-        video = VideoFile(Path(clip))
-        return Episode(str(clip), instruction, whole_clip(video, video.info.fps))
+        return Episode(str(clip), instruction, VideoFile(Path(clip)).clip())
     return episode_from_frames(clip, instruction)

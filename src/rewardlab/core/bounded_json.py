@@ -14,7 +14,7 @@ _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def parse_json(text: str | bytes, *, allow_nonfinite: bool = False) -> Any:
+def parse_json(text: str | bytes, *, allow_nonfinite: bool = False, unique_keys: bool = False) -> Any:
     """Return what the JSON holds; a ValueError says in a few words what is wrong with it.
 
     NaN and infinities are refused unless they are allowed, as for servers that send them among log-probabilities.
@@ -24,8 +24,9 @@ def parse_json(text: str | bytes, *, allow_nonfinite: bool = False) -> Any:
     digits = NUMBER_DIGITS.value
     whole = lambda number: int(number) if len(number) <= digits else _refuse_digits(number)
     number, constant = (float, float) if allow_nonfinite else (_finite, _refuse)
+    pairs = _unique if unique_keys else None
     try:
-        found = json.loads(words, parse_int=whole, parse_float=number, parse_constant=constant)
+        found = json.loads(words, parse_int=whole, parse_float=number, parse_constant=constant, object_pairs_hook=pairs)
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     if _SURROGATE.search(words):
@@ -53,6 +54,15 @@ def _check_depth(text: str) -> None:
         depth += _STEPS.get(match.group(), 0)
         if depth > most:
             raise ValueError(f"too many lists and objects inside each other, {JSON_DEPTH.describe()}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:40]!r} is there twice")
+        found[key] = value
+    return found
 
 
 def _refuse_digits(text: str) -> int:

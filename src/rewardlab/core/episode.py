@@ -14,6 +14,8 @@ from rewardlab.core.seeding import digest
 
 Frames = NDArray[np.uint8]  # (T, H, W, 3), RGB
 Indices = NDArray[np.int64]
+# When frames are shown, counted in frames of the stream: whole numbers where they come evenly, else fractions.
+Positions = NDArray[np.int64] | NDArray[np.float64]
 
 LEVELS = (1, 2, 3, 4, 5)
 # Progress at which levels 2, 3, 4 and 5 of the end-of-episode rubric begin.
@@ -84,16 +86,23 @@ class Clip:
     """A sequence of frames taken from a source.
 
     `order` is the source frame behind each shown frame; `positions` is when it is shown, counted in frames
-    of the stream the camera delivered, so a sampled clip still knows its true timing.
+    of the stream the camera delivered, so a sampled clip still knows its true timing. Where frames do not come evenly
+    (variable frame rate), `fps` is their mean rate and positions are fractions: position / fps is the true time.
     """
 
     source: FrameSource
     order: Indices
-    positions: Indices
+    positions: Positions
     fps: float
+    frame_bytes: int = 0  # of one decoded frame; 0 where nobody knows before reading
 
     def __len__(self) -> int:
         return len(self.order)
+
+    @property
+    def is_even(self) -> bool:
+        """Tell whether positions are counted in whole frames of a stream with a constant rate."""
+        return self.positions.dtype == np.int64
 
     def read(self) -> Frames:
         """Decode the frames of this clip."""
@@ -187,7 +196,10 @@ def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, 
 
 
 def rearrange(episode: Episode, picks: Indices) -> Episode:
-    """Return the episode whose stream consists of these frames; per-frame truth follows the frames."""
+    """Return the episode whose stream consists of these frames, one after the other at the stream's mean rate.
+
+    Per-frame truth follows the frames.
+    """
     clip = replace(episode.clip, order=episode.clip.order[picks], positions=np.arange(len(picks)))
     return replace(episode, clip=clip, truth=_pick_progress(episode.truth, picks))
 
@@ -202,7 +214,8 @@ def with_frames(episode: Episode, pixels: Frames) -> Episode:
     """Return the episode with other pixels in the same order and at the same times."""
     if len(pixels) != len(episode.clip):
         raise DataError(f"episode {episode.id!r} shows {len(episode.clip)} frames, got {len(pixels)} new ones")
-    clip = replace(episode.clip, source=in_memory(pixels), order=np.arange(len(pixels)))
+    size = pixels.nbytes // max(len(pixels), 1)
+    clip = replace(episode.clip, source=in_memory(pixels), order=np.arange(len(pixels)), frame_bytes=size)
     return replace(episode, clip=clip)
 
 

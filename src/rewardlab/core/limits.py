@@ -35,7 +35,10 @@ class Limit:
 
 CLIP_MB = Limit("REWARDLAB_MAX_CLIP_MB", 256, "decoded frames of one clip that are held at once, in MB")
 CLIP_FRAMES = Limit("REWARDLAB_MAX_CLIP_FRAMES", 100_000, "frames of one video")
-FRAME_PIXELS = Limit("REWARDLAB_MAX_FRAME_PIXELS", 4096 * 4096, "pixels of one frame of a video")
+FRAME_PIXELS = Limit("REWARDLAB_MAX_FRAME_PIXELS", 4096 * 2304, "pixels of one frame of a video")
+VIDEO_PIXELS = Limit("REWARDLAB_MAX_VIDEO_PIXELS", 20_000_000_000, "pixels of all frames of one video together")
+VIDEO_MB = Limit("REWARDLAB_MAX_VIDEO_MB", 500, "a video file, in MB")
+ROWS = Limit("REWARDLAB_MAX_ROWS", 1_000_000, "rows of a dataset")
 ROW_BYTES = Limit("REWARDLAB_MAX_ROW_BYTES", 4_000_000, "bytes of one row of a dataset")
 INSTRUCTION_CHARACTERS = Limit("REWARDLAB_MAX_INSTRUCTION_CHARACTERS", 10_000, "characters of an instruction")
 ANSWER_CHARACTERS = Limit("REWARDLAB_MAX_ANSWER_CHARACTERS", 100_000, "characters of what a model says in one answer")
@@ -49,6 +52,9 @@ LIMITS = (
     CLIP_MB,
     CLIP_FRAMES,
     FRAME_PIXELS,
+    VIDEO_PIXELS,
+    VIDEO_MB,
+    ROWS,
     ROW_BYTES,
     INSTRUCTION_CHARACTERS,
     ANSWER_CHARACTERS,

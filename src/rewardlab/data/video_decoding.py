@@ -1,60 +1,21 @@
 """Videos: decode with PyAV, choose frames, and say exactly which frames were shown."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 
 import av
 import numpy as np
-from av.container import InputContainer
 
-from rewardlab.core.episode import Episode, Frames, Indices, InMemoryFrames, show_only
+from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Positions, show_only
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.limits import CLIP_MB
+from rewardlab.data.dataset_files import digest_of_file
+from rewardlab.data.video_container import VideoInfo, opened, read_info
+from rewardlab.data.video_orientation import upright
 
-FramePolicy = Callable[[Indices, float], Indices]  # (when each frame comes, fps) -> which ones to show
-
-
-@dataclass(frozen=True)
-class VideoInfo:
-    """What the container says and holds, read without decoding."""
-
-    count: int
-    fps: float
-
-
-def read_info(path: Path) -> VideoInfo:
-    """Read frame count and rate by walking the packets; raise DataError if the file is broken."""
-    with _opened(path) as container:
-        stream = container.streams.video[0]
-        packets = [packet.is_discard for packet in container.demux(stream) if packet.size]
-        hidden = sum(packets)  # cut off by an edit list: there, but never shown
-        count = len(packets) - hidden
-        declared = stream.frames
-        rate = stream.average_rate or stream.guessed_rate
-    if count == 0 or count + hidden < declared:
-        raise DataError(f"{path}: truncated video, {count} of {declared} frames are there; copy the file again")
-    return VideoInfo(count, float(rate) if rate else 10.0)
-
-
-def decode(path: Path, kept: Indices) -> Frames:
-    """Decode the named frames (rising, without repeats) in one sequential pass."""
-    wanted = set(kept.tolist())
-    frames = []
-    with _opened(path) as container:
-        container.streams.video[0].thread_type = "NONE"
-        for index, frame in enumerate(container.decode(video=0)):
-            if index in wanted:
-                frames.append(frame.to_ndarray(format="rgb24"))
-            if len(frames) == len(wanted):
-                break
-    if len(frames) < len(wanted):
-        raise DataError(
-            f"{path}: only {len(frames)} of {len(wanted)} frames decode; the file is damaged, copy it again"
-        )
-    return np.stack(frames).astype(np.uint8, copy=False)
+FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
 
 @dataclass(frozen=True)
@@ -66,14 +27,11 @@ class VideoFile:
     @cached_property
     def digest(self) -> str:
         """Identify the file by its bytes."""
-        try:
-            return sha256(self.path.read_bytes()).hexdigest()[:16]
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be read ({error.strerror}); is the dataset still there?") from error
+        return digest_of_file(self.path)
 
     @cached_property
     def info(self) -> VideoInfo:
-        """Count the frames and read the rate; an unreadable or truncated file is a DataError."""
+        """Count the frames and read their times; an unreadable, truncated or oversized file is a DataError."""
         return read_info(self.path)
 
     @property
@@ -81,10 +39,62 @@ class VideoFile:
         """Return how many frames the video holds."""
         return self.info.count
 
+    def clip(self, fps: float | None = None) -> Clip:
+        """Return the clip that shows every frame at its own time, or evenly at the rate that is given."""
+        every, info = np.arange(self.count), self.info
+        positions = info.positions if fps is None else every
+        return Clip(self, every, positions, info.fps if fps is None else fps, info.frame_bytes)
+
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
+        if len(indices) * self.info.frame_bytes > CLIP_MB.value * 1_000_000:
+            size = f"{len(indices):,} frames of {self.info.width} x {self.info.height} pixels"
+            raise DataError(f"{self.path}: {size} do not fit into memory, in MB {CLIP_MB.describe()}")
         kept = np.unique(indices)
-        return InMemoryFrames(decode(self.path, kept), kept, self.count, self.digest).read(indices)
+        return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
+
+    def check_frames(self) -> None:
+        """Decode every frame and keep none; DataError names the first that is damaged or missing."""
+        decoded = sum(1 for _ in self._sound_frames())
+        if decoded < self.count:
+            raise DataError(_too_few(self.path, decoded, self.count))
+
+    def _decode(self, kept: Indices) -> Frames:
+        """Decode the named frames (rising, without repeats) in one sequential pass."""
+        frames, filled = np.empty((0, 0, 0, 3), np.uint8), 0
+        for index, frame in enumerate(self._sound_frames()):
+            if index != kept[filled]:
+                continue
+            pixels = upright(frame, self.path)
+            if filled == 0:
+                frames = np.empty((len(kept), *pixels.shape), np.uint8)
+            frames[filled] = pixels
+            filled += 1
+            if filled == len(kept):
+                return frames
+        raise DataError(_too_few(self.path, filled, len(kept)))
+
+    def _sound_frames(self) -> Iterator[av.VideoFrame]:
+        """Yield the frames in the order of their times; DataError at the first that is not what was recorded.
+
+        What follows a damaged frame is built upon it, so nothing after it is shown either.
+        """
+        index = 0
+        with opened(self.path) as (container, stream):
+            for packet in container.demux(stream):
+                for frame in packet.decode():
+                    self._require_sound(frame, index)
+                    yield frame
+                    index += 1
+                if packet.is_corrupt:
+                    raise DataError(f"{self.path}: the bytes of frame {index} are damaged; copy the file again")
+
+    def _require_sound(self, frame: av.VideoFrame, index: int) -> None:
+        if frame.is_corrupt:
+            raise DataError(f"{self.path}: frame {index} is damaged; copy the file again")
+        if (frame.width, frame.height) != (self.info.width, self.info.height):
+            size = f"{frame.width} x {frame.height} pixels, not {self.info.width} x {self.info.height}"
+            raise DataError(f"{self.path}: frame {index} has {size}; encode the video at one size")
 
 
 def frame_policy(text: str) -> FramePolicy:
@@ -111,22 +121,21 @@ def _uniform(count: int, shown: int) -> Indices:
     return np.unique(np.round(np.linspace(0, count - 1, min(shown, count))).astype(np.int64))
 
 
-def _every(positions: Indices, step: float) -> Indices:
+def _every(positions: Positions, step: float) -> Indices:
     """Return, for each tick of a clock, the latest frame there is by then; and the last one."""
+    if positions.dtype == np.float64:
+        return _every_true_time(positions, step)
     ticks = np.round(np.arange(0, positions[-1] + 0.5, max(step, 1.0)))
     latest = np.searchsorted(positions, ticks, side="right") - 1
     return np.unique(np.append(np.maximum(latest, 0), len(positions) - 1))
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[InputContainer]:
-    """Open a video and turn every way it can be broken into one DataError."""
-    try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise DataError(f"{path}: no video stream in the file; expected an mp4 or another video")
-            yield container
-    except FileNotFoundError:
-        raise DataError(f"{path}: the file does not exist; correct file_name or add the video") from None
-    except (av.FFmpegError, OSError) as error:
-        raise DataError(f"{path}: cannot be read as a video ({error.strerror}); copy or encode it again") from error
+def _every_true_time(positions: Positions, step: float) -> Indices:
+    """Return the frames that stand in the picture when a clock ticks, the first and the last."""
+    next_tick = np.ceil(positions / step - 1e-9) * step  # the first tick at or after each frame
+    shown = next_tick[:-1] < positions[1:] - 1e-9 * step
+    return np.unique(np.concatenate([[0], np.flatnonzero(shown), [len(positions) - 1]]))
+
+
+def _too_few(path: Path, decoded: int, wanted: int) -> str:
+    return f"{path}: only {decoded} of {wanted} frames decode; the file is damaged, copy it again"

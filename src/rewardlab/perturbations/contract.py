@@ -7,7 +7,8 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Frames, Indices, Truth, level_of_progress, rearrange, with_frames
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import NotApplicable, PlanError
+from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import Category, Expectation
 from rewardlab.core.version import __version__
@@ -83,11 +84,27 @@ class Perturbation:
             return PerturbedEpisode(episode, "same")
         if self.members:
             return self.member_for(episode, seed)(episode, severity, seed, dataset)
+        if self._holds_too_much(episode):
+            return self._refusal()(episode, severity, seed, dataset)
         return self.apply(episode, self.table[severity - 1], self._rng(episode, seed), dataset)
 
     def member_for(self, episode: Episode, seed: int) -> "Perturbation":
-        """Return the member drawn for this episode; a perturbation without members is its own."""
-        return pick(self.members, self._rng(episode, seed)) if self.members else self
+        """Return the member drawn for this episode; a perturbation without members is its own.
+
+        One that needs the whole video in memory refuses a video that is too large, before any frame is decoded.
+        """
+        member = pick(self.members, self._rng(episode, seed)) if self.members else self
+        return member._refusal() if member._holds_too_much(episode) else member
+
+    def _holds_too_much(self, episode: Episode) -> bool:
+        whole = self.stage == "stream" and "frames" in self.channel.split("+")
+        return whole and len(episode.clip) * episode.clip.frame_bytes > CLIP_MB.value * 1_000_000
+
+    def _refusal(self) -> "Perturbation":
+        def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+            raise NotApplicable(f"{self.name} needs all frames in memory at once, in MB {CLIP_MB.describe()}")
+
+        return replace(self, stage="sampled", apply=apply)
 
     def _rng(self, episode: Episode, seed: int) -> Generator:
         # Severity is no part of the key: stronger changes extend the weaker ones instead of redrawing them.

@@ -64,8 +64,13 @@ def _write(shown: CellReplay, episode: str, name: str, severity: int, path: Path
 
 
 def _as_played(episode: Episode) -> Episode:
-    """Return the episode as a player shows it: where frames are missing, the one before stands still."""
+    """Return the episode as a player shows it: where frames are missing, the one before stands still.
+
+    Frames that come at their own times are written at these times; a player lets each stand until the next.
+    """
     positions = episode.clip.positions
+    if not episode.clip.is_even:
+        return episode
     return rearrange(episode, np.searchsorted(positions, np.arange(positions[-1] + 1), side="right") - 1)
 
 

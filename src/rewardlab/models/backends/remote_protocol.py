@@ -2,7 +2,8 @@
 
 `POST /score` carries a NumPy `.npz` archive, stored without compression and without pickles: `episodes`, the UTF-8
 bytes of a JSON list of `{"instruction", "fps"}`, and per episode N the arrays `frames_N` (uint8, T x H x W x 3) and
-`positions_N` (int64, T; when each frame is shown, counted in frames of the camera's stream). The answer is JSON,
+`positions_N` (T; when each frame is shown, counted in frames of the camera's stream: int64 where they come evenly,
+float64 where each comes at its own time; position / fps is the time in seconds). The answer is JSON,
 `{"fingerprint": TEXT, "answers": [...]}`, one answer per episode: `{"level", "probabilities", "progress", "raw"}`, or
 `{"failure": REASON, "raw"}`. `GET /health` answers `{"protocol": 1, "name": TEXT, "fingerprint": TEXT}`.
 """
@@ -90,9 +91,10 @@ def _array(data: bytes) -> NDArray[Any]:
 def _episode(described: dict[str, Any], arrays: dict[str, NDArray[Any]], index: int) -> Episode:
     source = in_memory(arrays[f"frames_{index}"])
     positions, fps = arrays[f"positions_{index}"], float(described["fps"])
-    if positions.dtype != np.int64 or positions.shape != (source.count,) or not 0 < fps < np.inf:
-        raise ValueError(f"episode {index} must have {source.count} whole positions and a frame rate above 0")
-    if (np.diff(positions, prepend=0) < 0).any():
+    known = positions.dtype in (np.int64, np.float64) and positions.shape == (source.count,)
+    if not known or not 0 < fps < np.inf:
+        raise ValueError(f"episode {index} must have {source.count} positions and a frame rate above 0")
+    if not (np.diff(positions, prepend=0) >= 0).all() or not np.isfinite(positions[-1]):
         raise ValueError(f"the positions of episode {index} must rise from 0 on")
     instruction = described["instruction"]
     if not isinstance(instruction, str) or len(instruction) > INSTRUCTION_CHARACTERS.value:

@@ -17,7 +17,7 @@ from rewardlab.worlds.offscreen import make_current
 Floats = NDArray[np.float64]
 WORKSPACE_CENTRE = np.array([0.0, 0.68, 0.1])  # the cameras look at it and turn around it
 _MAX_GEOMS = 1000
-_MAX_SIDE = 512  # pixels of the largest frame
+MAX_SIDE = 512  # pixels of the largest frame
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class TaskRenderer:
         make_current()
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
         self.model.body_pos[:] = trajectory.body_pos
-        per_side = max(1, _MAX_SIDE // view.size) if tiled else 1
+        per_side = max(1, MAX_SIDE // view.size) if tiled else 1
         frames = np.empty((len(steps), view.size, view.size, 3), np.uint8)
         for start in range(0, len(steps), per_side**2):
             some = steps[start : start + per_side**2]
@@ -213,7 +213,7 @@ def _without_costly_effects(model: Any) -> Any:
     fast.vis.quality.shadowsize = 0
     fast.vis.quality.offsamples = 0
     fast.mat_reflectance[:] = 0
-    fast.vis.global_.offwidth = fast.vis.global_.offheight = _MAX_SIDE
+    fast.vis.global_.offwidth = fast.vis.global_.offheight = MAX_SIDE
     return fast
 
 

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Frames, Indices
 from rewardlab.core.errors import DataError
 from rewardlab.worlds.metaworld.objects import OBJECT_COLOURS
-from rewardlab.worlds.metaworld.physics import Trajectory, replay_actions, simulator_versions
-from rewardlab.worlds.metaworld.render import CameraView, camera_view
+from rewardlab.worlds.metaworld.physics import MAX_STEPS, Trajectory, replay_actions, simulator_versions
+from rewardlab.worlds.metaworld.render import MAX_SIDE, CameraView, camera_view
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
+
+_ACTIONS_BYTES = 1_000_000  # of the recorded actions; 500 steps need 8,000
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,11 @@ def _replayed_rollout(record: RolloutRecord, path: str, made_with: tuple[tuple[s
 
 
 def _actions(path: str) -> NDArray[np.float32]:
+    file = Path(path)
     try:
-        return np.asarray(np.load(Path(path)), np.float32).reshape(-1, 4)
+        if not file.is_file() or file.stat().st_size > _ACTIONS_BYTES:  # a pipe would be waited for
+            raise ValueError(f"expected a file of at most {_ACTIONS_BYTES:,} bytes")
+        return np.asarray(np.lib.format.open_memmap(file, mode="r"), np.float32).reshape(-1, 4)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: the recorded actions cannot be read ({error}); copy the file again") from error
 
@@ -107,6 +112,8 @@ def _read(record: Mapping[str, object]) -> tuple[RolloutRecord, str]:
     row: Any = record
     try:
         view = camera_view(str(row["camera"]), int(row["size"]), bool(row["marker"]))
+        if not 0 < int(row["steps"]) <= MAX_STEPS or not 0 < int(row["size"]) <= MAX_SIDE or int(row["stride"]) < 1:
+            raise ValueError(f"at most {MAX_STEPS} steps and frames of {MAX_SIDE} pixels, and a stride of at least 1")
         facts = RolloutRecord(
             str(row["task"]),
             int(row["seed"]),
@@ -117,7 +124,7 @@ def _read(record: Mapping[str, object]) -> tuple[RolloutRecord, str]:
             tuple((str(name), tuple(float(a) for a in amounts)) for name, *amounts in row["changes"]),
         )
         return facts, str(row["file"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"a metaworld record needs task, seed, steps, stride, end, camera, size, file: {error}"
         ) from error

@@ -1,0 +1,79 @@
+"""Files that a dataset names: only regular ones below its folder, whatever links, names and pipes are put there."""
+
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator
+from hashlib import file_digest
+from io import BufferedReader
+from pathlib import Path, PurePosixPath
+
+from rewardlab.core.errors import DataError
+
+_NAME_CHARACTERS = 1000
+_SHOWN_CHARACTERS = 80
+
+
+def shown(value: object) -> str:
+    """Return a value as it is quoted in a sentence: at most 80 characters, whatever it is."""
+    text = repr(value[: _SHOWN_CHARACTERS + 1] if isinstance(value, str | list) else value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def path_inside(folder: Path, name: object, key: str) -> Path:
+    """Return the path of a file that a row names; DataError where it is not, or leads, below the folder."""
+    if not isinstance(name, str) or not name or len(name) > _NAME_CHARACTERS:
+        raise DataError(f"{key} must be a path below the folder, got {shown(name)}")
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise DataError(f"{key} must have no control characters, got {shown(name)}")
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise DataError(f"{key} must stay below the folder, got {shown(name)}")
+    path = folder / name
+    require_inside(folder, path)
+    return path
+
+
+def require_inside(folder: Path, path: Path) -> None:
+    """Raise DataError where a path leads out of the folder, or to something that is no regular file."""
+    real = Path(os.path.realpath(path))
+    if not any(real.is_relative_to(root) for root in _roots(folder)):
+        raise DataError(f"{path}: a link leads out of the dataset's folder; copy the file into it")
+    try:
+        mode = real.stat().st_mode
+    except OSError:
+        return  # what is not there is said by whoever reads it
+    if not stat.S_ISREG(mode):
+        raise DataError(f"{path}: expected a regular file, got {_kind(mode)}; name a file")
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file to read; OSError as `open` has it, DataError for what is no file. A pipe blocks nobody."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        raise DataError(f"{path}: expected a regular file, got {_kind(mode)}; name a file")
+    return file
+
+
+def digest_of_file(path: Path) -> str:
+    """Return 16 hex characters that identify the bytes of a file, read a piece at a time."""
+    try:
+        with open_regular(path) as file:
+            return file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); is the dataset still there?") from error
+
+
+def _roots(folder: Path) -> Iterator[Path]:
+    """Yield the folder, and where the files of a snapshot in the cache of the Hugging Face hub are kept."""
+    real = Path(os.path.realpath(folder))
+    yield real
+    for parent in (real, *real.parents):
+        if parent.parent.name == "snapshots":
+            yield parent.parent.parent / "blobs"
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")

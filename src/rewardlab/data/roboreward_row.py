@@ -1,0 +1,121 @@
+"""One row of the RoboReward layout: its JSON checked field by field, and written again."""
+
+from pathlib import Path, PurePosixPath
+
+from rewardlab.core.bounded_json import parse_json
+from rewardlab.core.episode import LEVELS, Episode, Origin, Truth
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import INSTRUCTION_CHARACTERS
+from rewardlab.data.dataset_files import path_inside, shown
+
+Row = dict[str, object]
+
+_FASTEST = 10_000  # frames per second
+
+
+def parse_row(text: str) -> Row:
+    """Return the object that a line holds; DataError says why it holds none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError("not UTF-8 text; save the file in UTF-8") from None
+    try:
+        row = parse_json(text, unique_keys=True)
+    except ValueError as error:
+        raise DataError(f"not JSON that can be used ({error}); expected one object per line") from None
+    if not isinstance(row, dict):
+        raise DataError(f"expected a JSON object, got {type(row).__name__}")
+    return row
+
+
+def instruction_of(name: str, row: Row) -> str:
+    """Return what the robot was told to do."""
+    instruction = row.get("task")
+    if not isinstance(instruction, str) or not instruction.strip():
+        raise DataError(f"{name}: task must be a non-empty text, got {shown(instruction)}")
+    return _bounded(name, "task", instruction)
+
+
+def truth_of(name: str, row: Row, count: int) -> Truth:
+    """Return what the row says of the truth; `count` is how many frames the video has."""
+    level, success, progress = row.get("reward"), row.get("success"), row.get("progress")
+    if level is not None and (isinstance(level, bool) or level not in LEVELS):
+        raise DataError(f"{name}: reward must be 1, 2, 3, 4 or 5, got {shown(level)}")
+    if success is not None and not isinstance(success, bool):
+        raise DataError(f"{name}: success must be true or false, got {shown(success)}")
+    level = int(level) if isinstance(level, int | float) else None
+    if level is not None and success is not None and success != (level == 5):
+        raise DataError(f"{name}: success is {success} but reward is {level}; only reward 5 is a success")
+    if success is None and level is not None:
+        success = level == 5
+    return Truth(5 if success else level, success, _progress(name, progress, count))
+
+
+def fps_of(name: str, row: Row) -> float | None:
+    """Return the rate that the row states: its frames come evenly then, whatever times the file has."""
+    return None if row.get("fps") is None else valid_fps(name, row["fps"])
+
+
+def valid_fps(name: str, fps: object) -> float:
+    """Return a frame rate that makes sense."""
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < _FASTEST:
+        raise DataError(f"{name}: fps must be a number above 0 and below {_FASTEST:,}, got {shown(fps)}")
+    return float(fps)
+
+
+def origin_of(name: str, row: Row) -> Origin:
+    """Return where the episode comes from."""
+    parts = PurePosixPath(name).parts
+    keys = ("embodiment", "camera", "license", "source")
+    words = {key: _bounded(name, key, str(row.get(key) or "")) for key in keys}
+    task = _bounded(name, "task_id", str(row.get("task_id") or row["task"]))
+    return Origin(subset=parts[0] if len(parts) > 1 else "", task=task, **words)
+
+
+def world_of(folder: Path, name: str, row: Row) -> Row | None:
+    """Return the simulator's record; a `file` in it is a path below the folder, made absolute here."""
+    world = row.get("world")
+    if world is None:
+        return None
+    if not isinstance(world, dict) or not isinstance(world.get("kind"), str):
+        raise DataError(f"{name}: world must be an object with a kind, got {shown(world)}")
+    return world | {"file": str(path_inside(folder, world["file"], "world.file"))} if "file" in world else world
+
+
+def row_of(episode: Episode, file_name: str) -> Row:
+    """Return the row of an episode; frames that come at their own times have these in the video, and no fps here."""
+    truth, origin, clip = episode.truth, episode.origin, episode.clip
+    row: Row = {
+        "file_name": file_name,
+        "task": episode.instruction,
+        "reward": truth.level,
+        "success": truth.success,
+        "progress": list(truth.progress) if truth.progress is not None else None,
+        "fps": clip.fps if clip.is_even else None,
+        "task_id": origin.task if origin.task != episode.instruction else None,
+        "embodiment": origin.embodiment,
+        "camera": origin.camera,
+        "license": origin.license,
+        "source": origin.source,
+    }
+    return {key: value for key, value in row.items() if value not in (None, "")}
+
+
+def _progress(name: str, progress: object, count: int) -> tuple[float, ...] | None:
+    if progress is None:
+        return None
+    if not isinstance(progress, list) or len(progress) != count:
+        raise DataError(f"{name}: progress must have one number per frame ({count}), got {_size(progress)}")
+    if not all(isinstance(value, int | float) and 0 <= value <= 1 for value in progress):
+        raise DataError(f"{name}: progress must be numbers from 0 to 1, got {shown(progress[:5])}")
+    return tuple(float(value) for value in progress)
+
+
+def _size(value: object) -> str:
+    return f"{len(value)} values" if isinstance(value, list) else type(value).__name__
+
+
+def _bounded(name: str, key: str, text: str) -> str:
+    if len(text) > INSTRUCTION_CHARACTERS.value:
+        raise DataError(f"{name}: {key} has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
+    return text

@@ -1,0 +1,130 @@
+"""Video files as strangers send them: opened as files and nothing else, and measured before anything is decoded."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import av
+from av.container import InputContainer
+from av.video.stream import VideoStream
+
+from rewardlab.core.episode import Positions
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import CLIP_FRAMES, FRAME_PIXELS, VIDEO_MB, VIDEO_PIXELS
+from rewardlab.data.dataset_files import open_regular
+from rewardlab.data.mp4_tables import require_sane_tables
+from rewardlab.data.presentation_times import rate_and_positions
+
+_MAGIC = {b"\x1a\x45\xdf\xa3": "matroska", b"RIFF": "avi"}  # how a file begins; all others must be mp4 or mov
+_CODECS = ("h264", "hevc", "av1", "libdav1d", "vp8", "vp9", "mpeg4", "mpeg2video", "mjpeg")
+_STREAMS = 16  # of all kinds in one file
+_EXPECTED = "expected an mp4, mov, mkv, webm or avi file with H.264, HEVC, AV1, VP8, VP9, MPEG-2, MPEG-4 or MJPEG"
+
+
+@dataclass(frozen=True, eq=False)
+class VideoInfo:
+    """What the container says and holds, read without decoding; `positions` are when frames come, counted in frames."""
+
+    count: int
+    fps: float
+    positions: Positions
+    width: int
+    height: int
+
+    @property
+    def frame_bytes(self) -> int:
+        """Return the bytes of one decoded frame, RGB."""
+        return 3 * self.width * self.height
+
+
+def read_info(path: Path) -> VideoInfo:
+    """Read size, frame count and times by walking the packets; DataError if the file is broken or too large."""
+    with opened(path) as (container, stream):
+        width, height = _frame_size(path, stream)
+        stamps, hidden = _walk(path, container, stream)
+        declared, rate = stream.frames, stream.average_rate or stream.guessed_rate
+        count = len(stamps)
+        if count == 0 or count + hidden < declared:
+            raise DataError(f"{path}: truncated video, {count} of {declared} frames are there; copy the file again")
+        if count * width * height > VIDEO_PIXELS.value:
+            raise DataError(f"{path}: {count:,} frames of {width} x {height} pixels, {VIDEO_PIXELS.describe()}")
+        try:
+            fps, positions = rate_and_positions(stamps, stream.time_base, float(rate) if rate else None)
+        except ValueError as error:
+            raise DataError(f"{path}: the times of the video make no sense, {error}; encode it again") from None
+    return VideoInfo(count, fps, positions, width, height)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open the video stream of a file and turn every way it can be broken into one DataError.
+
+    The file is opened here and named to nobody: libav gets its bytes, may open no other file or address, and tries no
+    format but the one that the first bytes name.
+    """
+    try:
+        with open_regular(path) as file, _container(path, file) as container:
+            yield container, _video_stream(path, container)
+    except FileNotFoundError:
+        raise DataError(f"{path}: the file does not exist; correct file_name or add the video") from None
+    except (av.FFmpegError, OSError) as error:
+        raise DataError(f"{path}: cannot be read as a video ({error.strerror}); {_EXPECTED}") from error
+
+
+def _container(path: Path, file: BinaryIO) -> InputContainer:
+    size = file.seek(0, 2)
+    file.seek(0)
+    if size > VIDEO_MB.value * 1_000_000:
+        raise DataError(f"{path}: {size / 1e6:,.0f} MB of video, {VIDEO_MB.describe()}")
+    format = _MAGIC.get(file.read(4), "mov")
+    try:
+        if format == "mov":
+            require_sane_tables(file)
+    except ValueError as error:
+        raise DataError(f"{path}: cannot be read as a video, {error}; encode it again") from None
+    file.seek(0)
+    options = {
+        "protocol_whitelist": "none",
+        "codec_whitelist": ",".join(_CODECS),
+        "max_streams": str(_STREAMS),
+        "max_pixels": str(FRAME_PIXELS.value),
+    }
+    return av.open(file, "r", format=format, options=options, metadata_errors="replace")
+
+
+def _video_stream(path: Path, container: InputContainer) -> VideoStream:
+    streams = [each for each in container.streams.video if not each.disposition & av.stream.Disposition.attached_pic]
+    if not streams:
+        raise DataError(f"{path}: no video stream in the file; {_EXPECTED}")
+    stream = streams[0]
+    context = stream.codec_context
+    if context is None or context.name not in _CODECS:
+        raise DataError(f"{path}: coded in {context.name if context else 'nothing known'}; {_EXPECTED}")
+    context.options = {"max_pixels": str(FRAME_PIXELS.value)}
+    context.thread_type, context.thread_count = "NONE", 1
+    return stream
+
+
+def _frame_size(path: Path, stream: VideoStream) -> tuple[int, int]:
+    width, height = stream.codec_context.width, stream.codec_context.height
+    if width <= 0 or height <= 0:
+        raise DataError(f"{path}: frames of {width} x {height} pixels; copy or encode the file again")
+    if width * height > FRAME_PIXELS.value:
+        raise DataError(f"{path}: frames of {width} x {height} pixels, {FRAME_PIXELS.describe()}")
+    return width, height
+
+
+def _walk(path: Path, container: InputContainer, stream: VideoStream) -> tuple[list[int | None], int]:
+    """Return the presentation stamp of every frame, and how many frames an edit list hides."""
+    stamps: list[int | None] = []
+    hidden = 0
+    for packet in container.demux(stream):
+        if packet.size and packet.is_discard:
+            hidden += 1
+        elif packet.size:
+            stamps.append(packet.pts)
+        if len(stamps) + hidden > CLIP_FRAMES.value:
+            raise DataError(f"{path}: more than {CLIP_FRAMES.value:,} frames, {CLIP_FRAMES.describe()}")
+    return stamps, hidden
