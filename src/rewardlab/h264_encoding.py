@@ -44,7 +44,7 @@ def _video_frames(frames: Frames, times: Seconds | None) -> Iterator[av.VideoFra
     below, right = frames.shape[1] % 2, frames.shape[2] % 2
     for index, pixels in enumerate(frames):
         even = np.pad(pixels, ((0, below), (0, right), (0, 0)), mode="edge") if below or right else pixels
-        frame = av.VideoFrame.from_ndarray(even, format="rgb24")
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")
         if times is not None:
             frame.pts, frame.time_base = round(times[index] / float(_TICK)), _TICK
         yield frame

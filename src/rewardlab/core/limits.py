@@ -33,7 +33,7 @@ class Limit:
         return f"at most {self.value:,} are taken in; set {self.variable} to take more"
 
 
-CLIP_MB = Limit("REWARDLAB_MAX_CLIP_MB", 256, "decoded frames of one clip that are held at once, in MB")
+CLIP_MB = Limit("REWARDLAB_MAX_CLIP_MB", 200, "decoded frames of one clip that are held at once, in MB")
 CLIP_FRAMES = Limit("REWARDLAB_MAX_CLIP_FRAMES", 100_000, "frames of one video")
 FRAME_PIXELS = Limit("REWARDLAB_MAX_FRAME_PIXELS", 4096 * 2304, "pixels of one frame of a video")
 VIDEO_PIXELS = Limit("REWARDLAB_MAX_VIDEO_PIXELS", 20_000_000_000, "pixels of all frames of one video together")

@@ -1,7 +1,7 @@
 """Videos: decode with PyAV, choose frames, and say exactly which frames were shown."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -55,7 +55,11 @@ class VideoFile:
 
     def check_frames(self) -> None:
         """Decode every frame and keep none; DataError names the first that is damaged or missing."""
-        decoded = sum(1 for _ in self._sound_frames())
+        decoded = 0
+        for frame in self._sound_frames():
+            if decoded == 0:
+                upright(frame, self.path)
+            decoded += 1
         if decoded < self.count:
             raise DataError(_too_few(self.path, decoded, self.count))
 
@@ -114,7 +118,16 @@ def frame_policy(text: str) -> FramePolicy:
 
 def sample_frames(episode: Episode, policy: FramePolicy) -> Episode:
     """Return the episode with only the frames that the policy shows."""
-    return show_only(episode, policy(episode.clip.positions, episode.clip.fps))
+    return _without_hidden_frames(show_only(episode, policy(episode.clip.positions, episode.clip.fps)))
+
+
+def _without_hidden_frames(episode: Episode) -> Episode:
+    """Let go of what a perturbation made and nobody will see; the frames of a video are shared and stay."""
+    source, kept = episode.clip.source, np.unique(episode.clip.order)
+    if not isinstance(source, InMemoryFrames) or source.name or len(kept) == len(source.kept):
+        return episode
+    shown = InMemoryFrames(source.read(kept), kept, source.count, source.digest)
+    return replace(episode, clip=replace(episode.clip, source=shown))
 
 
 def _uniform(count: int, shown: int) -> Indices:
