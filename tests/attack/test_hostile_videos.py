@@ -206,7 +206,7 @@ def test_hostile_videos_are_checked_and_scored_in_bounded_memory(tmp_path: Path)
     files = hostile_videos()
     for number, data in enumerate(files.values()):
         (tmp_path / f"{number}.mp4").write_bytes(data)
-    black_video(tmp_path / "large.mp4", 8, 4096, 2304)
+    black_video(tmp_path / "large.mp4", 24, 1920, 1200)
     black_video(tmp_path / "larger.mp4", 1, 8192, 4608)
     black_video(tmp_path / "long.mp4", 120, 1280, 720)
     names = [*(f"{number}.mp4" for number in range(len(files))), "large.mp4", "larger.mp4", "long.mp4"]

@@ -35,7 +35,7 @@ class Limit:
 
 CLIP_MB = Limit("REWARDLAB_MAX_CLIP_MB", 200, "decoded frames of one clip that are held at once, in MB")
 CLIP_FRAMES = Limit("REWARDLAB_MAX_CLIP_FRAMES", 100_000, "frames of one video")
-FRAME_PIXELS = Limit("REWARDLAB_MAX_FRAME_PIXELS", 4096 * 2304, "pixels of one frame of a video")
+FRAME_PIXELS = Limit("REWARDLAB_MAX_FRAME_PIXELS", 1920 * 1200, "pixels of one frame of a video")
 VIDEO_PIXELS = Limit("REWARDLAB_MAX_VIDEO_PIXELS", 20_000_000_000, "pixels of all frames of one video together")
 VIDEO_MB = Limit("REWARDLAB_MAX_VIDEO_MB", 500, "a video file, in MB")
 ROWS = Limit("REWARDLAB_MAX_ROWS", 1_000_000, "rows of a dataset")

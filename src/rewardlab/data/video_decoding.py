@@ -13,7 +13,7 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.data.dataset_files import digest_of_file
 from rewardlab.data.video_container import VideoInfo, opened, read_info
-from rewardlab.data.video_orientation import upright
+from rewardlab.data.video_orientation import Orientation, read_orientation
 
 FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
@@ -58,18 +58,20 @@ class VideoFile:
         decoded = 0
         for frame in self._sound_frames():
             if decoded == 0:
-                upright(frame, self.path)
+                read_orientation(frame, self.path)
             decoded += 1
         if decoded < self.count:
             raise DataError(_too_few(self.path, decoded, self.count))
 
     def _decode(self, kept: Indices) -> Frames:
         """Decode the named frames (rising, without repeats) in one sequential pass."""
-        frames, filled = np.empty((0, 0, 0, 3), np.uint8), 0
+        frames, filled, orientation = np.empty((0, 0, 0, 3), np.uint8), 0, Orientation()
         for index, frame in enumerate(self._sound_frames()):
+            if index == 0:
+                orientation = read_orientation(frame, self.path)
             if index != kept[filled]:
                 continue
-            pixels = upright(frame, self.path)
+            pixels = orientation.turn(frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False))
             if filled == 0:
                 frames = np.empty((len(kept), *pixels.shape), np.uint8)
             frames[filled] = pixels
