@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from rewardlab.core.command_settings import build_plan
 from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from rewardlab.runner.stress import StressPlan, run_stress
 from tests.attack.bit_flips import flip_bits
@@ -42,8 +44,10 @@ def attack_kills(count: int, seed: int, folder: Path) -> tuple[dict[str, int], i
 
 def attack_bits(count: int, seed: int, folder: Path) -> tuple[dict[str, int], int]:
     """Flip bits in the files of a stress test and of a benchmark; bad is another number shown, or a traceback."""
-    stress = run_stress(StressPlan(("clock",), "sample", ("polite_filler", "jpeg"), (1, 4)))
-    bench = run_benchmark(BenchPlan(("clock",), "sample"))
+    settings = {"models": ("clock",), "data": "sample"}
+    perturbed = settings | {"perturbations": ("polite_filler", "jpeg"), "severities": (1, 4), "out": folder / "stress"}
+    stress = run_stress(build_plan(StressPlan, perturbed))
+    bench = run_benchmark(build_plan(BenchPlan, settings | {"out": folder / "bench"}))
     found = [flip_bits(run.folder, count // 2, seed) for run in (stress, bench)]
     names = ("refused", "same", "changed", "raised")
     return {name: sum(vars(flips)[name] for flips in found) for name in names}, sum(f.changed + f.raised for f in found)
@@ -77,6 +81,15 @@ def attack(name: str, count: int, seed: int) -> AttackResult:
     return AttackResult(name, count, outcomes, bad, round(time.monotonic() - started, 1))
 
 
+def table(record: dict[str, Any]) -> str:
+    """Return the Markdown table that docs/reliability.md holds."""
+    lines = ["| attack | tried | outcome | silent changes, tracebacks, lost cells |", "|---|---|---|---|"]
+    for result in record["attacks"]:
+        outcomes = ", ".join(f"{number:,} {name}" for name, number in sorted(result["outcomes"].items()))
+        lines.append(f"| {result['attack']} | {result['tried']:,} | {outcomes} | {result['bad']} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
     """Run the attacks that are asked for and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -92,6 +105,7 @@ def main() -> int:
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     record = {"seed": asked.seed, "machine": platform.machine(), "python": platform.python_version()}
     asked.out.write_text(json.dumps(record | {"attacks": [asdict(result) for result in results]}, indent=2) + "\n")
+    print(table(json.loads(asked.out.read_text())))
     return 1 if any(result.bad for result in results) else 0
 
 
