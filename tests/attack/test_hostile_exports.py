@@ -8,6 +8,7 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,7 @@ def test_a_summary_with_hostile_names_is_shown_as_it_is(evil_summary: tuple[Summ
 def test_a_card_with_hostile_names_stays_a_card(evil_summary: tuple[Summary, rewardlab.Run]) -> None:
     summary, run = evil_summary
     command = "rewardlab stress\n```\n<script>alert(1)</script>"
-    card = robustness_card(summary, [dict(run.record) | {"command": command}])
+    card = robustness_card(summary, [replace(run.record, command=command)])
     assert r"\<img" in card and not re.search(r"(?<!\\)<img", card) and not re.search(r"(?<!\\)\]\(", card)
     rows = [line for line in card.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
