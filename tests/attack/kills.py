@@ -124,6 +124,9 @@ def _command(out: Path) -> list[str]:
 
 
 def _finished(out: Path) -> set[str]:
+    """Return the cells that are on disk; a run killed at its very start has no folder yet."""
+    if not (out / "run.json").exists():
+        return set()
     return set(Run(out).trials().arrow["id"].to_pylist())
 
 
