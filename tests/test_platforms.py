@@ -17,7 +17,7 @@ from rich.table import Table
 import rewardlab
 from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.terminal_console import terminal_console
-from rewardlab.core.terminal_text import in_encoding
+from rewardlab.core.terminal_text import TerminalStream, in_encoding
 from rewardlab.h264_encoding import encode
 from tests.conftest import moving_square, write_rows
 
@@ -81,6 +81,15 @@ def test_a_name_that_the_system_cannot_write_is_one_sentence(tmp_path: Path) -> 
     done = subprocess.run(words, capture_output=True, env=os.environ | PLAIN)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     assert done.returncode in (0, 2) and (done.stdout + done.stderr).isascii()
+
+
+def test_a_stream_that_is_cleared_away_after_the_one_behind_it_says_nothing() -> None:
+    behind = io.StringIO()
+    stream = TerminalStream(behind)
+    print("\x1b[31mred", file=stream)
+    assert behind.getvalue() == "\\x1b[31mred\n"
+    behind.close()
+    stream.close()  # as Python does for a stream nobody holds any more
 
 
 def test_characters_that_an_encoding_has_stay_as_they_are() -> None:

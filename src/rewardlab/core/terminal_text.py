@@ -67,6 +67,9 @@ class TerminalStream(io.TextIOBase):
         """Flush the stream behind."""
         self.stream.flush()
 
+    def close(self) -> None:
+        """Leave the stream behind alone, which others may have closed by the time this one is cleared away."""
+
     def isatty(self) -> bool:
         """Tell whether the stream behind is a terminal."""
         return self.stream.isatty()
