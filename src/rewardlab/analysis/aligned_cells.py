@@ -26,7 +26,7 @@ def align_models(trials: TrialTable, values: Numbers) -> AlignedCells:
     table = np.full((len(models), len(first)), np.nan)
     table[model_of, place] = values
     names = {str(name): table[number] for number, name in enumerate(models)}
-    return AlignedCells(names, clusters_of(trials)[first], (trials.text("perturbation") == CLEAN)[first])
+    return AlignedCells(names, clusters_of(trials)[first], trials.matches("perturbation", CLEAN)[first])
 
 
 def _cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -60,12 +60,13 @@ def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) ->
     """
     found = []
     values, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
-    category, severity = trials.text("category"), trials.number("severity").astype(np.int64)
+    severity, clean_cells = trials.number("severity").astype(np.int64), trials.matches("category", CLEAN)
     model_of, models = trials.codes("model")
     for number, model in enumerate(models):
         for name in CATEGORIES:
-            mine = (model_of == number) & ((category == name) | (category == CLEAN))
-            if not ((category == name) & mine).any():
+            changed = trials.matches("category", name)
+            mine = (model_of == number) & (changed | clean_cells)
+            if not (changed & mine).any():
                 continue
             sums = condition_sums(values[mine], cluster[mine], severity[mine], len(SEVERITIES), draws.clusters)
             reached = certified_threshold(*sums, draws, reliable_at)
@@ -126,14 +127,15 @@ def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[Accu
     """
     truth = trials.number("truth_success")
     before = np.where((rounded(trials.number("clean_level")) == 5) == (truth == 1), 1.0, 0.0)
-    before[np.isnan(trials.number("clean_level")) | (trials.text("expectation") != "same")] = np.nan
+    before[np.isnan(trials.number("clean_level")) | ~trials.matches("expectation", "same")] = np.nan
     after, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
-    model, category, severity = trials.text("model"), trials.text("category"), trials.number("severity")
+    severity = trials.number("severity")
     highest = severity.max(initial=0)
+    usable = (severity == highest) & ~np.isnan(before + after)
     tests: list[tuple[str, str, int, PairedDifference]] = []
     for name in judged:
         for group in CATEGORIES:
-            cells = (model == name) & (category == group) & (severity == highest) & ~np.isnan(before + after)
+            cells = trials.matches("model", name) & trials.matches("category", group) & usable
             if cells.any():
                 episodes = len(np.unique(trials.codes("episode")[0][cells]))
                 tests.append((name, group, episodes, paired_means(before[cells], after[cells], cluster[cells], draws)))
@@ -209,7 +211,7 @@ def _worst(entry: Measurement, category: str, table: dict[tuple[str, str, int, s
 def calibration_errors(trials: TrialTable, seed: int) -> tuple[CalibrationErrors, ...]:
     """Return, per model that gives probabilities, its calibration on clean and on perturbed cells, with the nulls."""
     usable = answered(trials, "probabilities")
-    clean = trials.text("perturbation") == CLEAN
+    clean = trials.matches("perturbation", CLEAN)
     model_of, models = trials.codes("model")
     parts: tuple[tuple[Literal["clean", "perturbed"], Mask], ...] = (("clean", clean), ("perturbed", ~clean))
     found = []

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
-from rewardlab.core.trial import CATEGORIES, CLEAN, TrialTable
+from rewardlab.core.trial import CATEGORIES, CLEAN, WITHOUT_RAW, TrialTable
 from rewardlab.metrics import METRICS, metrics_shown
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.contract import Metric
@@ -26,6 +26,8 @@ OVERALL = "overall"
 SIGNIFICANT = 0.05  # after Holm's correction
 
 Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class SharedCells:
 
 def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int = DRAWS, seed: int = 0) -> Comparison:
     """Compare a model of one run with a model of another, or of the same, on the cells that both scored."""
-    shared = _common(_of_model(run_a, model_a), _of_model(run_b, model_b))
+    trials = {run: run.trials(WITHOUT_RAW) for run in {run_a, run_b}}
+    shared = _common(_of_model(run_a, trials[run_a], model_a), _of_model(run_b, trials[run_b], model_b))
     if not len(shared.a):
         raise RunError(
             f"{run_a.folder} and {run_b.folder} share no cell that {model_a} and {model_b} both scored; "
@@ -117,8 +120,7 @@ def finding(comparison: Comparison, test: PairedTest) -> str:
     return f"{better} is better than {worse} {where}: {size}, {basis}"
 
 
-def _of_model(run: Run, model: str) -> TrialTable:
-    trials = run.trials()
+def _of_model(run: Run, trials: TrialTable, model: str) -> TrialTable:
     mine = trials.where(trials.matches("model", model) & trials.matches("status", "scored"))
     if not len(mine):
         known = ", ".join(trials.codes("model")[1]) or "none"
@@ -128,10 +130,8 @@ def _of_model(run: Run, model: str) -> TrialTable:
 
 def _common(a: TrialTable, b: TrialTable) -> SharedCells:
     """Pair the cells; those with different truths are left out and counted, different frames are noted."""
-    places = {key: place for place, key in enumerate(_keys(b))}
-    pairs = [(i, places[key]) for i, key in enumerate(_keys(a)) if key in places]
-    chosen = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    a, b = a.take(chosen[:, 0]), b.take(chosen[:, 1])
+    in_a, in_b = _same_cells(a, b)
+    a, b = a.take(in_a), b.take(in_b)
     alike = np.ones(len(a), dtype=bool)
     for column in ("truth_level", "truth_success"):
         alike &= _same(a, b, column)
@@ -151,12 +151,26 @@ def _same(a: TrialTable, b: TrialTable, column: str) -> Mask:
     return same
 
 
-def _keys(trials: TrialTable) -> Iterator[tuple[object, ...]]:
-    """Yield what makes two cells the same: the seed matters only where chance had a part."""
-    perturbation = trials.text("perturbation")
-    seed = np.where(perturbation == CLEAN, -1, trials.number("seed"))
-    columns = (trials.text("episode"), trials.text("video"), perturbation, trials.number("severity"), seed)
-    return zip(*(column.tolist() for column in columns))
+def _same_cells(a: TrialTable, b: TrialTable) -> tuple[Rows, Rows]:
+    """Return, in the order of a, the rows of a that b has too, and where b has them."""
+    cell, size = np.zeros(len(a) + len(b), dtype=np.int64), len(a)
+    for column in _cell_columns(a, b):
+        values, code = np.unique(column, return_inverse=True)
+        cell = np.unique(cell * max(len(values), 1) + code, return_inverse=True)[1]
+    place = np.full(int(cell.max(initial=-1)) + 1, -1)
+    place[cell[size:]] = np.arange(len(b))
+    found = place[cell[:size]]
+    return np.flatnonzero(found >= 0), found[found >= 0]
+
+
+def _cell_columns(a: TrialTable, b: TrialTable) -> Iterator[Numbers]:
+    """Yield what makes two cells the same, of a and then of b: the seed matters only where chance had a part."""
+    for name in ("episode", "video", "perturbation"):
+        (in_a, names), (in_b, others) = a.codes(name), b.codes(name)
+        codes = {text: code for code, text in enumerate(dict.fromkeys((*names, *others)))}
+        yield np.concatenate([in_a, np.array([codes[text] for text in others], dtype=np.int64)[in_b]])
+    yield np.concatenate([trials.number("severity") for trials in (a, b)])
+    yield np.concatenate([np.where(t.matches("perturbation", CLEAN), -1, t.number("seed")) for t in (a, b)])
 
 
 def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:

@@ -17,7 +17,7 @@ from rewardlab.core.run import SUMMARY, Run
 from rewardlab.core.run_record import RunRecord
 from rewardlab.core.sealed_json import TRIALS_DIGEST
 from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
-from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial import WITHOUT_RAW, TrialTable
 from rewardlab.core.trial_digest import trials_digest
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clean_answers, with_clusters
@@ -32,7 +32,7 @@ _LAST: dict[tuple[object, ...], Summary] = {}  # by everything that it is comput
 
 def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
     """Return everything that the trials of a run say, with intervals from so many bootstrap draws."""
-    return _computed(run.trials(), run.record, draws, seed)
+    return _computed(run.trials(WITHOUT_RAW), run.record, draws, seed)
 
 
 def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: int = 0) -> Summary:
@@ -80,7 +80,7 @@ def _summary_and_digest(run: Run) -> tuple[Summary, str]:
     digest = trials_digest(trials)
     inputs = (digest, record.judged, tuple(record.caveats.items()), record.plan.reliable_at)
     if inputs not in _LAST:
-        made = _computed(trials, record)
+        made = _computed(trials.select(WITHOUT_RAW), record)
         _LAST.clear()
         _LAST[inputs] = made
     return _LAST[inputs], digest
@@ -100,10 +100,10 @@ def _bootstrap(trials: TrialTable, draws: Draws) -> Bootstrap:
 
 def _counts(trials: TrialTable) -> tuple[OutcomeCounts, ...]:
     """Return the cells of each model by outcome; an unreadable answer is one of the failed."""
-    models, status = trials.text("model"), trials.text("status")
-    unreadable = np.array([str(reason).startswith(UNREADABLE) for reason in trials.text("reason")], dtype=bool)
-    outcomes = [*(status == name for name in ("scored", "failed", "dropped")), unreadable]
+    reason, reasons = trials.codes("reason")
+    unreadable = np.isin(reason, [code for code, text in enumerate(reasons) if text.startswith(UNREADABLE)])
+    outcomes = [*(trials.matches("status", name) for name in ("scored", "failed", "dropped")), unreadable]
     return tuple(
-        OutcomeCounts(str(model), *(int(((models == model) & outcome).sum()) for outcome in outcomes))
-        for model in dict.fromkeys(models)
+        OutcomeCounts(model, *(int((trials.matches("model", model) & outcome).sum()) for outcome in outcomes))
+        for model in trials.codes("model")[1]
     )

@@ -19,7 +19,8 @@ from rewardlab.core.errors import RunError
 from rewardlab.core.run_record import RunRecord, run_record
 from rewardlab.core.sealed_json import TRIALS_DIGEST, read_sealed_json, sealed
 from rewardlab.core.summary import Measurement, Summary, is_older_summary
-from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
+from rewardlab.core.trial import TRIAL_COLUMNS, Trial, TrialTable, to_arrow, trial_schema
+from rewardlab.core.trial_columns import join_parts
 from rewardlab.core.trial_digest import trials_digest
 from rewardlab.core.trial_parts import PartKind, encode_part, part_name, read_part
 
@@ -59,16 +60,15 @@ class Run:
         """Return the Parquet parts written so far."""
         return sorted((self.folder / "trials").glob("*.parquet"))
 
-    def trials(self) -> TrialTable:
+    def trials(self, columns: Sequence[str] = TRIAL_COLUMNS) -> TrialTable:
         """Return every trial once, ordered by id, so that no result depends on the order of work.
 
-        A part that is damaged, or holds what the plan cannot have made, is refused.
+        A part that is damaged, or holds what the plan cannot have made, is refused. With `columns`, among them `id` and
+        `status`, only those are kept in memory: what models said in words can be most of a run.
         """
-        import pyarrow as pa
-
-        record = self.record
-        tables = [read_part(path, record) for path in self.parts()]
-        table = _each_once(pa.concat_tables(tables)) if tables else trial_schema().empty_table()
+        record, parts = self.record, self.parts()
+        tables = (read_part(path, record).select(columns) for path in parts)
+        table = join_parts(tables) if parts else trial_schema().empty_table()
         if table.num_rows > record.cells:
             raise RunError(f"{self.folder} holds {table.num_rows:,} trials, but its plan has {record.cells:,} cells")
         return TrialTable(table)
@@ -141,7 +141,7 @@ class Run:
     def compact(self) -> None:
         """Join all parts into one, so that a finished run is the same file however it got there."""
         old = self.parts()
-        target = self._write_part("all", self.trials().arrow)
+        target = self._write_part("all", self.trials().source)
         for path in old:
             if path != target:
                 path.unlink()
@@ -174,20 +174,6 @@ def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
         (folder / "trials").mkdir(parents=True, exist_ok=True)
     run.save(RECORD, record)
     return run
-
-
-def _each_once(table: "pyarrow.Table") -> "pyarrow.Table":
-    """Return the trials ordered by id; of a cell that was asked again, the score wins over the failure."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    order = pc.sort_indices(table, [("id", "ascending"), ("status", "descending")])
-    ids = table["id"].take(order).combine_chunks()
-    if not len(ids):
-        return table
-    again = pc.equal(ids.slice(1), ids.slice(0, len(ids) - 1))
-    first = pa.concat_arrays([pa.array([True]), pc.invert(again)])
-    return table.take(order.filter(first))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Score, Failure and Trial: one scored cell of a study, and the table of many."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.errors import ModelError, ModelRaised
 from rewardlab.core.limits import ANSWER_CHARACTERS
+from rewardlab.core.trial_columns import as_dictionary, with_plain_texts
 
 if TYPE_CHECKING:
     import pyarrow
@@ -19,6 +20,7 @@ Expectation = Literal["same", "lower", "relabel", "reversed", "undefined"]
 Status = Literal["scored", "failed", "dropped"]
 
 _MAX_REASON = 2_000  # characters of an error that are kept
+_BLOCK = 50_000  # trials held at a time where each takes much memory
 CLEAN = "clean"  # the name of the perturbation that changes nothing
 CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")  # of perturbations
 
@@ -134,6 +136,10 @@ class Trial:
     seconds: float = 0.0
 
 
+TRIAL_COLUMNS = tuple(f.name for f in fields(Trial))
+WITHOUT_RAW = tuple(name for name in TRIAL_COLUMNS if name != "raw")  # what models said in words can be most of a run
+
+
 def trial_schema() -> "pyarrow.Schema":
     """Return the Parquet schema of trials: one column per field of Trial."""
     import pyarrow as pa
@@ -176,26 +182,29 @@ class TrialTable:
     @property
     def arrow(self) -> "pyarrow.Table":
         """Return the trials as an Arrow table of their own."""
-        return self.source if self.row_indices is None else self.source.take(self.row_indices)
+        return with_plain_texts(self._own())
 
     def __len__(self) -> int:
         return int(self.source.num_rows) if self.row_indices is None else len(self.row_indices)
 
     def text(self, column: str) -> NDArray[np.object_]:
-        """Return a text column as an object array."""
-        return self._column(column, lambda: _text(self.source[column]))
+        """Return a text column as an object array, None where missing."""
+        return self._column(column, lambda: _text(TrialTable(self.source, cache=self.cache), column))
 
     def number(self, column: str) -> NDArray[np.float64]:
         """Return a numeric or boolean column as floats, nan where missing."""
         return self._column(column, lambda: _number(self.source[column]))
 
     def codes(self, column: str) -> tuple[NDArray[np.int64], list[str]]:
-        """Return a text column as whole numbers and the names they stand for, in order of first appearance."""
+        """Return a text column as whole numbers and the names they stand for, in order of first appearance.
+
+        A missing text is -1.
+        """
         key = f"codes of {column}"
         if key not in self.cache:
-            encoded = self.source[column].combine_chunks().dictionary_encode()
+            encoded = as_dictionary(self.source[column])
             self.cache[key] = encoded.dictionary.to_pylist()
-            self.cache[f"{key}: rows"] = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+            self.cache[f"{key}: rows"] = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
         rows = self.cache[f"{key}: rows"]
         return (rows if self.row_indices is None else rows[self.row_indices]), self.cache[key]
 
@@ -210,8 +219,11 @@ class TrialTable:
         import pyarrow.compute as pc
 
         data = self.source[column] if self.row_indices is None else self.source[column].take(self.row_indices)
-        lengths = pc.fill_null(pc.list_value_length(data), 0).to_numpy()
-        return np.asarray(pc.list_flatten(data).to_numpy(), dtype=np.float64), lengths.astype(np.int64)
+        return np.asarray(pc.list_flatten(data).to_numpy(), dtype=np.float64), self.list_lengths(column)
+
+    def list_lengths(self, column: str) -> NDArray[np.int64]:
+        """Return the length of each trial's list, 0 where missing."""
+        return self._column(f"lengths of {column}", lambda: _list_lengths(self.source[column]))
 
     def vectors(self, column: str, width: int) -> NDArray[np.float64]:
         """Return a column of lists of one length as rows, nan where missing."""
@@ -232,8 +244,22 @@ class TrialTable:
         """Return the same trials with one more column of numbers."""
         import pyarrow as pa
 
-        cache = dict(self.cache) if self.row_indices is None else {}
-        return TrialTable(self.arrow.append_column(column, pa.array(values)), cache=cache)
+        if self.row_indices is None:
+            return TrialTable(self.source.append_column(column, pa.array(values)), cache=dict(self.cache))
+        whole = np.zeros(self.source.num_rows, dtype=values.dtype)  # of the source, which is too much to copy
+        whole[self.row_indices] = values
+        if not np.array_equal(whole[self.row_indices], values, equal_nan=True):  # a trial is in the view twice
+            return TrialTable(self._own().append_column(column, pa.array(values)))
+        return TrialTable(self.source.append_column(column, pa.array(whole)), self.row_indices, dict(self.cache))
+
+    def blocks(self) -> Iterator["TrialTable"]:
+        """Yield the trials in pieces of bounded size, for what takes much memory per trial."""
+        for start in range(0, len(self), _BLOCK):
+            yield self.take(np.arange(start, min(start + _BLOCK, len(self))))
+
+    def select(self, columns: Sequence[str]) -> "TrialTable":
+        """Return the same trials with these columns only."""
+        return TrialTable(self.source.select(columns), self.row_indices)
 
     def derived(self, name: str, compute: Callable[["TrialTable"], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Return one number per trial, computed once for the source and all its views."""
@@ -241,7 +267,15 @@ class TrialTable:
 
     def rows(self) -> list[Trial]:
         """Return the trials as objects; for few trials, not for statistics."""
-        return [_trial(row) for row in self.arrow.to_pylist()]
+        return [_trial(record) for record in self.records(TRIAL_COLUMNS)]
+
+    def records(self, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return these columns of each trial by their names, None where missing; for few trials too."""
+        found: list[dict[str, Any]] = self.select(columns).arrow.to_pylist()
+        return found
+
+    def _own(self) -> "pyarrow.Table":
+        return self.source if self.row_indices is None else self.source.take(self.row_indices)
 
     def _column(self, column: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         if column not in self.cache:
@@ -251,8 +285,17 @@ class TrialTable:
         return whole if self.row_indices is None else whole[self.row_indices]
 
 
-def _text(data: "pyarrow.ChunkedArray") -> NDArray[np.object_]:
-    return np.array(data.to_pylist(), dtype=object)
+def _text(trials: TrialTable, column: str) -> NDArray[np.object_]:
+    rows, names = trials.codes(column)
+    texts: NDArray[np.object_] = np.array([*names, None], dtype=object)[rows]  # -1 is the last
+    return texts
+
+
+def _list_lengths(data: "pyarrow.ChunkedArray") -> NDArray[np.int64]:
+    import pyarrow.compute as pc
+
+    lengths: NDArray[np.int64] = pc.fill_null(pc.list_value_length(data), 0).to_numpy().astype(np.int64)
+    return lengths
 
 
 def _number(data: "pyarrow.ChunkedArray") -> NDArray[np.float64]:

@@ -16,10 +16,11 @@ def trials_digest(trials: TrialTable) -> str:
     import pyarrow as pa
 
     hasher = sha256()
-    for field in trials.arrow.schema:
-        if field.name != _NO_RESULT:
-            hasher.update(f"{field.name} {field.type} {len(trials)};".encode())
-            _update(hasher, trials.arrow[field.name].combine_chunks(), pa)
+    for name in trials.source.column_names:
+        if name != _NO_RESULT:
+            column = trials.select([name]).arrow[name].combine_chunks()  # one at a time: written out, they are large
+            hasher.update(f"{name} {column.type} {len(trials)};".encode())
+            _update(hasher, column, pa)
     return hasher.hexdigest()
 
 

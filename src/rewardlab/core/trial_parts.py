@@ -9,6 +9,7 @@ from rewardlab.core.errors import RunError
 from rewardlab.core.limits import TRIALS_MB
 from rewardlab.core.run_record import RunRecord
 from rewardlab.core.trial import trial_schema
+from rewardlab.core.trial_columns import read_columns, with_plain_texts
 from rewardlab.core.trial_plan_check import check_trials
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ PartKind = Literal["part", "all"]  # some trials as they came, or every one of t
 _NAME = re.compile(r"(?:part|all)-([0-9a-f]{32})\.parquet")
 _PLAN = b"rewardlab.plan"  # key of the Parquet metadata that says to which plan the trials belong
 _HEX = 32
+_ROW_GROUP = 100_000  # trials
 
 
 def encode_part(table: "pyarrow.Table", plan_digest: str) -> bytes:
@@ -27,7 +29,10 @@ def encode_part(table: "pyarrow.Table", plan_digest: str) -> bytes:
 
     sink = pa.BufferOutputStream()
     bound = table.replace_schema_metadata({_PLAN: plan_digest.encode()})
-    pq.write_table(bound, sink, compression="zstd", write_page_checksum=True)
+    schema = with_plain_texts(bound.slice(0, 0)).schema
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+        for start in range(0, table.num_rows, _ROW_GROUP):  # only so many trials are written out at a time
+            writer.write_table(with_plain_texts(bound.slice(start, _ROW_GROUP)))
     return bytes(sink.getvalue())
 
 
@@ -92,9 +97,8 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True)
     _check_size(file.metadata, record)
-    table = file.read()
+    table = read_columns(file, schema.names)
     _check_text_size(table, texts)
-    table = table.cast(trial_schema())
     table.validate(full=True)
     return table
 

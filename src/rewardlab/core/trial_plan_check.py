@@ -68,7 +68,8 @@ def _among(table: "pyarrow.Table", column: str, allowed: tuple[object, ...]) -> 
     import pyarrow.compute as pc
 
     kind = table.schema.field(column).type
-    return pc.is_in(table[column], value_set=pa.array(list(allowed), type=kind))
+    names = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pc.is_in(table[column], value_set=pa.array(list(allowed), type=names))
 
 
 def _within(values: Any, low: float, high: float) -> Any:
@@ -89,5 +90,6 @@ def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> A
     flat = lists.flatten()
     sound = pc.and_(pc.is_valid(flat), holds(flat)).to_numpy(zero_copy_only=False)
     rows = np.ones(len(lists), dtype=bool)
-    rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
+    if not sound.all():  # whose list a number is in takes more memory than all lists
+        rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
     return pa.array(rows)

@@ -18,7 +18,7 @@ def clean_values(trials: TrialTable, *columns: NDArray[np.float64]) -> list[NDAr
     model, _ = trials.codes("model")
     episode, episodes = trials.codes("episode")
     known, place = np.unique(model * max(len(episodes), 1) + episode, return_inverse=True)
-    clean = trials.text("perturbation") == CLEAN
+    clean = trials.matches("perturbation", CLEAN)
     found = []
     for values in columns:
         by_pair = np.full(len(known), np.nan)

@@ -10,6 +10,7 @@ from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.clustered_bootstrap import sum_by
 
 Mask = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
 Eligibility = Literal[
     "level",
     "success",
@@ -41,7 +42,8 @@ def answered(trials: TrialTable, eligibility: Eligibility) -> Mask:
 
 def has_values(trials: TrialTable, column: str) -> Mask:
     """Tell which trials have this list of numbers."""
-    return trials.lists(column)[1] > 0
+    found: Mask = trials.list_lengths(column) > 0
+    return found
 
 
 def _labelled(trials: TrialTable) -> Mask:
@@ -73,12 +75,20 @@ def _reversed(trials: TrialTable) -> Mask:
 
 def _static(trials: TrialTable) -> Mask:
     """More than one frame is shown, and all of them are the same one."""
+    mask: Mask = (trials.list_lengths("shown") > 1) & (trials.derived("moves between frames", _moves) == 0)
+    return mask
+
+
+def _moves(trials: TrialTable) -> Numbers:
+    """Return how many of the frames shown are not the first."""
+    return np.concatenate([np.zeros(0), *(_moves_in(block) for block in trials.blocks())])
+
+
+def _moves_in(trials: TrialTable) -> Numbers:
     shown, lengths = trials.lists("shown")
     owner = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
-    moved = sum_by(owner, len(lengths), (shown != shown[starts[owner]]).astype(np.float64))
-    mask: Mask = (lengths > 1) & (moved == 0)
-    return mask
+    return sum_by(owner, len(lengths), (shown != shown[starts[owner]]).astype(np.float64))
 
 
 _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {

@@ -17,7 +17,6 @@ from rewardlab.metrics.progress_order import order_correlations
 def expectation_kept(trials: TrialTable) -> Numbers:
     """Share of cells that kept the expectation: same level as clean, not above clean, the changed true level, or
     progress that runs the other way."""
-    expected = trials.text("expectation")
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
     truth = trials.number("truth_level")
     kept = np.full(len(trials), np.nan)
@@ -25,9 +24,9 @@ def expectation_kept(trials: TrialTable) -> Numbers:
         ("same", where_known(level == clean, level, clean)),
         ("lower", where_known(level <= clean, level, clean)),
         ("relabel", where_known(level == truth, level, truth)),
-        ("reversed", _turned(trials) if (expected == "reversed").any() else kept),
+        ("reversed", _turned(trials) if trials.matches("expectation", "reversed").any() else kept),
     ):
-        kept = np.where(expected == name, result, kept)
+        kept = np.where(trials.matches("expectation", name), result, kept)
     return kept
 
 

@@ -1,11 +1,13 @@
 """Per-frame progress: does it follow time, does it notice that time runs backwards, does it fire too early?"""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics.contract import Numbers, mean_metric
-from rewardlab.metrics.progress_order import by_length, order_correlations, row_correlations, row_tau_b
+from rewardlab.metrics.progress_order import by_length, in_blocks, order_correlations, row_correlations, row_tau_b
 
 FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5
 
@@ -45,13 +47,18 @@ def _with_truth(trials: TrialTable) -> list[tuple[NDArray[np.int64], Numbers, Nu
     return [(places[rows], progress, actual) for (rows, progress), (_, actual) in zip(said, true)]
 
 
+def _against_truth(trials: TrialTable, compute: Callable[[Numbers, Numbers], Numbers]) -> Numbers:
+    """Return one number per trial from its progress and the true one, nan where one of them is missing."""
+    found = np.full(len(trials), np.nan)
+    for rows, progress, truth in _with_truth(trials):
+        found[rows] = compute(progress, truth)
+    return found
+
+
 @mean_metric(better="higher", eligibility="true progress")
 def progress_correlation(trials: TrialTable) -> Numbers:
     """Mean over episodes of Pearson's correlation of progress with the true progress; nan if either is constant."""
-    found = np.full(len(trials), np.nan)
-    for rows, progress, truth in _with_truth(trials):
-        found[rows] = row_correlations(progress, truth)
-    return found
+    return in_blocks(trials, lambda block: _against_truth(block, row_correlations))
 
 
 @mean_metric(better="higher", eligibility="true progress")
@@ -61,16 +68,14 @@ def progress_tau_b(trials: TrialTable) -> Numbers:
 
 
 def _taus(trials: TrialTable) -> Numbers:
-    found = np.full(len(trials), np.nan)
-    for rows, progress, truth in _with_truth(trials):
-        found[rows] = row_tau_b(progress, truth)
-    return found
+    return in_blocks(trials, lambda block: _against_truth(block, row_tau_b))
 
 
 @mean_metric(better="lower", eligibility="true progress", rate=True)
 def early_fire_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reads as success (0.875 or more) at a frame where the truth does not yet."""
-    found = np.full(len(trials), np.nan)
-    for rows, progress, truth in _with_truth(trials):
-        found[rows] = ((progress >= FIRES) & (truth < FIRES)).any(axis=1)
-    return found
+    return in_blocks(trials, lambda block: _against_truth(block, _fires_early))
+
+
+def _fires_early(progress: Numbers, truth: Numbers) -> Numbers:
+    return np.asarray(((progress >= FIRES) & (truth < FIRES)).any(axis=1), dtype=np.float64)

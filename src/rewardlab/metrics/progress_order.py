@@ -1,5 +1,7 @@
 """Rank correlation of per-frame progress with time or with the true progress, for many trials at once."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,16 @@ def order_correlations(trials: TrialTable) -> Numbers:
     return trials.derived("order of progress", _order_correlations)
 
 
+def in_blocks(trials: TrialTable, compute: Callable[[TrialTable], Numbers]) -> Numbers:
+    """Return one number per trial, computed for some trials at a time: many per-frame numbers are held for each."""
+    return np.concatenate([np.zeros(0), *(compute(block) for block in trials.blocks())])
+
+
 def _order_correlations(trials: TrialTable) -> Numbers:
+    return in_blocks(trials, _order_correlations_of_block)
+
+
+def _order_correlations_of_block(trials: TrialTable) -> Numbers:
     flat, lengths = trials.lists("progress")
     found = np.full(len(lengths), np.nan)
     for rows, progress in by_length(flat, lengths):

@@ -1,7 +1,7 @@
 """Rank agreement between scores and true levels."""
 
 from dataclasses import replace
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,17 @@ def _pooled(trials: TrialTable) -> PairCounts:
     return _counts(known, np.zeros(len(known), dtype=np.int64), 1)
 
 
-@lru_cache(maxsize=1)  # tau-a and tau-b of the same trials
+# What was drawn last of some trials, since tau-a and tau-b need the same; it goes when the trials go.
+_DRAWN: "WeakKeyDictionary[TrialTable, tuple[Draws, PairCounts]]" = WeakKeyDictionary()
+
+
 def _drawn(trials: TrialTable, draws: Draws) -> PairCounts:
+    if trials not in _DRAWN or _DRAWN[trials][0] is not draws:
+        _DRAWN[trials] = draws, _draw(trials, draws)
+    return _DRAWN[trials][1]
+
+
+def _draw(trials: TrialTable, draws: Draws) -> PairCounts:
     known = _known(trials)
     cluster = known.number("cluster").astype(np.int64)
     return pair_draws(known.number("level"), known.number("truth_level"), cluster, draws)

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import cv2
 import numpy as np
@@ -11,7 +11,7 @@ from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.summary import WorstPerturbation
-from rewardlab.core.trial import CLEAN, Trial, TrialTable
+from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.h264_encoding import encode_bytes
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay, replay
 
@@ -37,10 +37,26 @@ class ScoreShift:
 
 
 @dataclass(frozen=True)
+class ShownCell:
+    """What a card says of the trial that it shows."""
+
+    id: str
+    model: str
+    episode: str
+    perturbation: str
+    category: str
+    severity: int
+    expectation: str
+    truth_level: int | None
+    instruction: str
+    level: float | None
+
+
+@dataclass(frozen=True)
 class ClipCard:
     """One cell to look at: two clips, two instructions, and what the models said."""
 
-    trial: Trial
+    cell: ShownCell
     summary: str
     kept: float  # share of expectations kept under this perturbation at this severity
     instruction_before: str
@@ -76,43 +92,47 @@ def _unknown(names: Iterable[str]) -> str:
 
 def _card(shown: CellReplay, trials: TrialTable, entry: WorstPerturbation) -> ClipCard | None:
     model, name, severity = entry.model, entry.perturbation, entry.severity
-    under = (trials.text("perturbation") == name) & (trials.number("severity") == severity)
-    clean = trials.where((trials.text("perturbation") == CLEAN) & (trials.text("model") == model)).rows()
-    levels = {trial.episode: trial.level for trial in clean}
-    mine = trials.where(under & (trials.text("model") == model) & (trials.text("status") == "scored")).rows()
+    own = trials.where(trials.matches("model", model))
+    levels = {cell.episode: cell.level for cell in _cells(own, CLEAN, 0)}
+    mine = _cells(own.where(own.matches("status", "scored")), name, severity)
     if not mine:
         return None
-    trial = max(mine, key=lambda t: (_violation(t, levels.get(t.episode)), t.id))
-    before = shown.change(trial.episode, CLEAN, 0).episode
-    after = shown.change(trial.episode, name, severity).episode
+    cell = max(mine, key=lambda c: (_violation(c, levels.get(c.episode)), c.id))
+    before = shown.change(cell.episode, CLEAN, 0).episode
+    after = shown.change(cell.episode, name, severity).episode
     return ClipCard(
-        trial=trial,
+        cell=cell,
         summary=shown.context.perturbations[name].summary,
         kept=entry.expectation_kept,
         instruction_before=before.instruction,
         before=_clip(before),
         after=_clip(after),
-        shifts=tuple(_shifts(trials, trial)),
+        shifts=tuple(_shifts(trials, cell)),
     )
 
 
-def _violation(trial: Trial, clean: float | None) -> float:
+def _cells(trials: TrialTable, perturbation: str, severity: int) -> list[ShownCell]:
+    """Return the cells of one condition."""
+    under = trials.where(trials.matches("perturbation", perturbation) & (trials.number("severity") == severity))
+    return [ShownCell(**record) for record in under.records([field.name for field in fields(ShownCell)])]
+
+
+def _violation(cell: ShownCell, clean: float | None) -> float:
     """Return by how many levels a score departs from what was expected."""
-    if trial.level is None or clean is None:
+    if cell.level is None or clean is None:
         return 0.0
-    if trial.expectation == "lower":
-        return max(0.0, trial.level - clean)
-    if trial.expectation == "relabel" and trial.truth_level is not None:
-        return abs(trial.level - trial.truth_level)
-    return abs(trial.level - clean) if trial.expectation == "same" else 0.0
+    if cell.expectation == "lower":
+        return max(0.0, cell.level - clean)
+    if cell.expectation == "relabel" and cell.truth_level is not None:
+        return abs(cell.level - cell.truth_level)
+    return abs(cell.level - clean) if cell.expectation == "same" else 0.0
 
 
-def _shifts(trials: TrialTable, trial: Trial) -> Iterator[ScoreShift]:
-    same = trials.where(trials.text("episode") == trial.episode)
-    clean = {t.model: t.level for t in same.where(same.text("perturbation") == CLEAN).rows()}
-    changed = (same.text("perturbation") == trial.perturbation) & (same.number("severity") == trial.severity)
-    after = {t.model: t.level for t in same.where(changed).rows()}
-    for model in sorted(after, key=lambda name: (name != trial.model, name)):
+def _shifts(trials: TrialTable, cell: ShownCell) -> Iterator[ScoreShift]:
+    same = trials.where(trials.matches("episode", cell.episode))
+    clean = {other.model: other.level for other in _cells(same, CLEAN, 0)}
+    after = {other.model: other.level for other in _cells(same, cell.perturbation, cell.severity)}
+    for model in sorted(after, key=lambda name: (name != cell.model, name)):
         yield ScoreShift(model, clean.get(model), after[model])
 
 

@@ -1,6 +1,7 @@
 """The report page: one self-contained HTML file about one run, or about several side by side."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
@@ -11,7 +12,7 @@ from rewardlab.core.run import Run, atomic_write
 from rewardlab.core.summary import Summary, join_summaries
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
-from rewardlab.reporting.failure_clips import ClipCard, clip_cards
+from rewardlab.reporting.failure_clips import ClipCard, ShownCell, clip_cards
 from rewardlab.reporting.page_model import (
     curve_figures,
     model_views,
@@ -19,6 +20,8 @@ from rewardlab.reporting.page_model import (
     perturbation_views,
     unscored_cells,
 )
+
+_COLUMNS = (*(field.name for field in fields(ShownCell)), "status", "reason")  # of the trials; the page says no more
 
 
 def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, trust: bool = False) -> Path:
@@ -36,7 +39,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     """Return the page as text; every string from outside is escaped."""
     summary = join_summaries(list(zip(run_names(runs), summaries)))
     records = [run.record for run in runs]
-    tables = [run.trials() for run in runs]
+    tables = [run.trials(_COLUMNS) for run in runs]
     data = dict.fromkeys(record.settings.data for record in records)
     planned = dict.fromkeys(name for record in records for name in record.settings.perturbations)
     cards: list[ClipCard] = []

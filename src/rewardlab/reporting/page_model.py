@@ -1,6 +1,7 @@
 """What the page shows of a summary, ready to be laid out: tiles, thresholds, heat maps, curves, tables."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -212,22 +213,18 @@ def _dropped(tables: list[TrialTable]) -> dict[str, int]:
     """Return the number of episodes and severities for which a perturbation has no meaning."""
     found: dict[str, int] = {}
     for trials in tables:
-        cells = zip(
-            trials.text("perturbation"), trials.text("episode"), trials.number("severity"), trials.text("status")
-        )
-        for name, _, _ in {
-            (name, episode, severity) for name, episode, severity, status in cells if status == "dropped"
-        }:
+        cells = trials.where(trials.matches("status", "dropped"))
+        for name, _, _ in set(zip(cells.text("perturbation"), cells.text("episode"), cells.number("severity"))):
             found[name] = found.get(name, 0) + 1
     return found
 
 
 def unscored_cells(tables: list[TrialTable]) -> list[UnscoredCells]:
     """Return failed and dropped cells, grouped, failures first and the most frequent first."""
-    counts: dict[tuple[str, str, str, str], int] = {}
+    counts: Counter[tuple[str, str, str, str]] = Counter()
     for trials in tables:
-        for trial in trials.where(trials.text("status") != "scored").rows():
-            key = (trial.status, trial.model, trial.perturbation, trial.reason or "")
-            counts[key] = counts.get(key, 0) + 1
+        cells = trials.where(~trials.matches("status", "scored"))
+        texts = (cells.text(column) for column in ("status", "model", "perturbation", "reason"))
+        counts.update((status, model, name, reason or "") for status, model, name, reason in zip(*texts))
     ranked = sorted(counts.items(), key=lambda item: (item[0][0] != "failed", -item[1], item[0]))
     return [UnscoredCells(*key, cells) for key, cells in ranked[:MOST_REASONS]]

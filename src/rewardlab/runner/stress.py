@@ -180,6 +180,6 @@ def _workers(wanted: int, context: ScoringContext) -> int:
 
 
 def _finished_ids(run: Run, *, retry: bool) -> set[str]:
-    trials = run.trials()
-    kept = trials.text("status") != "failed" if retry else [True] * len(trials)
-    return {trial_id for trial_id, keep in zip(trials.text("id"), kept) if keep}
+    trials = run.trials(("id", "status"))
+    kept = trials.where(~trials.matches("status", "failed")) if retry else trials
+    return set(kept.arrow["id"].to_pylist())

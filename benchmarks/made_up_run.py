@@ -1,0 +1,137 @@
+"""A run of as many cells as wanted with drawn answers: the plan, the cells and the ids are real, no model is asked.
+
+python benchmarks/made_up_run.py make FOLDER CELLS
+python benchmarks/made_up_run.py compact FOLDER     (join its parts)
+python benchmarks/made_up_run.py resume FOLDER      (read what `stress` needs to go on)
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.random import Generator
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.run import Run
+from rewardlab.core.seeding import digest, rng_for
+from rewardlab.core.trial import CLEAN, Trial
+from rewardlab.data import dataset_folder, open_dataset
+from rewardlab.runner import stress
+from rewardlab.runner.cell_planning import conditions, plan_cells
+from rewardlab.runner.cell_scoring import Cell, ScoringContext
+from rewardlab.runner.scoring_settings import ScoringSettings
+
+SHOWN = 16
+EPISODES_PER_TASK, EPISODES_PER_PART = 3, 10
+WITH_PROBABILITIES, WITH_PROGRESS, WITH_TEXT = {"pocket"}, {"pocket", "clock"}, {"random", "oracle"}
+
+
+def make(folder: Path, cells: int) -> Run:
+    """Write a run of so many cells, in parts, as `stress` leaves it when it is stopped at the very end."""
+    data = folder.with_name(f"{folder.name}-data")
+    plan = stress.StressPlan(("pocket",), str(data), scoring=ScoringSettings(out=folder))
+    per_episode = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.all_models())
+    copy_episodes(data, -(-cells // per_episode))
+    contents = open_dataset(str(data))
+    context = stress.scoring_context(plan, contents.episodes)
+    run = stress._start(plan, context, contents, ("stress", "no command: the answers of this run are drawn"))
+    waiting: list[Trial] = []
+    left = cells
+    for number, planned in enumerate(plan_cells(contents.episodes, context, plan.severities), start=1):
+        waiting += drawn_trials(planned.episode, planned.cells[:left], context)
+        left -= len(planned.cells[:left])
+        if number % EPISODES_PER_PART == 0:
+            run.append(waiting)
+            waiting = []
+    run.append(waiting)
+    return run
+
+
+def copy_episodes(folder: Path, number: int) -> None:
+    """Write a dataset of so many episodes: copies of the shipped clips that differ in nothing that is seen."""
+    source = dataset_folder("sample")
+    rows = [json.loads(line) for line in (source / "metadata.jsonl").read_text().splitlines()]
+    lines = []
+    for place in range(number):
+        row = rows[place % len(rows)]
+        name = Path(row["file_name"]).with_stem(f"clip-{place}")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / row["file_name"], folder / name)
+        with (folder / name).open("ab") as video:  # an empty box of the container, so that each copy is another file
+            video.write(b"\0\0\0\x0cfree" + place.to_bytes(4))
+        task = f"{row['task']}, as in lesson {place // EPISODES_PER_TASK}"
+        level = 1 + place % 5
+        lines.append(json.dumps(row | {"file_name": str(name), "task": task, "reward": level, "success": level == 5}))
+    (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def drawn_trials(episode: Episode, cells: tuple[Cell, ...], context: ScoringContext) -> Iterator[Trial]:
+    """Yield the trials of one episode, of which a few were dropped and a few failed."""
+    rng = rng_for(0, "made-up answers", episode.id)
+    for cell, luck in zip(cells, rng.random(len(cells))):
+        trial = unanswered(episode, cell, context)
+        if luck < 0.04:
+            yield replace(trial, status="dropped", expectation="undefined", reason=f"no {cell.perturbation} here")
+        elif luck < 0.06:
+            yield replace(trial, reason="expected a number from 1 to 5, got none", raw="I cannot say. " * 8)
+        else:
+            yield answered(trial, rng)
+
+
+def unanswered(episode: Episode, cell: Cell, context: ScoringContext) -> Trial:
+    perturbation = context.perturbations.get(cell.perturbation)
+    return Trial(
+        id=cell.id,
+        model=cell.model,
+        episode=episode.id,
+        video=episode.clip.source.digest,
+        subset=episode.origin.subset,
+        task=episode.origin.task,
+        perturbation=cell.perturbation,
+        category=perturbation.category if perturbation else CLEAN,
+        severity=cell.severity,
+        seed=context.seed,
+        expectation=perturbation.expect if perturbation else "same",
+        truth_level=episode.truth.level,
+        truth_success=episode.truth.success,
+        truth_progress=tuple(np.linspace(0, 1, SHOWN).tolist()) if episode.truth.success else None,
+        instruction=episode.instruction if cell.severity == 0 else f"{episode.instruction} ({cell.perturbation})",
+        shown=tuple(np.linspace(0, len(episode.clip) - 1, SHOWN).astype(int).tolist()),
+        frames_hash=digest(episode.id, cell.perturbation, cell.severity),
+        status="failed",
+    )
+
+
+def answered(trial: Trial, rng: Generator) -> Trial:
+    """Return the trial with an answer that is the truth more or less, more so for less severe changes."""
+    truth = 3 if trial.truth_level is None else trial.truth_level
+    level = float(np.clip(truth + rng.normal(0, 0.4 + 0.3 * trial.severity), 1, 5))
+    odds = np.exp(-np.abs(np.arange(1, 6) - level) * 1.5)
+    progress = np.cumsum(rng.random(SHOWN)) / SHOWN
+    return replace(
+        trial,
+        status="scored",
+        level=level,
+        probabilities=tuple((odds / odds.sum()).tolist()) if trial.model in WITH_PROBABILITIES else None,
+        progress=tuple(progress.tolist()) if trial.model in WITH_PROGRESS else None,
+        raw=f"The gripper moved; frame {rng.integers(SHOWN)} shows it. " * 4 if trial.model in WITH_TEXT else None,
+        seconds=float(rng.random()),
+    )
+
+
+def main() -> None:
+    job, folder, *number = sys.argv[1:]
+    if job == "make":
+        make(Path(folder), int(number[0]))
+    elif job == "compact":
+        Run(Path(folder)).compact()
+    else:
+        print(len(stress._finished_ids(Run(Path(folder)), retry=True)))
+
+
+if __name__ == "__main__":
+    main()
