@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
+from rewardlab.analysis.run_summary import save_summary
 from rewardlab.core.episode import Episode
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest, rng_for
@@ -129,6 +130,8 @@ def main() -> None:
         make(Path(folder), int(number[0]))
     elif job == "compact":
         Run(Path(folder)).compact()
+    elif job == "summary":
+        save_summary(Run(Path(folder)))
     else:
         print(len(stress._finished_ids(Run(Path(folder)), retry=True)))
 

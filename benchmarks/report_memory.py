@@ -1,27 +1,27 @@
 """How much memory a report of many cells takes: the peak of one process per command, over a run that is made up.
 
-    python benchmarks/report_memory.py [--cells 500000] [--commands report,compare,leaderboard,compact,resume]
+    python benchmarks/report_memory.py [--cells 500000] [--commands resume,compact,summary,report,compare,leaderboard]
 
 No model is asked: the answers are drawn, the cells and their ids are those of a real plan over copies of the shipped
-clips. Each command runs in a process of its own, of which the peak of resident memory is printed. `report` and
-`leaderboard` also make the summary, since the run has none yet; `compact` joins the parts of a run that was stopped, and
-`resume` opens a run that is finished, as `stress` does when it is started again.
+clips. Each command runs in a process of its own, of which the peak of resident memory and the processor time are
+printed. `compact` joins the parts of a run and `summary` writes its summary.json, as `stress` does at its end; `resume`
+reads which cells are finished, as `stress` does when it is started again.
 """
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 COMMANDS = {
-    "report": ("rewardlab", "report", "{run}", "--out", "{scratch}/page.html"),
-    "compare": ("rewardlab", "compare", "{run}::pocket", "{run}::random"),
-    "leaderboard": ("rewardlab", "leaderboard", "{run}", "--out", "{scratch}/leaderboard"),
-    "compact": ("made_up_run", "compact", "{scratch}/run"),
     "resume": ("made_up_run", "resume", "{run}"),
+    "compact": ("made_up_run", "compact", "{run}"),
+    "summary": ("made_up_run", "summary", "{run}"),
+    "report": ("rewardlab", "report", "{run}", "--trust", "--out", "{scratch}/page.html"),
+    "compare": ("rewardlab", "compare", "{run}::pocket", "{run}::random"),
+    "leaderboard": ("rewardlab", "leaderboard", "{run}", "--trust", "--out", "{scratch}/leaderboard"),
 }
 
 
@@ -36,8 +36,6 @@ def main() -> None:
         if not run.exists():
             peak_of("made_up_run", "make", str(run), str(options.cells))
         for name in options.commands.split(","):
-            if name == "compact":
-                shutil.copytree(run, Path(scratch) / "run")
             words = [word.format(run=run, scratch=scratch) for word in COMMANDS[name]]
             megabytes, seconds = peak_of(*words)
             print(f"{name}: {megabytes:.0f} MB, {seconds:.1f} s")
