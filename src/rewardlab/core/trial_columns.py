@@ -23,9 +23,7 @@ def join_parts(parts: Iterable["pyarrow.Table"]) -> "pyarrow.Table":
     import pyarrow as pa
 
     columns = _by_column(parts)
-    columns["id"] = [
-        _one_after_another(columns["id"]).cast(pa.string())
-    ]  # no two are alike
+    columns["id"] = [_one_after_another(columns["id"]).cast(pa.string())]  # no two are alike
     order = _order(columns["id"][0], _one_after_another(columns["status"]))
     joined = {}
     for name in list(columns):
