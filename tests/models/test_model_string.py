@@ -71,7 +71,7 @@ def test_two_sets_of_options_share_a_string_and_the_first_comes_first() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("conut=7", "no option is called 'conut' here; known: name, count, price, fast"),
+        ("conut=7", "no option is called 'conut' here; did you mean count? known: name, count, price, fast"),
         ("count=many", "option count must be a whole number, got 'many'"),
         ("count=1.5", "option count must be a whole number, got '1.5'"),
         ("count=" + "9" * 400, "option count must be a whole number, got '999"),

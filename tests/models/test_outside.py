@@ -3,10 +3,13 @@ from pathlib import Path
 
 import pytest
 
+import rewardlab
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.models import name_model
 
 CODE = """
+import threading
+from pathlib import Path
 from rewardlab import Score
 class Always:
     def score(self, episodes):
@@ -15,6 +18,21 @@ def make():
     return Always()
 ready = Always()
 nothing = 5
+class Locked(Always):
+    def __init__(self, level: float = 2):
+        self.lock = threading.Lock()
+        self.level = level
+    def score(self, episodes):
+        with self.lock:
+            return [Score(self.level) for _ in episodes]
+locked = Locked(4)
+class Weights(Always):
+    def __init__(self, path: Path, size: int = 8, *, rate: "float | None" = None, quick=False, words: str = ""):
+        self.given = (path, size, rate, quick, words)
+def anything(first, **more: int):
+    made = Always()
+    made.given = (first, more)
+    return made
 """
 
 
@@ -60,3 +78,81 @@ def test_what_is_no_model_is_refused(mine: Path) -> None:
         name_model("__main__:thing")
     with pytest.raises(PlanError, match=r"cannot import 'no\.such'"):
         name_model("no.such:thing")
+
+
+def given(text: str) -> object:
+    return vars(name_model(f"mylab.reward:{text}").build())["given"]
+
+
+def test_arguments_are_read_as_the_signature_says(mine: Path) -> None:
+    assert given("Weights?path=w.pt") == (Path("w.pt"), 8, None, False, "")
+    assert given("Weights?path=w.pt&size=16&rate=0.5&quick=yes&words=a%26b") == (Path("w.pt"), 16, 0.5, True, "a&b")
+    assert given("anything?first=7&depth=3") == ("7", {"depth": 3})  # without an annotation it is text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Weights?path=w.pt&sise=3", "takes no argument 'sise'; did you mean size? it takes path, size, rate, quick"),
+        ("Weights?path=w.pt&size=big", "mylab.reward:Weights: argument size must be a whole number, got 'big'"),
+        ("Weights?path=w.pt&quick=3", "argument quick must be yes or no, got '3'"),
+        ("Weights?size=3", "mylab.reward:Weights needs path; write mylab.reward:Weights?path=..."),
+        ("Weights", "mylab.reward:Weights needs path"),
+        ("Weights?path=a&path=b", "argument path of mylab.reward:Weights is given twice"),
+        ("make?size=3", "takes no argument 'size'; it takes none"),
+        ("ready?size=3", "is an object, made already, and takes no arguments, got 'size'"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence_before_anything_is_built(mine: Path, text: str, words: str) -> None:
+    with pytest.raises(PlanError) as error:
+        name_model(f"mylab.reward:{text}")
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_other_arguments_and_other_weights_are_another_model(mine: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "w.pt"
+    weights.write_bytes(b"first")
+    texts = [f"mylab.reward:Weights?path={weights}{more}" for more in ("", "&size=8", "&size=9")]
+    models = [name_model(text) for text in texts]
+    assert len({model.fingerprint for model in models}) == 3 and [model.name for model in models] == texts
+    weights.write_bytes(b"other weights")
+    assert name_model(texts[0]).fingerprint != models[0].fingerprint
+
+
+def test_a_model_with_arguments_is_stressed_and_calibrated_like_any_other(
+    mine: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    name = "mylab.reward:Locked?level=4"
+    run = rewardlab.stress(name, tiny_data, perturbations="none", controls=False, out=tmp_path / "run")
+    assert {trial.level for trial in run.trials().rows() if trial.model == name} == {4.0}
+    member = rewardlab.score(f"ensemble:constant:2,{name}?by=mean", next(tiny_data.glob("arm/a.mp4")), "lift it")
+    assert isinstance(member, rewardlab.Score) and member.level == 3
+
+
+def test_an_object_that_no_process_can_be_sent_works_by_its_name_and_else_is_told_with_the_remedy(
+    mine: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    settings = {"perturbations": "none", "controls": False}
+    run = rewardlab.stress("mylab.reward:locked", tiny_data, out=tmp_path / "run", **settings)
+    assert {trial.level for trial in run.trials().rows()} == {4.0}
+    module = __import__("mylab.reward", fromlist=["locked"])
+    with pytest.raises(
+        ModelError, match=r"Locked cannot be sent .*its lock \(lock\): .*'package\.module:Locked'"
+    ) as error:
+        rewardlab.stress(module.locked, tiny_data, out=tmp_path / "none", **settings)
+    assert "\n" not in str(error.value) and not (tmp_path / "none").exists()
+
+
+def test_what_the_code_of_an_object_holds_is_told_too(tiny_data: Path, tmp_path: Path) -> None:
+    file = (tmp_path / "open.txt").open("w")
+
+    class Captures:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[rewardlab.Score]:
+            file.write("asked")
+            return [rewardlab.Score(2.0) for _ in episodes]
+
+    with pytest.raises(ModelError, match="Captures cannot be sent to the process that asks it: Cannot pickle files"):
+        rewardlab.stress(Captures(), tiny_data, perturbations="none", controls=False, out=tmp_path / "run")
+    file.close()

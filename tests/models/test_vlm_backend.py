@@ -164,7 +164,7 @@ def test_one_line_in_the_catalog_of_backends_gives_it_a_name_under_every_protoco
     plain, dimmed = (name_model(f"bright:x{options}").build().score(episodes) for options in ("", "?gain=0.5"))
     assert all(low.level < high.level for low, high in zip(dimmed, plain))
     assert name_model("bright:x").fingerprint != name_model("gvl:bright:x").fingerprint
-    with pytest.raises(PlanError, match="'gian' here; known: answer, parser, order, tokens, gain;"):
+    with pytest.raises(PlanError, match=r"did you mean gain\? known: answer, parser, order, tokens, gain;"):
         name_model("bright:x?gian=2")
 
 
@@ -184,7 +184,7 @@ def test_what_is_no_vision_language_model_is_refused(package: Path) -> None:
         name_model("gvl:mylab.bright:nothing").build()
     with pytest.raises(PlanError, match="has no 'absent'"):
         name_model("topreward:mylab.bright:absent")
-    with pytest.raises(PlanError, match="known: control, seed, tokens;"):
+    with pytest.raises(PlanError, match="is an object, made already, and takes no arguments, got 'gain'"):
         name_model("gvl:mylab.bright:ready?gain=2")
     with pytest.raises(PlanError, match="no VLM backend is called 'pocket'"):
         name_model("rubric:pocket")
@@ -202,3 +202,16 @@ def test_a_failure_of_the_model_is_the_failure_of_that_episode(package: Path) ->
     assert any("drawer" in episode.instruction for episode in episodes)
     for episode, answer in zip(episodes, answers):
         assert (answer == Failure("busy")) == ("drawer" in episode.instruction)
+
+
+def test_options_that_are_not_the_protocols_are_arguments_of_a_backend_outside(package: Path) -> None:
+    episodes = samples(2)
+    plain, dimmed = (
+        name_model(f"rubric:mylab.bright:Bright{options}").build().score(episodes)
+        for options in ("?answer=logits", "?answer=logits&gain=0.5")
+    )
+    assert all(low.level < high.level for low, high in zip(dimmed, plain))
+    with pytest.raises(PlanError, match=r"takes no argument 'gian'; did you mean gain\?"):
+        name_model("rubric:mylab.bright:Bright?gian=0.5")
+    with pytest.raises(PlanError, match="argument gain must be a number, got 'much'"):
+        name_model("rubric:mylab.bright:Bright?gain=much")

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from hashlib import sha256
 from importlib.machinery import PathFinder
@@ -19,10 +19,15 @@ def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
     """Return the entry called `name`, or say which names are close."""
     if name in catalog:
         return catalog[name]
-    close = get_close_matches(name, catalog, n=3)
     few = ", ".join(sorted(catalog)[:8]) + (", ..." if len(catalog) > 8 else "")
-    hint = f"did you mean {' or '.join(close)}?" if close else f"known: {few}"
+    hint = did_you_mean(name, catalog).removesuffix(" ") or f"known: {few}"
     raise PlanError(f"no {what} is called {name!r}; {hint}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question which of the known names was meant, with a blank behind it; empty where none is close."""
+    close = get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(close)}? " if close else ""
 
 
 def load_object(path: str) -> tuple[object, str]:

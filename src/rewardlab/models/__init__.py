@@ -4,7 +4,7 @@ from hashlib import sha256
 from inspect import getsource
 from typing import Any, TypeGuard
 
-from rewardlab.core.catalog_lookup import find, load_object
+from rewardlab.core.catalog_lookup import find
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.version import __version__
@@ -16,8 +16,8 @@ from rewardlab.models.composite import name_composite
 from rewardlab.models.contract import Budget, CompositeEntry, ModelEntry, NamedModel, RewardModel
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
-from rewardlab.models.external import is_module, make_external
-from rewardlab.models.model_string import ModelString, parse_model_string, without_options
+from rewardlab.models.external import is_module, make_external, name_external, pickled
+from rewardlab.models.model_string import ModelString, parse_model_string
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.protocol_registration import backend_entry, protocol_entry
@@ -84,25 +84,23 @@ def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
 
 def _name_object(model: RewardModel) -> NamedModel:
     """Name a model given as an object; its code and its state identify it."""
-    import cloudpickle
-
     if not _is_reward_model(model):
         raise ModelError(f"expected an object with a score(episodes) method, got {model!r}; make one: MyModel()")
     try:
         code = getsource(type(model))
     except (OSError, TypeError):
         code = ""
-    state = sha256(cloudpickle.dumps(vars(model) if hasattr(model, "__dict__") else None)).hexdigest()
+    name = type(model).__name__
+    state = sha256(pickled(name, vars(model) if hasattr(model, "__dict__") else None)).hexdigest()
     fingerprint = digest(type(model).__qualname__, code, state)
-    return NamedModel(type(model).__name__, fingerprint, False, lambda budget: model, apart=True)
+    return NamedModel(name, fingerprint, False, lambda budget: model, apart=True)
 
 
 def _name_external(string: ModelString) -> NamedModel:
-    """Name `package.module:name`: a model object, or a class or function that makes one without arguments."""
-    path = f"{string.name}:{without_options(string)}"
-    found, code = load_object(path)
+    """Name `package.module:name?argument=value`: a model, or a class or function that makes one of the arguments."""
+    external = name_external(f"{string.name}:{string.argument}", string.options, _is_reward_model)
 
     def build(budget: Budget) -> RewardModel:
-        return make_external(path, found, _is_reward_model, "a score(episodes) method")
+        return make_external(external, _is_reward_model, "a score(episodes) method")
 
-    return NamedModel(path, digest(path, code), False, build, apart=True)
+    return NamedModel(string.text, external.identity, False, build, apart=True)

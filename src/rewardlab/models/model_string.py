@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from rewardlab.core.catalog_lookup import did_you_mean
 from rewardlab.core.errors import PlanError
 
 CALIBRATION = "calibration.json"  # what stands in a folder named after the +
@@ -81,13 +82,21 @@ def read_two_options(
     for written, value in pairs:
         key = (aliases or {}).get(written, written)
         if key not in known:
-            raise PlanError(f"no option is called {key!r} here; known: {', '.join(known) or 'none'}; {_FORM}")
+            near = did_you_mean(key, known)
+            raise PlanError(f"no option is called {key!r} here; {near}known: {', '.join(known) or 'none'}; {_FORM}")
         if key in values:
             raise PlanError(f"option {key} is given twice; {_FORM}")
-        values[key] = _read(key, value, known[key])
+        values[key] = read_value(key, value, type(known[key]))
     own = {key: value for key, value in values.items() if key in _defaults(first)}
     others = {key: value for key, value in values.items() if key not in own}
     return replace(first, **own), replace(second, **others)  # type: ignore[type-var]
+
+
+def split_options(pairs: Pairs, default: object, aliases: Mapping[str, str]) -> tuple[Pairs, Pairs]:
+    """Return the options that such a dataclass has, and the others, as they were written."""
+    known = _defaults(default)
+    own = tuple(pair for pair in pairs if aliases.get(pair[0], pair[0]) in known)
+    return own, tuple(pair for pair in pairs if pair not in own)
 
 
 @dataclass(frozen=True)
@@ -134,19 +143,19 @@ def read_url(text: str, example: str) -> SplitResult:
     return parts
 
 
-def _read(key: str, text: str, default: str | int | float | bool) -> str | int | float | bool:
-    if isinstance(default, str):
+def read_value(key: str, text: str, kind: type[str] | type[int] | type[float] | type[bool]) -> str | int | float | bool:
+    """Return the value of an option, read as this kind."""
+    if kind is str:
         return text
-    if isinstance(default, bool):
+    if kind is bool:
         if text.lower() in ("yes", "true", "1", "on", "no", "false", "0", "off"):
             return text.lower() in ("yes", "true", "1", "on")
         raise PlanError(f"option {key} must be yes or no, got {text!r}")
-    kind = "a whole number" if isinstance(default, int) else "a number"
     try:
-        value = type(default)(text)
+        value = int(text) if kind is int else float(text)
         sound = math.isfinite(value)
     except (ValueError, OverflowError):
         sound = False
     if not sound:
-        raise PlanError(f"option {key} must be {kind}, got {text!r}")
+        raise PlanError(f"option {key} must be {'a whole number' if kind is int else 'a number'}, got {text!r}")
     return value

@@ -107,11 +107,11 @@ class VlmBackend(Generic[Spec]):
     """
 
     summary: str
-    parse: Callable[[str, Any], Spec]  # the text after the colon, and the options read into `options`
+    parse: Callable[[str, Any], Spec]  # the text after the colon, and the options read into `options`, or as written
     build: Callable[[Spec, Budget], VisionLanguageModel]
     identify: Callable[[Spec], str]  # what identifies the weights, without loading them
     options: Any = NoOptions()  # a frozen dataclass with the default of every option
-    outside: bool = False  # its code is not of this package: in a run it is asked in a process of its own
+    outside: bool = False  # not of this package: asked in a process of its own, and `parse` gets the options as written
     scores_answers: bool = False  # tells probabilities of answers that it did not write: no text need be parsed
 
 

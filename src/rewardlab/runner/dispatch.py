@@ -299,9 +299,10 @@ def _replace(pool: list[_Worker], index: int, start: Callable[[], _Worker], deat
 
 
 def _start_scoring(context: ScoringContext, load_timeout: float, threads: int) -> _Worker:
-    started = start_process(threads)
     models = {name: sealed(model) for name, model in context.models.items()}
-    send(started, cloudpickle.dumps(partial(serve_jobs, replace(context, models=models))))
+    payload = cloudpickle.dumps(partial(serve_jobs, replace(context, models=models)))
+    started = start_process(threads)
+    send(started, payload)
     return _Worker(started, time.monotonic() + load_timeout)
 
 

@@ -22,6 +22,7 @@ from rewardlab.core.trial import Answer, error_text, validate_answer
 from rewardlab.models.backends.remote_protocol import pack_answers, unpack_answers
 from rewardlab.models.composite import build_model
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
+from rewardlab.models.external import pickled
 from rewardlab.runner.processes import Process, send, start_process
 
 
@@ -68,7 +69,7 @@ def _text(content: bytes) -> str:
 def sealed(model: NamedModel) -> NamedModel:
     """Return the model as it may travel: code from outside stays pickled until it is in a process of its own."""
     members = tuple(sealed(member) for member in model.members)
-    make = partial(_unseal, cloudpickle.dumps(model.make)) if model.apart else model.make
+    make = partial(_unseal, pickled(model.name, model.make)) if model.apart else model.make
     return replace(model, members=members, make=make)
 
 

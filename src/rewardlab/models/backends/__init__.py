@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from rewardlab.core.catalog_lookup import find, load_object
-from rewardlab.core.seeding import digest
+from rewardlab.core.catalog_lookup import find
 from rewardlab.models.backends.hf import HF
 from rewardlab.models.backends.openai import OPENAI
-from rewardlab.models.external import is_module, make_external
-from rewardlab.models.vlm import NoOptions, VlmBackend, is_vlm
+from rewardlab.models.external import ExternalCode, is_module, make_external, name_external
+from rewardlab.models.vlm import VlmBackend, is_vlm
 
 VLM_BACKENDS: dict[str, VlmBackend[Any]] = {"hf": HF, "openai": OPENAI}
 
@@ -19,17 +18,12 @@ def find_backend(name: str) -> VlmBackend[Any]:
     return find(VLM_BACKENDS, name, "VLM backend")
 
 
-def _external_backend(module: str) -> VlmBackend[tuple[str, object, str]]:
-    """Return the backend for `module:name`: a model, or a class or function that makes one without arguments."""
-
-    def parse(name: str, options: NoOptions) -> tuple[str, object, str]:
-        path = f"{module}:{name}"
-        return path, *load_object(path)
-
+def _external_backend(module: str) -> VlmBackend[ExternalCode]:
+    """Return the backend for `module:name`: a model, or a class or function that makes one from the options."""
     return VlmBackend(
         "a vision-language model outside the package",
-        parse=parse,
-        identify=lambda spec: digest(spec[0], spec[2]),
-        build=lambda spec, _: make_external(spec[0], spec[1], is_vlm, "the methods of VisionLanguageModel"),
+        parse=lambda name, pairs: name_external(f"{module}:{name}", pairs, is_vlm),
+        identify=lambda external: external.identity,
+        build=lambda external, _: make_external(external, is_vlm, "the methods of VisionLanguageModel"),
         outside=True,
     )

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from rewardlab.core.seeding import digest
 from rewardlab.models.backends import find_backend
 from rewardlab.models.contract import Budget, ModelEntry, RewardModel
-from rewardlab.models.model_string import ModelString, Pairs, read_two_options
+from rewardlab.models.model_string import ModelString, Pairs, read_two_options, split_options
 from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
 
 Options = TypeVar("Options")
@@ -55,9 +55,12 @@ def backend_entry(backend: VlmBackend[Any], protocol: VlmProtocol[Options]) -> M
 def _parse(
     protocol: VlmProtocol[Options], backend: VlmBackend[Any], argument: str, pairs: Pairs
 ) -> ProtocolSpec[Options]:
-    """Read every option once; those that are not the protocol's own are the backend's."""
-    own, others = read_two_options(pairs, protocol.default_options(backend), backend.options, protocol.aliases)
-    return ProtocolSpec(own, backend, backend.parse(argument, others))
+    """Read every option once; those that are not the protocol's own are the backend's, or arguments of code outside."""
+    default, others = protocol.default_options(backend), pairs
+    if backend.outside:
+        pairs, others = split_options(pairs, default, protocol.aliases)
+    own, read = read_two_options(pairs, default, backend.options, protocol.aliases)
+    return ProtocolSpec(own, backend, backend.parse(argument, others if backend.outside else read))
 
 
 def _entry(

@@ -1,0 +1,73 @@
+"""The page 'your model' is true: every code block is a file that runs, and does what the page says."""
+
+import re
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rewardlab
+from rewardlab.testing import check_model
+
+PAGE = Path(__file__).parents[1] / "docs" / "your-model.md"
+FILES = ("bright.py", "careful.py", "weighted.py", "network.py", "test_bright.py")  # in the order of the page
+
+
+@pytest.fixture
+def mylab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package with one file for each code block of the page."""
+    package = tmp_path / "elsewhere" / "mylab"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    for name, code in zip(FILES, re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL), strict=True):
+        (package / name).write_text(code)
+    np.savez(package / "w.npz", weights=np.array([1.0, 2.0, 1.0]))
+    monkeypatch.syspath_prepend(str(package.parent))
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
+        del sys.modules[name]
+
+
+def stressed(model: str, data: Path, out: Path) -> rewardlab.Run:
+    return rewardlab.stress(model, data, perturbations="polite_filler", severities=1, controls=False, out=out)
+
+
+def test_ten_lines_are_a_model_by_name_and_as_an_object(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+    named = stressed("mylab.bright:Bright", tiny_data, tmp_path / "named")
+    given = stressed(import_module("mylab.bright").Bright(), tiny_data, tmp_path / "given")
+    levels = [sorted(trial.level for trial in run.trials().rows()) for run in (named, given)]
+    assert levels[0] == levels[1] and len(set(levels[0])) > 1
+    import_module("mylab.test_bright").test_bright_keeps_the_contract()
+
+
+def test_every_kind_of_answer(mylab: Path, tiny_data: Path) -> None:
+    careful = import_module("mylab.careful").Careful()
+    check_model(careful, rewardlab.open_dataset(tiny_data).episodes)
+    score = rewardlab.score(careful, tiny_data / "arm" / "a.mp4", "lift the cup")
+    assert isinstance(score, rewardlab.Score) and score.probabilities and score.progress and score.raw
+    one = rewardlab.score(careful, np.zeros((1, 8, 8, 3), np.uint8), "lift the cup")
+    assert one == rewardlab.Failure("one frame shows no progress")
+
+
+def test_arguments_reach_a_class_and_a_function_needs_none(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+    name = f"mylab.weighted:Weighted?path={mylab / 'w.npz'}&scale=0.5"
+    run = stressed(name, tiny_data, tmp_path / "run")
+    assert run.summary.outcomes(name).failed == 0
+    check_model(rewardlab.load_model("mylab.weighted:small_model"), rewardlab.open_dataset(tiny_data).episodes)
+    plain, halved = (rewardlab.load_model(text) for text in ("mylab.weighted:small_model", name))
+    episodes = rewardlab.open_dataset(tiny_data).episodes[:1]
+    assert halved.score(episodes)[0].level - 1 == pytest.approx((plain.score(episodes)[0].level - 1) / 2)
+
+
+def test_the_network_scores_clips_of_several_sizes_in_batches(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 1))
+    torch.save(network.state_dict(), tmp_path / "network.pt")
+    name = f"mylab.network:Network?path={tmp_path / 'network.pt'}&batch=5&device=cpu"
+    episodes = [*rewardlab.open_dataset(tiny_data).episodes[:2], *rewardlab.open_dataset("sample").episodes[:1]]
+    check_model(rewardlab.load_model(name), episodes)
+    assert stressed(name, tiny_data, tmp_path / "run").summary.outcomes(name).failed == 0
