@@ -4,17 +4,15 @@ import argparse
 import os
 import sys
 import traceback
-import types
-import typing
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rewardlab
-from rewardlab.core.command_settings import build_plan, flag_of, flat_fields, flat_settings, setting_text
-from rewardlab.core.errors import Interrupted, RewardlabError
+from rewardlab.core.catalog_lookup import find
+from rewardlab.core.command_parser import command_parser
+from rewardlab.core.command_settings import build_plan, flat_settings
+from rewardlab.core.errors import Interrupted, PlanError, RewardlabError
 from rewardlab.core.terminal_text import one_line, safe_streams
 from rewardlab.core.version import __version__
 
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
+    from rewardlab.reporting.shell_completion import CompletionPlan
     from rewardlab.runner.ask_once import ScorePlan
     from rewardlab.runner.calibration_run import CalibratePlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
@@ -109,12 +108,16 @@ def report(plan: "ReportPlan") -> int:
 
 
 def compare(plan: "ComparePlan") -> int:
-    """Print one sentence per test."""
-    from rewardlab.analysis.model_comparison import finding
+    """Print the verdict and a table of every test, or write them to a file."""
+    from rewardlab.core.terminal_console import terminal_console
+    from rewardlab.reporting.comparison_text import print_comparison, verdict, write_comparison
 
     comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
-    for sentence in (*(finding(comparison, test) for test in comparison.tests), *comparison.notes):
-        _say(sentence)
+    if plan.out is None:
+        print_comparison(comparison, terminal_console())
+        return 0
+    _say(verdict(comparison))
+    _say(f"comparison: {write_comparison(comparison, plan.out)}")
     return 0
 
 
@@ -178,11 +181,11 @@ def check(plan: "CheckPlan") -> int:
 
 
 def list_catalog(plan: "ListPlan") -> int:
-    """Print one line per entry of a catalog."""
+    """Print one line per entry of a catalog, or the catalogs themselves."""
     from rewardlab.core.terminal_console import terminal_console
-    from rewardlab.reporting.catalog_tables import catalog_table
+    from rewardlab.reporting.catalog_tables import listing
 
-    terminal_console().print(catalog_table(plan.catalog))
+    terminal_console().print(listing(plan))
     return 0
 
 
@@ -191,6 +194,14 @@ def show(plan: "ShowPlan") -> int:
     from rewardlab.reporting.catalog_tables import describe
 
     print(describe(plan.name))
+    return 0
+
+
+def completion(plan: "CompletionPlan") -> int:
+    """Print the script that teaches a shell to complete."""
+    from rewardlab.reporting.shell_completion import completion_script
+
+    print(completion_script(plan.shell, {name: plan_of(name) for name in COMMANDS}), end="")
     return 0
 
 
@@ -210,6 +221,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
     "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),
+    "completion": ("rewardlab.reporting.shell_completion:CompletionPlan", completion),
 }
 
 
@@ -256,62 +268,14 @@ def parsed(names: dict[str, Any]) -> tuple[Callable[[Any], int], Any]:
 
 def _asked(words: Sequence[str]) -> Sequence[str]:
     """Return the commands whose settings must be known to read these words: one, none for the version, or all."""
-    if words and words[0] in COMMANDS:
-        return words[:1]
-    return () if words and words[0] == "--version" else tuple(COMMANDS)
+    if not words:
+        raise PlanError(f"name a command: {', '.join(COMMANDS)}; `rewardlab --help` says what each does")
+    if words[0].startswith("-"):
+        return () if words[0] == "--version" else tuple(COMMANDS)
+    find(COMMANDS, words[0], "command")
+    return words[:1]
 
 
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     summary = "Find out when a vision-language reward for robots may be trusted."
-    parser = argparse.ArgumentParser("rewardlab", description=summary)
-    parser.add_argument("--version", action="version", version=f"rewardlab {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in names:
-        plan_type = plan_of(name)
-        text = (plan_type.__doc__ or "").strip()
-        sub = commands.add_parser(name, help=text, description=text)
-        for entry, hint in flat_fields(plan_type):
-            _add_argument(sub, entry, hint)
-    return parser
-
-
-def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: Any) -> None:
-    help_text = entry.metadata["help"].replace("%", "%%")
-    many = typing.get_origin(hint) is tuple
-    kind = typing.get_args(hint)[0] if many else _plain(hint)
-    if entry.metadata["positional"]:
-        nargs = "+" if many else None
-        parser.add_argument(entry.name, type=kind, help=help_text, metavar=entry.name.upper(), nargs=nargs)
-        return
-    flag = flag_of(entry)
-    default = None if entry.default is MISSING else entry.default
-    if kind is bool:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=help_text)
-        return
-    read = _comma_list(kind) if many else kind
-    parser.add_argument(
-        flag,
-        type=read,
-        default=default,
-        help=f"{help_text} (default: {setting_text(default)})",
-        metavar=_metavar(kind, many),
-    )
-
-
-def _plain(hint: Any) -> Any:
-    """Return the type inside `X | None`, or the type itself."""
-    if isinstance(hint, types.UnionType):
-        return next(part for part in typing.get_args(hint) if part is not type(None))
-    return hint
-
-
-def _metavar(kind: Any, many: bool) -> str:
-    name = {int: "N", float: "X", str: "NAME", Path: "PATH"}[kind]
-    return f"{name},{name}" if many else name
-
-
-def _comma_list(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    def comma_list(text: str) -> tuple[Any, ...]:
-        return tuple(kind(part.strip()) for part in text.split(",") if part.strip())
-
-    return comma_list
+    return command_parser(summary, __version__, {name: plan_of(name) for name in names})

@@ -119,6 +119,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "montecarlo": ["montecarlo", "--fit", EVIL],
         "list": ["list", EVIL],
         "show": ["show", EVIL],
+        "completion": ["completion", EVIL],
     }
 
 

@@ -1,5 +1,6 @@
 """What a terminal of eighty columns shows."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
 from rewardlab.core.run import Run
 from rewardlab.reporting.findings_text import findings
+from rewardlab.reporting.report_files import write_report
 from rewardlab.reporting.terminal_summary import print_summary
+
+CONTROLS = ("constant", "random", "clock", "oracle")  # their order, everywhere
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
@@ -20,8 +24,15 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
     console.file.close()
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
-    for words in ("noisy-oracle:0.5", "oracle", "certified", "6/6", "5/5", "visual", "semantic"):
+    for words in ("noisy-oracle:0.5", "oracle", "Certified", "6/6", "5/5"):
         assert words in text, words
+    heads = [line.split() for line in text.splitlines() if line.lstrip().startswith("model ")]
+    assert heads[1] == heads[2] == ["model", "visual", "semantic"]  # every table of categories names them
+    rows = [line.split()[0] for line in text.splitlines() if line.split()[:1] and line.split()[0] in CONTROLS]
+    assert rows[:12] == [*CONTROLS] * 3
+    page = write_report([run], tmp_path / "page.html").read_text()
+    legend = [page.index(f">{name}<") for name in CONTROLS]
+    assert legend == sorted(legend)
 
 
 def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:
@@ -38,9 +49,31 @@ def test_compare_says_who_is_better_in_words(
     run = rewardlab.stress("oracle", tiny_data, perturbations=("jpeg",), severities=(2,), out=tmp_path / "run")
     assert main(["compare", str(run.folder), f"{run.folder}::clock", "--draws", "500"]) == 0
     said = capsys.readouterr().out
-    assert "oracle" in said and "clock" in said and "visual change" in said and "MAE" in said
+    lines = said.splitlines()
+    assert lines[0].startswith("oracle is better than clock in ") or "no difference can be claimed" in lines[0]
+    assert lines[1:3] == ["A: oracle", "B: clock"] and lines[3].split()[:4] == ["on", "metric", "A", "B"]
+    assert "visual" in said and "MAE" in said and max(map(len, lines)) <= 80
     assert main(["compare", str(run.folder), f"{run.folder}::nobody"]) == 2
     assert "nobody" in capsys.readouterr().err
+
+
+def test_compare_writes_a_file_by_its_ending(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rewardlab.stress("oracle", tiny_data, perturbations=("jpeg",), severities=(2,), out=tmp_path / "run")
+    models = ["compare", str(run.folder), f"{run.folder}::clock", "--draws", "200", "--out"]
+    for name in ("both.json", "both.md"):
+        assert main([*models, str(tmp_path / name)]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == f"comparison: {tmp_path / name}"
+    found = json.loads((tmp_path / "both.json").read_text())
+    assert (found["a"], found["b"]) == ("oracle", "clock")
+    assert {"clean", "visual", "overall"} == {test["group"] for test in found["tests"]}
+    text = (tmp_path / "both.md").read_text()
+    assert text.startswith(f"**{found['verdict']}**") and text.count("\n| ") == 1 + len(found["tests"])
+    assert main([*models, str(tmp_path / "both.txt")]) == 2
+    assert "ends in .md or .json" in capsys.readouterr().err
+    assert main([*models, str(tmp_path / "none" / "both.md")]) == 2
+    assert "name a file in a folder that exists" in capsys.readouterr().err
 
 
 def test_compare_asks_which_model_is_meant(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

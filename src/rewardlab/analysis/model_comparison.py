@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.command_settings import setting
-from rewardlab.core.errors import RunError
+from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import CATEGORIES, CLEAN, WITHOUT_RAW, TrialTable
 from rewardlab.metrics import METRICS, metrics_shown
@@ -38,6 +39,11 @@ class ComparePlan:
     b: str = setting("another run folder, or FOLDER::MODEL", positional=True)
     draws: int = setting("draws of the clustered bootstrap", DRAWS)
     seed: int = setting("seed of the bootstrap", 0)
+    out: Path | None = setting("write the comparison to this file instead: .md or .json", None)
+
+    def __post_init__(self) -> None:
+        if self.out is not None and self.out.suffix not in (".md", ".json"):
+            raise PlanError(f"--out must be a file that ends in .md or .json, got {str(self.out)!r}")
 
 
 @dataclass(frozen=True)

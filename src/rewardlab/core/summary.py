@@ -1,7 +1,7 @@
 """The summary of one run, or of several side by side: everything measured and found, as typed records."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from rewardlab.core.sealed_json import without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
 SCHEMA = 1  # of summary.json; raised when a field changes its name or its meaning
+CONTROL_ORDER = ("constant", "random", "clock", "oracle")
 _NAME_A_MODEL = ("model", "control", "reference")  # fields of the records below
 Conclusion = Literal["beats", "does not beat", "cannot tell"]
 
@@ -175,6 +176,12 @@ class Bootstrap:
     method: str = meaning("the method in words")
 
 
+def in_control_order(models: Iterable[str]) -> list[str]:
+    """Return models in the one order that tables, pages and sentences have: controls from blind to all-knowing."""
+    place = {name: number for number, name in enumerate(CONTROL_ORDER)}
+    return sorted(models, key=lambda model: place.get(model.partition(":")[0], len(place)))
+
+
 @dataclass(frozen=True)
 class Summary:
     """Everything measured and found in a run; `summary.json` holds it."""
@@ -208,8 +215,9 @@ class Summary:
 
     @cached_property
     def models(self) -> tuple[str, ...]:
-        """Return the models, judged ones first."""
-        return tuple(dict.fromkeys([*self.judged, *(entry.model for entry in self.measurements)]))
+        """Return the models, judged ones first, then the controls in their one order."""
+        others = dict.fromkeys(entry.model for entry in self.measurements)
+        return tuple(dict.fromkeys([*self.judged, *in_control_order(others)]))
 
     @cached_property
     def categories(self) -> tuple[str, ...]:

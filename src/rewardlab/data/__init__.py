@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewardlab.core.catalog_lookup import load_object
+from rewardlab.core.catalog_lookup import did_you_mean, load_object
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.data.contract import Contents, Reader
 from rewardlab.data.hub import HUB, fetch, split_name
@@ -56,7 +56,8 @@ def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
     readers, path = _readers_and_path(name)
     folder = DATASETS.get(path, Path(path))
     if not folder.is_dir():
-        raise DataError(f"no dataset at {path!r}; give a folder with {_expected(readers)}, or {_or(DATASETS)}")
+        near = did_you_mean(path, DATASETS)
+        raise DataError(f"no dataset at {path!r}; {near}give a folder with {_expected(readers)}, or {_or(DATASETS)}")
     return readers, folder
 
 

@@ -45,6 +45,7 @@ class ModelEntry(Generic[Spec]):
     apart: Callable[[Spec], bool] = lambda spec: False  # whether its code is from outside: it gets its own process
     caveat: str = ""  # what a reader of its numbers must know first, one sentence
     prompt: Callable[[str], str] = lambda instruction: ""  # what it is asked in words, where it is
+    options: tuple[object, ...] = ()  # dataclasses with the default of every option, for `rewardlab show`
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class CompositeEntry:
 
     summary: str
     parse: Callable[[ModelString], Composition]
+    options: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import CompositeEntry, Composition, RewardModel
-from rewardlab.models.model_string import ModelString, one_of, read_options
+from rewardlab.models.model_string import ModelString, one_of, option, read_options
 
 WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab calibrate ensemble:...` writes it
 _TIE = 1e-9  # shares of votes closer than this are a tie
@@ -28,8 +28,8 @@ Numbers = NDArray[np.float64]
 class EnsembleOptions:
     """Options of `ensemble:`."""
 
-    by: str = "vote"
-    weights: str = ""
+    by: str = option("vote", "vote, median or mean of what the members say")
+    weights: str = option("", "JSON file, or folder with a weights.json, of the weight of each member")
 
     def __post_init__(self) -> None:
         one_of("by", self.by, ("vote", "median", "mean"))
@@ -139,5 +139,7 @@ def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
 
 
 ENSEMBLE = CompositeEntry(
-    "several models asked together; ensemble:pocket,clock?by=vote, or by=median, mean; weights=FILE", _parse
+    "several models asked together; ensemble:pocket,clock?by=vote, or by=median, mean; weights=FILE",
+    _parse,
+    options=(EnsembleOptions(),),
 )

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -65,6 +65,11 @@ def _pairs(text: str) -> Pairs:
     if wrong is not None:
         raise PlanError(f"expected key=value, got {wrong!r}; {_FORM}")
     return tuple((key, unquote(value)) for key, _, value in pairs)
+
+
+def option(default: First, meaning: str) -> First:
+    """Return the field of a dataclass of options, with what it means: the reference on the terminal reads it."""
+    return field(default=default, metadata={"meaning": meaning})
 
 
 def read_options(pairs: Pairs, default: First) -> First:

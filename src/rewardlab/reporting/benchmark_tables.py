@@ -22,6 +22,7 @@ from rewardlab.core.dataclass_json import record_from_json, record_to_json
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.sealed_json import TRIALS_DIGEST
+from rewardlab.core.summary import in_control_order
 from rewardlab.core.terminal_console import safe_markup
 from rewardlab.core.trial_digest import trials_digest
 from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
@@ -58,9 +59,9 @@ class BenchmarkReport:
 
     @property
     def models(self) -> dict[str, ModelErrors]:
-        """Return the errors of each model, judged ones first."""
+        """Return the errors of each model, judged ones first, then the controls in their one order."""
         found = self.errors.models
-        return {name: found[name] for name in (*self.judged, *(m for m in found if m not in self.judged))}
+        return {name: found[name] for name in dict.fromkeys([*self.judged, *in_control_order(found)])}
 
     @property
     def caption(self) -> str:

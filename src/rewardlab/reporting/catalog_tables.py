@@ -1,18 +1,21 @@
 """The catalogs as people read them: a table of each, and all facts of one entry."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from rich.table import Table
 
 from rewardlab.core.catalog_lookup import find
-from rewardlab.core.command_settings import setting
+from rewardlab.core.command_settings import setting, setting_text
+from rewardlab.core.errors import PlanError
 from rewardlab.core.terminal_console import safe_markup
 from rewardlab.data import DATASETS, READERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
-from rewardlab.perturbations import PERTURBATIONS, choose_perturbations
+from rewardlab.models.contract import CompositeEntry, ModelEntry
+from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturbations.contract import Perturbation
 
 CATALOGS: dict[str, Mapping[str, object]] = {
@@ -24,11 +27,31 @@ CATALOGS: dict[str, Mapping[str, object]] = {
 }
 
 
+_PROTOCOLS = ("rubric", "gvl", "topreward")  # whose options are joined by those of a backend
+_ABOUT = {
+    "perturbations": "changes that a reward model is stressed with",
+    "models": "reward models, controls, and what asks a vision-language model",
+    "metrics": "what is measured",
+    "datasets": "episodes shipped with the package",
+    "readers": "formats that a folder of your own may have",
+}
+
+
 @dataclass(frozen=True)
 class ListPlan:
-    """List a catalog: perturbations, models, metrics, datasets or readers."""
+    """List a catalog, perturbations, models, metrics, datasets or readers, or the catalogs themselves."""
 
-    catalog: str = setting("perturbations, models, metrics, datasets or readers", positional=True)
+    catalog: str = setting("perturbations, models, metrics, datasets or readers", "", positional=True)
+    category: str | None = setting("only perturbations of this category", None)
+    search: str | None = setting("only entries with this text in their name or description", None)
+
+    def __post_init__(self) -> None:
+        if self.catalog:
+            find(CATALOGS, self.catalog, "catalog")
+        if self.category is not None:
+            find(FAMILIES, self.category, "category")
+        if self.category is not None and self.catalog not in ("", "perturbations"):
+            raise PlanError(f"only perturbations have a category: rewardlab list --category {self.category}")
 
 
 @dataclass(frozen=True)
@@ -38,15 +61,37 @@ class ShowPlan:
     name: str = setting("the name of a perturbation, model, metric, dataset or reader", positional=True)
 
 
-def catalog_table(name: str) -> Table:
-    """Return a catalog as a table for the terminal."""
-    find(CATALOGS, name, "catalog")
-    if name == "perturbations":
-        return _perturbations()
-    table = Table("name", "what it is", box=None)
-    for key, entry in CATALOGS[name].items():
-        table.add_row(safe_markup(key), safe_markup(_summary(entry)))
+def listing(plan: ListPlan) -> Table:
+    """Return what was asked for as a table: the catalogs with their sizes, or the entries of one, or those found."""
+    if not plan.catalog and plan.category is None and plan.search is None:
+        return _catalogs()
+    if plan.catalog == "perturbations" or plan.category is not None:
+        return _perturbations(plan.category, plan.search or "")
+    chosen = {plan.catalog: CATALOGS[plan.catalog]} if plan.catalog else CATALOGS
+    table = Table("name", "what it is", *([] if plan.catalog else ["catalog"]), box=None)
+    for catalog, entries in chosen.items():
+        for key, entry in entries.items():
+            if _found(plan.search or "", key, _summary(entry)):
+                row = (key, _summary(entry)) if plan.catalog else (key, _summary(entry), catalog)
+                table.add_row(*map(safe_markup, row))
+    return _or_error(table, plan.search)
+
+
+def _catalogs() -> Table:
+    table = Table("rewardlab list ...", "entries", "what it holds", box=None)
+    for name, entries in CATALOGS.items():
+        table.add_row(name, str(len(entries)), _ABOUT[name])
     return table
+
+
+def _or_error(table: Table, search: str | None) -> Table:
+    if not table.row_count:
+        raise PlanError(f"nothing has {search!r} in its name or description; `rewardlab list` shows the catalogs")
+    return table
+
+
+def _found(search: str, *texts: str) -> bool:
+    return any(search.lower() in text.lower() for text in texts)
 
 
 def describe(name: str) -> str:
@@ -54,6 +99,8 @@ def describe(name: str) -> str:
     everything = {key: entry for catalog in CATALOGS.values() for key, entry in catalog.items()}
     made = name not in everything and ("+" in name or ":" in name)
     entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
+    if isinstance(entry, ModelEntry | CompositeEntry):
+        return "\n".join([f"{name}: {entry.summary}", *_option_lines(entry.options, rest=name in _PROTOCOLS)])
     if not isinstance(entry, Perturbation):
         return f"{name}: {_summary(entry)}"
     facts = [f"{entry.name}: {entry.summary}"]
@@ -64,12 +111,26 @@ def describe(name: str) -> str:
     return "\n".join(facts)
 
 
-def _perturbations() -> Table:
-    table = Table("name", "category", "expect", "label", "what happens", "based on", box=None)
+def _option_lines(options: Sequence[object], *, rest: bool) -> Iterator[str]:
+    """Yield the options of a model: name, default and meaning, for a terminal of eighty columns."""
+    entries = {entry.name: (entry, values) for values in reversed(options) for entry in fields(values)}  # type: ignore[arg-type]
+    for name, (entry, values) in entries.items():
+        default = setting_text(vars(values)[name])
+        head = f"  {name:<13} {default:<15} "
+        meaning = textwrap.wrap(entry.metadata["meaning"], 80 - len(head))
+        yield head + meaning[0]
+        yield from (" " * len(head) + line for line in meaning[1:])
+    if rest:
+        yield "  and those of the backend: `rewardlab show openai`, `rewardlab show hf`"
+
+
+def _perturbations(category: str | None, search: str) -> Table:
+    table = Table("name", "category", "expect", "what happens", box=None)
     for entry in PERTURBATIONS.values():
-        cells = (entry.name, entry.category, entry.expect, entry.label, entry.summary, entry.based_on)
-        table.add_row(*map(safe_markup, cells))
-    return table
+        cells = (entry.name, entry.category, entry.expect, entry.summary)
+        if category in (None, entry.category) and _found(search, *cells):
+            table.add_row(*map(safe_markup, cells))
+    return _or_error(table, search)
 
 
 def _summary(entry: object) -> str:

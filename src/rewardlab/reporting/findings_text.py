@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.core.summary import Summary
+from rewardlab.core.summary import Summary, in_control_order
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
 
@@ -48,7 +48,7 @@ def _controls_sentence(summary: Summary, model: str) -> str:
     clean = [check for check in summary.controls if check.model == model and check.where == "clean"]
     parts = []
     for kind in ("beats", "does not beat", "cannot tell"):
-        names = [check.control for check in clean if check.conclusion == kind]
+        names = in_control_order(check.control for check in clean if check.conclusion == kind)
         if names:
             words = {"cannot tell": "cannot be distinguished from"}.get(kind, kind)
             parts.append(f"{words} {_listed(names)}")

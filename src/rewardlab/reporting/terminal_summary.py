@@ -16,6 +16,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     console.print(_clean_table(summary))
     if summary.categories:
         console.print(_stress_table(summary))
+        console.print(_certified_table(summary))
     for model in summary.judged:
         said = safe_markup(" ".join(findings(summary, model)))
         console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
@@ -55,8 +56,8 @@ def _unusual(row: Measurement, usual: str) -> str:
 def _stress_table(summary: Summary) -> Table:
     """Return accuracies at the highest severity; a cell names its trials where they are not those of the last line."""
     severity = summary.highest_severity
-    table = _table(f"Success accuracy at severity {severity}, certified at {summary.reliable_at:.2f} up to severity")
-    for category in (*summary.categories, "certified"):
+    table = _table(f"Success accuracy at severity {severity}")
+    for category in summary.categories:
         table.add_column(safe_markup(category), justify="right")
     first = summary.models[0]
     usual = {
@@ -65,10 +66,19 @@ def _stress_table(summary: Summary) -> Table:
     for model in summary.models:
         found = [(c, summary.measurement(model, c, severity, "success_accuracy")) for c in summary.categories]
         cells = [f"{format_number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
+        table.add_row(_name(summary, model), *cells)
+    table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories))
+    return table
+
+
+def _certified_table(summary: Summary) -> Table:
+    """Return the highest severity at which each model is certified, by category; a dash where it is at none."""
+    table = _table(f"Certified at a success accuracy of {summary.reliable_at:.2f} up to severity")
+    for category in summary.categories:
+        table.add_column(safe_markup(category), justify="right")
+    for model in summary.models:
         certified = [format_threshold(summary.threshold(model, c).certified) for c in summary.categories]
-        reached = " ".join(last.replace("none", "-") for last in certified)
-        table.add_row(_name(summary, model), *cells, reached)
-    table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories), "")
+        table.add_row(_name(summary, model), *(last.replace("none", "-") for last in certified))
     return table
 
 

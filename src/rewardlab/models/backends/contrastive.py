@@ -15,7 +15,7 @@ from rewardlab.models.backends import checkpoint
 from rewardlab.models.backends.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
 from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import ModelString, read_options
+from rewardlab.models.model_string import ModelString, option, read_options
 
 MODEL_TYPES = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
 _MAX_BATCH = 64
@@ -26,12 +26,12 @@ _CACHE_BYTES = 256 * 2**20  # for embeddings of frames and texts that come again
 class ContrastiveOptions:
     """What stands after the ? of `contrastive:PATH_OR_ID?baseline=a robot arm on a table&alpha=0.5`."""
 
-    baseline: str = ""  # VLM-RM's description of the scene without the goal; "" for plain similarity
-    alpha: float = 0.5  # how much of what does not lie between baseline and goal is left out
-    levels: str = ""  # JSON file of a level map; "" for 3 + 2 * similarity, which is only an order
-    dtype: str = "auto"
-    device: str = "auto"
-    revision: str = "main"  # of a hub id
+    baseline: str = option("", "description of the scene without the goal (VLM-RM); empty for plain similarity")
+    alpha: float = option(0.5, "how much of what does not lie between baseline and goal is left out")
+    levels: str = option("", "JSON file of a level map; empty for 3 + 2 * similarity, which is only an order")
+    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    revision: str = option("main", "revision of a hub id")
 
     def __post_init__(self) -> None:
         checkpoint.check_hardware(self.dtype, self.device)
@@ -180,6 +180,7 @@ def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
 CONTRASTIVE = ModelEntry(
     "CLIP, SigLIP or SigLIP 2: similarity of each frame to the instruction; contrastive:FOLDER or ORG/NAME; "
     "levels are an order unless calibrated; needs the extra hf",
+    options=(ContrastiveOptions(),),
     parse=_parse,
     build=_build,
     identify=_identify,

@@ -19,7 +19,7 @@ from rewardlab.models.backends.checkpoint import (
 from rewardlab.models.backends.qwen_patches import FAMILIES
 from rewardlab.models.backends.qwen_prompt import PromptBuilder, QwenPart, TokenSequence, VisualInput
 from rewardlab.models.contract import Budget
-from rewardlab.models.model_string import one_of
+from rewardlab.models.model_string import one_of, option
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Part, Prompt, Video, VlmBackend
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ Layout = Callable[[Sequence[QwenPart], Sequence[QwenPart]], TokenSequence]  # pa
 class HfOptions:
     """Options of `hf:`."""
 
-    dtype: str = "auto"
-    device: str = "auto"  # auto, cpu, cuda or cuda:N
-    attn: str = "sdpa"
-    pixels: int = 0  # most pixels per frame; 0 for the published 768 tokens
-    reuse: bool = True  # cache features of frames, and keys and values of prefixes
-    reuse_gb: float = 4.0  # memory for that
-    revision: str = "main"  # of a hub id
+    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    attn: str = option("sdpa", "sdpa, eager, flash_attention_2 or flash_attention_3")
+    pixels: int = option(0, "most pixels per frame; 0 for the published 768 tokens")
+    reuse: bool = option(True, "cache features of frames, and keys and values of prefixes")
+    reuse_gb: float = option(4.0, "GiB of memory for that cache")
+    revision: str = option("main", "revision of a hub id")
 
     def __post_init__(self) -> None:
         check_hardware(self.dtype, self.device)

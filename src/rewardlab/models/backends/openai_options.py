@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from rewardlab.core.errors import PlanError
-from rewardlab.models.model_string import one_of, read_url
+from rewardlab.models.model_string import one_of, option, read_url
 
 
 @dataclass(frozen=True)
 class OpenAIOptions:
     """Options of `openai:`; the key is never among them, only the name of the environment variable that holds it."""
 
-    send: str = "images"  # frames as JPEG images, or as one mp4 video
-    logprobs: str = "auto"  # ask for log-probabilities: auto (where the server gives them), on or off
-    concurrency: int = 32  # requests under way at once
-    retries: int = 6  # attempts beyond the first
-    timeout: float = 60.0  # seconds for one attempt
-    patience: float = 110.0  # seconds for one batch with all its attempts; keep it below --timeout
-    input_price: float = -1.0  # per million tokens; below 0 where it is not known
-    output_price: float = -1.0
-    key_env: str = "OPENAI_API_KEY"
+    send: str = option("images", "images: each frame as a JPEG; video: one mp4")
+    logprobs: str = option("auto", "ask for log-probabilities: auto (where the server gives them), on or off")
+    concurrency: int = option(32, "requests under way at once")
+    retries: int = option(6, "attempts beyond the first")
+    timeout: float = option(60.0, "seconds for one attempt")
+    patience: float = option(110.0, "seconds for one batch with all attempts; keep it below --timeout")
+    input_price: float = option(-1.0, "price of a million tokens read; below 0 where it is not known")
+    output_price: float = option(-1.0, "price of a million tokens written; below 0 where it is not known")
+    key_env: str = option("OPENAI_API_KEY", "environment variable that holds the key; it may be unset")
 
     def __post_init__(self) -> None:
         one_of("send", self.send, ("images", "video"))

@@ -14,7 +14,7 @@ from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, level_of_progress
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.model_string import at_least_one
+from rewardlab.models.model_string import at_least_one, option
 from rewardlab.models.protocols.answer_parsers import UNREADABLE
 from rewardlab.models.protocols.prompts import gvl_frame, gvl_opening, gvl_question
 from rewardlab.models.protocols.protocol_registration import VlmProtocol
@@ -30,9 +30,9 @@ _PAIR = re.compile(_NUMBER + r"[^{}]{0,2000}?" + _VALUE)
 class GvlOptions:
     """Options of `gvl:`; any other goes to the backend."""
 
-    control: str = "none"  # static: the first frame in place of every frame, to see what the model makes of no change
-    seed: int = 0  # of the order in which frames are shown
-    tokens: int = 4096  # most tokens of a reply
+    control: str = option("none", "static: the first frame in place of every frame, to see what no change gives")
+    seed: int = option(0, "seed of the order in which frames are shown")
+    tokens: int = option(4096, "most tokens of a reply")
 
     def __post_init__(self) -> None:
         check_control(self.control)
@@ -102,4 +102,5 @@ GVL = VlmProtocol(
     prompt=lambda instruction: gvl_opening(instruction) + gvl_question(instruction),
     build=Gvl,
     default_options=lambda backend: GvlOptions(),
+    options=GvlOptions(),
 )

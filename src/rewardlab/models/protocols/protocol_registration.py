@@ -1,7 +1,7 @@
 """How a protocol becomes lines of the catalog: `PROTOCOL:BACKEND:ARGUMENT?options`, and a backend's name alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from rewardlab.core.seeding import digest
@@ -21,6 +21,7 @@ class VlmProtocol(Generic[Options]):
     prompt: Callable[[str], str]  # its words for an instruction: other words are another model
     build: Callable[[VisionLanguageModel, Options], RewardModel]
     default_options: Callable[[VlmBackend[Any]], Options]  # a frozen dataclass
+    options: object  # the same over a backend that says nothing else
     aliases: Mapping[str, str] = field(default_factory=dict)  # other names of its options
 
 
@@ -40,7 +41,7 @@ def protocol_entry(protocol: VlmProtocol[Options]) -> ModelEntry[ProtocolSpec[Op
         name, _, argument = string.argument.partition(":")
         return _parse(protocol, find_backend(name), argument, string.options)
 
-    return _entry(protocol, protocol.summary, parse)
+    return replace(_entry(protocol, protocol.summary, parse), options=(protocol.options,))
 
 
 def backend_entry(backend: VlmBackend[Any], protocol: VlmProtocol[Options]) -> ModelEntry[ProtocolSpec[Options]]:
@@ -49,7 +50,8 @@ def backend_entry(backend: VlmBackend[Any], protocol: VlmProtocol[Options]) -> M
     def parse(string: ModelString) -> ProtocolSpec[Options]:
         return _parse(protocol, backend, string.argument, string.options)
 
-    return _entry(protocol, backend.summary, parse)
+    options = (protocol.default_options(backend), backend.options)
+    return replace(_entry(protocol, backend.summary, parse), options=options)
 
 
 def _parse(

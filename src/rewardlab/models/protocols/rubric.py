@@ -8,7 +8,7 @@ import numpy as np
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.model_string import at_least_one, one_of
+from rewardlab.models.model_string import at_least_one, one_of, option
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
 from rewardlab.models.protocols.protocol_registration import VlmProtocol
@@ -29,10 +29,10 @@ ANSWER = AnswerFormat("ANSWER: ", tuple(str(level) for level in LEVELS))
 class RubricOptions:
     """Options of the rubric, over any backend."""
 
-    answer: str = "generate"  # logits: the probability of each level after ANSWER:; generate: what the model writes
-    parser: str = "strict"  # how what it wrote is read
-    order: str = "video_first"  # what stands first in the prompt
-    tokens: int = 128  # most tokens it may write
+    answer: str = option("generate", "logits: probabilities of the digits after ANSWER:; generate: what it writes")
+    parser: str = option("strict", "how what it wrote is read: strict, helm or robometer")
+    order: str = option("video_first", "what stands first in the prompt: video_first or text_first")
+    tokens: int = option(128, "most tokens it may write")
 
     def __post_init__(self) -> None:
         one_of("answer", self.answer, ("logits", "generate"))
@@ -106,5 +106,6 @@ RUBRIC = VlmProtocol(
     prompt=roboreward_prompt,
     build=Rubric,
     default_options=lambda backend: RubricOptions("logits" if backend.scores_answers else "generate"),
+    options=RubricOptions(),
     aliases={"max_tokens": "tokens", "first": "order"},
 )

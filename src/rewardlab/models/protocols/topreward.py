@@ -8,7 +8,7 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, Frames, Indices
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.model_string import at_least_one
+from rewardlab.models.model_string import at_least_one, option
 from rewardlab.models.protocols.prompts import TOPREWARD_ANSWER, TOPREWARD_CLAIM, topreward_question
 from rewardlab.models.protocols.protocol_registration import VlmProtocol
 from rewardlab.models.protocols.static_control import check_control, controlled_frames
@@ -19,8 +19,8 @@ from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
 class TopRewardOptions:
     """Options of `topreward:`; any other goes to the backend."""
 
-    control: str = "none"  # static: the first frame in place of every frame, to see what the model makes of no change
-    prefixes: int = 15  # prefixes of the video that are asked about; frames between them are interpolated
+    control: str = option("none", "static: the first frame in place of every frame, to see what no change gives")
+    prefixes: int = option(15, "prefixes of the video that are asked about; frames between are interpolated")
 
     def __post_init__(self) -> None:
         check_control(self.control)
@@ -79,4 +79,5 @@ TOPREWARD = VlmProtocol(
     prompt=lambda instruction: TOPREWARD_CLAIM + topreward_question(instruction),
     build=TopReward,
     default_options=lambda backend: TopRewardOptions(),
+    options=TopRewardOptions(),
 )

@@ -1,0 +1,155 @@
+"""What a person meets on the command line: lists, options, mistakes in one sentence, completion."""
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from rewardlab.cli import COMMANDS, main
+from rewardlab.models import MODELS
+from rewardlab.perturbations import FAMILIES, PERTURBATIONS
+from rewardlab.reporting.catalog_tables import CATALOGS
+
+
+def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "rewardlab", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"}, check=False)
+
+
+def on_a_terminal(*arguments: str) -> tuple[int, str]:
+    """Run the command on a pseudo-terminal of eighty columns; return its exit code and what was shown."""
+    here, there = pty.openpty()
+    environment = os.environ | {"COLUMNS": "80", "TERM": "dumb"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rewardlab", *arguments], stdout=there, stderr=there, stdin=there, env=environment
+    )
+    os.close(there)
+    shown = b""
+    while True:
+        try:
+            part = os.read(here, 4096)
+        except OSError:  # Linux: the other end is closed
+            part = b""
+        if not part:
+            break
+        shown += part
+    os.close(here)
+    return process.wait(), shown.decode().replace("\r\n", "\n")
+
+
+MISTAKES: list[tuple[list[str], str]] = [
+    ([], "name a command: score, stress"),
+    (["strss", "clock", "sample"], "no command is called 'strss'; did you mean stress?"),
+    (["stress"], "MODELS and DATA must be given: rewardlab stress MODELS... DATA; `rewardlab stress --help`"),
+    (["stress", "clock"], "DATA must be given"),
+    (["stress", "clock", "sample", "--pertubations", "none"], "takes no '--pertubations'; did you mean --perturb"),
+    (["stress", "clock", "sample", "--sed=3"], "takes no '--sed'; did you mean --seed?"),
+    (["stress", "clock", "sample", "--seed", "soon"], "--seed: expected a whole number, got 'soon'"),
+    (["stress", "clock", "sample", "--timeout", "nan"], "--timeout: expected a number, got 'nan'"),
+    (["stress", "clock", "sample", "--severities", "1,high"], "--severities: expected a whole number, got 'high'"),
+    (["stress", "clock", "sample", "--seed"], "--seed needs a value"),
+    (["show", "clock", "random"], "rewardlab show takes no 'random'"),
+    (["stress", "clock", "smple"], "no dataset at 'smple'; did you mean sample"),
+    (["list", "modls"], "no catalog is called 'modls'; did you mean models"),
+    (["list", "--category", "visul"], "no category is called 'visul'; did you mean visual?"),
+    (["list", "models", "--category", "visual"], "only perturbations have a category"),
+    (["list", "--search", "no such thing"], "nothing has 'no such thing' in its name"),
+    (["completion", "fsh"], "no shell is called 'fsh'; did you mean fish"),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), MISTAKES)
+def test_a_mistake_is_one_sentence_in_our_words(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) in (2, 4)  # a dataset that is not there may count as bad data
+    _check_sentence(capsys.readouterr().err, expected)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 4])
+def test_it_is_so_on_a_terminal(place: int) -> None:
+    words, expected = MISTAKES[place]
+    code, shown = on_a_terminal(*words)
+    assert code == 2
+    _check_sentence(shown, expected)
+
+
+def _check_sentence(shown: str, expected: str) -> None:
+    assert expected in shown
+    assert shown.startswith("rewardlab: ") and shown.count("\n") == 1 and "usage" not in shown
+
+
+def test_list_alone_shows_the_catalogs_with_their_sizes() -> None:
+    code, shown = on_a_terminal("list")
+    assert code == 0 and max(map(len, shown.splitlines())) <= 80
+    rows = {line.split()[0]: line.split()[1] for line in shown.splitlines()}
+    assert all(rows[name] == str(len(entries)) for name, entries in CATALOGS.items())
+
+
+def test_list_keeps_to_a_category_and_to_what_is_searched() -> None:
+    shown = said("list", "--category", "temporal").stdout
+    names = {line.split()[0] for line in shown.splitlines()[1:] if line[1] != " "}
+    assert names == {entry.name for entry in FAMILIES["temporal"]}
+    some = said("list", "perturbations", "--search", "FOCUS").stdout
+    assert "defocus_blur" in some and "motion_blur" not in some
+    everywhere = said("list", "--search", "oracle").stdout
+    assert "noisy-oracle" in everywhere and "models" in everywhere
+
+
+@pytest.mark.parametrize("name", [name for name, entry in MODELS.items() if entry.options])
+def test_show_tells_every_option_with_its_default_and_meaning_in_eighty_columns(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", name]) == 0
+    shown = capsys.readouterr().out
+    lines = {line.split()[0]: line for line in shown.splitlines()[1:] if line.startswith("  ") and line[2] != " "}
+    for options in MODELS[name].options:
+        for entry in fields(options):
+            assert lines[entry.name].split()[1:], entry.name
+            assert entry.metadata["meaning"].split()[0] in lines[entry.name]
+    assert max(map(len, shown.splitlines()[1:])) <= 80
+    assert name not in ("openai",) or "concurrency   32 " in shown
+
+
+BASH = shutil.which("bash")
+
+
+def completed(script: str, *words: str) -> list[str]:
+    """Return what bash completes the last of these words to."""
+    quoted = " ".join(f"'{word}'" for word in words)
+    ask = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _rewardlab; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    assert BASH is not None
+    done = subprocess.run([BASH, "--norc", "-c", script + ask], capture_output=True, text=True, check=True)
+    assert not done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(BASH is None, reason="bash is not installed")
+def test_bash_completes_commands_flags_models_datasets_and_perturbations() -> None:
+    script = said("completion", "bash").stdout
+    assert completed(script, "rewardlab", "str") == ["stress"]
+    assert set(COMMANDS) <= set(completed(script, "rewardlab", ""))
+    assert completed(script, "rewardlab", "stress", "clo") == ["clock"]
+    assert {"sample", "sample-sim"} <= set(completed(script, "rewardlab", "stress", "clock", "sam"))
+    assert completed(script, "rewardlab", "stress", "clock", "sample", "--sev") == ["--severities"]
+    one = completed(script, "rewardlab", "stress", "clock", "sample", "--perturbations", "defoc")
+    assert one == ["defocus_blur"]
+    two = completed(script, "rewardlab", "stress", "clock", "sample", "--perturbations", "jpeg,defoc")
+    assert two == ["jpeg,defocus_blur"]
+    assert completed(script, "rewardlab", "list", "metr") == ["metrics"]
+    assert completed(script, "rewardlab", "completion", "z") == ["zsh"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
+    script = said("completion", shell).stdout
+    assert all(name in script for name in (*COMMANDS, *PERTURBATIONS, "sample-sim", "severities"))
+    found = shutil.which(shell)
+    if found is not None:
+        (tmp_path / "script").write_text(script)
+        assert subprocess.run([found, "-n", str(tmp_path / "script")], check=False).returncode == 0
