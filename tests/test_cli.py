@@ -39,7 +39,7 @@ def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
 def test_check_lists_problems_with_their_lines_and_fails(tmp_path: Path) -> None:
     write_rows(tmp_path, [{"file_name": "gone.mp4", "task": "t", "reward": 5}, "oops"])
     done = rewardlab_command("check", str(tmp_path))
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "line 1: " in done.stdout and "line 2: not JSON" in done.stdout
     assert rewardlab_command("check", "sample").returncode == 0
 
@@ -97,7 +97,6 @@ def test_show_tells_the_parameter_at_every_severity(name: str, capsys: pytest.Ca
     ("arguments", "words"),
     [
         (["stress", "clok", "sample"], "did you mean clock"),
-        (["stress", "clock", "no/such/folder"], "no dataset at 'no/such/folder'"),
         (["stress", "clock", "sample", "--perturbations", "gaussian_nois"], "did you mean gaussian_noise"),
         (["stress", "clock", "sample", "--severities", "9"], "severities must be among"),
         (["stress", "clock", "sample", "--frames", "every"], "frames must be uniform:N"),
@@ -119,6 +118,11 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert words in said
     assert len(said.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dataset_that_is_not_there_is_one_sentence_and_exit_code_4(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stress", "clock", "no/such/folder"]) == 4
+    assert "no dataset at 'no/such/folder'" in capsys.readouterr().err
 
 
 def test_version_and_help_name_every_command() -> None:

@@ -12,7 +12,16 @@ import rewardlab
 from rewardlab.core.catalog_lookup import find
 from rewardlab.core.command_parser import command_parser
 from rewardlab.core.command_settings import build_plan, flat_settings
-from rewardlab.core.errors import Interrupted, PlanError, RewardlabError
+from rewardlab.core.errors import (
+    BAD_DATA,
+    CTRL_C,
+    FAULT,
+    GATE_FAILED,
+    MODEL_FAILED,
+    WRONG_USE,
+    PlanError,
+    RewardlabError,
+)
 from rewardlab.core.terminal_text import one_line, safe_streams
 from rewardlab.core.version import __version__
 
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from rewardlab.analysis.model_comparison import ComparePlan
     from rewardlab.collection.collection_settings import CollectPlan
     from rewardlab.core.run import Run
+    from rewardlab.core.summary import OutcomeCounts
     from rewardlab.data.dataset_check_settings import CheckPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
@@ -43,7 +53,7 @@ def score(plan: "ScorePlan") -> int:
     asked = ask_once(plan)
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     print(asked_json(asked) if plan.json else "\n".join(asked_lines(asked, ascii_only=ascii_only)))
-    return 3 if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
+    return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
 
 
 def stress(plan: "StressPlan") -> int:
@@ -54,8 +64,7 @@ def stress(plan: "StressPlan") -> int:
 
     run = rewardlab.stress(**flat_settings(plan))
     print_summary(load_summary(run), terminal_console())
-    _tell_end(run)
-    return 0
+    return _tell_end(run)
 
 
 def bench(plan: "BenchPlan") -> int:
@@ -67,8 +76,7 @@ def bench(plan: "BenchPlan") -> int:
     found = load_benchmark(run)
     assert found is not None
     print_benchmark(found, terminal_console())
-    _tell_end(run)
-    return 0
+    return _tell_end(run)
 
 
 def _say(text: object) -> None:
@@ -76,13 +84,26 @@ def _say(text: object) -> None:
     print(one_line(text), flush=True)
 
 
-def _tell_end(run: "Run") -> None:
-    """Print what paid models have cost, and where the report is."""
+def _tell_end(run: "Run") -> int:
+    """Print why models failed, what paid ones have cost and where the report is; return the exit code."""
+    from rewardlab.analysis.run_summary import load_summary
     from rewardlab.reporting.findings_text import spending
+    from rewardlab.reporting.terminal_summary import failure_lines
 
+    for line in failure_lines(run.trials()):
+        _say(line)
     for sentence in spending(run.folder):
         _say(f"spent: {sentence}")
     _say(f"report: {run.page}")
+    summary = load_summary(run)
+    silent = [model for model in summary.judged if _answered_nothing(summary.outcomes(model))]
+    for model in silent:
+        print(one_line(f"rewardlab: {model} gave no answer at all"), file=sys.stderr)
+    return MODEL_FAILED if silent else 0
+
+
+def _answered_nothing(counts: "OutcomeCounts") -> bool:
+    return counts.scored == 0 and counts.failed > 0
 
 
 def calibrate(plan: "CalibratePlan") -> int:
@@ -170,14 +191,14 @@ def train(plan: "PocketPlan") -> int:
 
 
 def check(plan: "CheckPlan") -> int:
-    """Print the problems; exit with 1 if there are any."""
+    """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
 
     contents = checked_dataset(plan.data)
     for problem in contents.problems:
         _say(problem)
     _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")
-    return 1 if contents.problems else 0
+    return BAD_DATA if contents.problems else 0
 
 
 def list_catalog(plan: "ListPlan") -> int:
@@ -225,6 +246,12 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
 }
 
 
+_EXIT_CODES = (
+    f"Exit codes: 0 fine, {GATE_FAILED} a gate failed, {WRONG_USE} wrong use, {MODEL_FAILED} a model failed, "
+    f"{BAD_DATA} the data is bad, {FAULT} a fault of rewardlab, {CTRL_C} Ctrl-C."
+)
+
+
 def plan_of(command: str) -> Any:
     """Return the dataclass with the settings of a command."""
     module, _, name = COMMANDS[command][0].partition(":")
@@ -232,7 +259,7 @@ def plan_of(command: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; what the user can correct is said in one sentence, with exit code 2."""
+    """Run a command; what the user can correct is said in one sentence, and the exit code says whose fault it is."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     with safe_streams():
         try:
@@ -240,13 +267,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return command(plan)
         except (RewardlabError, UnicodeEncodeError, KeyboardInterrupt) as error:
             print(f"rewardlab: {_sentence(error)}", file=sys.stderr)
-            return 130 if isinstance(error, Interrupted | KeyboardInterrupt) else 2
+            return _exit_code(error)
         except BrokenPipeError:  # the reader, such as `head`, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except Exception:  # a fault of rewardlab: shown in full, and through the same filter as everything else
             traceback.print_exc()
-            return 1
+            return FAULT
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return CTRL_C
+    return error.exit_code if isinstance(error, RewardlabError) else WRONG_USE
 
 
 def _sentence(error: BaseException) -> str:
@@ -278,4 +311,4 @@ def _asked(words: Sequence[str]) -> Sequence[str]:
 
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     summary = "Find out when a vision-language reward for robots may be trusted."
-    return command_parser(summary, __version__, {name: plan_of(name) for name in names})
+    return command_parser(summary, __version__, _EXIT_CODES, {name: plan_of(name) for name in names})

@@ -91,7 +91,7 @@ REASONS = {
     "Mute": "Untellable: an error that cannot be told",
     "Flood": "an answer of 200,000 characters, at most 100,000 are taken in; "
     "set REWARDLAB_MAX_ANSWER_CHARACTERS to take more",
-    "Endless": "expected 1 answers, got more",
+    "Endless": "too many answers to a batch of 6: score(episodes) must return one per episode, in order",
 }
 
 

@@ -72,7 +72,7 @@ def test_the_budget_stops_the_run_and_the_same_command_goes_on(tiny_data: Path, 
     options = "input_price=2&output_price=10"  # each request costs 0.0021
     with chat_server(good) as server:
         stopped = run(command(server, tiny_data, tmp_path / "run", "--max-requests", "9", "--batch", "4"))
-        assert stopped.returncode == 130
+        assert stopped.returncode == 3
         assert "stopped with 8 of 12 cells" in stopped.stderr and "--max-requests" in stopped.stderr
         assert "the same command goes on where this one stopped" in stopped.stderr
         assert server.answered.total() == 9
@@ -83,7 +83,7 @@ def test_the_budget_stops_the_run_and_the_same_command_goes_on(tiny_data: Path, 
         assert kept < {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
         assert server.answered.total() == CELLS
         money = run(command(server, tiny_data, tmp_path / "money", "--max-cost", "0.008", options=options))
-    assert money.returncode == 130 and "0.0063 of 0.008 are spent" in money.stderr
+    assert money.returncode == 3 and "0.0063 of 0.008 are spent" in money.stderr
     assert "cost unknown" in more.stdout
     assert server.answered.total() == CELLS + 3
 
@@ -105,7 +105,7 @@ def test_the_key_is_nowhere_to_be_found(tiny_data: Path, tmp_path: Path) -> None
         done = run(command(server, tiny_data, tmp_path / "run", options="key_env=MY_KEY&logprobs=off"), MY_KEY=KEY)
     with chat_server(lambda call: call.refuse(403, f"{call.authorization} may not")) as strict:
         refused = run(command(strict, tiny_data, tmp_path / "refused", options="key_env=MY_KEY"), MY_KEY=KEY)
-    assert done.returncode == 0 and refused.returncode == 130, (done.stderr, refused.stderr)
+    assert done.returncode == 0 and refused.returncode == 3, (done.stderr, refused.stderr)
     assert set(seen) == {f"Bearer {KEY}"}
     assert "answered 403: Bearer [key] may not; check" in refused.stderr
     trials = Run(tmp_path / "run").trials()

@@ -213,7 +213,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_that_says_what_to_do(
     pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 2
+    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 4
     said = capsys.readouterr().err
     assert "hub:teetone/RoboReward/test cannot be fetched" in said and "name its folder" in said
     assert len(said.strip().splitlines()) == 1
@@ -223,9 +223,9 @@ def test_the_hub_needs_its_package_and_a_whole_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 2
+    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 4
     assert "pip install huggingface_hub" in capsys.readouterr().err
-    assert main(["bench", "clock", "hub:RoboReward"]) == 2
+    assert main(["bench", "clock", "hub:RoboReward"]) == 4
     assert "expected hub:OWNER/NAME" in capsys.readouterr().err
 
 

@@ -204,10 +204,11 @@ def test_failed_cells_are_scored_again_only_when_asked(tiny_data: Path, tmp_path
     flag.touch()
     body = f"if os.path.exists({str(flag)!r}): raise OSError('server is down')\nreturn [Score(2) for e in episodes]"
     environment = write_model(tmp_path, body)
-    arguments = [*command(tiny_data, tmp_path / "run"), "--perturbations", "polite_filler"]
-    subprocess.run(arguments, env=environment, capture_output=True, check=True)
+    arguments = [*command(tiny_data, tmp_path / "run"), "--perturbations", "polite_filler", "--max-failures", "0"]
+    broken = subprocess.run(arguments, env=environment, capture_output=True, text=True)
+    assert broken.returncode == 3 and "failed: 30 x judge.model:Judge: OSError: server is down" in broken.stdout
     flag.unlink()
-    subprocess.run(arguments, env=environment, capture_output=True, check=True)
+    assert subprocess.run(arguments, env=environment, capture_output=True).returncode == 3  # there is no answer yet
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"failed"}
     subprocess.run([*arguments, "--retry-failures"], env=environment, capture_output=True, check=True)
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"scored"}

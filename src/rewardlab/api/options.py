@@ -29,6 +29,7 @@ class ScoringOptions(TypedDict, total=False):
     timeout: float
     load_timeout: float
     max_restarts: int
+    max_failures: int
     max_requests: int | None
     max_cost: float | None
     out: Place | None

@@ -46,9 +46,9 @@ class CommandParser(argparse.ArgumentParser):
         return f"{name} needs a value" if rest == "expected one argument" else re.sub(r"^argument ", "", message)
 
 
-def command_parser(summary: str, version: str, plans: Mapping[str, Any]) -> argparse.ArgumentParser:
+def command_parser(summary: str, version: str, epilog: str, plans: Mapping[str, Any]) -> argparse.ArgumentParser:
     """Return the parser for these commands, each given with the dataclass of its settings."""
-    parser = CommandParser("rewardlab", description=summary, allow_abbrev=False)
+    parser = CommandParser("rewardlab", description=summary, epilog=epilog, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"rewardlab {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, plan_type in plans.items():

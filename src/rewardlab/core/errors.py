@@ -1,16 +1,30 @@
-"""Errors a person can act on: what was expected, what came, what to do next."""
+"""Errors a person can act on: what was expected, what came, what to do next; each knows its exit code."""
+
+from typing import ClassVar
+
+GATE_FAILED, WRONG_USE, MODEL_FAILED, BAD_DATA, FAULT, CTRL_C = 1, 2, 3, 4, 70, 130  # exit codes; 0 is fine
 
 
 class RewardlabError(Exception):
     """Base of every error that rewardlab raises on purpose; the CLI prints it as one sentence."""
 
+    exit_code: ClassVar[int] = WRONG_USE
+
 
 class DataError(RewardlabError):
     """A dataset, a row or a video is not what its format promises."""
 
+    exit_code = BAD_DATA
+
 
 class ModelError(RewardlabError):
     """A reward model cannot be loaded, or cannot answer for an episode."""
+
+    exit_code = MODEL_FAILED
+
+
+class WrongAnswerCount(ModelError):
+    """A model answered a batch with more or fewer answers than it has episodes: which belongs to which is unknown."""
 
 
 class ModelRaised(ModelError):
@@ -26,7 +40,15 @@ class RunError(RewardlabError):
 
 
 class Interrupted(RunError):
-    """A run was stopped before its end, by the user or by a model; what is finished is kept."""
+    """A run was stopped before its end by the user; what is finished is kept."""
+
+    exit_code = CTRL_C
+
+
+class StoppedByModel(Interrupted):
+    """A run was stopped before its end because a model cannot go on; what is finished is kept."""
+
+    exit_code = MODEL_FAILED
 
 
 class NotApplicable(RewardlabError):
@@ -36,6 +58,10 @@ class NotApplicable(RewardlabError):
 class WorkerDied(RewardlabError):
     """A process that this one depends on died; its work is put back, or given up after it died of it again."""
 
+    exit_code = MODEL_FAILED
+
 
 class StopRun(RewardlabError):
     """A model asks that the whole run end here, such as when its budget is spent; what is finished is kept."""
+
+    exit_code = MODEL_FAILED

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rewardlab.core.episode import Episode, strip_labels
-from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerDied
+from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerDied, WrongAnswerCount
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, failure_of, validate_answer
+from rewardlab.core.trial import Answer, Failure, failure_of, validate_answer
 from rewardlab.core.version import __version__
 from rewardlab.models.contract import Budget, Composition, NamedModel, RewardModel
 
@@ -89,21 +89,39 @@ def build_model(model: NamedModel, budget: Budget) -> RewardModel:
 
 def validated_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
     """Return one checked answer per episode; where a batch fails as a whole, each episode is asked alone."""
+    answers = batch_answers(model, episodes)
+    if isinstance(answers, list):
+        return answers
+    if len(episodes) == 1:
+        return [answers]
+    return [answer for episode in episodes for answer in validated_answers(model, [episode])]
+
+
+def batch_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer] | Failure:
+    """Return one checked answer per episode, or the one Failure of a model that raised.
+
+    A wrong number of answers is the Failure of every episode: it would come again, and nobody would be told.
+    """
     try:
         answers = _one_answer_each(model, episodes)
     except (StopRun, WorkerDied):
         raise
-    except Exception as error:  # whatever a member does becomes its own Failure
-        if len(episodes) > 1:
-            return [answer for episode in episodes for answer in validated_answers(model, [episode])]
-        return [failure_of(error)]
+    except WrongAnswerCount as error:
+        return [Failure(str(error))] * len(episodes)
+    except Exception as error:  # whatever a user's model does becomes a counted Failure
+        return failure_of(error)
     return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
+
+
+def wrong_count(asked: int, got: object) -> str:
+    """Return what a model is told that gives more or fewer answers than it was shown episodes."""
+    return f"{got} answers to a batch of {asked}: score(episodes) must return one per episode, in order"
 
 
 def _one_answer_each(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
     answers = list(model.score(episodes))
     if len(answers) != len(episodes):
-        raise ModelError(f"expected {len(episodes)} answers, got {len(answers)}")
+        raise WrongAnswerCount(wrong_count(len(episodes), len(answers)))
     return answers
 
 

@@ -16,10 +16,12 @@ def findings(summary: Summary, model: str) -> list[str]:
 
 def _clean_sentence(summary: Summary, model: str) -> str:
     error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
-    off = f"{format_number(error.value)} levels {format_interval(error)}"
-    right = f"{format_number(success.value)} of them {format_interval(success)}"
-    said = f"On clean episodes it is off by {off} on average over subsets and judges success rightly in {right}"
-    return f"{said} ({format_coverage(success)} scored)."
+    if error.value is None and success.value is None:
+        return f"Nothing can be said of it on clean episodes ({format_coverage(success)} scored)."
+    off = f"is off by {format_number(error.value)} levels {format_interval(error)} on average over subsets"
+    right = f"judges success rightly in {format_number(success.value)} of them {format_interval(success)}"
+    said = " and ".join(text for text, row in ((off, error), (right, success)) if row.value is not None)
+    return f"On clean episodes it {said} ({format_coverage(success)} scored)."
 
 
 def _unreadable_sentence(summary: Summary, model: str) -> str:

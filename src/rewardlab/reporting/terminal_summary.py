@@ -1,14 +1,20 @@
-"""The summary in a terminal of eighty columns."""
+"""The summary in a terminal of eighty columns, and why models failed."""
+
+from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from rewardlab.analysis.failure_reasons import FailureReason, failure_reasons
 from rewardlab.analysis.format import format_coverage, format_number, format_threshold
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.terminal_console import safe_markup
+from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.findings_text import findings
+
+_MOST_REASONS = 3  # of a model; the others are counted
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -20,6 +26,23 @@ def print_summary(summary: Summary, console: Console) -> None:
     for model in summary.judged:
         said = safe_markup(" ".join(findings(summary, model)))
         console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
+
+
+def failure_lines(trials: TrialTable, *, every: bool = False) -> list[str]:
+    """Return the most frequent reasons why models failed with their counts, one line each, or every reason."""
+    reasons = sorted(failure_reasons(trials), key=lambda found: found.model)  # stable: the most frequent stay first
+    lines: list[str] = []
+    for model, group in groupby(reasons, key=lambda found: found.model):
+        found = list(group)
+        shown = found if every else found[:_MOST_REASONS]
+        lines += [f"failed: {each.cells:,} x {model}: {each.reason}" for each in shown]
+        lines += _others(model, found[len(shown) :])
+    return lines
+
+
+def _others(model: str, others: list[FailureReason]) -> list[str]:
+    cells = sum(each.cells for each in others)
+    return [f"failed: {cells:,} x {model}: {len(others)} other reasons, which -v shows"] if others else []
 
 
 def _table(title: str) -> Table:

@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from rewardlab.core.episode import Episode, Indices, InMemoryFrames, strip_labels
-from rewardlab.core.errors import NotApplicable, RewardlabError, StopRun, WorkerDied
+from rewardlab.core.errors import NotApplicable, RewardlabError
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial, failure_of, validate_answer
+from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial
 from rewardlab.data.video_decoding import FramePolicy, frame_policy, sample_frames
+from rewardlab.models.composite import batch_answers
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
@@ -74,6 +75,7 @@ class ScoringContext:
     seed: int
     batch: int
     budget: Budget = Budget()
+    judged: tuple[str, ...] = ()  # the models that the run is about; the others are controls
 
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
@@ -221,12 +223,12 @@ def _without_truth(draft: Trial) -> Trial:
 
 
 def _ask(context: ScoringContext, model: RewardModel, asked: list[tuple[CellGroup, Cell]], tell: Listeners) -> None:
-    """Ask one model about some cells; if the batch fails as a whole, ask again one by one."""
+    """Ask one model about some cells; if it raises at a batch, ask again one by one."""
     drafts = [_draft(context, group, cell) for group, cell in asked]
     shown = [_shown(context, group, cell) for group, cell in asked]
     tell.begin(drafts)
     started = time.perf_counter()
-    answers = _answers(model, shown)
+    answers = batch_answers(model, shown)
     seconds = (time.perf_counter() - started) / len(asked)
     if isinstance(answers, list):
         tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
@@ -235,19 +237,6 @@ def _ask(context: ScoringContext, model: RewardModel, asked: list[tuple[CellGrou
     else:
         for pair in asked:
             _ask(context, model, [pair], tell)
-
-
-def _answers(model: RewardModel, shown: list[Episode]) -> list[Answer] | Answer:
-    """Return one validated answer per episode, or the one Failure of the whole batch."""
-    try:
-        answers = list(model.score(shown))
-    except (StopRun, WorkerDied):
-        raise
-    except Exception as error:  # whatever a user's model does becomes a counted Failure
-        return failure_of(error)
-    if len(answers) != len(shown):
-        return Failure(f"expected {len(shown)} answers, got {len(answers)}")
-    return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, shown)]
 
 
 def _shown(context: ScoringContext, group: CellGroup, cell: Cell) -> Episode:

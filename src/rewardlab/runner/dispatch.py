@@ -20,6 +20,7 @@ import cloudpickle
 from rewardlab.core.errors import ModelError, RunError, StopRun
 from rewardlab.core.trial import Trial
 from rewardlab.runner.cell_scoring import Cell, Job, ScoringContext, failed_trials
+from rewardlab.runner.first_answers import FirstAnswers
 from rewardlab.runner.lost_work import UnderWay, after_death, after_hang
 from rewardlab.runner.model_process import sealed
 from rewardlab.runner.processes import Process, send, start_process, stop_process
@@ -101,18 +102,18 @@ def run_jobs(
     queue = deque(islice(source, workers or cores))  # the rest is made when it is needed
     start = partial(_start_scoring, context, settings.load_timeout, max(1, cores // max(len(queue), 1)))
     pool, deaths = [start() for _ in range(len(queue))], _Deaths(settings.max_restarts)
+    first = FirstAnswers(context.judged, settings.max_failures)
     try:
         while True:
             for index, worker in enumerate(pool):
-                if worker.job is None and queue:
+                if worker.job is None and _may_begin(pool, queue, first):
                     if worker.ready and worker.exit_code is not None:  # it died between two jobs
                         _replace(pool, index, start, deaths)
-                    _assign(pool[index], queue.popleft())
-                    queue.extend(islice(source, 1))
+                    _assign(pool[index], _next_job(queue, source, first, context.batch))
             busy = [worker for worker in pool if worker.job is not None]
             if not busy:
                 return
-            yield from _listen(busy, settings.timeout)
+            yield from _counted(_listen(busy, settings.timeout), first)
             for index, worker in enumerate(pool):
                 if worker.is_lost:
                     yield from _receive(worker, settings.timeout)  # its last words may still be in the pipe
@@ -120,10 +121,32 @@ def run_jobs(
                     trials, rest = _recover(worker, context, settings.timeout)
                     _replace(pool, index, start, deaths)
                     queue.extendleft(reversed(rest))
-                    yield trials
+                    yield from _counted([trials], first)
     finally:
         for worker in pool:
             stop_process(worker.process)
+
+
+def _may_begin(pool: Sequence[_Worker], queue: Sequence[Job], first: FirstAnswers) -> bool:
+    """Tell whether there is a job to begin now: until every judged model has answered, one at a time."""
+    return bool(queue) and not (first.untried and any(worker.job is not None for worker in pool))
+
+
+def _counted(batches: Iterable[list[Trial]], first: FirstAnswers) -> Iterator[list[Trial]]:
+    """Yield the trials, so that they are kept, and then count them."""
+    for trials in batches:
+        yield trials
+        first.count(trials)
+
+
+def _next_job(queue: deque[Job], source: Iterator[Job], first: FirstAnswers, batch: int) -> Job:
+    if not first.untried:
+        queue.extend(islice(source, 1))
+        return queue.popleft()
+    job, rest = first.first_part(queue.popleft(), batch)
+    queue.extendleft(rest)
+    queue.extend(islice(source, 1 - len(rest)))
+    return job
 
 
 def map_processes(

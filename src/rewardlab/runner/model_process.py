@@ -16,11 +16,11 @@ import cloudpickle
 import numpy as np
 
 from rewardlab.core.episode import Clip, Episode, InMemoryFrames, read_only
-from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError, StopRun, WorkerDied
+from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError, StopRun, WorkerDied, WrongAnswerCount
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.trial import Answer, error_text, validate_answer
 from rewardlab.models.backends.remote_protocol import pack_answers, unpack_answers
-from rewardlab.models.composite import build_model
+from rewardlab.models.composite import build_model, wrong_count
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.models.external import pickled
 from rewardlab.runner.processes import Process, send, start_process
@@ -40,6 +40,8 @@ class ModelProcess:
         kind, content = self._receive()
         if kind == b"stopped":
             raise StopRun(_text(content))
+        if kind == b"miscounted":
+            raise WrongAnswerCount(_text(content))
         if kind != b"answers":
             raise ModelRaised(_text(content))
         try:
@@ -116,7 +118,8 @@ def _reply(model: RewardModel, episodes: Sequence[Episode]) -> tuple[bytes, byte
         if len(answers) == len(episodes):
             checked = [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
             return b"answers", pack_answers(checked, "")
-        raised = f"expected {len(episodes)} answers, got {'more' if len(answers) > len(episodes) else len(answers)}"
+        got = "too many" if len(answers) > len(episodes) else len(answers)
+        return b"miscounted", wrong_count(len(episodes), got).encode()
     except StopRun as stop:
         return b"stopped", error_text(stop).encode()
     except BaseException as error:  # an exit is a failure of the model too

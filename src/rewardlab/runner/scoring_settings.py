@@ -24,6 +24,7 @@ class ScoringSettings:
     timeout: float = setting("seconds a model may take for one batch before it is stopped", 120.0)
     load_timeout: float = setting("seconds the models may take to load", 900.0)
     max_restarts: int = setting("stop when worker processes died more than N times", 100)
+    max_failures: int = setting("stop when the first N answers of a model all fail alike; 0 never stops", 20)
     max_requests: int | None = setting("stop before more than N requests to paid models", None)
     max_cost: float | None = setting("stop before paid models have cost more than this", None)
     out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
@@ -32,8 +33,9 @@ class ScoringSettings:
         require_limit(self.limit)
         if self.batch < 1 or self.workers < 0:
             raise PlanError(f"batch must be at least 1 and workers not negative, got {self.batch} and {self.workers}")
-        if self.max_restarts < 0:
-            raise PlanError(f"max-restarts must be 0 or more, got {self.max_restarts}")
+        if self.max_restarts < 0 or self.max_failures < 0:
+            given = f"{self.max_restarts} and {self.max_failures}"
+            raise PlanError(f"max-restarts and max-failures must be 0 or more, got {given}")
         timeouts = (self.timeout, self.load_timeout)
         if not all(0 < seconds < math.inf for seconds in timeouts):
             raise PlanError(f"timeout and load-timeout must be seconds above 0, got {timeouts}")

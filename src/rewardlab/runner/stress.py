@@ -14,7 +14,7 @@ from pathlib import Path
 from rewardlab.analysis.run_summary import save_summary
 from rewardlab.core.command_settings import as_command, flat_settings, setting
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError, Interrupted, PlanError, StopRun
+from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Trial
@@ -108,7 +108,15 @@ def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence
     """Return what every job of the plan needs; `own` are models that have no name in the catalog."""
     named = {model.name: model for model in own}
     models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
-    context = ScoringContext(models, plan.perturbations, episodes, plan.frames, plan.scoring.seed, plan.scoring.batch)
+    context = ScoringContext(
+        models,
+        plan.perturbations,
+        episodes,
+        plan.frames,
+        plan.scoring.seed,
+        plan.scoring.batch,
+        judged=plan.models,
+    )
     _ = context.policy, context.perturbations  # a wrong name is said now, not by every worker
     return context
 
@@ -164,7 +172,8 @@ def _score(run: Run, plan: StressPlan, context: ScoringContext) -> None:
                         run.compact()
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
-            raise Interrupted(
+            kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
+            raise kind(
                 f"stopped with {progress.done:,} of {total:,} cells in {run.folder}{why}; "
                 "the same command goes on where this one stopped"
             ) from None

@@ -63,16 +63,19 @@ class RejectedRequest(ModelError):
 class _TransientError(Exception):
     """An attempt failed in a way that may pass; `stops` if all attempts failing so ends the run."""
 
-    def __init__(self, why: str, *, stops: bool = False, wait: float | None = None) -> None:
+    def __init__(self, why: str, *, stops: bool = False, unreadable: bool = False, wait: float | None = None) -> None:
         super().__init__(why)
         self.stops = stops
+        self.unreadable = unreadable
         self.wait = wait  # what the server asks for, in seconds
 
 
 class HttpClient:
     """Requests to one server. The secret goes out in the headers and is redacted from all that is said of replies."""
 
-    def __init__(self, policy: RetryPolicy, secret: str = "", hint: str = "is the address right?") -> None:
+    def __init__(
+        self, policy: RetryPolicy, secret: str = "", hint: str = "is the address right?", *, understood: bool = False
+    ) -> None:
         self._policy = policy
         self._secret = secret
         self._hint = hint
@@ -80,6 +83,7 @@ class HttpClient:
         headers = NO_ENCODING | ({"authorization": f"Bearer {secret}"} if secret else {})
         self._client = httpx2.AsyncClient(limits=limits, headers=headers, cookies=NoCookies(), timeout=None)
         weakref.finalize(self, _close, self._client).atexit = False
+        self._understood = understood  # whether an answer of the server was ever read
         self._not_before = 0.0  # when a server asks for a pause every request waits, not only the one that was told
 
     def redact(self, text: str) -> str:
@@ -93,6 +97,7 @@ class HttpClient:
     async def send(self, request: Request, read: Callable[[bytes], Result], deadline: float) -> Result:
         """Return what `read` makes of the answer; where it raises ValueError, as for one cut short, it is sent again.
 
+        Not so where no answer of this server was ever read: that is no accident, and would be paid for again.
         Where no attempt succeeds before the deadline a ModelError says why; a StopRun if no other request would.
         """
         rng = rng_for(0, "waiting", request.name)
@@ -103,9 +108,11 @@ class HttpClient:
                 break
             request.sent()
             try:
-                return read(await self._attempt(request, deadline))
+                answer = read(await self._attempt(request, deadline))
+                self._understood = True
+                return answer
             except ValueError as error:
-                fault = _TransientError(f"the answer cannot be read: {error}")
+                fault = _TransientError(f"the answer cannot be read: {error}", unreadable=True)
             except _TransientError as error:
                 fault = error
             wait = min(_FIRST_DELAY * 2**attempt, _MAX_DELAY) * (0.5 + rng.random())
@@ -115,6 +122,8 @@ class HttpClient:
             if fault.wait is not None:
                 self._not_before = time.monotonic() + fault.wait
             await asyncio.sleep(wait)
+            if fault.unreadable and not self._understood:
+                break
         raise (StopRun if fault.stops else ModelError)(self.excerpt(str(fault)))
 
     async def _attempt(self, request: Request, deadline: float) -> bytes:

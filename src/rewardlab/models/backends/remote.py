@@ -80,7 +80,8 @@ def _build(spec: RemoteSpec, budget: Budget) -> Remote:
     from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
 
     policy = RetryPolicy(retries=spec.options.retries, timeout=spec.options.timeout)
-    return Remote(spec, HttpClient(policy), _served_fingerprint(spec))
+    fingerprint = _served_fingerprint(spec)
+    return Remote(spec, HttpClient(policy, understood=True), fingerprint)
 
 
 def _served_fingerprint(spec: RemoteSpec) -> str:
