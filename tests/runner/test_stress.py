@@ -478,3 +478,21 @@ def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) 
     html = write_report([run], run.folder / "report.html").read_text()
     assert f"{len(half) - 20} cells of the plan are not scored yet" in html
     assert "Every cell was scored" not in html
+
+
+def test_a_video_too_large_to_be_decoded_for_all_cells_at_once_gives_the_same_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Eye:
+        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+            return [rewardlab.Score(1 + 4 * float(e.frames.mean()) / 255) for e in episodes]
+
+    encode(moving_square("x", size=160), tmp_path / "large.mp4", fps=10)  # 20 frames of 77 kB
+    data = write_rows(tmp_path, [{"file_name": "large.mp4", "task": "push the block", "reward": 5}])
+    settings = {"frames": "uniform:8", "perturbations": ("truncate_end", "jpeg"), "severities": (1, 2, 3, 4)}
+    runs = []
+    for most in ("1", "100"):
+        monkeypatch.setenv("REWARDLAB_MAX_CLIP_MB", most)
+        runs.append(rewardlab.stress(Eye(), data, out=tmp_path / most, **settings))
+    assert without_time(runs[0]).equals(without_time(runs[1]))
+    assert {t.status for t in scored(runs[0]) if t.model == "Eye"} == {"scored"}

@@ -9,6 +9,7 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, Indices, InMemoryFrames, strip_labels
 from rewardlab.core.errors import NotApplicable, RewardlabError
+from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial
 from rewardlab.data.video_decoding import FramePolicy, frame_policy, sample_frames
@@ -117,11 +118,17 @@ def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardMode
             tell.end([_draft(context, group, cell) for cell in group.cells])
             continue
         waiting.append(group)
-        if len(waiting) == context.batch:
+        if len(waiting) == context.batch or _held_bytes(waiting) > CLIP_MB.value * 1_000_000:
             _ask_models(job, context, waiting, models, tell)
             waiting = []
     if waiting:
         _ask_models(job, context, waiting, models, tell)
+
+
+def _held_bytes(groups: Sequence[CellGroup]) -> int:
+    """Return the size of the frames that are held until the models are asked."""
+    clips = [group.outcome.episode.clip for group in groups if isinstance(group.outcome, PerturbedEpisode)]
+    return sum(len(clip) * clip.frame_bytes for clip in clips)
 
 
 def failed_trials(job: Job, context: ScoringContext, cells: Sequence[Cell], reason: str) -> list[Trial]:
@@ -178,6 +185,8 @@ def _with_decoded_frames(
     """Return the episode with the frames that some cell will show in memory, decoded in one pass."""
     source = episode.clip.source
     needed = np.unique(np.concatenate([_frames_needed(episode, context, name, severity) for name, severity in groups]))
+    if len(needed) * episode.clip.frame_bytes > CLIP_MB.value * 1_000_000:
+        return episode  # each condition decodes its own frames: fewer at a time, and only what is too much fails
     decoded = InMemoryFrames(source.read(needed), needed, source.count, source.digest)
     return replace(episode, clip=replace(episode.clip, source=decoded))
 
