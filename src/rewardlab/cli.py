@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rewardlab.core.run import Run
     from rewardlab.core.summary import OutcomeCounts
     from rewardlab.data.dataset_check_settings import CheckPlan
+    from rewardlab.data.metadata_skeleton import InitPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
@@ -193,12 +194,25 @@ def train(plan: "PocketPlan") -> int:
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
+    from rewardlab.data import dataset_notes
 
     contents = checked_dataset(plan.data)
     for problem in contents.problems:
         _say(problem)
-    _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems")
+    notes = dataset_notes(plan.data)
+    for note in notes:
+        _say(f"note: {note}")
+    _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems, {len(notes)} notes")
     return BAD_DATA if contents.problems else 0
+
+
+def init(plan: "InitPlan") -> int:
+    """Write the skeleton of a dataset and print what is left to fill in."""
+    from rewardlab.data.metadata_skeleton import skeleton_lines, write_skeleton
+
+    for line in skeleton_lines(write_skeleton(plan.folder)):
+        _say(line)
+    return 0
 
 
 def list_catalog(plan: "ListPlan") -> int:
@@ -240,6 +254,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
+    "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),
     "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
     "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),
     "completion": ("rewardlab.reporting.shell_completion:CompletionPlan", completion),

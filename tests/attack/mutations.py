@@ -16,8 +16,8 @@ import numpy as np
 
 from rewardlab.core.episode import fingerprint_frames
 from rewardlab.core.errors import DataError
-from rewardlab.data.roboreward_folder import METADATA, read_folder
-from rewardlab.data.roboreward_row import row_of
+from rewardlab.data.roboreward_folder import read_folder
+from rewardlab.data.roboreward_row import METADATA, row_of
 from rewardlab.data.video_decoding import VideoFile
 from tests.attack.hostile_files import small_mp4
 

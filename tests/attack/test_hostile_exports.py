@@ -117,6 +117,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "collect": ["collect", EVIL, "--out", str(out / "collect")],
         "train": ["train", EVIL],
         "montecarlo": ["montecarlo", "--fit", EVIL],
+        "init": ["init", EVIL],
         "list": ["list", EVIL],
         "show": ["show", EVIL],
         "completion": ["completion", EVIL],

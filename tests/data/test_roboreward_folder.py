@@ -64,7 +64,7 @@ def test_every_problem_is_named_with_its_line(tmp_path: Path) -> None:
     assert list(found) == [f"line {line}" for line in range(2, 16)]
     words = {
         2: "short.mp4", 3: "empty.mp4", 4: "does not exist", 5: "got 7", 6: "non-empty text", 7: "not JSON",
-        8: "file_name must be", 9: "must stay below", 10: "only reward 5 is a success", 11: "one number per frame",
+        8: "file_name is missing", 9: "must stay below", 10: "only reward 5 is a success", 11: "one number per frame",
         12: "NaN, which is no JSON number", 13: "got list", 14: "words.mp4", 15: "fps must be",
     }  # fmt: skip
     assert {line: word in found[f"line {line}"] for line, word in words.items()} == dict.fromkeys(words, True), found

@@ -13,7 +13,7 @@ from rewardlab.collection.rollout_selection import SUBSET, PlannedEpisode, plan_
 from rewardlab.core.errors import RewardlabError, RunError
 from rewardlab.core.run import Run, atomic_write, locked, writable
 from rewardlab.core.terminal_text import stream_behind
-from rewardlab.data.roboreward_folder import METADATA
+from rewardlab.data.roboreward_row import METADATA
 from rewardlab.runner.dispatch import map_processes
 from rewardlab.worlds.metaworld.task_splits import SPLITS
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rewardlab.core.catalog_lookup import did_you_mean, load_object
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.data.contract import Contents, Reader
+from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.dataset_files import video_names
 from rewardlab.data.hub import HUB, fetch, split_name
 from rewardlab.data.roboreward_folder import ROBOREWARD
 
@@ -33,6 +34,12 @@ def open_dataset(name: str) -> Contents:
         if reader.recognises(folder):
             return reader.read(folder)
     raise DataError(_unrecognised(folder, readers))
+
+
+def dataset_notes(name: str) -> tuple[Problem, ...]:
+    """Return what is odd in a dataset and stops no run."""
+    readers, folder = _located(name)
+    return next((reader.notes(folder) for reader in readers if reader.recognises(folder)), ())
 
 
 def dataset_folder(name: str) -> Path:
@@ -87,6 +94,8 @@ def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
     datasets = [path.name for path in inside if path.is_dir() and _recognised(path, readers)]
     few = ", ".join(path.name for path in inside[:_NAMES_SHOWN]) + (", ..." if len(inside) > _NAMES_SHOWN else "")
     what = f"name one of its folders that do: {', '.join(datasets)}" if datasets else "name another folder"
+    if not datasets and video_names(folder):
+        what = f"`rewardlab init {folder}` writes one row for each of its videos"
     return f"{folder} does not hold {_expected(readers)}; it holds {few or 'nothing'}; {what}"
 
 

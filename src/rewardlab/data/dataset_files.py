@@ -10,6 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from rewardlab.core.errors import DataError
 
+VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
+
 _NAME_CHARACTERS = 1000
 _SHOWN_CHARACTERS = 80
 
@@ -18,6 +20,15 @@ def shown(value: object) -> str:
     """Return a value as it is quoted in a sentence: at most 80 characters, whatever it is."""
     text = repr(value[: _SHOWN_CHARACTERS + 1] if isinstance(value, str | list) else value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def video_names(folder: Path) -> list[str]:
+    """Return the video files below a folder, as a row names them, in order; links to folders are not followed."""
+    found = []
+    for place, _, names in os.walk(folder):
+        inside = Path(place).relative_to(folder)
+        found += [(inside / name).as_posix() for name in names if Path(name).suffix.lower() in VIDEO_SUFFIXES]
+    return sorted(name for name in found if not any(part.startswith(".") for part in PurePosixPath(name).parts))
 
 
 def path_inside(folder: Path, name: object, key: str) -> Path:

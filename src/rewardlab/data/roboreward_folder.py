@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from io import TextIOWrapper
+from itertools import islice
 from pathlib import Path
 
 from rewardlab.core.episode import Clip, Episode
@@ -12,11 +13,14 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import open_regular, path_inside, require_inside
+from rewardlab.data.metadata_notes import notes_of_rows
 from rewardlab.data.roboreward_row import (
+    METADATA,
     fps_of,
     instruction_of,
     origin_of,
     parse_row,
+    require,
     row_of,
     truth_of,
     valid_fps,
@@ -24,8 +28,6 @@ from rewardlab.data.roboreward_row import (
 )
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.h264_encoding import encode
-
-METADATA = "metadata.jsonl"
 
 
 def recognises(folder: Path) -> bool:
@@ -46,7 +48,15 @@ def read_folder(folder: Path) -> Contents:
             episodes.append(rows.episode(text))
         except DataError as error:
             problems.append(Problem(f"line {line}", str(error)))
+    if not episodes and not problems:
+        what = f"holds no row; write one per video, or remove it and let `rewardlab init {folder}` begin"
+        problems.append(Problem(METADATA, what))
     return Contents(tuple(episodes), tuple(problems))
+
+
+def notes(folder: Path) -> tuple[Problem, ...]:
+    """Return what is odd in the rows and stops no run."""
+    return notes_of_rows(folder, islice(_lines(folder), ROWS.value))
 
 
 def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[str, object] | None = None) -> None:
@@ -73,7 +83,8 @@ class _Rows:
         if len(text) > ROW_BYTES.value:
             raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
         row = parse_row(text)
-        path = path_inside(self.folder, row.get("file_name"), "file_name")
+        require(row, "file_name")
+        path = path_inside(self.folder, row["file_name"], "file_name")
         name = str(row["file_name"])
         instruction = instruction_of(name, row)
         clip = self.clip(path, fps_of(name, row))
@@ -109,4 +120,5 @@ ROBOREWARD = Reader(
     "a metadata.jsonl with one row per video",
     recognises,
     read_folder,
+    notes,
 )

@@ -1,5 +1,6 @@
 """One row of the RoboReward layout: its JSON checked field by field, and written again."""
 
+from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
 from rewardlab.core.bounded_json import parse_json
@@ -10,6 +11,18 @@ from rewardlab.data.dataset_files import path_inside, shown
 
 Row = dict[str, object]
 
+METADATA = "metadata.jsonl"  # where the rows are
+KEYS = (  # all that is read of a row
+    *("file_name", "task", "reward", "success", "progress", "fps", "task_id"),
+    *("embodiment", "camera", "license", "source", "world"),
+)
+_OTHER_WORDS = {  # what others call them
+    **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip"), "file_name"),
+    **dict.fromkeys(("instruction", "prompt", "language_instruction", "goal", "text", "description"), "task"),
+    **dict.fromkeys(("label", "score", "level", "rating"), "reward"),
+    **dict.fromkeys(("succeeded", "is_success", "done"), "success"),
+}
+_CLOSE = 0.75  # how alike a misspelt key must be
 _FASTEST = 10_000  # frames per second
 
 
@@ -28,9 +41,28 @@ def parse_row(text: str) -> Row:
     return row
 
 
+def misnamed(row: Row) -> dict[str, str]:
+    """Return the keys that are not read beside the key that each seems to stand for, where the row lacks that one."""
+    found = {}
+    for key in (key for key in row if key not in KEYS):
+        close = get_close_matches(key, KEYS, n=1, cutoff=_CLOSE)
+        meant = _OTHER_WORDS.get(key.lower()) or (close[0] if close else None)
+        if meant is not None and meant not in row:
+            found[key] = meant
+    return found
+
+
+def require(row: Row, key: str) -> None:
+    """Raise DataError where a row lacks a key, with the key that was written in its place."""
+    if key not in row:
+        written = next((f"; rename its {other!r}" for other, meant in misnamed(row).items() if meant == key), "")
+        raise DataError(f"{key} is missing{written}")
+
+
 def instruction_of(name: str, row: Row) -> str:
     """Return what the robot was told to do."""
-    instruction = row.get("task")
+    require(row, "task")
+    instruction = row["task"]
     if not isinstance(instruction, str) or not instruction.strip():
         raise DataError(f"{name}: task must be a non-empty text, got {shown(instruction)}")
     return _bounded(name, "task", instruction)

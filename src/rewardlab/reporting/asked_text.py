@@ -12,6 +12,7 @@ from rewardlab.runner.ask_once import Asked, ScoredClip
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-:=+*#"
 _WIDTH = 78
+_BARS_SHOWN = 48
 _SUCCESS = 4.5  # a level that rounds to 5 is a success
 
 
@@ -49,16 +50,17 @@ def sparkline(values: Sequence[float], bars: str = _BARS) -> str:
 def _answer_lines(clip: ScoredClip, bars: str) -> Iterator[str]:
     answer = clip.answer
     if isinstance(answer, Failure):
-        yield f"no answer: {answer.reason}"
+        yield from _field("no answer", answer.reason)
     else:
         yield f"level     {answer.level:.2f} of 5, {'a success' if answer.level >= _SUCCESS else 'not a success'}"
         if answer.probabilities:
             shares = "  ".join(f"{level}: {share:.2f}" for level, share in enumerate(answer.probabilities, start=1))
             yield f"levels    {shares}"
         if answer.progress:
-            yield f"progress  {sparkline(answer.progress, bars)}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
+            line = sparkline(_few(answer.progress), bars)
+            yield f"progress  {line}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
-        yield "said      " + " ".join(answer.raw.split())
+        yield from _field("said", answer.raw)
 
 
 def _clip_json(clip: ScoredClip) -> dict[str, Any]:
@@ -72,6 +74,18 @@ def _clip_json(clip: ScoredClip) -> dict[str, Any]:
             "progress": answer.progress,
         }
     return record | {"failure": answer.reason}
+
+
+def _field(name: str, text: str) -> Iterator[str]:
+    """Yield a text of any length under its name, with lines that fit the terminal."""
+    head = f"{name:<9} "
+    yield from textwrap.wrap(" ".join(text.split()), _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+
+
+def _few(values: Sequence[float]) -> Sequence[float]:
+    """Return every value, or as many as a line has room for, the first and the last among them."""
+    last = len(values) - 1
+    return values if last < _BARS_SHOWN else [values[round(n * last / (_BARS_SHOWN - 1))] for n in range(_BARS_SHOWN)]
 
 
 def _wrapped(text: str) -> Iterator[str]:

@@ -11,7 +11,8 @@ from rewardlab.core.command_settings import setting
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import writable
-from rewardlab.data.roboreward_folder import METADATA, write_episode
+from rewardlab.data.roboreward_folder import write_episode
+from rewardlab.data.roboreward_row import METADATA
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay
 from rewardlab.runner.scoring_settings import require_limit, require_selection
 
