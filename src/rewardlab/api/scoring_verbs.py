@@ -39,7 +39,7 @@ def score(model: AnyModel, clip: Clip, instruction: str = "", *, frames: str = "
 def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[StressOptions]) -> Run:
     """Perturb a dataset, score it with one or several models, named or given as objects, and write a report."""
     named = _named(models)
-    plan = plan_from(StressPlan, {"models": [model.name for model in named], "data": data, **settings})
+    plan = plan_from(StressPlan, {"models": [model.as_written for model in named], "data": data, **settings})
     return _reported(run_stress(plan, own=named))
 
 
@@ -47,7 +47,7 @@ def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpac
 def bench(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[BenchOptions]) -> Run:
     """Score clean episodes by the RoboRewardBench protocol and write the errors and a report."""
     named = _named(models)
-    plan = plan_from(BenchPlan, {"models": [model.name for model in named], "data": data, **settings})
+    plan = plan_from(BenchPlan, {"models": [model.as_written for model in named], "data": data, **settings})
     return _reported(run_benchmark(plan, own=named))
 
 

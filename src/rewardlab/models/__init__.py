@@ -1,5 +1,6 @@
 """The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
 
+from dataclasses import replace
 from hashlib import sha256
 from inspect import getsource
 from typing import Any, TypeGuard
@@ -17,7 +18,7 @@ from rewardlab.models.contract import Budget, CompositeEntry, ModelEntry, NamedM
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
 from rewardlab.models.external import is_module, make_external, name_external, pickled
-from rewardlab.models.model_string import ModelString, parse_model_string
+from rewardlab.models.model_string import ModelString, parse_model_string, without_speed
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.protocol_registration import backend_entry, protocol_entry
@@ -44,10 +45,10 @@ def name_model(model: str | RewardModel) -> NamedModel:
     if not isinstance(model, str):
         return _name_object(model)
     string = parse_model_string(model)
-    named = _name_uncalibrated(string)
-    for text, path in string.calibrations:
-        named = name_calibrated(text, named, path)
-    return named
+    named, text = _name_uncalibrated(string), string.text
+    for longer, path in string.calibrations:
+        named, text = name_calibrated(named.name + longer[len(text) :], named, path), longer
+    return replace(named, written=model)
 
 
 def _name_uncalibrated(string: ModelString) -> NamedModel:
@@ -58,16 +59,16 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         raise PlanError(f"there is no calibration in {place!r}; `rewardlab calibrate {known} DATA` makes one")
     entry = find(MODELS, string.name, "model")
     if isinstance(entry, CompositeEntry):
-        composition = entry.parse(string)
-        return name_composite(string.text, composition, [name_model(member) for member in composition.members])
+        return _name_composite(string, entry)
     spec = entry.parse(string)
 
     def build(budget: Budget) -> RewardModel:
         return entry.build(spec, budget)
 
-    fingerprint = digest(__version__, string.text, entry.identify(spec))
+    name = without_speed(string, entry.speed(spec))
+    fingerprint = digest(__version__, name, entry.identify(spec))
     return NamedModel(
-        string.text,
+        name,
         fingerprint,
         entry.sees_truth,
         build,
@@ -75,7 +76,21 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         caveat=entry.caveat,
         apart=entry.apart(spec),
         prompt=entry.prompt,
+        server=entry.server(spec),
     )
+
+
+def _name_composite(string: ModelString, entry: CompositeEntry) -> NamedModel:
+    """Name a model made of others; its members go by the names that leave out their speed."""
+    composition = entry.parse(string)
+    members = [name_model(member) for member in composition.members]
+    names = tuple(member.name for member in members)
+    if names == composition.members:
+        return name_composite(string.text, composition, members)
+    _, mark, options = string.text.rpartition("?")
+    argument = ",".join(names)
+    text = f"{string.name}:{argument}" + (f"?{options}" if mark and string.options else "")
+    return name_composite(text, entry.parse(replace(string, text=text, argument=argument)), members)
 
 
 def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:

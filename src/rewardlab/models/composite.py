@@ -54,7 +54,8 @@ def name_composite(name: str, composition: Composition, members: Sequence[NamedM
 
     fingerprint = digest(__version__, name, composition.identity, *(member.fingerprint for member in members))
     one_copy = any(member.one_copy for member in members)
-    return NamedModel(name, fingerprint, sees_truth, None, one_copy, tuple(members), combine)
+    server = any(member.server for member in members)
+    return NamedModel(name, fingerprint, sees_truth, None, one_copy, tuple(members), combine, server=server)
 
 
 def build_all(

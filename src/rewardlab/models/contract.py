@@ -46,6 +46,8 @@ class ModelEntry(Generic[Spec]):
     caveat: str = ""  # what a reader of its numbers must know first, one sentence
     prompt: Callable[[str], str] = lambda instruction: ""  # what it is asked in words, where it is
     options: tuple[object, ...] = ()  # dataclasses with the default of every option, for `rewardlab show`
+    speed: Callable[[Spec], frozenset[str]] = lambda spec: frozenset()  # options that are no part of its identity
+    server: Callable[[Spec], bool] = lambda spec: False  # whether another machine is asked, perhaps for money
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,13 @@ class NamedModel:
     caveat: str = ""
     apart: bool = False
     prompt: Callable[[str], str] = lambda instruction: ""
+    written: str = ""  # as the user named it, where that says more than the name: options about speed and price
+    server: bool = False  # another machine is asked, perhaps for money
+
+    @property
+    def as_written(self) -> str:
+        """Return the string by which the user named it."""
+        return self.written or self.name
 
     def build(self, budget: Budget | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""

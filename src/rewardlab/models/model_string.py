@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -67,9 +67,12 @@ def _pairs(text: str) -> Pairs:
     return tuple((key, unquote(value)) for key, _, value in pairs)
 
 
-def option(default: First, meaning: str) -> First:
-    """Return the field of a dataclass of options, with what it means: the reference on the terminal reads it."""
-    return field(default=default, metadata={"meaning": meaning})
+def option(default: First, meaning: str, *, speed: bool = False) -> First:
+    """Return the field of a dataclass of options, with what it means: the reference on the terminal reads it.
+
+    One about `speed` changes how soon and at what price answers come, not what they are: it is no part of identity.
+    """
+    return field(default=default, metadata={"meaning": meaning, "speed": speed})
 
 
 def read_options(pairs: Pairs, default: First) -> First:
@@ -112,6 +115,21 @@ class _Nothing:
 def _defaults(options: object) -> dict[str, Any]:
     assert is_dataclass(options)
     return {entry.name: vars(options)[entry.name] for entry in fields(options)}
+
+
+def speed_options(options: object) -> frozenset[str]:
+    """Return the names of the options, of a frozen dataclass, that are about speed and price only."""
+    assert is_dataclass(options)
+    return frozenset(entry.name for entry in fields(options) if entry.metadata.get("speed"))
+
+
+def without_speed(string: ModelString, speed: Collection[str]) -> str:
+    """Return the text of a model string as it was written, less these options."""
+    before, mark, options = string.text.rpartition("?")
+    if not mark or not speed:
+        return string.text
+    kept = [word for word in options.split("&") if word.partition("=")[0] not in speed]
+    return f"{before}?{'&'.join(kept)}" if kept else before
 
 
 def without_options(string: ModelString) -> str:

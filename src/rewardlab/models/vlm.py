@@ -112,6 +112,7 @@ class VlmBackend(Generic[Spec]):
     identify: Callable[[Spec], str]  # what identifies the weights, without loading them
     options: Any = NoOptions()  # a frozen dataclass with the default of every option
     outside: bool = False  # not of this package: asked in a process of its own, and `parse` gets the options as written
+    server: bool = False  # it asks another machine, perhaps for money
     scores_answers: bool = False  # tells probabilities of answers that it did not write: no text need be parsed
 
 

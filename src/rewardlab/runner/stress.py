@@ -26,6 +26,7 @@ from rewardlab.models.contract import NamedModel
 from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
 from rewardlab.runner.cell_scoring import ScoringContext
 from rewardlab.runner.dispatch import run_jobs
+from rewardlab.runner.plan_difference import require_same_plan
 from rewardlab.runner.progress_bar import ProgressBar
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 
@@ -106,8 +107,9 @@ def _problem_list(data: str, problems: Sequence[Problem]) -> str:
 
 def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel] = ()) -> ScoringContext:
     """Return what every job of the plan needs; `own` are models that have no name in the catalog."""
-    named = {model.name: model for model in own}
-    models = {name: named[name] if name in named else name_model(name) for name in plan.all_models()}
+    given = {model.as_written: model for model in own}
+    named = {text: given[text] if text in given else name_model(text) for text in plan.all_models()}
+    models = {model.name: model for model in named.values()}  # one that is written twice, at two speeds, is one
     context = ScoringContext(
         models,
         plan.perturbations,
@@ -115,7 +117,7 @@ def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence
         plan.frames,
         plan.scoring.seed,
         plan.scoring.batch,
-        judged=plan.models,
+        judged=tuple(dict.fromkeys(named[text].name for text in plan.models)),
     )
     _ = context.policy, context.perturbations  # a wrong name is said now, not by every worker
     return context
@@ -134,8 +136,8 @@ def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_b
         "kind": kind,
         "plan": identity,
         "settings": settings,
-        "judged": list(plan.models),
-        "caveats": {name: context.models[name].caveat for name in plan.models if context.models[name].caveat},
+        "judged": list(context.judged),
+        "caveats": {name: context.models[name].caveat for name in context.judged if context.models[name].caveat},
         "command": command,
         "episodes": len(contents.episodes),
         "cells": len(contents.episodes) * len(conditions(context, plan.severities)) * len(context.models),
@@ -143,8 +145,9 @@ def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_b
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{plan.models[0]}-{Path(plan.data).name}")
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{context.judged[0]}-{Path(plan.data).name}")
     folder = plan.scoring.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
+    require_same_plan(folder, identity)
     return start_run(folder, record)
 
 

@@ -15,7 +15,7 @@ from rewardlab.models.backends import checkpoint
 from rewardlab.models.backends.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
 from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import ModelString, option, read_options
+from rewardlab.models.model_string import ModelString, option, read_options, speed_options
 
 MODEL_TYPES = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
 _MAX_BATCH = 64
@@ -30,7 +30,7 @@ class ContrastiveOptions:
     alpha: float = option(0.5, "how much of what does not lie between baseline and goal is left out")
     levels: str = option("", "JSON file of a level map; empty for 3 + 2 * similarity, which is only an order")
     dtype: str = option("auto", "auto, float32, bfloat16 or float16")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N", speed=True)
     revision: str = option("main", "revision of a hub id")
 
     def __post_init__(self) -> None:
@@ -185,4 +185,5 @@ CONTRASTIVE = ModelEntry(
     build=_build,
     identify=_identify,
     one_copy=True,
+    speed=lambda spec: speed_options(spec.options),
 )

@@ -33,11 +33,11 @@ class HfOptions:
     """Options of `hf:`."""
 
     dtype: str = option("auto", "auto, float32, bfloat16 or float16")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N", speed=True)
     attn: str = option("sdpa", "sdpa, eager, flash_attention_2 or flash_attention_3")
     pixels: int = option(0, "most pixels per frame; 0 for the published 768 tokens")
-    reuse: bool = option(True, "cache features of frames, and keys and values of prefixes")
-    reuse_gb: float = option(4.0, "GiB of memory for that cache")
+    reuse: bool = option(True, "cache features of frames, and keys and values of prefixes", speed=True)
+    reuse_gb: float = option(4.0, "GiB of memory for that cache", speed=True)
     revision: str = option("main", "revision of a hub id")
 
     def __post_init__(self) -> None:

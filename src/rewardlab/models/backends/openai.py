@@ -23,4 +23,5 @@ OPENAI = VlmBackend(
     build=_build,
     identify=lambda spec: spec.url,  # the server does not say what weights it holds
     options=OpenAIOptions(),
+    server=True,
 )

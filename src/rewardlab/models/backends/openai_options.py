@@ -15,13 +15,13 @@ class OpenAIOptions:
 
     send: str = option("images", "images: each frame as a JPEG; video: one mp4")
     logprobs: str = option("auto", "ask for log-probabilities: auto (where the server gives them), on or off")
-    concurrency: int = option(32, "requests under way at once")
-    retries: int = option(6, "attempts beyond the first")
-    timeout: float = option(60.0, "seconds for one attempt")
-    patience: float = option(110.0, "seconds for one batch with all attempts; keep it below --timeout")
-    input_price: float = option(-1.0, "price of a million tokens read; below 0 where it is not known")
-    output_price: float = option(-1.0, "price of a million tokens written; below 0 where it is not known")
-    key_env: str = option("OPENAI_API_KEY", "environment variable that holds the key; it may be unset")
+    concurrency: int = option(32, "requests under way at once", speed=True)
+    retries: int = option(6, "attempts beyond the first", speed=True)
+    timeout: float = option(60.0, "seconds for one attempt", speed=True)
+    patience: float = option(110.0, "seconds for one batch with all attempts; keep it below --timeout", speed=True)
+    input_price: float = option(-1.0, "price of a million tokens read; below 0 where it is not known", speed=True)
+    output_price: float = option(-1.0, "price of a million tokens written; below 0 where it is not known", speed=True)
+    key_env: str = option("OPENAI_API_KEY", "environment variable that holds the key; it may be unset", speed=True)
 
     def __post_init__(self) -> None:
         one_of("send", self.send, ("images", "video"))

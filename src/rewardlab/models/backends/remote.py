@@ -17,7 +17,7 @@ from rewardlab.models.backends.remote_protocol import (
     unpack_health,
 )
 from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import ModelString, option, read_options, read_url
+from rewardlab.models.model_string import ModelString, option, read_options, read_url, speed_options
 
 if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class RemoteOptions:
     """Options of `remote:`."""
 
-    timeout: float = option(100.0, "seconds for one batch with all its attempts; keep it below --timeout")
-    retries: int = option(4, "attempts beyond the first")
+    timeout: float = option(100.0, "seconds for one batch with all its attempts; keep it below --timeout", speed=True)
+    retries: int = option(4, "attempts beyond the first", speed=True)
 
     def __post_init__(self) -> None:
         if self.timeout <= 0 or self.retries < 0:
@@ -101,4 +101,6 @@ REMOTE = ModelEntry(
     parse=_parse,
     build=_build,
     identify=_served_fingerprint,
+    speed=lambda spec: speed_options(spec.options),
+    server=lambda spec: True,
 )

@@ -1,13 +1,13 @@
 """How a protocol becomes lines of the catalog: `PROTOCOL:BACKEND:ARGUMENT?options`, and a backend's name alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 from rewardlab.core.seeding import digest
 from rewardlab.models.backends import find_backend
 from rewardlab.models.contract import Budget, ModelEntry, RewardModel
-from rewardlab.models.model_string import ModelString, Pairs, read_two_options, split_options
+from rewardlab.models.model_string import ModelString, Pairs, read_two_options, speed_options, split_options
 from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
 
 Options = TypeVar("Options")
@@ -74,5 +74,17 @@ def _entry(
     def build(spec: ProtocolSpec[Options], budget: Budget) -> RewardModel:
         return protocol.build(spec.backend.build(spec.backend_spec, budget), spec.options)
 
-    outside = lambda spec: spec.backend.outside
-    return ModelEntry(summary, parse, build, identify, one_copy=True, apart=outside, prompt=protocol.prompt)
+    def speed(spec: ProtocolSpec[Options]) -> frozenset[str]:
+        return speed_options(spec.backend.options) - {entry.name for entry in fields(spec.options)}  # type: ignore[arg-type]
+
+    return ModelEntry(
+        summary,
+        parse,
+        build,
+        identify,
+        one_copy=True,
+        apart=lambda spec: spec.backend.outside,
+        prompt=protocol.prompt,
+        speed=speed,
+        server=lambda spec: spec.backend.server,
+    )

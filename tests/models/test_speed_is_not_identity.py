@@ -1,0 +1,76 @@
+"""Options about speed, price and place are no part of what a model is; a run goes on with others and asks nothing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rewardlab
+from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.run import Run
+from rewardlab.models import name_model
+from tests.models.loopback import Call, chat_server
+
+URL = "openai:judge@http://127.0.0.1:9/v1"
+FAST = "concurrency=8&retries=1&timeout=5&patience=9&input_price=1&output_price=2&key_env=MY_KEY"
+
+
+@pytest.mark.parametrize(
+    ("plain", "fast"),
+    [
+        (URL, f"{URL}?{FAST}"),
+        (f"{URL}?parser=helm", f"{URL}?concurrency=2&parser=helm"),
+        (f"gvl:{URL}?tokens=9", f"gvl:{URL}?tokens=9&timeout=3"),
+        (f"ensemble:clock,{URL}?by=mean", f"ensemble:clock,{URL}?concurrency=3?by=mean"),
+        (f"ensemble:{URL},clock?by=vote", f"ensemble:{URL}?concurrency=3,clock?by=vote"),
+    ],
+)
+def test_a_model_at_another_speed_is_the_same_model(plain: str, fast: str) -> None:
+    one, other = name_model(plain), name_model(fast)
+    assert (one.name, one.fingerprint) == (other.name, other.fingerprint)
+    assert one.name == plain and other.as_written == fast and one.server and other.server
+
+
+def test_a_checkpoint_on_another_device_is_the_same_model_and_in_another_dtype_is_not() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    for name in ("hf:Qwen/Qwen3-VL-4B-Instruct", "contrastive:openai/clip-vit-base-patch32"):
+        plain, there, other = (name_model(name + more) for more in ("", "?device=cuda:1", "?dtype=float16"))
+        assert (there.name, there.fingerprint) == (plain.name, plain.fingerprint)
+        assert other.fingerprint != plain.fingerprint
+
+
+def test_what_changes_the_answers_is_another_model() -> None:
+    names = (URL, f"{URL}?parser=helm", f"{URL}?tokens=99", f"{URL}?send=video", URL.replace("judge", "other"))
+    assert len({name_model(name).fingerprint for name in names}) == len(names)
+    with pytest.raises(PlanError, match="different models"):
+        name_model(f"ensemble:{URL},{URL}?concurrency=2?by=vote")
+
+
+def test_a_run_goes_on_at_another_speed_and_price_and_asks_nothing_again(tiny_data: Path, tmp_path: Path) -> None:
+    def good(call: Call) -> None:
+        call.say("ANSWER: 3")
+
+    few = ["--perturbations", "none", "--no-controls"]
+    with chat_server(good) as server:
+        for options, more in (("", []), (FAST, ["--batch", "2", "--workers", "1", "--timeout", "60"])):
+            words = [sys.executable, "-m", "rewardlab", "stress", server.model(options), str(tiny_data), *few, *more]
+            done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+        assert server.asked.total() == 6
+    folders = list((tmp_path / "runs").iterdir())
+    assert len(folders) == 1
+    assert {t.model for t in Run(folders[0]).trials().rows()} == {server.model()}
+
+
+def test_a_run_with_other_settings_is_refused_and_each_difference_named(tiny_data: Path, tmp_path: Path) -> None:
+    settings = {"perturbations": "jpeg", "severities": 1, "controls": False, "out": tmp_path / "run"}
+    rewardlab.stress("clock", tiny_data, **settings)
+    with pytest.raises(RunError, match="seed was 0 and is 7;") as caught:
+        rewardlab.stress("clock", tiny_data, **settings | {"seed": 7, "severities": (1, 2)})
+    assert "severities was 1 and is 1,2" in str(caught.value) and "frames" not in str(caught.value)
+    with pytest.raises(RunError, match="the model constant was not there and is"):
+        rewardlab.stress(["clock", "constant"], tiny_data, **settings)
+    with pytest.raises(RunError, match=r"the episodes of the dataset are others; limit was None and is 2|limit was"):
+        rewardlab.stress("clock", tiny_data, **settings | {"limit": 2})
