@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from rewardlab.analysis.model_comparison import ComparePlan
     from rewardlab.collection.collection_settings import CollectPlan
     from rewardlab.core.run import Run
-    from rewardlab.core.summary import OutcomeCounts
+    from rewardlab.core.summary import Summary
     from rewardlab.data.dataset_check_settings import CheckPlan
     from rewardlab.data.metadata_skeleton import InitPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
+    from rewardlab.reporting.command_output import BenchCommand, OutputSettings, StressCommand
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
     from rewardlab.reporting.shell_completion import CompletionPlan
     from rewardlab.runner.ask_once import ScorePlan
     from rewardlab.runner.calibration_run import CalibratePlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
-    from rewardlab.runner.roborewardbench_protocol import BenchPlan
-    from rewardlab.runner.stress import StressPlan
+    from rewardlab.runner.scoring_settings import ScoringSettings
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.pocket.plan import PocketPlan
 
@@ -57,54 +57,94 @@ def score(plan: "ScorePlan") -> int:
     return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
 
 
-def stress(plan: "StressPlan") -> int:
+def stress(command: "StressCommand") -> int:
     """Run the stress test, print the summary and the path of the report."""
-    from rewardlab.analysis.run_summary import load_summary
     from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.terminal_summary import print_summary
+    from rewardlab.runner.stress import forecast_stress
 
-    run = rewardlab.stress(**flat_settings(plan))
-    print_summary(load_summary(run), terminal_console())
-    return _tell_end(run)
+    if command.output.dry_run:
+        _say(forecast_stress(command.plan).sentence)
+        return 0
+    return _judged(
+        command.plan.models,
+        command.output,
+        command.plan.scoring,
+        lambda: rewardlab.stress(**flat_settings(command.plan)),
+        lambda run, summary: print_summary(summary, terminal_console()),
+    )
 
 
-def bench(plan: "BenchPlan") -> int:
+def bench(command: "BenchCommand") -> int:
     """Run the benchmark, print the errors and the path of the report."""
     from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
+    from rewardlab.runner.stress import forecast_stress
 
-    run = rewardlab.bench(**flat_settings(plan))
-    found = load_benchmark(run)
-    assert found is not None
-    print_benchmark(found, terminal_console())
-    return _tell_end(run)
+    def show(run: "Run", summary: "Summary") -> None:
+        found = load_benchmark(run)
+        assert found is not None
+        print_benchmark(found, terminal_console())
+
+    if command.output.dry_run:
+        _say(forecast_stress(command.plan.stress_plan(), kind="bench").sentence)
+        return 0
+    make = lambda: rewardlab.bench(**flat_settings(command.plan))
+    return _judged(command.plan.models, command.output, command.plan.scoring, make, show)
+
+
+def _judged(
+    models: Sequence[str],
+    output: "OutputSettings",
+    scoring: "ScoringSettings",
+    make: Callable[[], "Run"],
+    show: "Callable[[Run, Summary], None]",
+) -> int:
+    """Make a run, show it as asked for, and return whether it passed; its end is in the JUnit file, whatever it is."""
+    from rewardlab.analysis.gates import check_gates
+    from rewardlab.analysis.run_summary import load_summary
+    from rewardlab.reporting.command_output import exit_code, headline_json
+    from rewardlab.reporting.junit import write_junit, write_junit_error
+    from rewardlab.reporting.terminal_summary import failure_lines
+
+    gates = output.gates(models)
+    try:
+        run = make()
+    except RewardlabError as error:
+        if output.junit is not None:
+            write_junit_error(output.junit, models, str(error))
+        raise
+    summary = load_summary(run)
+    results, reasons = check_gates(gates, summary), failure_lines(run.trials(), every=output.verbose)
+    if output.junit is not None:
+        write_junit(output.junit, summary, results, reasons)
+    code = exit_code(summary, results)
+    if output.json:
+        print(headline_json(run, summary, results, code))
+        return code
+    if not scoring.quiet:
+        show(run, summary)
+        _tell_more(run, summary, output, reasons)
+    for line in (*(result.sentence for result in results), f"report: {run.page}"):
+        _say(line)
+    return code
+
+
+def _tell_more(run: "Run", summary: "Summary", output: "OutputSettings", reasons: Sequence[str]) -> None:
+    """Print why models failed and what paid ones have cost; a model without any answer is said on stderr too."""
+    from rewardlab.reporting.command_output import drop_lines, silent_models
+    from rewardlab.reporting.findings_text import spending
+
+    spent = [f"spent: {sentence}" for sentence in spending(run.folder)]
+    for line in (*(drop_lines(summary) if output.verbose else ()), *reasons, *spent):
+        _say(line)
+    for model in silent_models(summary):
+        print(one_line(f"rewardlab: {model} gave no answer at all"), file=sys.stderr)
 
 
 def _say(text: object) -> None:
     """Print one line, whatever names from outside are in it."""
     print(one_line(text), flush=True)
-
-
-def _tell_end(run: "Run") -> int:
-    """Print why models failed, what paid ones have cost and where the report is; return the exit code."""
-    from rewardlab.analysis.run_summary import load_summary
-    from rewardlab.reporting.findings_text import spending
-    from rewardlab.reporting.terminal_summary import failure_lines
-
-    for line in failure_lines(run.trials()):
-        _say(line)
-    for sentence in spending(run.folder):
-        _say(f"spent: {sentence}")
-    _say(f"report: {run.page}")
-    summary = load_summary(run)
-    silent = [model for model in summary.judged if _answered_nothing(summary.outcomes(model))]
-    for model in silent:
-        print(one_line(f"rewardlab: {model} gave no answer at all"), file=sys.stderr)
-    return MODEL_FAILED if silent else 0
-
-
-def _answered_nothing(counts: "OutcomeCounts") -> bool:
-    return counts.scored == 0 and counts.failed > 0
 
 
 def calibrate(plan: "CalibratePlan") -> int:
@@ -243,8 +283,8 @@ def completion(plan: "CompletionPlan") -> int:
 # Where each command's settings are; only those of the command that is asked for are loaded.
 COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "score": ("rewardlab.runner.ask_once:ScorePlan", score),
-    "stress": ("rewardlab.runner.stress:StressPlan", stress),
-    "bench": ("rewardlab.runner.roborewardbench_protocol:BenchPlan", bench),
+    "stress": ("rewardlab.reporting.command_output:StressCommand", stress),
+    "bench": ("rewardlab.reporting.command_output:BenchCommand", bench),
     "calibrate": ("rewardlab.runner.calibration_run:CalibratePlan", calibrate),
     "report": ("rewardlab.reporting.report_files:ReportPlan", report),
     "compare": ("rewardlab.analysis.model_comparison:ComparePlan", compare),

@@ -72,5 +72,5 @@ def test_a_run_with_other_settings_is_refused_and_each_difference_named(tiny_dat
     assert "severities was 1 and is 1,2" in str(caught.value) and "frames" not in str(caught.value)
     with pytest.raises(RunError, match="the model constant was not there and is"):
         rewardlab.stress(["clock", "constant"], tiny_data, **settings)
-    with pytest.raises(RunError, match=r"the episodes of the dataset are others; limit was None and is 2|limit was"):
+    with pytest.raises(RunError, match="limit was None and is 2"):
         rewardlab.stress("clock", tiny_data, **settings | {"limit": 2})

@@ -32,6 +32,7 @@ class ScoringOptions(TypedDict, total=False):
     max_failures: int
     max_requests: int | None
     max_cost: float | None
+    quiet: bool
     out: Place | None
 
 

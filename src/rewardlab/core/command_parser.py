@@ -78,14 +78,15 @@ def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: An
         read, metavar = _reader(kind), entry.name.upper()
         parser.add_argument(entry.name, type=read, default=default, help=help_text, metavar=metavar, nargs=nargs)
         return
-    flag = flag_of(entry)
+    flags = [*([entry.metadata["short"]] if entry.metadata["short"] else []), flag_of(entry)]
     if kind is bool:
-        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=help_text)
+        parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=default, help=help_text)
         return
     metavar, _ = _KINDS[kind]
     parser.add_argument(
-        flag,
-        type=_comma_list(kind) if many else _reader(kind),
+        *flags,
+        type=_several(kind, commas=entry.metadata["commas"]) if many else _reader(kind),
+        action=_Several if many else "store",
         default=default,
         help=f"{help_text} (default: {setting_text(default)})",
         metavar=f"{metavar},{metavar}" if many else metavar,
@@ -112,10 +113,19 @@ def _reader(kind: Any) -> Callable[[str], Any]:
     return read
 
 
-def _comma_list(kind: Any) -> Callable[[str], tuple[Any, ...]]:
+def _several(kind: Any, *, commas: bool) -> Callable[[str], tuple[Any, ...]]:
     read = _reader(kind)
 
-    def comma_list(text: str) -> tuple[Any, ...]:
-        return tuple(read(part.strip()) for part in text.split(",") if part.strip())
+    def several(text: str) -> tuple[Any, ...]:
+        parts = text.split(",") if commas else [text]
+        return tuple(read(part.strip()) for part in parts if part.strip())
 
-    return comma_list
+    return several
+
+
+class _Several(argparse.Action):
+    """A flag that may be given again: its values are put together, in place of the default."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        before = () if vars(namespace)[self.dest] is self.default else vars(namespace)[self.dest]
+        setattr(namespace, self.dest, (*before, *values))

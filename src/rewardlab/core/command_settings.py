@@ -14,9 +14,15 @@ from rewardlab.core.catalog_lookup import find
 Plan = TypeVar("Plan")
 
 
-def setting(help_text: str, default: Any = MISSING, *, positional: bool = False) -> Any:
-    """Return a dataclass field with its help; the command line, the saved record and the reference read it."""
-    return field(default=default, metadata={"help": help_text, "positional": positional})
+def setting(
+    help_text: str, default: Any = MISSING, *, positional: bool = False, short: str = "", commas: bool = True
+) -> Any:
+    """Return a dataclass field with its help; the command line, the saved record and the reference read it.
+
+    A setting may have a `short` flag; where it takes several values, `commas` part them.
+    """
+    metadata = {"help": help_text, "positional": positional, "short": short, "commas": commas}
+    return field(default=default, metadata=metadata)
 
 
 def flag_of(entry: "Field[Any]") -> str:

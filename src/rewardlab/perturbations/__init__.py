@@ -16,11 +16,22 @@ from rewardlab.perturbations.visual import VISUAL
 PERTURBATIONS: dict[str, Perturbation] = {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN)}
 
 
+# A small spread of the catalogue, two of each category: what `stress` applies unless told otherwise.
+QUICK = (
+    "gaussian_noise",
+    "low_light",
+    "paraphrase",
+    "task_swap",
+    "drop_uniform",
+    "truncate_end",
+    "camera_move",
+    "light_temperature",
+)
 FAMILIES = {"visual": VISUAL, "semantic": SEMANTIC, "temporal": TEMPORAL, "domain": DOMAIN}
 
 
 def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tuple[Perturbation, ...]:
-    """Return the perturbations meant by names, categories, `all`, `none`, `a+b` or `random:CATEGORY`, each once.
+    """Return those meant by names, categories, `quick`, `all`, `none`, `a+b` or `random:CATEGORY`, each once.
 
     Without `worlds`, for data that no simulator can render again, `all` and categories leave out changed worlds.
     """
@@ -42,6 +53,8 @@ def is_in_catalogue(name: str) -> bool:
 def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
     if name == "none":
         return ()
+    if name == "quick":
+        return tuple(PERTURBATIONS[member] for member in QUICK)
     if name == "all":
         return tuple(p for family in FAMILIES for p in _family(family, worlds))
     if name in FAMILIES:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -10,19 +10,23 @@ from rich.progress import Progress as RichProgress
 
 from rewardlab.core.terminal_console import terminal_console
 from rewardlab.core.trial import Trial
+from rewardlab.models.backends.ledger import Spent
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
+_FIRST_LINE_SECONDS = 2.0  # after which the first one says how long it will take
 
 
 class ProgressBar:
     """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own."""
 
-    def __init__(self, total: int, done: int) -> None:
+    def __init__(self, total: int, done: int, spent: Callable[[], Spent], *, quiet: bool = False) -> None:
         self.total, self.done, self.failed = total, done, 0
-        self._before, self._started, self._shown = done, time.monotonic(), time.monotonic()
+        self._before, self._started = done, time.monotonic()
+        self._shown = self._started - _LINE_SECONDS + _FIRST_LINE_SECONDS
+        self._spent, self._quiet = spent, quiet
         self._bar: RichProgress | None = None
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not quiet:
             columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
             self._bar = RichProgress(
                 *columns, TimeRemainingColumn(), console=terminal_console(stderr=True), auto_refresh=False
@@ -37,7 +41,8 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._show()
+        if not self._quiet:
+            self._show()
         if self._bar:
             self._bar.stop()
 
@@ -46,17 +51,27 @@ class ProgressBar:
         self.done += len(trials)
         self.failed += sum(trial.status == "failed" for trial in trials)
         pause = _REFRESH_SECONDS if self._bar else _LINE_SECONDS
-        if time.monotonic() - self._shown > pause:
+        if not self._quiet and time.monotonic() - self._shown > pause:
             self._show()
 
     def _show(self) -> None:
         self._shown = time.monotonic()
         fresh = self.done - self._before
         rate = fresh / max(self._shown - self._started, 1e-9)
-        note = f"{rate:,.0f} cells/s, {self.failed} failed"
+        note = f"{rate:,.0f} cells/s, {self.failed} failed{self._price()}"
         if self._bar:
             self._bar.update(self._task, completed=self.done, note=note)
             self._bar.refresh()
         elif fresh:
             left = (self.total - self.done) / rate
             print(f"scored {self.done:,} of {self.total:,} cells, {note}, {left:.0f} s left", file=sys.stderr)
+
+    def _price(self) -> str:
+        """Return what paid models have cost, and will cost in all if it goes on so."""
+        spent = self._spent()
+        if not spent.replies or not self.done:
+            return ""
+        share = self.total / self.done
+        if not spent.priced:
+            return f", about {(spent.input_tokens + spent.output_tokens) * share:,.0f} tokens in all"
+        return f", cost {spent.cost:.4g}, about {spent.cost * share:.4g} in all"

@@ -4,12 +4,14 @@ import json
 import os
 import platform
 import re
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rewardlab.analysis.run_summary import save_summary
 from rewardlab.core.command_settings import as_command, flat_settings, setting
@@ -17,17 +19,20 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
 from rewardlab.core.run import Run, locked, start_run
 from rewardlab.core.seeding import digest
+from rewardlab.core.terminal_text import one_line
 from rewardlab.core.trial import Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents, Problem
 from rewardlab.models import name_model
+from rewardlab.models.backends.ledger import SpentSoFar
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
 from rewardlab.runner.cell_scoring import ScoringContext
 from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.plan_difference import require_same_plan
 from rewardlab.runner.progress_bar import ProgressBar
+from rewardlab.runner.run_forecast import RunForecast, forecast
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
@@ -45,7 +50,7 @@ class StressPlan:
         "dataset folder (metadata.jsonl beside videos) or a shipped name such as sample", positional=True
     )
     perturbations: tuple[str, ...] = setting(
-        "names, categories (visual, semantic, temporal, domain), all or none", ("all",)
+        "names, categories (visual, semantic, temporal, domain), quick (a spread of eight), all or none", ("quick",)
     )
     severities: tuple[int, ...] = setting("severities to apply; the clean episode is always scored", (1, 2, 3, 4))
     frames: str = setting(FRAMES_HELP, "uniform:16")
@@ -83,10 +88,21 @@ def run_stress(
     context = scoring_context(plan, contents.episodes, own)
     run = _start(plan, context, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
+        if not plan.scoring.quiet:
+            workers = _workers(plan.scoring.workers, context)
+            print(one_line(forecast(run, context, plan.severities, workers).sentence), file=sys.stderr, flush=True)
         _score(run, plan, replace(context, budget=plan.scoring.budget(run.folder)))
         run.compact()
         save_summary(run)
     return run
+
+
+def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: str = "stress") -> RunForecast:
+    """Return what the plan would ask and what that takes, as far as is known; nothing is scored or written."""
+    contents = load_episodes(plan)
+    context = scoring_context(plan, contents.episodes, own)
+    run = Run(_folder(plan, context, _identity(plan, context, contents, kind)))
+    return forecast(run, context, plan.severities, _workers(plan.scoring.workers, context))
 
 
 def load_episodes(plan: StressPlan) -> Contents:
@@ -125,17 +141,11 @@ def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence
 
 def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_by: tuple[str, str]) -> Run:
     kind, command = made_by
-    settings = json.loads(json.dumps(flat_settings(plan), default=str))
-    data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
-    definitions = {p.name: p.fingerprint for p in context.perturbations.values()}
-    fingerprints = {name: model.fingerprint for name, model in context.models.items()}
-    identity = {key: settings[key] for key in _IDENTITY}
-    identity |= {"models": fingerprints, "data_digest": data, "definitions": definitions}
-    identity |= {"kind": kind} if kind != "stress" else {}
+    identity = _identity(plan, context, contents, kind)
     record: dict[str, object] = {
         "kind": kind,
         "plan": identity,
-        "settings": settings,
+        "settings": _json_settings(plan),
         "judged": list(context.judged),
         "caveats": {name: context.models[name].caveat for name in context.judged if context.models[name].caveat},
         "command": command,
@@ -145,10 +155,30 @@ def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_b
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{context.judged[0]}-{Path(plan.data).name}")
-    folder = plan.scoring.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
+    folder = _folder(plan, context, identity)
     require_same_plan(folder, identity)
     return start_run(folder, record)
+
+
+def _json_settings(plan: StressPlan) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads(json.dumps(flat_settings(plan), default=str))
+    return settings
+
+
+def _identity(plan: StressPlan, context: ScoringContext, contents: Contents, kind: str) -> dict[str, Any]:
+    """Return everything that the numbers of a run depend on."""
+    settings = _json_settings(plan)
+    data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
+    definitions = {p.name: p.fingerprint for p in context.perturbations.values()}
+    fingerprints = {name: model.fingerprint for name, model in context.models.items()}
+    identity = {key: settings[key] for key in _IDENTITY}
+    identity |= {"models": fingerprints, "data_digest": data, "definitions": definitions}
+    return identity | ({"kind": kind} if kind != "stress" else {})
+
+
+def _folder(plan: StressPlan, context: ScoringContext, identity: dict[str, Any]) -> Path:
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{context.judged[0]}-{Path(plan.data).name}")
+    return plan.scoring.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
 
 
 def _versions() -> dict[str, str]:
@@ -163,7 +193,7 @@ def _score(run: Run, plan: StressPlan, context: ScoringContext) -> None:
     total = run.record.cells
     waiting: list[Trial] = []
     flushed = time.monotonic()
-    with ProgressBar(total, len(finished)) as progress:
+    with ProgressBar(total, len(finished), SpentSoFar(run.folder).read, quiet=plan.scoring.quiet) as progress:
         try:
             for trials in run_jobs(jobs, context, _workers(plan.scoring.workers, context), plan.scoring):
                 waiting += trials

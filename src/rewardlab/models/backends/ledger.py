@@ -146,6 +146,24 @@ class Ledger:
             self._replies[entry["key"]] = entry["reply"]
 
 
+class SpentSoFar:
+    """Follows the ledger of a run folder: each read takes in the lines that are new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._offset, self._spent = folder / LEDGER, 0, Spent()
+
+    def read(self) -> Spent:
+        """Return what all models of the run have spent so far."""
+        if self._path.is_file():
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                for line in _whole_lines(file):
+                    self._offset = file.tell()
+                    for entry in _entries([line]):
+                        self._spent = self._spent.after(entry)
+        return self._spent
+
+
 def spent_by_model(folder: Path) -> dict[str, Spent]:
     """Return what the ledger of a run folder says of each model; empty where there is none."""
     path = folder / LEDGER

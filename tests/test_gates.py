@@ -1,0 +1,145 @@
+"""Gates, JSON, JUnit and dry runs: what continuous integration and a careful payer meet, with real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from rewardlab.analysis.gates import check_gates, parse_gate
+from rewardlab.analysis.run_summary import load_summary
+from rewardlab.cli import main
+from rewardlab.core.errors import PlanError
+from rewardlab.core.run import Run
+from rewardlab.perturbations import FAMILIES, QUICK, choose_perturbations
+from rewardlab.runner.stress import StressPlan
+from tests.models.loopback import Call, chat_server
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+FEW = ["--perturbations", "jpeg", "--severities", "1", "--workers", "1"]
+
+
+def workflow_command() -> str:
+    """Return the command of the workflow file that docs/ci.md shows."""
+    yaml = pytest.importorskip("yaml")
+    steps = yaml.safe_load((EXAMPLES / "reward-gate.yml").read_text())["jobs"]["stress"]["steps"]
+    return next(step["run"] for step in steps if step.get("name") == "stress test with gates")
+
+
+@pytest.mark.parametrize(("model", "code", "failures"), [("oracle", 0, 0), ("random", 1, 2)])
+def test_the_gate_of_the_workflow_passes_the_oracle_and_fails_random(
+    tmp_path: Path, model: str, code: int, failures: int
+) -> None:
+    command = workflow_command().replace("rewardlab stress", f"{sys.executable} -m rewardlab stress", 1)
+    words = ["sh", "-c", f"{command} --limit 60 --no-controls"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"MODEL": model})
+    assert done.returncode == code, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4 and lines[-1] == "report: gate-run/report.html" and not done.stderr
+    suite = ElementTree.parse(tmp_path / "rewardlab.xml").getroot().find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", str(failures), "0")
+    said = [case.find("failure").get("message") for case in suite.iter("testcase") if case.find("failure") is not None]
+    assert len(said) == failures
+    if failures:
+        assert said[0].startswith("gate FAILED: macro_mae<=0.8: random has ") and "[" in said[0]
+        assert "certified up to severity none under visual changes" in said[1]
+
+
+def test_the_pre_commit_example_is_one_command_of_ours() -> None:
+    yaml = pytest.importorskip("yaml")
+    hook = yaml.safe_load((EXAMPLES / "pre-commit-config.yaml").read_text())["repos"][0]["hooks"][0]
+    assert hook["entry"].startswith("rewardlab bench") and hook["pass_filenames"] is False
+
+
+def test_json_alone_is_on_stdout(tiny_data: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "rewardlab", "stress", "clock", str(tiny_data), *FEW, "--no-controls", "--json"]
+    gate = ["--require", "success_accuracy:visual@1>=0.99", "--require", "coverage>=1"]
+    done = subprocess.run([*words, *gate], capture_output=True, text=True, cwd=tmp_path)
+    content = json.loads(done.stdout)
+    assert done.returncode == content["exit_code"] == 1
+    assert [gate["passed"] for gate in content["gates"]] == [False, True]
+    assert content["models"]["clock"]["counts"]["scored"] == 12
+    assert set(content["models"]["clock"]["clean"]) >= {"macro_mae", "success_accuracy"}
+    assert "12 cells (6 episodes x 2 conditions x 1 models)" in done.stderr
+
+
+def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit_file(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = ["--no-controls", "--no-duplicates", "--workers", "1", "-q"]
+    assert main(["bench", "clock", str(tiny_data), *few, "--require", "micro_mae<=0.1"]) == 1
+    assert "gate FAILED: micro_mae<=0.1: clock has " in capsys.readouterr().out
+    (tmp_path / "mute.py").write_text("class Mute:\n    def score(self, episodes): raise ValueError('\\x00 <no>')\n")
+    stop = ["--max-failures", "2", "--junit", "deep/j.xml"]
+    assert main(["bench", "mute:Mute", str(tiny_data), *few, *stop]) == 3
+    error = ElementTree.parse("deep/j.xml").getroot().find("testsuite/testcase/error")
+    assert error is not None and "<no>" in str(error.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("macro_mae", "is no gate"),
+        ("macro_mae<=much", "is no gate"),
+        ("macro_ma<=1", "did you mean macro_mae"),
+        ("certified:visul>=1", "did you mean visual"),
+        ("flip_rate:gaussian_nois<=1", "did you mean gaussian_noise"),
+    ],
+)
+def test_a_gate_that_means_nothing_is_told_before_anything_is_scored(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PlanError, match=words):
+        parse_gate(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["stress", "clock", "sample", "--require", text]) == 2
+    assert not list(tmp_path.iterdir()) and words in capsys.readouterr().err
+
+
+def test_a_gate_is_held_against_the_end_that_speaks_against_it(tiny_data: Path, tmp_path: Path) -> None:
+    assert main(["stress", "clock", str(tiny_data), *FEW, "--out", str(tmp_path / "run")]) == 0
+    summary = load_summary(Run(tmp_path / "run"))
+    found = summary.clean("clock", "macro_mae")
+    assert found.low is not None and found.low < found.value < found.high
+    between = (found.value + found.high) / 2
+    texts = (f"macro_mae<={between}", f"macro_mae<={found.high + 0.01}", f"macro_mae>={found.value}")
+    results = check_gates(
+        [parse_gate(text) for text in (*texts, "oracle/macro_mae<=0", "kendall_tau_b:temporal>=0")], summary
+    )
+    assert [result.passed for result in results] == [False, True, False, True, False]
+    assert "no value" in results[-1].measured
+
+
+def test_the_default_is_a_spread_of_all_categories() -> None:
+    default = StressPlan(("clock",), "sample").perturbations
+    chosen = choose_perturbations(default)
+    assert default == ("quick",) and tuple(p.name for p in chosen) == QUICK
+    assert {p.category for p in chosen} == set(FAMILIES) and len(chosen) == 8
+
+
+def test_a_dry_run_tells_cells_and_requests_and_asks_nobody(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def good(call: Call) -> None:
+        call.say("ANSWER: 3")
+
+    monkeypatch.chdir(tmp_path)
+    with chat_server(good) as server:
+        words = ["stress", server.model("input_price=2&output_price=10"), str(tiny_data)]
+        assert main([*words, "--dry-run"]) == 0
+        said = capsys.readouterr().out
+        assert "990 cells (6 episodes x 33 conditions x 5 models)" in said
+        assert f"{server.model()}: 198 requests or more to a server" in said
+        assert "tokens and cost: told after the first answers" in said
+        assert server.asked.total() == 0 and not list(tmp_path.iterdir())
+        few = ["--perturbations", "none", "--no-controls", "--max-requests", "2", "--batch", "1"]
+        assert main([*words, *few]) == 3
+        assert main([*words, *few, "--dry-run"]) == 0
+        assert server.asked.total() == 2
+    said = capsys.readouterr().out
+    assert "6 cells" in said and "2 of them finished" in said and "about 4,040 tokens, cost 0.0084" in said
