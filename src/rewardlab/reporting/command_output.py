@@ -12,6 +12,7 @@ from rewardlab.core.errors import GATE_FAILED, MODEL_FAILED, PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.summary import Summary
 from rewardlab.metrics import metrics_shown
+from rewardlab.models import name_model
 from rewardlab.models.backends.ledger import spent_by_model
 from rewardlab.runner.roborewardbench_protocol import BenchPlan
 from rewardlab.runner.stress import StressPlan
@@ -32,9 +33,11 @@ class OutputSettings:
     def gates(self, models: Sequence[str]) -> list[Gate]:
         """Return what is required; a gate for a model that is not judged is refused."""
         gates = [parse_gate(text) for text in self.require]
-        foreign = next((gate for gate in gates if gate.model and gate.model not in models), None)
+        chosen = [gate for gate in gates if gate.model]
+        names = [name_model(model).name for model in models] if chosen else []
+        foreign = next((gate for gate in chosen if gate.model not in names), None)
         if foreign is not None:
-            raise PlanError(f"gate {foreign.text!r}: the run judges {', '.join(models)}, not {foreign.model!r}")
+            raise PlanError(f"gate {foreign.text!r}: the run judges {', '.join(names)}, not {foreign.model!r}")
         return gates
 
 
