@@ -95,9 +95,10 @@ def evil_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evil")
     name = "s\x1b[31m\x9b5n/v\x1b]0;owned\x07\u202e.mp4"
     (folder / name).parent.mkdir()
-    encode(moving_square("x"), folder / name, fps=10)
-    sound = {"file_name": name, "task": f"open {EVIL}", "reward": 3}
-    write_rows(folder, [sound, {"file_name": f"{EVIL}.mp4", "task": "t", "reward": 9}, EVIL, f'{{"{EVIL}": 1}}'])
+    for video in (name, "plain.mp4"):
+        encode(moving_square("x"), folder / video, fps=10)
+    rows = [{"file_name": video, "task": f"open {EVIL}", "reward": 3} for video in (name, "plain.mp4")]
+    write_rows(folder, [*rows, {"file_name": f"{EVIL}.mp4", "task": "t", "reward": 9}, EVIL, f'{{"{EVIL}": 1}}'])
     return folder
 
 
