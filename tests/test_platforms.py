@@ -55,7 +55,7 @@ COMMANDS = {
     "show": (["show", "gaussian_noise"], 0, b"severity 4"),
     "compare": (["compare", "RUN", "RUN::oracle", "--draws", "100"], 0, b"MAE"),
     "report": (["report", "RUN"], 0, b"report: "),
-    "check": (["check", "DATA"], 4, rb"na\xefve"),
+    "check": (["check", "DATA"], None, rb"na\xefve"),
     "a mistake": (["show", "τ±…"], 2, b"no entry of a catalog"),
     "help": (["stress", "--help"], 0, b"--perturbations"),
 }
@@ -68,7 +68,7 @@ def test_a_terminal_without_utf8_gets_ascii(name: str, environment: dict[str, st
     words, code, shown = COMMANDS[name]
     done = run_command(*(places.get(word, word) for word in words), **environment)
     said = done.stdout + done.stderr
-    assert done.returncode == code, said.decode()
+    assert done.returncode in ((2, 4) if code is None else (code,)), said.decode()
     assert said.isascii() and shown in said and b"Traceback" not in said and b"Unicode" not in said
 
 

@@ -86,7 +86,7 @@ def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: An
     parser.add_argument(
         *flags,
         type=_several(kind, commas=entry.metadata["commas"]) if many else _reader(kind),
-        action=_Several if many else "store",
+        action=_Several if many and not entry.metadata["commas"] else "store",
         default=default,
         help=f"{help_text} (default: {setting_text(default)})",
         metavar=f"{metavar},{metavar}" if many else metavar,
