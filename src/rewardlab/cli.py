@@ -59,6 +59,8 @@ def score(plan: "ScorePlan") -> int:
 
 def stress(command: "StressCommand") -> int:
     """Run the stress test, print the summary and the path of the report."""
+    from rewardlab.analysis.display_names import names_of_run
+    from rewardlab.core.summary import rename_models
     from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.terminal_summary import print_summary
     from rewardlab.runner.stress import forecast_stress
@@ -71,7 +73,9 @@ def stress(command: "StressCommand") -> int:
         command.output,
         command.plan.scoring,
         lambda: rewardlab.stress(**flat_settings(command.plan)),
-        lambda run, summary: print_summary(summary, terminal_console()),
+        lambda run, summary: print_summary(
+            rename_models(summary, names_of_run(run.record, summary.models)), terminal_console()
+        ),
     )
 
 

@@ -107,8 +107,8 @@ def test_the_summary_is_plain_json_without_nan_and_the_same_every_time(summary: 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: {"schema": 1}, "the whole has no bootstrap, calibration, caveats"),
-        (lambda content: content | {"schema": 2}, "schema: 1"),
+        (lambda content: {"schema": 2}, "the whole has no bootstrap, calibration, caveats"),
+        (lambda content: content | {"schema": 3}, "schema: 2"),
         (lambda content: content | {"mood": 1}, "an unknown mood"),
         (lambda content: content | {"reliable_at": "high"}, "reliable_at must be number, got 'high'"),
         (lambda content: content | {"counts": {}}, "counts must be a list, got {}"),

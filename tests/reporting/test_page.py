@@ -33,6 +33,8 @@ QUIET = [
 ]
 EVIL = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
+FOREIGN = 'main img:not([src^="data:image/jpeg;base64,"]), main script'  # stills are ours
+
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium")
 
 
@@ -73,11 +75,13 @@ def opened(browser: Browser, run: Run, width: int) -> tuple[Page, list[str]]:
 def test_the_page_is_drawn_without_complaint_or_network_at_any_width(browser: Browser, run: Run, width: int) -> None:
     page, complaints = opened(browser, run, width)
     charts = page.locator("[data-group=metric]:not([hidden]) svg.chart")
-    assert charts.count() == 4
-    for index in range(4):
+    assert charts.count() == 3
+    for index in range(3):
         assert charts.nth(index).locator("g.curve path.line").count() == 4  # one curve per model
         box = charts.nth(index).bounding_box()
         assert box is not None and box["width"] > 150 and box["height"] > 90
+    (why,) = page.locator("[data-group=metric]:not([hidden]) .empty").all_inner_texts()  # truncate_end has no labels
+    assert why == "No value: no trial here has a true success or failure after the change."
     assert page.locator(".heat td[data-good]").count() > 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints == []
@@ -102,7 +106,7 @@ def test_tables_sort_and_filter_and_a_link_leads_to_its_line(browser: Browser, r
     page, complaints = opened(browser, run, 1280)
     page.locator("#perturbations th button", has_text="success").click()
     shown = [
-        float(cell.get_attribute("data-value") or "-1") for cell in page.locator("#perturbations td:nth-child(5)").all()
+        float(cell.get_attribute("data-value") or "-1") for cell in page.locator("#perturbations td:nth-child(6)").all()
     ]
     assert shown == sorted(shown, reverse=True) and len(shown) == 4
     page.keyboard.press("/")
@@ -143,7 +147,7 @@ def test_the_page_has_no_serious_accessibility_findings(browser: Browser, run: R
 def test_hostile_instructions_appear_as_text(browser: Browser, run: Run) -> None:
     page, complaints = opened(browser, run, 1280)
     assert page.title() != "owned"
-    assert page.locator("main img, main script").count() == 0
+    assert page.locator(FOREIGN).count() == 0
     assert "<script>" in page.locator("article q").first.inner_text()
     assert complaints == []
 
@@ -212,7 +216,7 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
     write_report([run], run.folder / "report.html")
     page, complaints = opened(browser, run, 1280)
     assert page.title() != "owned"
-    assert page.locator("main img, main script").count() == 0
+    assert page.locator(FOREIGN).count() == 0
     assert "<script>" in page.locator("#outcomes td.words").nth(2).inner_text()
     assert "<script>" in page.locator("h1").inner_text()
     assert complaints == []

@@ -24,7 +24,7 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
     console.file.close()
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
-    for words in ("noisy-oracle:0.5", "oracle", "Certified", "6/6", "5/5"):
+    for words in ("noisy-oracle:0.5", "oracle", "to certify", "6/6", "5/5"):
         assert words in text, words
     heads = [line.split() for line in text.splitlines() if line.lstrip().startswith("model ")]
     assert heads[1] == heads[2] == ["model", "visual", "semantic"]  # every table of categories names them
@@ -33,6 +33,31 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
     page = write_report([run], tmp_path / "page.html").read_text()
     legend = [page.index(f">{name}<") for name in CONTROLS]
     assert legend == sorted(legend)
+
+
+class ScorerWithALongName:
+    """A model of one's own, named like what people serve."""
+
+    def score(self, episodes: list[rewardlab.Episode]) -> list[rewardlab.Score]:
+        return [rewardlab.Score(5) for _ in episodes]
+
+
+@pytest.mark.parametrize("command", ["stress", "bench"])
+def test_long_model_strings_leave_room_for_the_numbers(
+    command: str, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = [
+        "tests.reporting.test_terminal:ScorerWithALongName",
+        "ensemble:constant:2,constant:3,random,clock?by=median",
+    ]
+    some = ["--perturbations", "jpeg", "--severities", "1"] if command == "stress" else []
+    arguments = [command, *long, str(tiny_data), *some, "--workers", "1", "--out", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out.partition("report:")[0]
+    assert max(map(len, said.splitlines())) <= 80
+    assert "ScorerWithALon" in said and "ensemble of 4" in said
+    assert "…" not in said  # no number is cut off
 
 
 def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:

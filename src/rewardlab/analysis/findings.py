@@ -11,6 +11,7 @@ from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.summary import (
     AccuracyDrop,
     CalibrationErrors,
+    CertifiableCategory,
     Conclusion,
     ControlCheck,
     CorruptionRobustness,
@@ -24,7 +25,7 @@ from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, condition_sums
 from rewardlab.metrics.contract import Numbers
-from rewardlab.metrics.eligibility import Mask, answered
+from rewardlab.metrics.eligibility import Mask, answered, eligible
 from rewardlab.metrics.error_and_accuracy import micro_mae, rounded, success_accuracy
 from rewardlab.metrics.metric_estimates import clusters_of
 from rewardlab.metrics.model_ranking import rank_stability
@@ -35,7 +36,7 @@ from rewardlab.metrics.robustness_curve import (
     relative_corruption_error,
     robustness_auc,
 )
-from rewardlab.metrics.severity_threshold import certified_threshold
+from rewardlab.metrics.severity_threshold import certified_threshold, clusters_to_certify
 from rewardlab.metrics.significance import holm, minimum_detectable_change
 from rewardlab.models import MODELS
 from rewardlab.models.contract import ModelEntry
@@ -73,6 +74,25 @@ def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) ->
             shares = {str(last): share for last, share in reached.shares.items()}
             found.append(SeverityThreshold(model, name, reached.measured, reached.certified, shares))
     return tuple(found)
+
+
+def certifiable_categories(trials: TrialTable, reliable_at: float) -> tuple[CertifiableCategory, ...]:
+    """Return, per category, whether its tasks suffice to certify a model without a mistake, and how many would."""
+    labelled, needed = eligible(trials, success_accuracy.eligibility), clusters_to_certify(reliable_at)
+    category, severity = trials.text("category"), trials.number("severity")
+    found = []
+    for name in (name for name in CATEGORIES if (category == name).any()):
+        levels = np.unique(severity[category == name])
+        masks = [category == CLEAN, *((category == name) & (severity == level) for level in levels)]
+        counted = [_episodes_and_clusters(trials, labelled & mask) for mask in masks]
+        episodes, clusters = min(counted, key=lambda pair: pair[1])
+        in_all = math.ceil(needed * episodes / clusters) if needed and clusters else None
+        found.append(CertifiableCategory(name, episodes, clusters, needed, in_all))
+    return tuple(found)
+
+
+def _episodes_and_clusters(trials: TrialTable, chosen: Mask) -> tuple[int, int]:
+    return len(np.unique(trials.codes("episode")[0][chosen])), len(np.unique(clusters_of(trials)[chosen]))
 
 
 def control_checks(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[ControlCheck, ...]:

@@ -1,6 +1,7 @@
 """Numbers as text: cells of tables, intervals, coverage and p-values; and text from outside for Markdown."""
 
 import re
+from datetime import datetime
 from typing import Protocol
 
 
@@ -49,6 +50,15 @@ def format_threshold(threshold: int | None) -> str:
     if threshold is None:
         return "-"
     return "none" if threshold < 0 else str(threshold)
+
+
+def format_date(text: str) -> str:
+    """Return a time as people write it; what is no time in ISO 8601 stays as it is."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{time.day} {time:%B %Y, %H:%M} {time.tzname() or ''}".strip()
 
 
 def format_p_value(p: float | None) -> str:

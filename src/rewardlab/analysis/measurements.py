@@ -34,7 +34,7 @@ def measurements(trials: TrialTable, draws: Draws) -> Iterator[Measurement]:
     groups: dict[str, dict[str, None]] = {}
     rows: list[Measurement] = []
     for single in (False, True):
-        conditions = _conditions(trials, single=single)
+        conditions = group_conditions(trials, single=single)
         for model, group, severity, name, measured in _measured(trials, conditions, draws):
             if group == CLEAN:
                 clean.setdefault(model, []).append((name, measured))
@@ -47,7 +47,8 @@ def measurements(trials: TrialTable, draws: Draws) -> Iterator[Measurement]:
     yield from rows
 
 
-def _conditions(trials: TrialTable, *, single: bool) -> Conditions:
+def group_conditions(trials: TrialTable, *, single: bool) -> Conditions:
+    """Return every model, category (or single perturbation) and severity, and which trials belong to it."""
     model, models = trials.codes("model")
     group, groups = trials.codes("perturbation" if single else "category")
     severity = trials.number("severity").astype(np.int64)

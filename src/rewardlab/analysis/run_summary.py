@@ -4,6 +4,7 @@ import numpy as np
 
 from rewardlab.analysis.findings import (
     calibration_errors,
+    certifiable_categories,
     control_checks,
     corruption_robustness,
     drops,
@@ -12,6 +13,7 @@ from rewardlab.analysis.findings import (
     worst_perturbations,
 )
 from rewardlab.analysis.measurements import measurements
+from rewardlab.analysis.same_cells import same_cells
 from rewardlab.analysis.stored_numbers import refuse_other_numbers
 from rewardlab.core.run import SUMMARY, Run
 from rewardlab.core.run_record import RunRecord
@@ -47,7 +49,9 @@ def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: in
         caveats=tuple(Caveat(model, text) for model, text in record.caveats.items()),
         reliable_at=reliable_at,
         measurements=measured,
+        same_cells=same_cells(trials),
         thresholds=severity_thresholds(trials, drawn, reliable_at),
+        certifiable=certifiable_categories(trials, reliable_at),
         controls=control_checks(trials, test_draws, judged),
         drops=drops(trials, test_draws, judged),
         worst=worst_perturbations(trials, measured, judged),

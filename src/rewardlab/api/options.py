@@ -33,6 +33,7 @@ class ScoringOptions(TypedDict, total=False):
     max_requests: int | None
     max_cost: float | None
     quiet: bool
+    name: Names
     out: Place | None
 
 

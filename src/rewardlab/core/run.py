@@ -7,7 +7,7 @@ rot, mix-ups and careless edits; a forger who writes every checksum anew cannot 
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
@@ -72,6 +72,16 @@ class Run:
         if table.num_rows > record.cells:
             raise RunError(f"{self.folder} holds {table.num_rows:,} trials, but its plan has {record.cells:,} cells")
         return TrialTable(table)
+
+    def trials_called(self, ids: Collection[str]) -> list[Trial]:
+        """Return the trials of these ids with everything that they hold, ordered by id; the others are not kept."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        record, parts, wanted = self.record, self.parts(), pa.array(sorted(ids), pa.string())
+        whole = (read_part(path, record) for path in parts)
+        tables = (part.filter(pc.is_in(part["id"].cast(pa.string()), wanted)) for part in whole)
+        return TrialTable(join_parts(tables)).rows() if parts else []
 
     def to_arrow(self) -> "pyarrow.Table":
         """Return every trial as an Arrow table, one column per field of Trial."""

@@ -8,9 +8,9 @@ from rewardlab.core.dataclass_json import record_from_json
 from rewardlab.core.sealed_json import json_digest
 
 SEVERITIES = (0, 1, 2, 3, 4)
-_KEYS = frozenset(
-    ("kind", "plan", "settings", "judged", "caveats", "command", "episodes", "cells", "skipped", "versions", "created")
-)
+_MADE = ("command", "episodes", "cells", "skipped", "versions", "created")
+_KEYS = frozenset(("kind", "plan", "settings", "judged", "caveats", "names", "prompts", *_MADE))
+INSTRUCTION = "{instruction}"  # stands in a prompt of the record for the instruction of each trial
 _SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
 
 
@@ -47,7 +47,10 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What run.json says; `plan_digest` identifies the whole plan, and `sealed` tells whether it had a checksum."""
+    """What run.json says; `plan_digest` identifies the whole plan, and `sealed` tells whether it had a checksum.
+
+    `names` are the short names that the user chose for models, `prompts` what models are asked in words.
+    """
 
     kind: str
     plan: RunPlan
@@ -55,6 +58,8 @@ class RunRecord:
     settings: RunSettings
     judged: tuple[str, ...]
     caveats: dict[str, str]
+    names: dict[str, str]
+    prompts: dict[str, str]
     command: str
     episodes: int
     cells: int
@@ -76,7 +81,7 @@ def run_record(content: Mapping[str, Any], *, sealed: bool) -> RunRecord:
         raise ValueError(f"the whole has an unknown {', '.join(foreign)}"[:200])
     settings, plan = _object(content, "settings"), _object(content, "plan")
     known = {name: content[name] for name in _KEYS & content.keys()}
-    made = {"kind": "stress", "caveats": {}, "skipped": [], **known, "sealed": sealed}
+    made = {"kind": "stress", "caveats": {}, "names": {}, "prompts": {}, "skipped": [], **known, "sealed": sealed}
     made |= {"settings": {name: settings.get(name) for name in _SETTINGS}, "plan_digest": json_digest(plan)}
     made["plan"] = _plan(plan, settings, content.get("judged"))
     made["skipped"] = _skipped(made["skipped"])
@@ -123,5 +128,8 @@ def _check(record: RunRecord) -> None:
         raise ValueError(f"plan.reliable_at must be from 0 to 1, got {plan.reliable_at}")
     if not record.judged or not set(record.judged) <= set(plan.models):
         raise ValueError("judged must name one or more of the models of the plan")
+    taken = [name for model, name in record.names.items() if name != model and name in plan.models]
+    if taken:
+        raise ValueError(f"names must not call a model what another one is: {taken[0]!r}")
     if record.cells < 0 or record.episodes < 0:
         raise ValueError("episodes and cells must not be negative")

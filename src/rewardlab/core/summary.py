@@ -10,7 +10,7 @@ from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_j
 from rewardlab.core.sealed_json import without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
-SCHEMA = 1  # of summary.json; raised when a field changes its name or its meaning
+SCHEMA = 2  # of summary.json; raised when a field is added, or changes its name or its meaning
 CONTROL_ORDER = ("constant", "random", "clock", "oracle")
 _NAME_A_MODEL = ("model", "control", "reference")  # fields of the records below
 Conclusion = Literal["beats", "does not beat", "cannot tell"]
@@ -32,6 +32,23 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class SameCells:
+    """What a metric under change is held against: numbers of the very same cells, so that like is compared with like.
+
+    Some changes give cells a new true label; then even a constant answer can be right more often than when clean.
+    """
+
+    model: str = meaning("the model's name")
+    group: str = meaning("`clean`, a category, or a perturbation")
+    severity: int = meaning("the severity of the cells")
+    metric: str = meaning("`success_accuracy` or `macro_mae`")
+    clean: float | None = meaning("the metric of the model's answers to the untouched episodes of these cells")
+    blind: float | None = meaning("the best that one and the same level for every one of these cells gets")
+    cells: int = meaning("cells behind the metric")
+    relabelled: int = meaning("those of them whose true label the change made anew")
+
+
+@dataclass(frozen=True)
 class SeverityThreshold:
     """The last severity up to which a model's success accuracy stays at `reliable_at` or above."""
 
@@ -40,6 +57,17 @@ class SeverityThreshold:
     measured: int | None = meaning("by the measured accuracy; -1: not even clean; null: unknown")
     certified: int | None = meaning("by the one-sided 95 % lower bound; -1: not even clean; null: unknown")
     draws: dict[str, float] = meaning("share of bootstrap draws in which each severity is the last one")
+
+
+@dataclass(frozen=True)
+class CertifiableCategory:
+    """Whether there are tasks enough under a category to certify even a model that is never wrong."""
+
+    category: str = meaning("the category of perturbations")
+    episodes: int = meaning("episodes with a true success in it, at the severity that has the fewest; 0: no labels")
+    clusters: int = meaning("clusters behind them: tasks or videos that no other shares")
+    clusters_needed: int | None = meaning("clusters that certify a model without a mistake; null: no number does")
+    episodes_needed: int | None = meaning("episodes that this takes, with as many of a cluster as here")
 
 
 @dataclass(frozen=True)
@@ -191,7 +219,9 @@ class Summary:
     caveats: tuple[Caveat, ...] = meaning("what to know first of a model")
     reliable_at: float = meaning("success accuracy below which a model counts as unreliable")
     measurements: tuple[Measurement, ...] = meaning("every number with its interval and its coverage")
+    same_cells: tuple[SameCells, ...] = meaning("what those under change are held against, on the same cells")
     thresholds: tuple[SeverityThreshold, ...] = meaning("how far each model can be pushed")
+    certifiable: tuple[CertifiableCategory, ...] = meaning("where there is data enough to certify anybody")
     controls: tuple[ControlCheck, ...] = meaning("the judged models against the controls")
     drops: tuple[AccuracyDrop, ...] = meaning("what each category costs a judged model")
     worst: tuple[WorstPerturbation, ...] = meaning("the worst five perturbations of each judged model")
@@ -239,6 +269,21 @@ class Summary:
         empty = Measurement(model, group, severity, metric, None, 0, 0, None, None)
         return self._found.get((model, group, severity, metric), empty)
 
+    def same_cells_of(self, model: str, group: str, severity: int, metric: str) -> SameCells:
+        """Return what a number is held against; an empty record where there is nothing."""
+        empty = SameCells(model, group, severity, metric, None, None, 0, 0)
+        return self._same_cells.get((model, group, severity, metric), empty)
+
+    @cached_property
+    def severities(self) -> tuple[int, ...]:
+        """Return the severities that were measured, 0 first."""
+        return tuple(sorted({entry.severity for entry in self.measurements}))
+
+    @cached_property
+    def relabelled(self) -> frozenset[str]:
+        """Return the groups in which a change made some true labels anew."""
+        return frozenset(entry.group for entry in self.same_cells if entry.relabelled)
+
     def clean(self, model: str, metric: str) -> Measurement:
         """Return a metric on the untouched episodes."""
         return self.measurement(model, CLEAN, 0, metric)
@@ -248,6 +293,16 @@ class Summary:
         unknown = SeverityThreshold(model, category, None, None, {})
         mine = (t for t in self.thresholds if (t.model, t.category) == (model, category))
         return next(mine, unknown)
+
+    @cached_property
+    def unlabelled(self) -> tuple[str, ...]:
+        """Return the categories whose changes leave no true success, so that nothing can be certified."""
+        return tuple(c.category for c in self.certifiable if not c.clusters)
+
+    @cached_property
+    def too_small(self) -> tuple[CertifiableCategory, ...]:
+        """Return the categories with too few tasks to certify even a model that is never wrong."""
+        return tuple(c for c in self.certifiable if c.clusters and c.clusters < (c.clusters_needed or c.clusters + 1))
 
     def caveat(self, model: str) -> str:
         """Return what a reader of a model's numbers must know first, nothing for most models."""
@@ -260,6 +315,10 @@ class Summary:
     @cached_property
     def _groups(self) -> dict[str, None]:
         return dict.fromkeys(entry.group for entry in self.measurements)
+
+    @cached_property
+    def _same_cells(self) -> dict[tuple[str, str, int, str], SameCells]:
+        return {(s.model, s.group, s.severity, s.metric): s for s in self.same_cells}
 
     @cached_property
     def _found(self) -> dict[tuple[str, str, int, str], Measurement]:
@@ -282,14 +341,26 @@ def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
     if len(named) == 1:
         return named[0][1]
     times = Counter(model for _, summary in named for model in summary.models)
-    lists = [entry.name for entry in fields(Summary) if isinstance(vars(named[0][1])[entry.name], tuple)]
-    joined: dict[str, Any] = {name: [] for name in lists}
-    for run, summary in named:
-        names = {model: f"{model} ({run})" for model in summary.models if times[model] > 1}
-        for field in lists:
-            joined[field] += [_renamed(record, names) for record in vars(summary)[field]]
-    lists_of_all: dict[str, Any] = {field: tuple(records) for field, records in joined.items()}
-    return replace(named[0][1], **lists_of_all)
+    renamed = [
+        rename_models(summary, {model: f"{model} ({run})" for model in summary.models if times[model] > 1})
+        for run, summary in named
+    ]
+    joined: dict[str, Any] = {
+        field: tuple(record for summary in renamed for record in vars(summary)[field]) for field in _lists(renamed[0])
+    }
+    return replace(renamed[0], **joined)
+
+
+def rename_models(summary: Summary, names: Mapping[str, str]) -> Summary:
+    """Return the summary with other names of models; one that is not among them keeps its own."""
+    renamed: dict[str, Any] = {
+        field: tuple(_renamed(record, names) for record in vars(summary)[field]) for field in _lists(summary)
+    }
+    return replace(summary, **renamed)
+
+
+def _lists(summary: Summary) -> list[str]:
+    return [entry.name for entry in fields(Summary) if isinstance(vars(summary)[entry.name], tuple)]
 
 
 def _renamed(record: Any, names: Mapping[str, str]) -> Any:

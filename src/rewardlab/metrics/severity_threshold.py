@@ -9,6 +9,9 @@ from rewardlab.metrics.clustered_bootstrap import Draws, rate_interval
 from rewardlab.metrics.contract import Numbers
 from rewardlab.metrics.robustness_curve import Curve
 
+_BOTH_TAILS = 0.90  # the confidence of an interval whose lower end is the one-sided 95 % bound
+_MOST_CLUSTERS = 10_000
+
 
 @dataclass(frozen=True)
 class CertifiedThreshold:
@@ -36,6 +39,15 @@ def severity_threshold(curve: Curve, least: float) -> int | None:
     return last
 
 
+def clusters_to_certify(least: float) -> int | None:
+    """Return with how many clusters a model that is never wrong is certified at `least`; None where no number does."""
+    clusters = np.arange(2.0, _MOST_CLUSTERS)
+    right = np.ones_like(clusters)
+    bounds, _ = rate_interval(right, right[:, None], clusters, clusters, confidence=_BOTH_TAILS)
+    enough = clusters[bounds >= least]
+    return int(enough[0]) if len(enough) else None
+
+
 def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: float) -> CertifiedThreshold:
     """Return the thresholds of a rate from its counts per severity (row, from 0 on) and cluster (column).
 
@@ -45,7 +57,7 @@ def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: flo
     with np.errstate(invalid="ignore"):
         curve = right.sum(axis=1) / count
     drawn = draws.ratios(right, asked)
-    bounds, _ = rate_interval(curve, drawn, count, behind, confidence=0.90)
+    bounds, _ = rate_interval(curve, drawn, count, behind, confidence=_BOTH_TAILS)
     last = np.logical_and.accumulate(drawn >= least, axis=0).sum(axis=0) - 1
     severities, times = np.unique(last, return_counts=True)
     shares = {int(severity): float(n / draws.number) for severity, n in zip(severities, times)}

@@ -1,7 +1,7 @@
 """The result of `rewardlab bench` as people read it: the headline, the error per subset, and what is there twice."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
@@ -15,6 +15,7 @@ from rewardlab.analysis.benchmark_errors import (
     ModelErrors,
     ProtocolErrors,
 )
+from rewardlab.analysis.display_names import names_of_run
 from rewardlab.analysis.format import format_number
 from rewardlab.analysis.published_roborewardbench import SUBSETS
 from rewardlab.analysis.stored_numbers import refuse_other_numbers
@@ -56,6 +57,11 @@ class BenchmarkReport:
     judged: tuple[str, ...]
     errors: BenchmarkErrors
     copies: dict[str, Any] | None
+    names: dict[str, str] = field(default_factory=dict)
+
+    def shown(self, model: str) -> str:
+        """Return what a model is called where people read."""
+        return self.names.get(model, model)
 
     @property
     def models(self) -> dict[str, ModelErrors]:
@@ -91,7 +97,8 @@ def load_benchmark(run: Run) -> BenchmarkReport | None:
     if of_trials == trials:
         refuse_other_numbers(run, BENCH, stored.to_json(), errors.to_json())
     judged = tuple(name for name in run.record.judged if name in errors.models)
-    return BenchmarkReport(judged, errors, _load_duplicates(run, without_text, trials))
+    names = names_of_run(run.record, errors.models)
+    return BenchmarkReport(judged, errors, _load_duplicates(run, without_text, trials), names)
 
 
 def _load_duplicates(run: Run, without_text: list[str], trials: str) -> dict[str, Any] | None:
@@ -153,7 +160,7 @@ def short_name(subset: str) -> str:
 def _foreign(benchmark: BenchmarkReport) -> list[str]:
     """Say of which models HELM can read no answer at all."""
     return [
-        f"{name} does not answer in HELM's format, so only the strict scoring applies to it."
+        f"{benchmark.shown(name)} does not answer in HELM's format, so only the strict scoring applies to it."
         for name, model in benchmark.models.items()
         if model.helm is None
     ]
@@ -167,8 +174,8 @@ def _unscored(benchmark: BenchmarkReport) -> list[str]:
         for name in benchmark.judged
     }
     return [
-        f"{name}: nothing was scored strictly in {', '.join(names)}, so its strict MAE is the mean over "
-        f"{len(every) - len(names)} of {len(every)} subsets."
+        f"{benchmark.shown(name)}: nothing was scored strictly in {', '.join(names)}, so its strict MAE is the mean "
+        f"over {len(every) - len(names)} of {len(every)} subsets."
         for name, names in empty.items()
         if 0 < len(names) < len(every)
     ]
@@ -189,7 +196,8 @@ def _duplicates(benchmark: BenchmarkReport) -> list[str]:
     gaps = []
     for name in benchmark.judged:
         pair = found["mae"][name]["strict"]
-        gaps.append(f"{name} {format_number(pair['with'], 3)} with, {format_number(pair['without'], 3)} without")
+        both = f"{format_number(pair['with'], 3)} with, {format_number(pair['without'], 3)} without"
+        gaps.append(f"{benchmark.shown(name)} {both}")
     return [f"{said}; {len(out)} ({len(out) / total:.1%}) count twice or leaked: MAE of {'; '.join(gaps)} them."]
 
 
@@ -209,7 +217,7 @@ def _headline(benchmark: BenchmarkReport) -> Table:
 def _subsets(benchmark: BenchmarkReport) -> Table:
     table = _table("MAE per subset (HELM / strict)")
     for name in benchmark.judged:
-        table.add_column(safe_markup(name), justify="right")
+        table.add_column(safe_markup(benchmark.shown(name)), justify="right")
     table.add_column("episodes", justify="right")
     models = [benchmark.models[name] for name in benchmark.judged]
     for subset in benchmark.errors.subsets:
@@ -231,4 +239,5 @@ def _table(title: str) -> Table:
 
 
 def _name(benchmark: BenchmarkReport, model: str) -> str:
-    return f"[bold]{safe_markup(model)}[/bold]" if model in benchmark.judged else safe_markup(model)
+    name = safe_markup(benchmark.shown(model))
+    return f"[bold]{name}[/bold]" if model in benchmark.judged else name

@@ -140,10 +140,11 @@ def _clip(episode: Episode) -> EmbeddedClip:
     frames = shrink(episode.frames, CLIP_HEIGHT)
     _, poster = cv2.imencode(".jpg", frames[-1][..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 60])
     video = encode_bytes(frames, CLIP_FPS, crf=30)
-    return EmbeddedClip(_address("video/mp4", video), _address("image/jpeg", poster.tobytes()))
+    return EmbeddedClip(data_address("video/mp4", video), data_address("image/jpeg", poster.tobytes()))
 
 
-def _address(kind: str, data: bytes) -> str:
+def data_address(kind: str, data: bytes) -> str:
+    """Return data as an address that needs no file."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 

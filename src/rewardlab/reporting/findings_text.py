@@ -1,9 +1,11 @@
 """Findings in words: what may be said of a model, one sentence each, and what paid models have cost."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.core.summary import Summary, in_control_order
+from rewardlab.core.summary import CertifiableCategory, Summary, in_control_order
+from rewardlab.core.trial import CLEAN
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
 
@@ -30,8 +32,54 @@ def _unreadable_sentence(summary: Summary, model: str) -> str:
     return f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be read." if unreadable else ""
 
 
+def data_sentences(summary: Summary) -> list[str]:
+    """Return what is to be said once of the data: where it is too little to certify even a model without a mistake."""
+    small, none = summary.too_small, list(summary.unlabelled)
+    sentences = [f"Nothing can be certified under {_listed(none)}: no cell has a true success there."] if none else []
+    if not small:
+        return sentences
+    said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in _alike(small).items()]
+    return [
+        *sentences,
+        f"Too few episodes to certify even the oracle at a success accuracy of {summary.reliable_at:.2f}, which says "
+        f"nothing of the models: {'; '.join(said)}.",
+    ]
+
+
+def _alike(small: Sequence[CertifiableCategory]) -> dict[str, list[str]]:
+    """Return the categories by what they have and what they would take."""
+    found: dict[str, list[str]] = {}
+    for entry in small:
+        needed = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, would do"
+        enough = needed if entry.clusters_needed else "no number would do, so lower --reliable-at"
+        found.setdefault(f"{entry.clusters} tasks in {entry.episodes} episodes ({enough})", []).append(entry.category)
+    return found
+
+
+def certified_text(summary: Summary, model: str, category: str) -> str:
+    """Return up to which severity a model is certified, as a cell says it, marked where that is no test."""
+    certified = summary.threshold(model, category).certified
+    if category in {entry.category for entry in summary.too_small}:
+        return "too few tasks"
+    if category in summary.unlabelled:
+        return "no labels"
+    if certified is None or certified < 0:
+        return format_threshold(certified)
+    tested = [s for s in range(certified + 1) if not _blind_passes(summary, model, category, s)]
+    if not tested:
+        return f"{certified} no test here"
+    return f"{certified} no test above {tested[-1]}" if tested[-1] < certified else str(certified)
+
+
+def _blind_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
+    """Tell whether one answer for all cells, right or wrong, is accurate enough to be certified."""
+    held = summary.same_cells_of(model, category if severity else CLEAN, severity, "success_accuracy")
+    return held.blind is not None and held.blind >= summary.reliable_at
+
+
 def _reliable_sentence(summary: Summary, model: str) -> str:
-    found = [threshold for threshold in summary.thresholds if threshold.model == model]
+    small = {*summary.unlabelled, *(entry.category for entry in summary.too_small)}
+    found = [t for t in summary.thresholds if t.model == model and t.category not in small]
     if not found:
         return ""
     least = f"{summary.reliable_at:.2f}"

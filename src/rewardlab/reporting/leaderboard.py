@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
+from rewardlab.analysis.display_names import names_of_run
+from rewardlab.analysis.format import format_coverage, format_interval, format_number
 from rewardlab.analysis.published_roborewardbench import published_rows
 from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.command_settings import setting
@@ -13,6 +14,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.summary import Summary
 from rewardlab.reporting.benchmark_tables import BenchmarkReport, load_benchmark
+from rewardlab.reporting.findings_text import certified_text
 from rewardlab.reporting.page import environment, write_page
 
 
@@ -36,10 +38,11 @@ class LeaderboardRow:
     mae_interval: str
     success: str
     tau: str
-    certified: tuple[str, ...]
+    certified: dict[str, str]  # by category
     coverage: str
     controls: str
     link: str
+    name: str = ""  # the short one; the model's own where there is none
 
 
 def write_leaderboard(runs: Sequence[Run], out: Path, *, trust: bool = False) -> Path:
@@ -67,10 +70,11 @@ def write_leaderboard(runs: Sequence[Run], out: Path, *, trust: bool = False) ->
 
 
 def _measured(run: Run, summary: Summary, page: str) -> list[LeaderboardRow]:
-    data = run.record.settings.data
+    data, names = run.record.settings.data, names_of_run(run.record, summary.models)
     rows = [_row(summary, model, data, f"{page}#model-{place}") for place, model in enumerate(summary.judged, 1)]
     benchmark = load_benchmark(run)
-    return rows if benchmark is None else [_as_published(entry, benchmark) for entry in rows]
+    scored = rows if benchmark is None else [_as_published(entry, benchmark) for entry in rows]
+    return [replace(entry, name=names[entry.model]) for entry in scored]
 
 
 def _as_published(entry: LeaderboardRow, benchmark: BenchmarkReport) -> LeaderboardRow:
@@ -98,9 +102,7 @@ def _row(summary: Summary, model: str, data: str, link: str) -> LeaderboardRow:
         mae_interval=format_interval(error),
         success=f"{format_number(success.value)} {format_interval(success)}",
         tau=f"{format_number(tau.value)} {format_interval(tau)}",
-        certified=tuple(
-            format_threshold(summary.threshold(model, category).certified) for category in summary.categories
-        ),
+        certified={category: certified_text(summary, model, category) for category in summary.categories},
         coverage=format_coverage(error),
         controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
         link=link,
@@ -116,7 +118,7 @@ def _data_name(data: str) -> str:
 def _published() -> list[LeaderboardRow]:
     source = "RoboRewardBench, published"
     return [
-        LeaderboardRow(row.model, source, True, row.overall, "", "", "", (), "", "", "") for row in published_rows()
+        LeaderboardRow(row.model, source, True, row.overall, "", "", "", {}, "", "", "") for row in published_rows()
     ]
 
 

@@ -63,6 +63,35 @@ if (filter) {
   });
 }
 
-for (const button of all(".play")) button.onclick = () => {
-  for (const clip of all("video", button.closest("article"))) { clip.currentTime = 0; clip.play(); }
+// The answers: any word, and the outcome.
+const saidFilter = document.getElementById("said-filter"), verdict = document.getElementById("said-verdict");
+const showSaid = () => {
+  const trials = all("#viewer .trial");
+  for (const trial of trials) {
+    const words = trial.textContent.toLowerCase().includes(saidFilter.value.toLowerCase());
+    trial.hidden = !words || (verdict.value && trial.dataset.verdict !== verdict.value);
+  }
+  document.getElementById("said-count").textContent = `${trials.filter((trial) => !trial.hidden).length} of ${trials.length}`;
 };
+if (saidFilter) { saidFilter.oninput = showSaid; verdict.onchange = showSaid; showSaid(); }
+
+// Clips: both play, stop and are moved together, by controls below them.
+for (const card of all("article")) {
+  const clips = all("video", card), button = card.querySelector(".play"), seek = card.querySelector(".seek");
+  for (const clip of clips) clip.poster = clip.parentElement.querySelector(".still").src;
+  button.onclick = () => {
+    const paused = clips[0].paused;
+    for (const clip of clips) if (paused) clip.play(); else clip.pause();
+    button.textContent = paused ? "pause" : "play both";
+  };
+  clips[0].ontimeupdate = () => { seek.value = clips[0].currentTime / (clips[0].duration || 1); };
+  seek.oninput = () => { for (const clip of clips) if (clip.duration) clip.currentTime = seek.value * clip.duration; };
+}
+
+// On paper everything is open.
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = all("details.trial:not([open])");
+  for (const detail of opened) detail.open = true;
+});
+addEventListener("afterprint", () => { for (const detail of opened) detail.open = false; });

@@ -6,20 +6,24 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
-from rewardlab.analysis.format import format_number, format_p_value
+from rewardlab.analysis.display_names import names_of_run
+from rewardlab.analysis.format import format_date, format_number, format_p_value
 from rewardlab.analysis.run_labels import run_names
 from rewardlab.core.run import Run, atomic_write
-from rewardlab.core.summary import Summary, join_summaries
-from rewardlab.metrics import metrics_shown
+from rewardlab.core.summary import Summary, join_summaries, rename_models
+from rewardlab.metrics import METRICS
 from rewardlab.reporting.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
 from rewardlab.reporting.failure_clips import ClipCard, ShownCell, clip_cards
+from rewardlab.reporting.findings_text import data_sentences
 from rewardlab.reporting.page_model import (
-    curve_figures,
     model_views,
+    perturbation_metrics,
     perturbation_summaries,
     perturbation_views,
     unscored_cells,
 )
+from rewardlab.reporting.severity_curves import curve_figures
+from rewardlab.reporting.trial_viewer import ViewedTrial, viewed_trials
 
 _COLUMNS = (*(field.name for field in fields(ShownCell)), "status", "reason")  # of the trials; the page says no more
 
@@ -37,34 +41,42 @@ def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *,
 
 def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: bool = False) -> str:
     """Return the page as text; every string from outside is escaped."""
-    summary = join_summaries(list(zip(run_names(runs), summaries)))
     records = [run.record for run in runs]
+    short = [names_of_run(record, own.models) for record, own in zip(records, summaries)]
+    names = {model: name for own in short for model, name in own.items()}
+    summary = join_summaries(list(zip(run_names(runs), map(rename_models, summaries, short))))
     tables = [run.trials(_COLUMNS) for run in runs]
     data = dict.fromkeys(record.settings.data for record in records)
     planned = dict.fromkeys(name for record in records for name in record.settings.perturbations)
     cards: list[ClipCard] = []
     missing: list[str] = []
+    viewed: list[ViewedTrial] = []
     for run, trials, own in zip(runs, tables, summaries):
         found, reasons = clip_cards(run, trials, own.worst, trust=trust)
         cards += found
         missing += reasons
+        viewed += viewed_trials(run, trials, trust=trust)
     return (
         environment()
         .get_template("page.html")
         .render(
             title=f"{', '.join(summary.judged)} on {', '.join(data)}",
             records=records,
+            names=names,
             summary=summary,
             benchmarks=[benchmark for run in runs if (benchmark := load_benchmark(run)) is not None],
             protocol=PROTOCOL,
             models=model_views(summary),
+            data_sentences=data_sentences(summary),
             curves=curve_figures(summary),
-            perturbation_headings=[m.heading for m in metrics_shown(lambda display: display.perturbation_table)],
+            perturbation_metrics=perturbation_metrics(),
             perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, trust=trust)),
             cards=cards,
             missing=missing,
             unfinished=sum(record.cells - len(table) for record, table in zip(records, tables)),
-            unscored=unscored_cells(tables),
+            unscored=unscored_cells(tables, {name for record in records for name in record.judged}),
+            viewed=viewed,
+            glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
     )
 
@@ -72,6 +84,6 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
 def environment() -> Environment:
     """Return the templates of this package, with escaping on."""
     made = Environment(loader=PackageLoader("rewardlab.reporting", "."), autoescape=True, trim_blocks=True)
-    made.globals |= {"format_number": format_number, "format_p_value": format_p_value}
+    made.globals |= {"format_number": format_number, "format_p_value": format_p_value, "format_date": format_date}
     made.globals |= {"error_text": error_text, "short_name": short_name, "unread_text": unread_text}
     return made

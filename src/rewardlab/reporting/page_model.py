@@ -1,21 +1,20 @@
 """What the page shows of a summary, ready to be laid out: tiles, thresholds, heat maps, curves, tables."""
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.core.errors import PlanError
-from rewardlab.core.summary import CalibrationErrors, Measurement, Summary
+from rewardlab.core.summary import CalibrationErrors, Measurement, SameCells, Summary
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Metric
 from rewardlab.perturbations import choose_perturbations, is_in_catalogue
-from rewardlab.perturbations.contract import SEVERITIES
-from rewardlab.reporting.findings_text import findings
-from rewardlab.reporting.svg_plots import CurveLine, SeverityCurves, curve_chart, reliability_chart
+from rewardlab.reporting.findings_text import certified_text, findings
+from rewardlab.reporting.severity_curves import KEPT, why_empty
+from rewardlab.reporting.svg_plots import reliability_chart
 
 MOST_REASONS = 200  # reasons listed on the page; all are in the Parquet file
 
@@ -29,6 +28,8 @@ class NumberCell:
     coverage: str
     value: float | None
     good: float | None
+    held_against: str = ""  # on the same cells: the clean value and, where labels are made anew, the best constant's
+    why: str = ""  # there is no number
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ModelView:
     colour: int
     findings: list[str]
     tiles: list[tuple[str, NumberCell]]
-    thresholds: list[tuple[str, str, str, list[str]]]  # category, certified, measured, one state per severity
+    thresholds: list[tuple[str, str, str, list[tuple[int, str]]]]  # category, certified, measured, state by severity
     heat: list[tuple[str, list[tuple[str, list[NumberCell]]]]]  # metric, then category, then one number per severity
     diagrams: list[tuple[str, CalibrationErrors]]  # drawing, numbers
 
@@ -50,6 +51,7 @@ class PerturbationView:
     """A line of the table of perturbations."""
 
     name: str
+    severity: int
     category: str
     summary: str
     model: str
@@ -86,33 +88,60 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
     )
 
 
-def _number(row: Measurement, metric: Metric) -> NumberCell:
+def _number(row: Measurement, metric: Metric, held: SameCells | None = None) -> NumberCell:
+    blind = held.blind if held and held.relabelled else None
     return NumberCell(
-        format_number(row.value), format_interval(row), format_coverage(row), row.value, _goodness(row.value, metric)
+        format_number(row.value),
+        format_interval(row),
+        format_coverage(row),
+        row.value,
+        _goodness(row.value, metric, blind),
+        _held_against(held) if held and row.value is not None else "",
+        why_empty([row], metric),
     )
 
 
-def _goodness(value: float | None, metric: Metric) -> float | None:
-    """Return how good a number is from 0 to 1, for the colour of its cell."""
+def _held_against(held: SameCells) -> str:
+    """Return what a number under change is to be read beside."""
+    clean = f"clean {format_number(held.clean)}" if held.severity and held.clean is not None else ""
+    blind = f"blind {format_number(held.blind)}" if held.relabelled else ""
+    return ", ".join(text for text in (clean, blind) if text)
+
+
+def _goodness(value: float | None, metric: Metric, blind: float | None) -> float | None:
+    """Return how good a number is from 0 to 1, for the colour of its cell; what a constant gets as well is no good."""
     if value is None:
         return None
     low, high = metric.display.axis
+    if blind is not None:
+        low, high = (blind, high) if metric.better == "higher" else (low, blind)
+    if low == high:
+        return None
     share = min(max((value - low) / (high - low), 0.0), 1.0)
     return share if metric.better == "higher" else 1 - share
 
 
-def _thresholds(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[str]]:
+def _thresholds(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[tuple[int, str]]]:
     threshold = summary.threshold(model, category)
     certified, measured = threshold.certified, threshold.measured
     sure, seen = (-1 if last is None else last for last in (certified, measured))
-    states = ["certified" if s <= sure else "measured" if s <= seen else "open" for s in SEVERITIES]
-    return category, format_threshold(certified), format_threshold(measured), states
+    states = [(s, "certified" if s <= sure else "measured" if s <= seen else "open") for s in summary.severities]
+    return category, certified_text(summary, model, category), format_threshold(measured), states
 
 
 def _heat(summary: Summary, model: str, metric: Metric) -> list[tuple[str, list[NumberCell]]]:
+    return [(category, _cells(summary, model, category, metric)) for category in summary.categories]
+
+
+def _cells(summary: Summary, model: str, category: str, metric: Metric) -> list[NumberCell]:
+    """Return one number per severity that was measured."""
     return [
-        (category, [_number(summary.measurement(model, category, s, metric.name), metric) for s in SEVERITIES])
-        for category in summary.categories
+        _number(
+            summary.measurement(model, category, s, metric.name),
+            metric,
+            summary.same_cells_of(model, category, s, metric.name),
+        )
+        for s in summary.severities
     ]
 
 
@@ -121,74 +150,45 @@ def _diagrams(summary: Summary, model: str) -> list[tuple[str, CalibrationErrors
     return [(reliability_chart(errors.diagram, f"{model}, {errors.cells} cells"), errors) for errors in mine]
 
 
-def curve_metrics() -> list[Metric]:
-    """Return the metrics that are drawn over severity, first the one that the reliability level is about."""
-    return sorted(metrics_shown(lambda d: d.curve), key=lambda metric: not metric.display.reliability_level)
-
-
-def severity_curves(summary: Summary) -> list[SeverityCurves]:
-    """Return the curves of every metric that is drawn over severity, in every category."""
-    return [curves for metric in curve_metrics() for curves in _curves_by_category(summary, metric)]
-
-
-def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves]:
-    return [
-        SeverityCurves(
-            metric=metric.name,
-            title=_heading(metric),
-            category=category,
-            lines=tuple(_line(summary, model, category, metric.name) for model in summary.models),
-            axis=metric.display.axis,
-            least=summary.reliable_at if metric.display.reliability_level else None,
-        )
-        for category in summary.categories
-    ]
-
-
-def _heading(metric: Metric) -> str:
-    return metric.title[0].upper() + metric.title[1:]
-
-
-def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return per metric its name, its title and one drawing per category."""
-    figures = []
-    for metric in curve_metrics():
-        drawings = [
-            (c.category, curve_chart(c.lines, c.axis, f"{c.title} under {c.category} change", c.least))
-            for c in _curves_by_category(summary, metric)
-        ]
-        figures.append((metric.name, _heading(metric), drawings))
-    return figures
-
-
-def _line(summary: Summary, model: str, category: str, metric: str) -> CurveLine:
-    rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
-    values, lows, highs = (
-        tuple(math.nan if value is None else value for value in column)
-        for column in zip(*((row.value, row.low, row.high) for row in rows))
-    )
-    return CurveLine(model, values, lows, highs, model not in summary.judged, summary.models.index(model) % 8)
-
-
 def perturbation_views(
     summary: Summary, trials: list[TrialTable], summaries: Mapping[str, str]
 ) -> list[PerturbationView]:
-    """Return one line per judged model and perturbation, at the highest severity; `summaries` says what they do."""
-    dropped, severity = _dropped(trials), summary.highest_severity
+    """Return one line per judged model and perturbation, at its highest severity; `summaries` says what they do."""
+    dropped, severity = _dropped(trials), _highest_severities(summary)
     categories = _categories(trials)
-    metrics = metrics_shown(lambda display: display.perturbation_table)
     return [
         PerturbationView(
             name=name,
+            severity=severity[name],
             category=categories.get(name, ""),
             summary=summaries.get(name, ""),
             model=model,
-            cells=[_number(summary.measurement(model, name, severity, metric.name), metric) for metric in metrics],
+            cells=[
+                _number(
+                    summary.measurement(model, name, severity[name], metric.name),
+                    metric,
+                    summary.same_cells_of(model, name, severity[name], metric.name),
+                )
+                for metric in perturbation_metrics()
+            ],
             dropped=dropped.get(name, 0),
         )
         for model in summary.judged
         for name in summary.perturbations
     ]
+
+
+def _highest_severities(summary: Summary) -> dict[str, int]:
+    """Return the highest severity of each perturbation at which something was asked; some have no meaning above it."""
+    found: dict[str, int] = {}
+    for row in (row for row in summary.measurements if row.asked):
+        found[row.group] = max(found.get(row.group, 0), row.severity)
+    return found
+
+
+def perturbation_metrics() -> list[Metric]:
+    """Return the columns of the table of perturbations; the expectations kept lead, for they need no base rate."""
+    return sorted(metrics_shown(lambda display: display.perturbation_table), key=lambda metric: metric.name != KEPT)
 
 
 def perturbation_summaries(names: Iterable[str], *, trust: bool) -> dict[str, str]:
@@ -219,12 +219,20 @@ def _dropped(tables: list[TrialTable]) -> dict[str, int]:
     return found
 
 
-def unscored_cells(tables: list[TrialTable]) -> list[UnscoredCells]:
-    """Return failed and dropped cells, grouped, failures first and the most frequent first."""
+def unscored_cells(tables: list[TrialTable], judged: Collection[str]) -> list[UnscoredCells]:
+    """Return failed and dropped cells, grouped: failures first, judged models before controls, the most frequent first.
+
+    What a control such as the oracle drops tells of the data, and stands last.
+    """
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for trials in tables:
         cells = trials.where(~trials.matches("status", "scored"))
         texts = (cells.text(column) for column in ("status", "model", "perturbation", "reason"))
         counts.update((status, model, name, reason or "") for status, model, name, reason in zip(*texts))
-    ranked = sorted(counts.items(), key=lambda item: (item[0][0] != "failed", -item[1], item[0]))
+
+    def order(item: tuple[tuple[str, str, str, str], int]) -> tuple[object, ...]:
+        (status, model, *_), cells = item
+        return status != "failed", model not in judged, -cells, item[0]
+
+    ranked = sorted(counts.items(), key=order)
     return [UnscoredCells(*key, cells) for key, cells in ranked[:MOST_REASONS]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rewardlab.analysis.display_names import names_of_run
 from rewardlab.analysis.figure_files import write_figures
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold, markdown_text
 from rewardlab.analysis.run_labels import run_names
@@ -17,11 +18,11 @@ from rewardlab.core.dataclass_json import record_to_json
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run, atomic_write, writable, write_parquet
 from rewardlab.core.run_record import RunRecord
-from rewardlab.core.summary import Measurement, Summary, join_summaries
+from rewardlab.core.summary import Measurement, Summary, join_summaries, rename_models
 from rewardlab.metrics import metrics_shown
-from rewardlab.reporting.findings_text import findings
+from rewardlab.reporting.findings_text import certified_text, data_sentences, findings
 from rewardlab.reporting.page import write_page
-from rewardlab.reporting.page_model import severity_curves
+from rewardlab.reporting.severity_curves import severity_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +49,8 @@ def write_report(runs: Sequence[Run], page: Path, *, trust: bool = False) -> Pat
     """
     summaries = [load_summary(run) for run in runs]
     summary = join_summaries(list(zip(run_names(runs), summaries)))
+    short = [rename_models(own, names_of_run(run.record, own.models)) for run, own in zip(runs, summaries)]
+    shown = join_summaries(list(zip(run_names(runs), short)))
     with writable(page.parent):
         page.parent.mkdir(parents=True, exist_ok=True)
     write_page(runs, page, summaries, trust=trust)
@@ -57,8 +60,8 @@ def write_report(runs: Sequence[Run], page: Path, *, trust: bool = False) -> Pat
     with writable(folder):
         folder.mkdir(exist_ok=True)
     _write_numbers(summary, folder)
-    write_figures(folder, lambda: _figures(summary))
-    _write(folder / "card.md", robustness_card(summary, [run.record for run in runs]))
+    write_figures(folder, lambda: _figures(shown))
+    _write(folder / "card.md", robustness_card(shown, [run.record for run in runs]))
     return page
 
 
@@ -86,7 +89,7 @@ def _figures(summary: Summary) -> "dict[str, Figure]":
 
 def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
     """Return the Markdown to paste into a model card: findings, numbers with intervals, thresholds, command."""
-    parts = ["## Robustness", ""]
+    parts = ["## Robustness", "", *(f"{markdown_text(sentence)}\n" for sentence in data_sentences(summary))]
     for model in summary.judged:
         parts += [f"**{markdown_text(model)}**", ""]
         parts += [*(f"- {markdown_text(sentence)}" for sentence in findings(summary, model)), ""]
@@ -115,7 +118,7 @@ def _threshold_table(summary: Summary, model: str) -> list[str]:
     for category in summary.categories:
         row = summary.measurement(model, category, top, "success_accuracy")
         threshold = summary.threshold(model, category)
-        certified, measured = format_threshold(threshold.certified), format_threshold(threshold.measured)
+        certified, measured = certified_text(summary, model, category), format_threshold(threshold.measured)
         success = f"{format_number(row.value)} {format_interval(row)}"
         lines.append(f"| {markdown_text(category)} | {success} | {certified} | {measured} |")
     return lines

@@ -1,11 +1,14 @@
 """The curves of a report as paper figures, one per metric and category."""
 
+from textwrap import fill
+
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rewardlab.analysis.figure_style import (
     COLUMN,
+    GREY,
     RED,
     STYLE,
     draw_curve,
@@ -25,6 +28,9 @@ def draw_severity_curves(curves: SeverityCurves) -> Figure:
     keys = []
     if curves.least is not None:
         axes.axhline(curves.least, color=RED, linestyle=":", linewidth=0.9)
+    if curves.blind:
+        axes.plot(curves.blind, color=GREY, linestyle="-.", linewidth=0.9, label="best constant")
+        keys.append(Line2D([], [], color=GREY, linestyle="-.", linewidth=0.9, label="best constant"))
     for line in curves.lines:
         style = styles[line.name]
         if line.control:
@@ -33,6 +39,8 @@ def draw_severity_curves(curves: SeverityCurves) -> Figure:
         else:
             draw_curve(axes, line.values, (line.lows, line.highs), style, line.name)
             keys.append(style.key(line.name))
+            if line.clean:
+                axes.plot(line.clean, "o", color=style.colour, fillstyle="none", markersize=4)
     severity_axis(axes, range(max(len(line.values) for line in curves.lines)))
     low, high = curves.axis
     edge = 0.02 * (high - low)  # so that a line along the edge is seen too
@@ -41,4 +49,8 @@ def draw_severity_curves(curves: SeverityCurves) -> Figure:
     notes = ["Bands: 95 % intervals. Dashed: controls."]
     if curves.least is not None:
         notes[0] += f" Dotted: {curves.least:g}, below which a model counts as unreliable."
+    if any(line.clean for line in curves.lines):
+        notes[0] += " Hollow: clean answers to the same episodes."
+    if curves.empty:
+        axes.text(0.5, 0.5, fill(curves.empty, 40), ha="center", va="center", transform=axes.transAxes)
     return frame(figure, f"{curves.title}, {curves.category} change", keys, notes)

@@ -11,6 +11,8 @@ Axis = tuple[float, float]  # its lower and its upper end
 _SHARE: Axis = (0.0, 1.0)
 WIDTH, HEIGHT = 300, 190
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 30
+SPAN = 4  # the highest severity
+_SAME = 0.005  # a clean value that differs by less than this from that of all episodes is not marked
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,16 @@ class CurveLine:
     highs: tuple[float, ...]
     control: bool
     colour: int  # index of the page's palette
+    clean: tuple[float, ...] = ()  # the clean answers to the very episodes that each value is about
 
 
 @dataclass(frozen=True)
 class SeverityCurves:
-    """One metric under one category of change: a curve per model, the ends of the axis, and the reliability level."""
+    """One metric under one category of change: a curve per model, the ends of the axis, and the reliability level.
+
+    Where labels are made anew, `blind` is what the best constant gets on the same cells. `empty` says why there is no
+    value at all.
+    """
 
     lines: tuple[CurveLine, ...]
     metric: str
@@ -35,17 +42,23 @@ class SeverityCurves:
     category: str
     axis: Axis
     least: float | None
+    severities: tuple[int, ...] = (0, 1, 2, 3, 4)  # those that were measured
+    blind: tuple[float, ...] = ()
+    empty: str = ""
 
 
-def curve_chart(lines: Sequence[CurveLine], axis: Axis, label: str, least: float | None = None) -> str:
-    """Return the SVG of curves over severity; `least` draws the reliability level."""
-    span = max((len(line.values) for line in lines), default=5) - 1
-    parts = [_axes([f"{severity}" for severity in range(span + 1)], axis, "severity")]
-    if least is not None:
-        y = _y(least, axis)
+def curve_chart(curves: SeverityCurves, label: str) -> str:
+    """Return the SVG of curves over severity, with the reliability level and the best constant where there is one."""
+    axis = curves.axis
+    parts = [_axes([f"{severity}" for severity in range(SPAN + 1)], axis, "severity")]
+    if curves.least is not None:
+        y = _y(curves.least, axis)
         parts.append(f'<line class="least" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    parts += [_curve(line, span, axis) for line in sorted(lines, key=lambda line: not line.control)]
-    return _svg(parts, label)
+    if curves.blind:
+        path = _path(curves.blind, curves.severities, axis)
+        parts.append(f'<path class="blind" d="{path}"><title>best constant on the same cells</title></path>')
+    ordered = sorted(curves.lines, key=lambda line: not line.control)
+    return _svg([*parts, *(_curve(line, curves.severities, axis) for line in ordered)], label)
 
 
 def reliability_chart(bins: Sequence[ReliabilityBin], label: str) -> str:
@@ -83,21 +96,40 @@ def _axes(names: Sequence[str], axis: Axis, title: str) -> str:
     return "".join(ticks)
 
 
-def _curve(line: CurveLine, span: int, axis: Axis) -> str:
-    """Return a curve that breaks where a value is missing, over its interval."""
+def _curve(line: CurveLine, severities: Sequence[int], axis: Axis) -> str:
+    """Return a curve that breaks where a value is missing, over its interval and beside its clean reference."""
     style = f'class="curve{" control" if line.control else ""}" style="--c:var(--p{line.colour})"'
-    points = [(_x(s, span), _y(v, axis), s, v) for s, v in enumerate(line.values) if not math.isnan(v)]
-    path, previous = "", None
-    for x, y, severity, _ in points:
-        path += f"{'L' if previous is not None and severity == previous + 1 else 'M'}{x:.1f} {y:.1f}"
-        previous = severity
+    radius, name = 2 if line.control else 3, escape(line.name)
     dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{2 if line.control else 3}">'
-        f"<title>{escape(line.name)}, severity {s}: {v:.3f}</title></circle>"
-        for x, y, s, v in points
+        f'<circle cx="{_x(s, SPAN):.1f}" cy="{_y(v, axis):.1f}" r="{radius}">'
+        f"<title>{name}, severity {s}: {v:.3f}</title></circle>"
+        for s, v in enumerate(line.values)
+        if not math.isnan(v)
     )
-    band = "" if line.control else _band(line, span, axis)
-    return f'<g {style} data-model="{escape(line.name)}">{band}<path class="line" d="{path or "M0 0"}"/>{dots}</g>'
+    under = "" if line.control else _band(line, SPAN, axis) + _clean_marks(line, axis)
+    path = _path(line.values, severities, axis)
+    return f'<g {style} data-model="{name}">{under}<path class="line" d="{path}"/>{dots}</g>'
+
+
+def _path(values: Sequence[float], severities: Sequence[int], axis: Axis) -> str:
+    """Return the path through the values of the severities that were measured; it breaks where one has none."""
+    parts, joined = "", False
+    for severity in (s for s in severities if s < len(values)):
+        value = values[severity]
+        if not math.isnan(value):
+            parts += f"{'L' if joined else 'M'}{_x(severity, SPAN):.1f} {_y(value, axis):.1f}"
+        joined = not math.isnan(value)
+    return parts or "M0 0"
+
+
+def _clean_marks(line: CurveLine, axis: Axis) -> str:
+    """Return hollow marks where the clean answers to the same episodes are not those to all episodes."""
+    return "".join(
+        f'<circle class="same" cx="{_x(s, SPAN):.1f}" cy="{_y(v, axis):.1f}" r="4">'
+        f"<title>{escape(line.name)}, the episodes of severity {s} when clean: {v:.3f}</title></circle>"
+        for s, v in enumerate(line.clean)
+        if abs(v - line.values[0]) > _SAME
+    )
 
 
 def _band(line: CurveLine, span: int, axis: Axis) -> str:

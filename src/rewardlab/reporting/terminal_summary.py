@@ -1,5 +1,6 @@
 """The summary in a terminal of eighty columns, and why models failed."""
 
+from collections import Counter
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
@@ -7,12 +8,15 @@ from rich.console import Console
 from rich.table import Table
 
 from rewardlab.analysis.failure_reasons import FailureReason, failure_reasons
-from rewardlab.analysis.format import format_coverage, format_number, format_threshold
+from rewardlab.analysis.format import format_coverage, format_number
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.terminal_console import safe_markup
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
-from rewardlab.reporting.findings_text import findings
+from rewardlab.reporting.findings_text import certified_text, data_sentences, findings
+
+NAME_WIDTH = 24  # characters of a line; a longer name goes on in the next
+_ROOM = 16  # characters beside three numbers with their intervals in a line
 
 _MOST_REASONS = 3  # of a model; the others are counted
 
@@ -20,9 +24,14 @@ _MOST_REASONS = 3  # of a model; the others are counted
 def print_summary(summary: Summary, console: Console) -> None:
     """Print how good the models are when clean, how far they can be pushed, and what may be claimed."""
     console.print(_clean_table(summary))
+    if summary.relabelled:
+        console.print(_stress_table(summary, "expectation_kept", "Expectations kept"))
     if summary.categories:
-        console.print(_stress_table(summary))
+        console.print(_stress_table(summary, "success_accuracy", "Success accuracy"))
+    if len(summary.categories) > len(summary.too_small) + len(summary.unlabelled):
         console.print(_certified_table(summary))
+    for sentence in data_sentences(summary):
+        console.print(safe_markup(sentence), highlight=False)
     for model in summary.judged:
         said = safe_markup(" ".join(findings(summary, model)))
         console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
@@ -45,20 +54,25 @@ def _others(model: str, others: list[FailureReason]) -> list[str]:
     return [f"failed: {cells:,} x {model}: {len(others)} other reasons, which -v shows"] if others else []
 
 
-def _table(title: str) -> Table:
+def _table(summary: Summary, title: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("model", no_wrap=True)
+    table.add_column("model", overflow="fold", min_width=_name_width(summary), max_width=NAME_WIDTH)
     return table
 
 
+def _name_width(summary: Summary) -> int:
+    return min(NAME_WIDTH, max(map(len, summary.models)))
+
+
 def _clean_table(summary: Summary) -> Table:
-    table = _table("Clean episodes, with 95 % intervals")
+    table = _table(summary, "Clean episodes, with 95 % intervals")
     metrics = metrics_shown(lambda display: display.terminal)
-    for metric in metrics:
-        table.add_column(metric.heading, justify="right")
     some_failed = any(counts.failed for counts in summary.counts)
+    narrow = some_failed or _name_width(summary) > _ROOM
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right", max_width=11 if narrow else None)  # the interval goes below
     for heading in ("trials", "failed")[: 2 if some_failed else 1]:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for model in summary.models:
         rows = [summary.clean(model, metric.name) for metric in metrics]
         usual = format_coverage(summary.clean(model, "success_accuracy"))
@@ -76,32 +90,40 @@ def _unusual(row: Measurement, usual: str) -> str:
     return "" if format_coverage(row) == usual else f" {format_coverage(row)}"
 
 
-def _stress_table(summary: Summary) -> Table:
-    """Return accuracies at the highest severity; a cell names its trials where they are not those of the last line."""
+def _stress_table(summary: Summary, metric: str, title: str) -> Table:
+    """Return a metric at the highest severity; a cell names its trials where they are not those of the last line."""
     severity = summary.highest_severity
-    table = _table(f"Success accuracy at severity {severity}")
-    for category in summary.categories:
-        table.add_column(safe_markup(category), justify="right")
-    first = summary.models[0]
-    usual = {
-        c: format_coverage(summary.measurement(first, c, severity, "success_accuracy")) for c in summary.categories
-    }
+    table = _category_table(summary, f"{title} at severity {severity}")
+    usual = {c: _usual_coverage(summary, c, metric) for c in summary.categories}
     for model in summary.models:
-        found = [(c, summary.measurement(model, c, severity, "success_accuracy")) for c in summary.categories]
+        found = [(c, summary.measurement(model, c, severity, metric)) for c in summary.categories]
         cells = [f"{format_number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
         table.add_row(_name(summary, model), *cells)
     table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories))
+    if summary.relabelled and metric == "success_accuracy":
+        blind = [summary.same_cells_of(summary.models[0], c, severity, metric).blind for c in summary.categories]
+        table.add_row("[dim]best constant there[/dim]", *(f"[dim]{format_number(value)}[/dim]" for value in blind))
     return table
 
 
+def _usual_coverage(summary: Summary, category: str, metric: str) -> str:
+    """Return the coverage that most models have, so that only the others need to name theirs."""
+    rows = [summary.measurement(model, category, summary.highest_severity, metric) for model in summary.models]
+    return Counter(map(format_coverage, rows)).most_common(1)[0][0]
+
+
 def _certified_table(summary: Summary) -> Table:
-    """Return the highest severity at which each model is certified, by category; a dash where it is at none."""
-    table = _table(f"Certified at a success accuracy of {summary.reliable_at:.2f} up to severity")
+    """Return up to which severity each model is certified, with the mark of what is no test."""
+    table = _category_table(summary, f"Certified at a success accuracy of {summary.reliable_at:.2f} up to severity")
+    for model in summary.models:
+        table.add_row(_name(summary, model), *(certified_text(summary, model, c) for c in summary.categories))
+    return table
+
+
+def _category_table(summary: Summary, title: str) -> Table:
+    table = _table(summary, title)
     for category in summary.categories:
         table.add_column(safe_markup(category), justify="right")
-    for model in summary.models:
-        certified = [format_threshold(summary.threshold(model, c).certified) for c in summary.categories]
-        table.add_row(_name(summary, model), *(last.replace("none", "-") for last in certified))
     return table
 
 

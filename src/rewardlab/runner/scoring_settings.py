@@ -28,6 +28,7 @@ class ScoringSettings:
     max_requests: int | None = setting("stop before more than N requests to paid models", None)
     max_cost: float | None = setting("stop before paid models have cost more than this", None)
     quiet: bool = setting("print neither the size of the run nor its progress", False, short="-q")
+    name: tuple[str, ...] = setting("short names of the models in tables and pages, in their order", ())
     out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
 
     def __post_init__(self) -> None:

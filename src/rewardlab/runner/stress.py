@@ -13,11 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rewardlab.analysis.display_names import FITS
 from rewardlab.analysis.run_summary import save_summary
 from rewardlab.core.command_settings import as_command, flat_settings, setting
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
-from rewardlab.core.run import Run, locked, start_run
+from rewardlab.core.run import RECORD, Run, locked, start_run
+from rewardlab.core.run_record import INSTRUCTION
 from rewardlab.core.seeding import digest
 from rewardlab.core.terminal_text import one_line
 from rewardlab.core.trial import Trial
@@ -64,10 +66,23 @@ class StressPlan:
         require_selection(self.perturbations, self.severities)
         if not 0 <= self.reliable_at <= 1:
             raise PlanError(f"reliable-at must be from 0 to 1, got {self.reliable_at}")
+        _require_names(self.scoring.name, self.models, self.all_models())
 
     def all_models(self) -> tuple[str, ...]:
         """Return the models and the controls, each once."""
         return tuple(dict.fromkeys((*self.models, *(DEFAULT_CONTROLS if self.controls else ()))))
+
+
+def _require_names(names: tuple[str, ...], models: tuple[str, ...], every: tuple[str, ...]) -> None:
+    """Check the short names: one per model at most, each of its own and of a length that fits a table."""
+    if len(names) > len(models):
+        raise PlanError(f"name has {len(names)} names for {len(models)} models; give one for each, in their order")
+    for model, name in zip(models, names):
+        others = [*(other for other in every if other != model), *(n for m, n in zip(models, names) if m != model)]
+        if not name.strip() or not name.isprintable() or len(name) > FITS:
+            raise PlanError(f"a short name has 1 to {FITS} printable characters, got {name[:80]!r}; shorten it")
+        if name in others:
+            raise PlanError(f"two models of this run would be called {name!r}; choose another name")
 
 
 def clean_plan(
@@ -88,6 +103,7 @@ def run_stress(
     context = scoring_context(plan, contents.episodes, own)
     run = _start(plan, context, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
+        _keep_names(run, dict(zip(context.judged, plan.scoring.name)))
         if not plan.scoring.quiet:
             workers = _workers(plan.scoring.workers, context)
             print(one_line(forecast(run, context, plan.severities, workers).sentence), file=sys.stderr, flush=True)
@@ -103,6 +119,13 @@ def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: s
     context = scoring_context(plan, contents.episodes, own)
     run = Run(_folder(plan, context, _identity(plan, context, contents, kind)))
     return forecast(run, context, plan.severities, _workers(plan.scoring.workers, context))
+
+
+def _keep_names(run: Run, names: dict[str, str]) -> None:
+    """Write down other short names that the command gives when it goes on with a run."""
+    record, content = run.record, run.stored(RECORD)
+    if names and names != record.names and record.sealed and content is not None:
+        run.save(RECORD, content | {"names": names})
 
 
 def load_episodes(plan: StressPlan) -> Contents:
@@ -148,6 +171,8 @@ def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_b
         "settings": _json_settings(plan),
         "judged": list(context.judged),
         "caveats": {name: context.models[name].caveat for name in context.judged if context.models[name].caveat},
+        "names": dict(zip(context.judged, plan.scoring.name)),
+        "prompts": {name: asked for name in context.judged if (asked := context.models[name].prompt(INSTRUCTION))},
         "command": command,
         "episodes": len(contents.episodes),
         "cells": len(contents.episodes) * len(conditions(context, plan.severities)) * len(context.models),

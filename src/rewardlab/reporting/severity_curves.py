@@ -1,0 +1,110 @@
+"""The curves of a report: every metric over severity, beside what it is held against on the same cells."""
+
+import math
+from collections.abc import Iterable
+
+from rewardlab.core.summary import Measurement, Summary
+from rewardlab.metrics import metrics_shown
+from rewardlab.metrics.contract import Metric
+from rewardlab.metrics.eligibility import Eligibility
+from rewardlab.perturbations.contract import SEVERITIES
+from rewardlab.reporting.svg_plots import CurveLine, SeverityCurves, curve_chart
+
+KEPT = "expectation_kept"
+_NEEDS: dict[Eligibility, str] = {
+    "level": "a true level after the change",
+    "success": "a true success or failure after the change",
+    "clean score": "an expectation and a score of the untouched episode",
+    "unchanged": "a label that the change keeps",
+}
+
+
+def curve_metrics(summary: Summary) -> list[Metric]:
+    """Return the metrics that are drawn over severity, first the one that the reliability level is about.
+
+    Where changes make labels anew, what is right depends on their share, and the expectations kept lead.
+    """
+    leads = (lambda metric: metric.name == KEPT) if summary.relabelled else (lambda metric: False)
+    shown = metrics_shown(lambda display: display.curve)
+    return sorted(shown, key=lambda metric: (not leads(metric), not metric.display.reliability_level))
+
+
+def severity_curves(summary: Summary) -> list[SeverityCurves]:
+    """Return the curves of every metric that is drawn over severity, in every category."""
+    return [curves for metric in curve_metrics(summary) for curves in _curves_by_category(summary, metric)]
+
+
+def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str, str]]]]:
+    """Return per metric its name, its title and, per category, a drawing or the reason why there is none."""
+    figures = []
+    for metric in curve_metrics(summary):
+        drawings = [
+            (c.category, "" if c.empty else curve_chart(c, f"{c.title} under {c.category} change"), c.empty)
+            for c in _curves_by_category(summary, metric)
+        ]
+        figures.append((metric.name, heading(metric), drawings))
+    return figures
+
+
+def heading(metric: Metric) -> str:
+    """Return what stands above the figures of a metric."""
+    return metric.title[0].upper() + metric.title[1:]
+
+
+def why_empty(rows: Iterable[Measurement], metric: Metric) -> str:
+    """Return why these numbers are all missing; nothing where one of them is there."""
+    found = list(rows)
+    if any(row.value is not None for row in found):
+        return ""
+    asked = sum(row.asked for row in found)
+    if asked:
+        return f"No value: none of {asked:,} trials was answered so that it can be measured."
+    return f"No value: no trial here has {_NEEDS.get(metric.eligibility, 'what it is measured on')}."
+
+
+def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves]:
+    return [
+        SeverityCurves(
+            metric=metric.name,
+            title=heading(metric),
+            category=category,
+            lines=tuple(_line(summary, model, category, metric.name) for model in summary.models),
+            axis=metric.display.axis,
+            least=summary.reliable_at if metric.display.reliability_level else None,
+            severities=summary.severities,
+            blind=_blind(summary, category, metric.name),
+            empty=why_empty(_changed(summary, category, metric.name), metric),
+        )
+        for category in summary.categories
+    ]
+
+
+def _changed(summary: Summary, category: str, metric: str) -> list[Measurement]:
+    severities = [severity for severity in summary.severities if severity]
+    return [summary.measurement(m, category, s, metric) for m in summary.models for s in severities]
+
+
+def _line(summary: Summary, model: str, category: str, metric: str) -> CurveLine:
+    rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
+    values, lows, highs = (
+        tuple(map(_or_nan, column)) for column in zip(*((row.value, row.low, row.high) for row in rows))
+    )
+    clean = tuple(_or_nan(summary.same_cells_of(model, category, s, metric).clean) for s in SEVERITIES)
+    control, colour = model not in summary.judged, summary.models.index(model) % 8
+    return CurveLine(model, values, lows, highs, control, colour, clean)
+
+
+def _blind(summary: Summary, category: str, metric: str) -> tuple[float, ...]:
+    """Return what the best constant gets at each severity, nothing where no label is made anew."""
+    first = summary.models[0]
+    if category not in summary.relabelled:
+        return ()
+    clean = summary.same_cells_of(first, "clean", 0, metric)
+    return tuple(
+        _or_nan((summary.same_cells_of(first, category, severity, metric) if severity else clean).blind)
+        for severity in SEVERITIES
+    )
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
