@@ -18,13 +18,15 @@ CONTROLS = ("constant", "random", "clock", "oracle")  # their order, everywhere
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("noisy-oracle:0.5", tiny_data, perturbations=("jpeg", "typo_keyboard"), out=tmp_path / "run")
+    run = rewardlab.stress(
+        "noisy-oracle:0.5", tiny_data, perturbations=("jpeg", "typo_keyboard"), reliable_at=0.3, out=tmp_path / "run"
+    )
     console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
     print_summary(load_summary(run), console)
     console.file.close()
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
-    for words in ("noisy-oracle:0.5", "oracle", "to certify", "6/6", "5/5"):
+    for words in ("noisy-oracle:0.5", "oracle", "Certified", "6/6", "5/5"):
         assert words in text, words
     heads = [line.split() for line in text.splitlines() if line.lstrip().startswith("model ")]
     assert heads[1] == heads[2] == ["model", "visual", "semantic"]  # every table of categories names them
