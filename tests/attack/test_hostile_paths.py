@@ -103,7 +103,7 @@ def test_pipes_folders_and_devices_are_problems_and_block_nobody(dataset: Path) 
     done = subprocess.run(
         [sys.executable, "-m", "rewardlab", "check", str(dataset)], capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 1
+    assert done.returncode == 4
     assert "pipe.mp4: expected a regular file, got a pipe" in done.stdout
     assert "folder.mp4: expected a regular file, got a folder" in done.stdout
     assert "zero.mp4: a link leads out" in done.stdout

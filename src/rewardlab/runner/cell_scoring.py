@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from rewardlab.core.episode import Episode, Indices, InMemoryFrames, strip_labels
-from rewardlab.core.errors import NotApplicable, RewardlabError
+from rewardlab.core.errors import DataError, NotApplicable, RewardlabError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial
@@ -162,7 +162,9 @@ def _perturbed_group(
 ) -> CellGroup:
     category = _category(context, name)
     try:
-        return CellGroup(episode, cells, category, _perturbed(episode, context, name, severity))
+        return CellGroup(episode, cells, category, _with_own_frames(_perturbed(episode, context, name, severity)))
+    except DataError as error:
+        return CellGroup(episode, cells, category, str(error))
     except NotApplicable as error:
         return CellGroup(episode, cells, category, str(error), dropped=True)
     except Exception as error:  # a fault in a perturbation must cost its own cells only
@@ -189,6 +191,16 @@ def _with_decoded_frames(
         return episode  # each condition decodes its own frames: fewer at a time, and only what is too much fails
     decoded = InMemoryFrames(source.read(needed), needed, source.count, source.digest)
     return replace(episode, clip=replace(episode.clip, source=decoded))
+
+
+def _with_own_frames(perturbed: PerturbedEpisode) -> PerturbedEpisode:
+    """Return the same with its frames in memory, where the video was too large to be decoded for all at once."""
+    clip = perturbed.episode.clip
+    if isinstance(clip.source, InMemoryFrames):
+        return perturbed
+    shown = np.unique(clip.order)
+    decoded = InMemoryFrames(clip.source.read(shown), shown, clip.source.count, clip.source.digest)
+    return replace(perturbed, episode=replace(perturbed.episode, clip=replace(clip, source=decoded)))
 
 
 def _frames_needed(episode: Episode, context: ScoringContext, name: str, severity: int) -> Indices:
