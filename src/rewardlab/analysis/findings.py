@@ -77,13 +77,17 @@ def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) ->
 
 
 def certifiable_categories(trials: TrialTable, reliable_at: float) -> tuple[CertifiableCategory, ...]:
-    """Return, per category, whether its tasks suffice to certify a model without a mistake, and how many would."""
+    """Return, per category, whether its tasks suffice to certify a model without a mistake, and how many would.
+
+    What counts is the lowest severity, and the clean episodes: where only higher ones are short, lower ones can be
+    certified all the same.
+    """
     labelled, needed = eligible(trials, success_accuracy.eligibility), clusters_to_certify(reliable_at)
     category, severity = trials.text("category"), trials.number("severity")
     found = []
     for name in (name for name in CATEGORIES if (category == name).any()):
-        levels = np.unique(severity[category == name])
-        masks = [category == CLEAN, *((category == name) & (severity == level) for level in levels)]
+        lowest = severity[category == name].min()
+        masks = [category == CLEAN, (category == name) & (severity == lowest)]
         counted = [_episodes_and_clusters(trials, labelled & mask) for mask in masks]
         episodes, clusters = min(counted, key=lambda pair: pair[1])
         in_all = math.ceil(needed * episodes / clusters) if needed and clusters else None

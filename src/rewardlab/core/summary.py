@@ -64,7 +64,7 @@ class CertifiableCategory:
     """Whether there are tasks enough under a category to certify even a model that is never wrong."""
 
     category: str = meaning("the category of perturbations")
-    episodes: int = meaning("episodes with a true success in it, at the severity that has the fewest; 0: no labels")
+    episodes: int = meaning("labelled episodes, clean or at its lowest severity, whichever are fewer; 0: no labels")
     clusters: int = meaning("clusters behind them: tasks or videos that no other shares")
     clusters_needed: int | None = meaning("clusters that certify a model without a mistake; null: no number does")
     episodes_needed: int | None = meaning("episodes that this takes, with as many of a cluster as here")
