@@ -31,10 +31,10 @@ EPISODES_PER_TASK, EPISODES_PER_PART = 3, 10
 WITH_PROBABILITIES, WITH_PROGRESS, WITH_TEXT = {"pocket"}, {"pocket", "clock"}, {"random", "oracle"}
 
 
-def make(folder: Path, cells: int) -> Run:
+def make(folder: Path, cells: int, perturbations: str = "all") -> Run:
     """Write a run of so many cells, in parts, as `stress` leaves it when it is stopped at the very end."""
     data = folder.with_name(f"{folder.name}-data")
-    plan = stress.StressPlan(("pocket",), str(data), scoring=ScoringSettings(out=folder))
+    plan = stress.StressPlan(("pocket",), str(data), (perturbations,), scoring=ScoringSettings(out=folder))
     per_episode = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.all_models())
     copy_episodes(data, -(-cells // per_episode))
     contents = open_dataset(str(data))
@@ -73,8 +73,9 @@ def copy_episodes(folder: Path, number: int) -> None:
 def drawn_trials(episode: Episode, cells: tuple[Cell, ...], context: ScoringContext) -> Iterator[Trial]:
     """Yield the trials of one episode, of which a few were dropped and a few failed."""
     rng = rng_for(0, "made-up answers", episode.id)
+    clean = unanswered(episode, context)
     for cell, luck in zip(cells, rng.random(len(cells))):
-        trial = unanswered(episode, cell, context)
+        trial = of_cell(clean, cell, context)
         if luck < 0.04:
             yield replace(trial, status="dropped", expectation="undefined", reason=f"no {cell.perturbation} here")
         elif luck < 0.06:
@@ -83,27 +84,43 @@ def drawn_trials(episode: Episode, cells: tuple[Cell, ...], context: ScoringCont
             yield answered(trial, rng)
 
 
-def unanswered(episode: Episode, cell: Cell, context: ScoringContext) -> Trial:
-    perturbation = context.perturbations.get(cell.perturbation)
+def unanswered(episode: Episode, context: ScoringContext) -> Trial:
+    """Return what the trials of an episode have in common."""
     return Trial(
-        id=cell.id,
-        model=cell.model,
+        id="",
+        model="",
         episode=episode.id,
         video=episode.clip.source.digest,
         subset=episode.origin.subset,
         task=episode.origin.task,
-        perturbation=cell.perturbation,
-        category=perturbation.category if perturbation else CLEAN,
-        severity=cell.severity,
+        perturbation=CLEAN,
+        category=CLEAN,
+        severity=0,
         seed=context.seed,
-        expectation=perturbation.expect if perturbation else "same",
+        expectation="same",
         truth_level=episode.truth.level,
         truth_success=episode.truth.success,
         truth_progress=tuple(np.linspace(0, 1, SHOWN).tolist()) if episode.truth.success else None,
-        instruction=episode.instruction if cell.severity == 0 else f"{episode.instruction} ({cell.perturbation})",
+        instruction=episode.instruction,
         shown=tuple(np.linspace(0, len(episode.clip) - 1, SHOWN).astype(int).tolist()),
-        frames_hash=digest(episode.id, cell.perturbation, cell.severity),
+        frames_hash="",
         status="failed",
+    )
+
+
+def of_cell(clean: Trial, cell: Cell, context: ScoringContext) -> Trial:
+    """Return the trial of one cell of an episode."""
+    shown = digest(clean.episode, cell.perturbation, cell.severity)
+    mine = replace(clean, id=cell.id, model=cell.model, severity=cell.severity, frames_hash=shown)
+    if cell.perturbation == CLEAN:
+        return mine
+    perturbation = context.perturbations[cell.perturbation]
+    return replace(
+        mine,
+        perturbation=perturbation.name,
+        category=perturbation.category,
+        expectation=perturbation.expect,
+        instruction=f"{clean.instruction} ({perturbation.name})",
     )
 
 
@@ -125,9 +142,9 @@ def answered(trial: Trial, rng: Generator) -> Trial:
 
 
 def main() -> None:
-    job, folder, *number = sys.argv[1:]
+    job, folder, *options = sys.argv[1:]
     if job == "make":
-        make(Path(folder), int(number[0]))
+        make(Path(folder), int(options[0]), *options[1:])
     elif job == "compact":
         Run(Path(folder)).compact()
     elif job == "summary":

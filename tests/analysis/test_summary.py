@@ -10,14 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rewardlab.analysis.measurements import measurements
 from rewardlab.analysis.run_summary import load_summary, save_summary, summarise
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import Measurement, Summary, join_summaries
-from rewardlab.core.trial import Trial, TrialTable, to_arrow, trial_schema
+from rewardlab.core.trial import TRIAL_COLUMNS, WITHOUT_RAW, Trial, TrialTable, to_arrow, trial_schema
 from rewardlab.core.version import __version__
 from rewardlab.metrics import METRICS
+from rewardlab.metrics.clustered_bootstrap import draw_clusters
+from rewardlab.metrics.derived_columns import with_clean_answers, with_clusters
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
@@ -102,6 +105,15 @@ def test_the_summary_is_plain_json_without_nan_and_the_same_every_time(summary: 
     assert Summary.from_json(json.loads(text)) == summary
     assert summary.bootstrap.draws == 2000 and summary.bootstrap.seed == 0
     assert summary.bootstrap.clusters == TASKS and not summary.bootstrap.few_clusters
+
+
+def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) -> None:
+    trials = [replace(t, raw=f"level {t.level}") for t in some_trials()]
+    run = run_of(to_arrow(trials), tmp_path / "run", ["judge"])
+    every, some = (with_clusters(with_clean_answers(run.trials(c))) for c in (TRIAL_COLUMNS, WITHOUT_RAW))
+    draws = draw_clusters(TASKS, 50, seed=0)
+    assert "raw" in every.source.column_names and "raw" not in some.source.column_names
+    assert list(measurements(every, draws)) == list(measurements(some, draws)) != []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""Trials as columns: texts that repeat are held once and come out as they were; views share what they do not change."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rewardlab.core.run import Run, start_run
+from rewardlab.core.trial import TRIAL_COLUMNS, WITHOUT_RAW, TrialTable, to_arrow, trial_schema
+from rewardlab.core.trial_columns import join_parts
+from rewardlab.metrics.progress_order import order_correlations
+from tests.handmade_runs import record_of
+from tests.metrics.handmade_trials import ONE
+
+TRIALS = [
+    replace(
+        ONE,
+        id=f"{place:03}",
+        model="ab"[place % 2],
+        episode=f"episode {place % 7}",
+        status="scored" if place % 5 else "failed",
+        level=3.0 if place % 5 else None,
+        reason=None if place % 5 else "no answer",
+        raw=f"answer {place}",
+        progress=(0.1, 0.2, place / 50),
+        shown=(0, 4, 8),
+    )
+    for place in range(50)
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run in three parts, in which neither trials nor names are in order."""
+    run = start_run(tmp_path / "run", record_of(TRIALS))
+    for start in (2, 0, 1):
+        run.append(TRIALS[start::3][::-1])
+    return run
+
+
+def test_every_column_comes_out_as_plain_text_and_numbers(run: Run) -> None:
+    assert run.to_arrow().schema.equals(trial_schema())
+    assert run.to_arrow().equals(to_arrow(TRIALS))
+    assert run.trials().rows() == TRIALS
+    assert run.trials().text("reason").tolist() == [trial.reason for trial in TRIALS]
+
+
+def test_codes_follow_the_order_of_the_trials_not_of_the_parts(run: Run) -> None:
+    codes, names = run.trials().codes("episode")
+    assert names == [f"episode {place}" for place in range(7)]
+    assert codes.tolist() == [place % 7 for place in range(50)]
+    reasons, texts = run.trials().codes("reason")
+    assert texts == ["no answer"]
+    assert reasons.tolist() == [-1 if place % 5 else 0 for place in range(50)]
+
+
+def test_only_the_columns_asked_for_are_kept(run: Run) -> None:
+    assert run.trials(("id", "status")).source.column_names == ["id", "status"]
+    with pytest.raises(KeyError, match="raw"):
+        run.trials(WITHOUT_RAW).rows()
+    assert set(TRIAL_COLUMNS) - set(WITHOUT_RAW) == {"raw"}
+
+
+def test_a_cell_asked_again_is_there_once_whichever_part_comes_first() -> None:
+    failed = to_arrow([replace(TRIALS[1], status="failed", level=None), TRIALS[2]])
+    scored = to_arrow([TRIALS[0], TRIALS[1]])
+    for parts in ([failed, scored], [scored, failed]):
+        assert TrialTable(join_parts(parts)).rows() == TRIALS[:3]
+
+
+def test_a_column_can_be_added_to_a_view(run: Run) -> None:
+    view = run.trials().take(np.array([7, 3]))
+    more = view.with_column("cluster", np.array([5, 6]))
+    assert more.number("cluster").tolist() == [5, 6]
+    assert more.text("id").tolist() == ["007", "003"]
+    twice = view.take(np.array([0, 0, 1])).with_column("cluster", np.array([1, 2, 3]))
+    assert twice.number("cluster").tolist() == [1, 2, 3]
+    assert twice.text("id").tolist() == ["007", "007", "003"]
+
+
+def test_numbers_per_frame_do_not_depend_on_the_blocks_they_are_computed_in() -> None:
+    progress = np.random.Generator(np.random.SFC64(0)).random((70_000, 16))
+    lists = pa.ListArray.from_arrays(np.arange(0, 70_001 * 16, 16, dtype=np.int32), progress.ravel())
+    whole = order_correlations(TrialTable(pa.table({"progress": lists})))
+    parts = [order_correlations(TrialTable(pa.table({"progress": lists[a:b]}))) for a, b in ((0, 1), (1, 70_000))]
+    assert np.array_equal(whole, np.concatenate(parts))
