@@ -21,7 +21,7 @@ def test_the_command_of_a_plan_makes_the_same_plan() -> None:
     command = as_command("stress", plan)
     assert "--seed" not in command  # a default needs no saying
     _, again = parsed(vars(_parser(["stress"]).parse_args(shlex.split(command)[1:])))
-    assert again == plan
+    assert again.plan == plan
 
 
 def test_nested_settings_are_saved_and_built_flat() -> None:

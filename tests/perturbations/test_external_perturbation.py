@@ -78,7 +78,7 @@ def test_a_stress_test_scores_it_and_its_page_shows_it(lab: str, tiny_data: Path
     trials = [trial for trial in run.trials().rows() if trial.perturbation == "dim_lights"]
     assert {trial.severity for trial in trials} == {1, 2, 3, 4}
     assert {(trial.category, trial.status, trial.expectation) for trial in trials} == {("visual", "scored", "same")}
-    page = write_report([run], tmp_path / "report.html").read_text()
+    page = run.page.read_text()
     assert '<tr id="dim_lights" data-category="visual"><td title="Somebody turned the lights down.">' in page
 
 
