@@ -119,7 +119,8 @@ def _judged(
             write_junit_error(output.junit, models, str(error))
         raise
     summary = load_summary(run)
-    results, reasons = check_gates(gates, summary), failure_lines(run.trials(), every=output.verbose)
+    trials = run.trials(("id", "status", "model", "reason"))
+    results, reasons = check_gates(gates, summary), failure_lines(trials, every=output.verbose)
     if output.junit is not None:
         write_junit(output.junit, summary, results, reasons)
     code = exit_code(summary, results)

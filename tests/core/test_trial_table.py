@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from rewardlab.core.run import Run, start_run
+from rewardlab.core.run_record import run_record
 from rewardlab.core.trial import TRIAL_COLUMNS, WITHOUT_RAW, TrialTable, to_arrow, trial_schema
 from rewardlab.core.trial_columns import join_parts
+from rewardlab.core.trial_plan_check import check_trials
 from rewardlab.metrics.progress_order import order_correlations
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import ONE
@@ -86,3 +88,12 @@ def test_numbers_per_frame_do_not_depend_on_the_blocks_they_are_computed_in() ->
     whole = order_correlations(TrialTable(pa.table({"progress": lists})))
     parts = [order_correlations(TrialTable(pa.table({"progress": lists[a:b]}))) for a, b in ((0, 1), (1, 70_000))]
     assert np.array_equal(whole, np.concatenate(parts))
+
+
+def test_a_bad_number_in_a_list_is_named_by_its_row_however_far_down() -> None:
+    many = pa.concat_tables([to_arrow(TRIALS)] * 1000)
+    bad = to_arrow([replace(TRIALS[1], shown=(0, -4, 8))])
+    plan = run_record(record_of(TRIALS), sealed=False).plan
+    check_trials(many, plan)
+    with pytest.raises(ValueError, match="row 50000: shown must be indices of frames"):
+        check_trials(pa.concat_tables([many, bad, many]).combine_chunks(), plan)

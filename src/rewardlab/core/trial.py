@@ -286,6 +286,8 @@ class TrialTable:
 
 
 def _text(trials: TrialTable, column: str) -> NDArray[np.object_]:
+    if column == "id":  # no two are alike, so that codes would only be in the way
+        return np.array(trials.source[column].to_pylist(), dtype=object)
     rows, names = trials.codes(column)
     texts: NDArray[np.object_] = np.array([*names, None], dtype=object)[rows]  # -1 is the last
     return texts

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _REQUIRED = ("id", "episode", "video", "subset", "task", "instruction", "shown", "frames_hash")
+_BLOCK = 20_000  # trials whose lists are checked at a time: that takes ten times the memory of the lists
 Rule = tuple[str, str, Any]  # a column, what it must be, and where it is so
 
 
@@ -82,14 +83,19 @@ def _within(values: Any, low: float, high: float) -> Any:
 
 def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> Any:
     """Tell of which rows every number in the list does; a missing number does not."""
+    import pyarrow as pa
+
+    blocks = (chunk.slice(start, _BLOCK) for chunk in table[column].chunks for start in range(0, len(chunk), _BLOCK))
+    return pa.chunked_array([_each_in_block(block, holds) for block in blocks], pa.bool_())
+
+
+def _each_in_block(lists: "pyarrow.ListArray", holds: Callable[[Any], Any]) -> "pyarrow.Array":
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lists = table[column].combine_chunks()
     flat = lists.flatten()
     sound = pc.and_(pc.is_valid(flat), holds(flat)).to_numpy(zero_copy_only=False)
     rows = np.ones(len(lists), dtype=bool)
-    if not sound.all():  # whose list a number is in takes more memory than all lists
-        rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
+    rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
     return pa.array(rows)

@@ -53,7 +53,7 @@ def forecast(run: Run, context: ScoringContext, severities: tuple[int, ...], wor
     """Return what is still to be asked in a run folder, which need not be there yet."""
     shown = len(conditions(context, severities))
     each = len(context.dataset) * shown
-    trials = run.trials() if run.parts() else None
+    trials = run.trials(("id", "status", "model", "seconds")) if run.parts() else None
     finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
     open_cells = {name: each - finished[name] for name in context.models}
     servers = tuple(name for name, model in context.models.items() if model.server)
