@@ -5,8 +5,8 @@ BIN = $(VENV)/bin
 
 .PHONY: demo test attack lint format docs bench clean
 
-demo: $(VENV)/core.stamp  ## stress-test the model that ships on 40 simulated rollouts, and write a report
-	$(BIN)/rewardlab stress pocket sample-sim --limit 40 --out runs/demo
+demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated rollouts, and write a report
+	$(BIN)/rewardlab stress pocket sample-sim --limit 45 --out runs/demo
 
 test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
