@@ -52,8 +52,7 @@ def score(plan: "ScorePlan") -> int:
     from rewardlab.runner.ask_once import ask_once
 
     asked = ask_once(plan)
-    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
-    print(asked_json(asked) if plan.json else "\n".join(asked_lines(asked, ascii_only=ascii_only)))
+    print(asked_json(asked) if plan.json else "\n".join(asked_lines(asked)))
     return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
 
 

@@ -20,7 +20,7 @@ from rewardlab.core.summary import (
     SeverityThreshold,
     WorstPerturbation,
 )
-from rewardlab.core.trial import CATEGORIES, CLEAN, TrialTable
+from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, condition_sums
@@ -40,7 +40,6 @@ from rewardlab.metrics.severity_threshold import certified_threshold, clusters_t
 from rewardlab.metrics.significance import holm, minimum_detectable_change
 from rewardlab.models import MODELS
 from rewardlab.models.contract import ModelEntry
-from rewardlab.perturbations.contract import SEVERITIES
 
 REFERENCE = "constant"  # the model against which mCE is taken: knowing nothing
 SIGNIFICANT = 0.05

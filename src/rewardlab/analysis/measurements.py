@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.summary import Measurement
-from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.core.trial import CLEAN, SEVERITIES, TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, sum_by
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.eligibility import OPTIONAL, answered, eligible
 from rewardlab.metrics.metric_estimates import MetricEstimate, measure_answered, measure_conditions
-from rewardlab.perturbations.contract import SEVERITIES
 
 
 @dataclass(frozen=True, eq=False)

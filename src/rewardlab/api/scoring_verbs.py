@@ -10,11 +10,12 @@ from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_l
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Answer
-from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
+from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
 from rewardlab.reporting.report_files import write_report
+from rewardlab.runner.ask_once import episode_of_video
 from rewardlab.runner.calibration_run import CalibratePlan, CalibrationRun, run_calibration
 from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from rewardlab.runner.stress import StressPlan, run_stress
@@ -74,5 +75,5 @@ def _episode(clip: Clip, instruction: str) -> Episode:
     if not instruction.strip():
         raise PlanError("say what the robot was asked to do: score(model, clip, instruction)")
     if isinstance(clip, str | Path):
-        return Episode(str(clip), instruction, VideoFile(Path(clip)).clip())
+        return episode_of_video(Path(clip), instruction)
     return episode_from_frames(clip, instruction)

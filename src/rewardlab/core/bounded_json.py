@@ -39,9 +39,8 @@ def read_json(path: Path) -> Any:
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):  # a pipe or a device may have no end, and no size
         raise ValueError("it is no regular file")
-    size, most = found.st_size, JSON_MB.value
-    if size > most * 1_000_000:
-        raise ValueError(f"{size / 1e6:,.0f} MB of JSON, {JSON_MB.describe()}")
+    if found.st_size > JSON_MB.in_bytes:
+        raise ValueError(f"{found.st_size / 1e6:,.0f} MB of JSON, {JSON_MB.describe()}")
     return parse_json(path.read_bytes())
 
 

@@ -109,6 +109,12 @@ class Clip:
         return self.source.read(self.order)
 
 
+def hold_frames(clip: Clip, indices: Indices) -> Clip:
+    """Return the clip with these frames of its source (rising, without repeats) in memory, and no others."""
+    source = clip.source
+    return replace(clip, source=InMemoryFrames(source.read(indices), indices, source.count, source.digest))
+
+
 @dataclass(frozen=True, eq=False)
 class ShownFrames:
     """The frames a model is shown and no others; every read is a read-only copy: no model can spoil another's."""

@@ -28,6 +28,11 @@ class Limit:
             raise PlanError(f"{self.variable} must be a whole number above 0, got {text[:40]!r}")
         return int(text)
 
+    @property
+    def in_bytes(self) -> int:
+        """Return the number that holds in bytes, for a limit in MB."""
+        return self.value * 1_000_000
+
     def describe(self) -> str:
         """Return the limit and how to raise it, to end a sentence with."""
         return f"at most {self.value:,} are taken in; set {self.variable} to take more"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import RunError
+from rewardlab.core.plan_difference import plan_differences
 from rewardlab.core.run_record import RunRecord, run_record
 from rewardlab.core.sealed_json import TRIALS_DIGEST, read_sealed_json, sealed
 from rewardlab.core.summary import Measurement, Summary, is_older_summary
@@ -173,12 +174,17 @@ def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
     """Create the run folder, or reopen it if it was planned alike; refuse to mix two plans."""
     run = Run(folder)
     try:
-        planned = run_record(parse_json(json.dumps(record)), sealed=True)
+        content = parse_json(json.dumps(record))
+        planned = run_record(content, sealed=True)
     except ValueError as error:
         raise RunError(f"this run cannot be written down: {error}") from error
     if (folder / RECORD).exists():
         if run.record.plan_digest != planned.plan_digest:
-            raise RunError(f"{folder} holds a run with other settings; choose another --out or remove that folder")
+            there = run.stored(RECORD) or {}
+            differ = "; ".join(plan_differences(there.get("plan", {}), content["plan"]))
+            raise RunError(
+                f"{folder} holds a run with other settings: {differ}; choose another --out or remove that folder"
+            )
         return run
     with writable(folder):
         (folder / "trials").mkdir(parents=True, exist_ok=True)

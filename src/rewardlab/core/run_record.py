@@ -6,8 +6,8 @@ from typing import Any
 
 from rewardlab.core.dataclass_json import record_from_json
 from rewardlab.core.sealed_json import json_digest
+from rewardlab.core.trial import SEVERITIES
 
-SEVERITIES = (0, 1, 2, 3, 4)
 _MADE = ("command", "episodes", "cells", "skipped", "versions", "created")
 _KEYS = frozenset(("kind", "plan", "settings", "judged", "caveats", "names", "prompts", *_MADE))
 INSTRUCTION = "{instruction}"  # stands in a prompt of the record for the instruction of each trial

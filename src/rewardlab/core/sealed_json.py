@@ -36,8 +36,6 @@ def read_sealed_json(path: Path) -> tuple[dict[str, Any], bool]:
 
     Files that earlier versions wrote carry none.
     """
-    if path.exists() and not path.is_file():
-        raise ValueError("it is no regular file")  # a pipe would keep us waiting, a device never ends
     content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"it must hold a JSON object, got {type(content).__name__}")

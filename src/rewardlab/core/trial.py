@@ -21,6 +21,7 @@ Status = Literal["scored", "failed", "dropped"]
 
 _MAX_REASON = 2_000  # characters of an error that are kept
 _BLOCK = 50_000  # trials held at a time where each takes much memory
+SEVERITIES = (0, 1, 2, 3, 4)
 CLEAN = "clean"  # the name of the perturbation that changes nothing
 CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")  # of perturbations
 

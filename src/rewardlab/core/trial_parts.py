@@ -66,7 +66,7 @@ def _read_bytes(path: Path) -> bytes:
     if not path.is_file():
         raise ValueError("it is no regular file")
     size = path.stat().st_size
-    if size > TRIALS_MB.value * 1_000_000:
+    if size > TRIALS_MB.in_bytes:
         raise ValueError(f"{size / 1e6:,.0f} MB of trials, {TRIALS_MB.describe()}")
     return path.read_bytes()
 
@@ -131,5 +131,5 @@ def _check_text_size(table: "pyarrow.Table", texts: list[str]) -> None:
 
 
 def _limit_size(size: int) -> None:
-    if size > TRIALS_MB.value * 1_000_000:
+    if size > TRIALS_MB.in_bytes:
         raise ValueError(f"{size / 1e6:,.0f} MB of trials in memory, {TRIALS_MB.describe()}")

@@ -28,7 +28,7 @@ def compared_frames(source: FrameSource) -> Iterator[Frames]:
     """Yield the frames of a video that are compared, spread evenly; as many are decoded at once as memory may hold."""
     spread = np.linspace(0, source.count - 1, min(source.count, FRAMES))
     places = np.unique(np.round(spread).astype(np.int64))
-    together = max(1, CLIP_MB.value * 1_000_000 // max(source.read(places[:1]).nbytes, 1))
+    together = max(1, CLIP_MB.in_bytes // max(source.read(places[:1]).nbytes, 1))
     for start in range(0, len(places), together):
         yield from source.read(places[start : start + together])
 

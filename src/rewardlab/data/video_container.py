@@ -76,7 +76,7 @@ def opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
 def _container(path: Path, file: BinaryIO) -> InputContainer:
     size = file.seek(0, 2)
     file.seek(0)
-    if size > VIDEO_MB.value * 1_000_000:
+    if size > VIDEO_MB.in_bytes:
         raise DataError(f"{path}: {size / 1e6:,.0f} MB of video, {VIDEO_MB.describe()}")
     format = _MAGIC.get(file.read(4), "mov")
     try:

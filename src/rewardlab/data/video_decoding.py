@@ -8,7 +8,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Positions, show_only
+from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Positions, hold_frames, show_only
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.data.dataset_files import digest_of_file
@@ -47,7 +47,7 @@ class VideoFile:
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
-        if len(indices) * self.info.frame_bytes > CLIP_MB.value * 1_000_000:
+        if len(indices) * self.info.frame_bytes > CLIP_MB.in_bytes:
             size = f"{len(indices):,} frames of {self.info.width} x {self.info.height} pixels"
             raise DataError(f"{self.path}: {size} do not fit into memory, in MB {CLIP_MB.describe()}")
         kept = np.unique(indices)
@@ -128,8 +128,7 @@ def _without_hidden_frames(episode: Episode) -> Episode:
     source, kept = episode.clip.source, np.unique(episode.clip.order)
     if not isinstance(source, InMemoryFrames) or source.name or len(kept) == len(source.kept):
         return episode
-    shown = InMemoryFrames(source.read(kept), kept, source.count, source.digest)
-    return replace(episode, clip=replace(episode.clip, source=shown))
+    return replace(episode, clip=hold_frames(episode.clip, kept))
 
 
 def _uniform(count: int, shown: int) -> Indices:

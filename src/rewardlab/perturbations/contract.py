@@ -10,7 +10,7 @@ from rewardlab.core.episode import Episode, Frames, Indices, Truth, level_of_pro
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest, pick, rng_for
-from rewardlab.core.trial import Category, Expectation
+from rewardlab.core.trial import SEVERITIES, Category, Expectation
 from rewardlab.core.version import __version__
 
 Channel = str  # frames, order or instruction; several joined by + where a change needs them all
@@ -20,8 +20,6 @@ Randomness = Literal["none", "per_clip", "per_frame", "ar1"]  # ar1: drawn per f
 LabelEffect = Literal["keeps", "keeps_if", "changes", "unknown"]
 Episodes = Sequence[Episode]
 SeverityTable = tuple[Any, Any, Any, Any]  # the parameter at severities 1, 2, 3 and 4
-
-SEVERITIES = (0, 1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Perturbation:
 
     def _holds_too_much(self, episode: Episode) -> bool:
         whole = self.stage == "stream" and "frames" in self.channel.split("+")
-        return whole and len(episode.clip) * episode.clip.frame_bytes > CLIP_MB.value * 1_000_000
+        return whole and len(episode.clip) * episode.clip.frame_bytes > CLIP_MB.in_bytes
 
     def _refusal(self) -> "Perturbation":
         def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:

@@ -10,18 +10,17 @@ from rewardlab.reporting.findings_text import spent_text
 from rewardlab.runner.ask_once import Asked, ScoredClip
 
 _BARS = "▁▂▃▄▅▆▇█"
-_ASCII_BARS = "_.-:=+*#"
 _WIDTH = 78
 _BARS_SHOWN = 48
 _SUCCESS = 4.5  # a level that rounds to 5 is a success
 
 
-def asked_lines(asked: Asked, *, ascii_only: bool = False) -> Iterator[str]:
+def asked_lines(asked: Asked) -> Iterator[str]:
     """Yield the lines that explain every answer."""
     for clip in asked.clips:
         seconds = f"{clip.duration:.1f} s"
         yield f"{clip.clip}: {clip.shown} of {clip.count} frames shown, {seconds}"
-        yield from (f"  {line}" for line in _answer_lines(clip, _ASCII_BARS if ascii_only else _BARS))
+        yield from (f"  {line}" for line in _answer_lines(clip))
     if asked.prompt:
         yield "prompt:"
         yield from _wrapped(asked.prompt)
@@ -42,12 +41,12 @@ def asked_json(asked: Asked) -> str:
     return json.dumps(record, indent=2)
 
 
-def sparkline(values: Sequence[float], bars: str = _BARS) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """Return numbers from 0 to 1 as a line of bars; what lies outside counts as the end."""
-    return "".join(bars[min(len(bars) - 1, int(min(max(value, 0.0), 1.0) * len(bars)))] for value in values)
+    return "".join(_BARS[min(len(_BARS) - 1, int(min(max(value, 0.0), 1.0) * len(_BARS)))] for value in values)
 
 
-def _answer_lines(clip: ScoredClip, bars: str) -> Iterator[str]:
+def _answer_lines(clip: ScoredClip) -> Iterator[str]:
     answer = clip.answer
     if isinstance(answer, Failure):
         yield from _field("no answer", answer.reason)
@@ -57,7 +56,7 @@ def _answer_lines(clip: ScoredClip, bars: str) -> Iterator[str]:
             shares = "  ".join(f"{level}: {share:.2f}" for level, share in enumerate(answer.probabilities, start=1))
             yield f"levels    {shares}"
         if answer.progress:
-            line = sparkline(_few(answer.progress), bars)
+            line = sparkline(_few(answer.progress))
             yield f"progress  {line}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
         yield from _field("said", answer.raw)

@@ -9,8 +9,8 @@ import numpy as np
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write, writable
-from rewardlab.core.trial import CLEAN
-from rewardlab.perturbations.contract import SEVERITIES, Perturbation
+from rewardlab.core.trial import CLEAN, SEVERITIES
+from rewardlab.perturbations.contract import Perturbation
 from rewardlab.reporting.failure_clips import shrink
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay
 

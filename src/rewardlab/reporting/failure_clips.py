@@ -9,11 +9,10 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
-from rewardlab.core.run import Run
 from rewardlab.core.summary import WorstPerturbation
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.h264_encoding import encode_bytes
-from rewardlab.runner.perturbed_episode_rebuild import CellReplay, replay
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay
 
 CLIP_HEIGHT = 144
 CLIP_FPS = 6.0
@@ -66,21 +65,22 @@ class ClipCard:
 
 
 def clip_cards(
-    run: Run, trials: TrialTable, worst: Sequence[WorstPerturbation], *, trust: bool
+    shown: CellReplay, trials: TrialTable, worst: Sequence[WorstPerturbation]
 ) -> tuple[list[ClipCard], list[str]]:
-    """Return a card for each of the worst perturbations of each judged model, and sentences why some have none.
-
-    Without `trust` the run is a stranger's: nothing outside the run folder and the catalogues is opened or imported.
-    """
+    """Return a card for each of the worst perturbations of each judged model, and sentences why some have none."""
     broken = [entry for entry in worst if entry.expectation_kept < 1]
+    known = [entry for entry in broken if entry.perturbation in shown.context.perturbations]
     try:
-        shown = replay(run, trust=trust)
-        known = [entry for entry in broken if entry.perturbation in shown.context.perturbations]
         cards = [_card(shown, trials, entry) for entry in known]
     except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
-        return [], [f"The clips cannot be shown: {error}"]
+        return [], [cannot_show(error)]
     others = dict.fromkeys(entry.perturbation for entry in broken if entry not in known)
     return [card for card in cards if card is not None], [_unknown(others)] if others else []
+
+
+def cannot_show(error: Exception) -> str:
+    """Return the sentence that stands where the clips would be."""
+    return f"The clips cannot be shown: {error}"
 
 
 def _unknown(names: Iterable[str]) -> str:

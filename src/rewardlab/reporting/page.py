@@ -9,11 +9,12 @@ from jinja2 import Environment, PackageLoader
 from rewardlab.analysis.display_names import names_of_run
 from rewardlab.analysis.format import format_date, format_number, format_p_value
 from rewardlab.analysis.run_labels import run_names
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run, atomic_write
 from rewardlab.core.summary import Summary, join_summaries, rename_models
 from rewardlab.metrics import METRICS
 from rewardlab.reporting.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
-from rewardlab.reporting.failure_clips import ClipCard, ShownCell, clip_cards
+from rewardlab.reporting.failure_clips import ClipCard, ShownCell, cannot_show, clip_cards
 from rewardlab.reporting.findings_text import data_sentences
 from rewardlab.reporting.page_model import (
     model_views,
@@ -24,6 +25,7 @@ from rewardlab.reporting.page_model import (
 )
 from rewardlab.reporting.severity_curves import curve_figures
 from rewardlab.reporting.trial_viewer import ViewedTrial, viewed_trials
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay, replay
 
 _COLUMNS = (*(field.name for field in fields(ShownCell)), "status", "reason")  # of the trials; the page says no more
 
@@ -52,10 +54,12 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     missing: list[str] = []
     viewed: list[ViewedTrial] = []
     for run, trials, own in zip(runs, tables, summaries):
-        found, reasons = clip_cards(run, trials, own.worst, trust=trust)
-        cards += found
-        missing += reasons
-        viewed += viewed_trials(run, trials, trust=trust)
+        shown = _cells_to_show(run, missing, trust=trust)
+        if shown is not None:
+            found, reasons = clip_cards(shown, trials, own.worst)
+            cards += found
+            missing += reasons
+        viewed += viewed_trials(run, trials, shown)
     return (
         environment()
         .get_template("page.html")
@@ -79,6 +83,15 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
     )
+
+
+def _cells_to_show(run: Run, missing: list[str], *, trust: bool) -> CellReplay | None:
+    """Return what makes the run's cells anew; None, and the reason among what is missing, where that cannot be."""
+    try:
+        return replay(run, trust=trust)
+    except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
+        missing.append(cannot_show(error))
+        return None
 
 
 def environment() -> Environment:

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable
 
 from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.trial import SEVERITIES
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.eligibility import Eligibility
-from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.reporting.svg_plots import CurveLine, SeverityCurves, curve_chart
 
 KEPT = "expectation_kept"

@@ -15,7 +15,7 @@ from rewardlab.core.run_record import INSTRUCTION, RunRecord
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial, TrialTable
 from rewardlab.reporting.failure_clips import data_address, shrink
-from rewardlab.runner.perturbed_episode_rebuild import CellReplay, replay
+from rewardlab.runner.perturbed_episode_rebuild import CellReplay
 
 MOST_TRIALS = 60  # on a page, of all judged models together
 FILMED = 18  # of them with stills
@@ -38,19 +38,16 @@ class ViewedTrial:
     stills: str
 
 
-def viewed_trials(run: Run, trials: TrialTable, *, trust: bool) -> list[ViewedTrial]:
+def viewed_trials(run: Run, trials: TrialTable, shown: CellReplay | None) -> list[ViewedTrial]:
     """Return the worst trials of the judged models and a few by chance, at most so many that a page stays small.
 
-    `trials` may lack what models said: of the chosen ones alone it is read.
+    `trials` may lack what models said: of the chosen ones alone it is read. Without `shown` there are no stills.
     """
-    record, most = run.record, max(2, MOST_TRIALS // len(run.record.judged))
+    record = run.record
+    most = max(2, MOST_TRIALS // len(record.judged))
     rows = np.concatenate([_chosen(trials, model, most, record.settings.seed) for model in record.judged])
     order = {str(name): place for place, name in enumerate(trials.text("id")[rows])}
     chosen = sorted(run.trials_called(order), key=lambda trial: order[trial.id])
-    try:
-        shown: CellReplay | None = replay(run, trust=trust)
-    except (RewardlabError, OSError, ValueError):  # said beside the clips
-        shown = None
     filmed = _filmed(chosen, len(record.judged))
     return [_viewed(trial, record, shown if trial.id in filmed else None) for trial in chosen[:MOST_TRIALS]]
 

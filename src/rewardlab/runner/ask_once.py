@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewardlab.core.command_settings import setting
-from rewardlab.core.episode import Episode, strip_labels, whole_clip
+from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer
 from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
@@ -58,7 +58,7 @@ class Asked:
 def ask_once(plan: ScorePlan) -> Asked:
     """Show the clips to the model in one batch and return its answers."""
     named = name_model(plan.model)
-    episodes = [_whole(clip, plan.instruction) for clip in plan.clips]
+    episodes = [episode_of_video(clip, plan.instruction) for clip in plan.clips]
     shown = [sample_frames(episode, frame_policy(plan.frames)) for episode in episodes]
     with tempfile.TemporaryDirectory() as folder:
         model = named.build(Budget(folder=Path(folder)))
@@ -73,6 +73,6 @@ def ask_once(plan: ScorePlan) -> Asked:
     return Asked(named.name, plan.instruction, named.prompt(plan.instruction), clips, seconds, spent)
 
 
-def _whole(path: Path, instruction: str) -> Episode:
-    video = VideoFile(path)
-    return Episode(str(path), instruction, whole_clip(video, video.info.fps))
+def episode_of_video(path: Path, instruction: str) -> Episode:
+    """Return a video file as an episode of which nothing is known but what the robot was asked to do."""
+    return Episode(str(path), instruction, VideoFile(path).clip())

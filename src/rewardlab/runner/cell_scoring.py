@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Indices, InMemoryFrames, strip_labels
+from rewardlab.core.episode import Episode, Indices, InMemoryFrames, hold_frames, strip_labels
 from rewardlab.core.errors import DataError, NotApplicable, RewardlabError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
@@ -118,7 +118,7 @@ def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardMode
             tell.end([_draft(context, group, cell) for cell in group.cells])
             continue
         waiting.append(group)
-        if len(waiting) == context.batch or _held_bytes(waiting) > CLIP_MB.value * 1_000_000:
+        if len(waiting) == context.batch or _held_bytes(waiting) > CLIP_MB.in_bytes:
             _ask_models(job, context, waiting, models, tell)
             waiting = []
     if waiting:
@@ -185,22 +185,18 @@ def _with_decoded_frames(
     episode: Episode, groups: Mapping[tuple[str, int], object], context: ScoringContext
 ) -> Episode:
     """Return the episode with the frames that some cell will show in memory, decoded in one pass."""
-    source = episode.clip.source
     needed = np.unique(np.concatenate([_frames_needed(episode, context, name, severity) for name, severity in groups]))
-    if len(needed) * episode.clip.frame_bytes > CLIP_MB.value * 1_000_000:
+    if len(needed) * episode.clip.frame_bytes > CLIP_MB.in_bytes:
         return episode  # each condition decodes its own frames: fewer at a time, and only what is too much fails
-    decoded = InMemoryFrames(source.read(needed), needed, source.count, source.digest)
-    return replace(episode, clip=replace(episode.clip, source=decoded))
+    return replace(episode, clip=hold_frames(episode.clip, needed))
 
 
 def _with_own_frames(perturbed: PerturbedEpisode) -> PerturbedEpisode:
     """Return the same with its frames in memory, where the video was too large to be decoded for all at once."""
-    clip = perturbed.episode.clip
+    episode, clip = perturbed.episode, perturbed.episode.clip
     if isinstance(clip.source, InMemoryFrames):
         return perturbed
-    shown = np.unique(clip.order)
-    decoded = InMemoryFrames(clip.source.read(shown), shown, clip.source.count, clip.source.digest)
-    return replace(perturbed, episode=replace(perturbed.episode, clip=replace(clip, source=decoded)))
+    return replace(perturbed, episode=replace(episode, clip=hold_frames(clip, np.unique(clip.order))))
 
 
 def _frames_needed(episode: Episode, context: ScoringContext, name: str, severity: int) -> Indices:

@@ -31,6 +31,7 @@ from rewardlab.runner.worker import serve_items
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_NEVER = float("inf")
 _AHEAD = 64  # items begun before their turn, so that a slow one keeps no process waiting
 _MAX_DEATHS = 3  # of processes that load the models, or that work on one item of a map, before it is an error
 
@@ -264,14 +265,14 @@ def _receive(worker: _Worker, timeout: float) -> Iterator[list[Trial]]:
 def _note(worker: _Worker, kind: str, content: Any, timeout: float) -> None:
     """Write down what a worker says it is doing."""
     if kind == "prepare":
-        worker.under_way, worker.drafts, worker.deadline = UnderWay(frozenset(content), prepared=True), [], _never()
+        worker.under_way, worker.drafts, worker.deadline = UnderWay(frozenset(content), prepared=True), [], _NEVER
     elif kind == "begin":
         ids = frozenset(trial.id for trial in content)
         worker.under_way, worker.drafts, worker.deadline = UnderWay(ids), content, time.monotonic() + timeout
     elif kind == "end":
-        worker.under_way, worker.drafts, worker.deadline = UnderWay(), [], _never()
+        worker.under_way, worker.drafts, worker.deadline = UnderWay(), [], _NEVER
     elif kind == "ready":
-        worker.ready, worker.deadline = True, _never()
+        worker.ready, worker.deadline = True, _NEVER
     elif kind == "idle":
         worker.job, worker.under_way = None, UnderWay()
     elif kind == "died":
@@ -280,10 +281,6 @@ def _note(worker: _Worker, kind: str, content: Any, timeout: float) -> None:
         raise StopRun(content)
     else:
         raise ModelError(f"cannot load a model: {content}")
-
-
-def _never() -> float:
-    return float("inf")
 
 
 def _recover(worker: _Worker, context: ScoringContext, timeout: float) -> tuple[list[Trial], Sequence[Job]]:

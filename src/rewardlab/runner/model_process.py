@@ -56,7 +56,7 @@ class ModelProcess:
             raise ModelError(_text(content))
 
     def _receive(self) -> tuple[bytes, bytes]:
-        most = BODY_MB.value * 1_000_000
+        most = BODY_MB.in_bytes
         try:
             return self.worker.pipe.recv_bytes(most), self.worker.pipe.recv_bytes(most)
         except (EOFError, OSError):  # a longer message closes the pipe, which ends that process

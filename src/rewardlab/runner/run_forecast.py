@@ -1,13 +1,14 @@
 """What a run will ask, told before it begins, and what it will take as far as earlier answers of it tell."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from rewardlab.core.run import Run
 from rewardlab.core.trial import TrialTable
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 from rewardlab.runner.cell_planning import conditions
 from rewardlab.runner.cell_scoring import ScoringContext
 
+FORECAST_COLUMNS = ("id", "status", "model", "seconds")  # of the trials that it is made of
 _LATER = "told after the first answers"
 
 
@@ -49,16 +50,17 @@ class RunForecast:
         return f"about {tokens:,.0f} tokens, cost {cost}"
 
 
-def forecast(run: Run, context: ScoringContext, severities: tuple[int, ...], workers: int) -> RunForecast:
-    """Return what is still to be asked in a run folder, which need not be there yet."""
+def forecast(
+    folder: Path, trials: TrialTable | None, context: ScoringContext, severities: tuple[int, ...], workers: int
+) -> RunForecast:
+    """Return what is still to be asked in a run folder that holds these trials; None where there are none yet."""
     shown = len(conditions(context, severities))
     each = len(context.dataset) * shown
-    trials = run.trials(("id", "status", "model", "seconds")) if run.parts() else None
     finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
     open_cells = {name: each - finished[name] for name in context.models}
     servers = tuple(name for name, model in context.models.items() if model.server)
     seconds = None if trials is None else _seconds(trials, open_cells, workers)
-    return RunForecast(len(context.dataset), shown, open_cells, servers, seconds, _sum(spent_by_model(run.folder)))
+    return RunForecast(len(context.dataset), shown, open_cells, servers, seconds, _sum(spent_by_model(folder)))
 
 
 def format_seconds(seconds: float) -> str:

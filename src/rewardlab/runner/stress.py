@@ -32,9 +32,8 @@ from rewardlab.models.contract import NamedModel
 from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
 from rewardlab.runner.cell_scoring import ScoringContext
 from rewardlab.runner.dispatch import run_jobs
-from rewardlab.runner.plan_difference import require_same_plan
 from rewardlab.runner.progress_bar import ProgressBar
-from rewardlab.runner.run_forecast import RunForecast, forecast
+from rewardlab.runner.run_forecast import FORECAST_COLUMNS, RunForecast, forecast
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
@@ -104,10 +103,8 @@ def run_stress(
     run = _start(plan, context, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
         _keep_names(run, dict(zip(context.judged, plan.scoring.name)))
-        if not plan.scoring.quiet:
-            workers = _workers(plan.scoring.workers, context)
-            print(one_line(forecast(run, context, plan.severities, workers).sentence), file=sys.stderr, flush=True)
-        _score(run, plan, replace(context, budget=plan.scoring.budget(run.folder)))
+        finished = _tell_what_is_open(run, plan, context)
+        _score(run, plan, replace(context, budget=plan.scoring.budget(run.folder)), finished)
         run.compact()
         save_summary(run)
     return run
@@ -118,7 +115,20 @@ def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: s
     contents = load_episodes(plan)
     context = scoring_context(plan, contents.episodes, own)
     run = Run(_folder(plan, context, _identity(plan, context, contents, kind)))
-    return forecast(run, context, plan.severities, _workers(plan.scoring.workers, context))
+    trials = run.trials(FORECAST_COLUMNS) if run.parts() else None  # the folder need not be there yet
+    return forecast(run.folder, trials, context, plan.severities, _workers(plan.scoring.workers, context))
+
+
+def _tell_what_is_open(run: Run, plan: StressPlan, context: ScoringContext) -> set[str]:
+    """Say what is still to be asked, and return the cells that are finished; the trials are read once for both."""
+    trials = run.trials(FORECAST_COLUMNS)
+    if not plan.scoring.quiet:
+        known = trials if len(trials) else None
+        workers = _workers(plan.scoring.workers, context)
+        told = forecast(run.folder, known, context, plan.severities, workers).sentence
+        print(one_line(told), file=sys.stderr, flush=True)
+    kept = trials.where(~trials.matches("status", "failed")) if plan.scoring.retry_failures else trials
+    return set(kept.arrow["id"].to_pylist())
 
 
 def _keep_names(run: Run, names: dict[str, str]) -> None:
@@ -180,9 +190,7 @@ def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_b
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    folder = _folder(plan, context, identity)
-    require_same_plan(folder, identity)
-    return start_run(folder, record)
+    return start_run(_folder(plan, context, identity), record)
 
 
 def _json_settings(plan: StressPlan) -> dict[str, Any]:
@@ -211,8 +219,7 @@ def _versions() -> dict[str, str]:
     return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
 
 
-def _score(run: Run, plan: StressPlan, context: ScoringContext) -> None:
-    finished = _finished_ids(run, retry=plan.scoring.retry_failures)
+def _score(run: Run, plan: StressPlan, context: ScoringContext, finished: set[str]) -> None:
     planned = plan_cells(context.dataset, context, plan.severities, finished)
     jobs = bundle_jobs(planned, context.batch * len(context.models))
     total = run.record.cells
@@ -244,9 +251,3 @@ def _workers(wanted: int, context: ScoringContext) -> int:
     if any(model.one_copy for model in context.models.values()):
         return 1
     return wanted or os.cpu_count() or 1
-
-
-def _finished_ids(run: Run, *, retry: bool) -> set[str]:
-    trials = run.trials(("id", "status"))
-    kept = trials.where(~trials.matches("status", "failed")) if retry else trials
-    return set(kept.arrow["id"].to_pylist())

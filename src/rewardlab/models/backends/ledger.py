@@ -178,7 +178,7 @@ def spent_by_model(folder: Path) -> dict[str, Spent]:
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines that have an end; of one that is longer than any reply, a piece that cannot be read."""
-    most = BODY_MB.value * 1_000_000
+    most = BODY_MB.in_bytes
     while line := file.readline(most):
         piece = line
         while len(piece) == most and not piece.endswith(b"\n"):

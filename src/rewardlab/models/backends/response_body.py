@@ -26,7 +26,7 @@ async def read_answer(response: httpx2.Response) -> bytes:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise ModelError(f"the server compressed its answer ({encoding[:40]}), though it was asked not to")
-    most = BODY_MB.value * 1_000_000
+    most = BODY_MB.in_bytes
     body = await _read_up_to(response, most)
     if len(body) > most:
         raise ModelError(f"the server's answer is longer than {BODY_MB.value:,} MB, {BODY_MB.describe()}")

@@ -13,12 +13,11 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.run_record import RunRecord
 from rewardlab.core.summary import Summary
-from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.core.trial import CLEAN, SEVERITIES, TrialTable
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.condition_contrasts import Column, ConditionMeans, Weights, condition_means, mean_of
 from rewardlab.metrics.derived_columns import clean_values, with_clean_answers, with_clusters
 from rewardlab.metrics.metric_estimates import clusters_of
-from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import (
     CATEGORIES,
     GROUPS,

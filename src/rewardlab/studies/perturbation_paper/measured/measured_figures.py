@@ -25,8 +25,8 @@ from rewardlab.analysis.figure_style import (
     severity_axis,
 )
 from rewardlab.analysis.findings import REFERENCE
+from rewardlab.core.trial import SEVERITIES
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
-from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
     MeasuredStudy,
     at,

@@ -6,12 +6,11 @@ from rewardlab.analysis.findings import severity_thresholds
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold, markdown_text
 from rewardlab.core.csv_export import csv_text
 from rewardlab.core.summary import Measurement
-from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
 from rewardlab.metrics.eligibility import answered
-from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
     ACCURACY,
     MeasuredStudy,

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics.condition_contrasts import ConditionMeans, Weights, less
-from rewardlab.perturbations.contract import SEVERITIES
 from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
     MeasuredStudy,

@@ -16,7 +16,7 @@ from rewardlab.core.command_settings import as_command
 from rewardlab.core.csv_export import csv_text
 from rewardlab.core.run import Run, atomic_write, writable
 from rewardlab.core.seeding import digest
-from rewardlab.perturbations.contract import SEVERITIES
+from rewardlab.core.trial import SEVERITIES
 from rewardlab.studies.perturbation_paper.simulated.competence_fit import FittedCompetence, fit_models, read_table
 from rewardlab.studies.perturbation_paper.simulated.fit_and_power_tables import conditions_table, fit_table, power_table
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MOST_TRIALS, MonteCarloPlan

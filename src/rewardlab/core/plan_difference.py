@@ -1,33 +1,14 @@
 """Which setting differs, where a run folder holds a run with other settings."""
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
-
-from rewardlab.core.bounded_json import read_json
-from rewardlab.core.errors import RunError
-from rewardlab.core.run import RECORD
 
 _WORDS = {"data_digest": "the episodes", "definitions": "the definition of perturbation", "models": "the model"}
 _MAX_TEXT = 60
 
 
-def require_same_plan(folder: Path, planned: Mapping[str, Any]) -> None:
-    """Refuse a folder whose run was planned otherwise, and name each setting with its old and its new value."""
-    try:
-        old = read_json(folder / RECORD)["plan"]
-    except (OSError, ValueError, TypeError, KeyError):  # none yet, or one that `start_run` says more about
-        return
-    new = json.loads(json.dumps(planned))
-    if isinstance(old, dict) and old != new:
-        differ = "; ".join(_differences(old, new))
-        raise RunError(
-            f"{folder} holds a run with other settings: {differ}; choose another --out or remove that folder"
-        )
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each setting of two plans, as JSON holds them, with its old and its new value where they differ."""
     for key in dict.fromkeys((*old, *new)):
         before, now = old.get(key), new.get(key)
         if before == now:
