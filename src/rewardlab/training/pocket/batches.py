@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 
 import numpy as np
 from numpy.random import Generator
@@ -10,17 +10,18 @@ from numpy.typing import NDArray
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORD_VECTORS
-from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import load_word_pieces
 from rewardlab.runner.dispatch import map_processes
-from rewardlab.training.pocket.clip_sampling import sample_clip, sample_perturbed_clip
-from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.pocket.captions import CAPTION_WORDS
+from rewardlab.training.pocket.clip_sampling import Lesson, SampledClip, sample_clip, sample_perturbed_clip
+from rewardlab.training.pocket.plan import PocketPlan, Training
 from rewardlab.training.pocket.rollout_table import Floats, Ints, RolloutTable
 
-_PREFETCH = 24  # batches that are drawn while the device is busy
-# Which rendering the pixels of a clip come from, for plain and for robust training; `view` is a perturbed clip.
-_PLAIN_SOURCES = {"plain0": 0.5, "plain1": 0.5}
-_ROBUST_SOURCES = {"plain0": 0.2, "plain1": 0.2, "world": 0.25, "view": 0.35}
+_PREFETCH = 48  # batches that are drawn while the device is busy
+_DRAWERS = 12  # processes that draw them
+# Which rendering the pixels of a clip come from; `view` is a perturbed clip.
+_CLEAN_SHARES = {"plain": 0.35, "crowd": 0.35, "look": 0.3}
+_ROBUST_SHARES = {"plain": 0.2, "crowd": 0.2, "look": 0.2, "world": 0.15, "view": 0.25}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,25 +35,38 @@ class Batch:
     progress: Floats  # (B, 16)
     level: Ints  # (B, 16)
     displacements: Floats  # (B, 16, 7): of object and gripper since the first frame, and the distance between them
+    caption: Floats  # (B, words): which words describe what happened
     matches_task: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
 
 
-def training_batches(plan: PocketPlan, variant: str, table: RolloutTable, start: int) -> Iterator[Batch]:
+def training_batches(plan: PocketPlan, training: Training, table: RolloutTable, start: int) -> Iterator[Batch]:
     """Yield the batch of every step from `start` on; other processes draw them ahead where there are any."""
-    steps = range(start, plan.steps_of(variant))
-    yield from map_processes(partial(_draw_step, plan, variant, table), steps, min(plan.workers, 6), ahead=_PREFETCH)
+    steps = range(start, plan.steps)
+    workers = min(plan.workers, _DRAWERS)
+    yield from map_processes(partial(_draw_step, plan, training, table), steps, workers, ahead=_PREFETCH)
 
 
-def _draw_step(plan: PocketPlan, variant: str, table: RolloutTable, step: int) -> Batch:
-    rng = rng_for(plan.seed, "lesson", variant, step)
-    return draw_batch(table, plan.batch, rng, robust=variant != "pocket-plain")
+def _draw_step(plan: PocketPlan, training: Training, table: RolloutTable, step: int) -> Batch:
+    rng = rng_for(plan.seed, "lesson", training.variant, training.fold, step)
+    return draw_batch(plan, table, rng, robust=training.robust)
 
 
-def draw_batch(table: RolloutTable, size: int, rng: Generator, *, robust: bool) -> Batch:
+def draw_batch(plan: PocketPlan, table: RolloutTable, rng: Generator, *, robust: bool) -> Batch:
     """Draw a batch; it depends on the generator alone."""
-    shares = _ROBUST_SOURCES if robust else _PLAIN_SOURCES
-    sources = rng.choice(np.array(list(shares), dtype=object), size=size, p=np.array(list(shares.values())))
-    clips = [(sample_perturbed_clip if source == "view" else sample_clip)(table, rng) for source in sources]
+    shares = {
+        kind: share for kind, share in (_ROBUST_SHARES if robust else _CLEAN_SHARES).items() if kind in table.scenes
+    }
+    weights = np.array(list(shares.values()))
+    sources = rng.choice(np.array(list(shares), dtype=object), size=plan.batch, p=weights / weights.sum())
+    clips = []
+    for source in sources:
+        lesson = Lesson(table, str(source), "contraries" not in plan.without)
+        clips.append((sample_perturbed_clip if source == "view" else sample_clip)(lesson, rng))
+    return make_batch(table, sources, clips)
+
+
+def make_batch(table: RolloutTable, sources: NDArray[np.object_], clips: list[SampledClip]) -> Batch:
+    """Return clips as the arrays of a batch."""
     row, frames = np.array([clip.row for clip in clips]), np.stack([clip.frames for clip in clips])
     perturbed = (sources == "view")[:, None, None]
     return Batch(
@@ -63,23 +77,8 @@ def draw_batch(table: RolloutTable, size: int, rng: Generator, *, robust: bool) 
         progress=np.stack([clip.progress for clip in clips]),
         level=np.stack([clip.level for clip in clips]),
         displacements=np.where(perturbed, np.float32(np.nan), _displacements(table, row, frames)),
+        caption=np.stack([_caption_words(clip.caption) for clip in clips]),
         matches_task=np.array([clip.matches_task for clip in clips]),
-    )
-
-
-def whole_clips(table: RolloutTable, rows: Ints) -> Batch:
-    """Return these rollouts from start to end under their first phrasing, for validation."""
-    last = table.progress.shape[1] - 1
-    frames = np.tile(np.linspace(0, last, CLIP_FRAMES).round().astype(np.int64), (len(rows), 1))
-    return Batch(
-        source=np.full(len(rows), "plain0", dtype=object),
-        row=rows,
-        frames=frames,
-        piece_ids=np.stack([_piece_ids(table.texts[row][0]) for row in rows]),
-        progress=table.progress[rows[:, None], frames],
-        level=table.levels[rows[:, None], frames],
-        displacements=_displacements(table, rows, frames),
-        matches_task=np.ones(len(rows), dtype=bool),
     )
 
 
@@ -93,3 +92,17 @@ def _displacements(table: RolloutTable, row: Ints, frames: Ints) -> Floats:
 @lru_cache(maxsize=50_000)
 def _piece_ids(text: str) -> Ints:
     return load_word_pieces(WORD_VECTORS).piece_ids(text)
+
+
+def _caption_words(text: str) -> Floats:
+    """Return which words a caption has; nan where there is no caption."""
+    if not text:
+        return np.full(len(CAPTION_WORDS), np.nan, np.float32)
+    known, found = _caption_index(), np.zeros(len(CAPTION_WORDS), np.float32)
+    found[[known[word] for word in text.replace(",", "").split() if word in known]] = 1.0
+    return found
+
+
+@cache
+def _caption_index() -> dict[str, int]:
+    return {word: index for index, word in enumerate(CAPTION_WORDS)}

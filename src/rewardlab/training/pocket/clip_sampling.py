@@ -1,5 +1,6 @@
 """Clip sampling: which frames of a rollout make a training clip, under which instruction, with which labels."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,25 +12,32 @@ from rewardlab.core.seeding import pick
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
 from rewardlab.models.pocket.wordpiece import load_word_pieces
+from rewardlab.training.pocket.captions import caption
+from rewardlab.training.pocket.renaming import names_a_colour, new_name, renamed
+from rewardlab.training.pocket.rendered_clips import RenderedScene
 from rewardlab.training.pocket.rollout_table import MIN_CLIP_FRAMES, Floats, Ints, RolloutTable, levels_of
 from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction
+from rewardlab.worlds.metaworld.contraries import SYMMETRIC_TASKS, contrary_texts
+from rewardlab.worlds.metaworld.instructions import describe_displacement, phrasings
 from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS, TASK_OBJECTS
 
 # How a clip is cut from a rollout and which instruction it gets, and how often.
-_CLIP_KINDS = {
-    "forward": 0.5,
-    "synthetic": 0.22,  # under a synthetic instruction, labelled by positions
-    "mismatch": 0.06,  # what was done, under the instruction of a task with another object
-    "counterfactual": 0.06,  # under another instruction for the same scene, labelled at the end only
-    "undone": 0.03,  # reversed, under the instruction of the opposite task
-    "reverse": 0.03,
-    "rewind": 0.03,
+CLIP_KINDS = {
+    "forward": 0.44,
+    "other": 0.14,  # what was done, under an instruction for another thing that stands there; forward where there is none
+    "synthetic": 0.16,  # under a synthetic instruction, labelled by positions
+    "undone": 0.08,  # reversed, under the contrary instruction
+    "contrary": 0.05,  # what was done, under the contrary instruction
+    "counterfactual": 0.03,  # under another instruction for the same scene, labelled at the end only
+    "reverse": 0.02,
+    "rewind": 0.02,
     "static": 0.04,
-    "hold": 0.03,
+    "hold": 0.02,
 }
 _FORWARD_KINDS = ("forward", "static", "hold")  # in a reversed clip only the words say what was to be done
-_SYMMETRIC_TASKS = ("faucet-open", "faucet-close")  # opposites that begin alike: neither undoes the other
-_MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the opposite task
+_CONTRARY_KINDS = ("undone", "contrary")
+_MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the contrary task
+_RENAMED = 0.5  # share of clips in which the object gets another name, where the scene is crowded or looks other
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,38 +49,100 @@ class SampledClip:
     text: str
     progress: Floats  # (16,)
     level: Ints  # (16,)
+    caption: str = ""
     matches_task: bool = False  # the text asks for what is done or begun, whatever words it uses for it
 
 
-def sample_clip(table: RolloutTable, rng: Generator) -> SampledClip:
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What a clip is drawn from: the table, a kind of rendering, and whether contraries are asked."""
+
+    table: RolloutTable
+    source: str
+    contraries: bool
+
+    def scene(self, row: int) -> RenderedScene | None:
+        """Return what the rendering shows of a rollout; None where it may not be shown."""
+        return self.table.scenes[self.source][row]
+
+
+def sample_clip(lesson: Lesson, rng: Generator) -> SampledClip:
     """Draw a clip of any kind from the training rollouts."""
-    kind = str(rng.choice(np.array(list(_CLIP_KINDS)), p=np.array(list(_CLIP_KINDS.values()))))
-    task = pick(table.task_names, rng)
-    clip = _RELABELLED[kind](table, task, rng) if kind in _RELABELLED else None
-    if clip is not None:
-        return clip
-    kind = "forward" if kind in _RELABELLED else kind
-    row, end = _row_and_end(table, task, rng, success=kind == "mismatch" and rng.random() < 0.5)
-    frames, shown = _FRAME_ORDERS.get(kind, _forward)(end, rng)
-    progress = np.full(CLIP_FRAMES, np.nan, np.float32)
-    progress[:shown] = table.progress[row, frames[:shown]]
-    text = pick(table.texts[row], rng)
-    if kind == "mismatch":
-        text, progress = _mismatched_text(table, task, rng), np.where(np.isnan(progress), progress, np.float32(0.0))
-    return SampledClip(row, frames, text, progress, levels_of(progress), matches_task=kind in _FORWARD_KINDS)
+    kinds = {k: s for k, s in CLIP_KINDS.items() if lesson.contraries or k not in _CONTRARY_KINDS}
+    shares = np.array(list(kinds.values()))
+    kind = str(rng.choice(np.array(list(kinds)), p=shares / shares.sum()))
+    while True:
+        clip = _RELABELLED.get(kind, _own_words)(lesson, kind, rng)
+        if clip is not None:
+            return clip
+        kind = "forward" if rng.random() < 0.5 else kind
 
 
-def sample_perturbed_clip(table: RolloutTable, rng: Generator) -> SampledClip:
+def sample_perturbed_clip(lesson: Lesson, rng: Generator) -> SampledClip:
     """Draw a perturbed clip with a known label."""
+    table = lesson.table
     while True:
         row = int(table.training[int(rng.integers(len(table.training)))])
-        clip = table.perturbed_clips[row]
-        if clip is not None:
+        scene = lesson.scene(row)
+        if scene is not None and scene.perturbed is not None:
+            clip = scene.perturbed
             break
     level = levels_of(clip.progress)
     if not level.any():
         level[CLIP_FRAMES - 1] = clip.level
     return SampledClip(row, np.arange(CLIP_FRAMES), clip.text, clip.progress, level)
+
+
+def _own_words(lesson: Lesson, kind: str, rng: Generator) -> SampledClip | None:
+    table = lesson.table
+    row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=False)
+    scene = lesson.scene(row)
+    if scene is None:
+        return None
+    frames, shown = _FRAME_ORDERS.get(kind, _forward)(end, rng)
+    progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+    progress[:shown] = table.progress[row, frames[:shown]]
+    text, name = _words(table.texts[row], table.tasks[row], scene, rng)
+    said = _caption(table, row, frames, name)
+    return SampledClip(row, frames, text, progress, levels_of(progress), said, kind in _FORWARD_KINDS)
+
+
+def _words(texts: tuple[str, ...], task: str, scene: RenderedScene, rng: Generator) -> tuple[str, str]:
+    """Return an instruction that is true of how the scene looks, and the name it uses if not the usual one."""
+    name = new_name(scene.look, dictionary_words(), rng)
+    text = pick(texts, rng)
+    other = renamed(text, task, name) if scene.look is not None or rng.random() < 0.3 else None
+    if other is not None and not names_a_colour(other.replace(name, "")) and rng.random() < 2 * _RENAMED:
+        return other, name
+    if scene.look is not None and names_a_colour(text):
+        plain = [each for each in texts if not names_a_colour(each)]
+        return (pick(plain, rng), "") if plain else (f"Move {name} where it belongs.", name)
+    return text, ""
+
+
+def _other(lesson: Lesson, kind: str, rng: Generator) -> SampledClip | None:
+    """Ask for another thing that stands in the scene: nobody has touched it."""
+    table = lesson.table
+    row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=rng.random() < 0.5)
+    scene = lesson.scene(row)
+    asked = [] if scene is None else [task for _, tasks in scene.things for task in tasks]
+    if not asked:
+        return None
+    task = pick(asked, rng)
+    text = pick(phrasings()[task]["train"], rng).replace("{where}", _somewhere(rng))
+    frames, shown = _forward(end, rng)
+    progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+    progress[:shown] = 0.0
+    return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, ""))
+
+
+def _somewhere(rng: Generator) -> str:
+    return describe_displacement(rng.uniform(-0.25, 0.25, 3))
+
+
+def _caption(table: RolloutTable, row: int, frames: Ints, name: str) -> str:
+    gripper, thing = (path[row, frames].astype(np.float64) for path in (table.gripper_pos, table.object_pos))
+    return caption(table.tasks[row], gripper, thing, name=name)
 
 
 def _row_and_end(table: RolloutTable, task: str, rng: Generator, *, success: bool) -> tuple[int, int]:
@@ -124,9 +194,11 @@ def _between(start: int, end: int, count: int, rng: Generator) -> Ints:
     return np.linspace(start, end, count).round().astype(np.int64)
 
 
-def _counterfactual(table: RolloutTable, task: str, rng: Generator) -> SampledClip | None:
-    row = pick(table.by_task[task], rng)
-    if not table.counterfactuals[row]:
+def _counterfactual(lesson: Lesson, kind: str, rng: Generator) -> SampledClip | None:
+    table = lesson.table
+    row = pick(table.by_task[pick(table.task_names, rng)], rng)
+    scene = lesson.scene(row)
+    if scene is None or scene.look is not None or not table.counterfactuals[row]:
         return None
     end, text, level = pick(table.counterfactuals[row], rng)
     levels = np.zeros(CLIP_FRAMES, np.int64)
@@ -135,44 +207,77 @@ def _counterfactual(table: RolloutTable, task: str, rng: Generator) -> SampledCl
     return SampledClip(row, frames, text, np.full(CLIP_FRAMES, np.nan, np.float32), levels)
 
 
-def _synthetic(table: RolloutTable, task: str, rng: Generator) -> SampledClip:
+def _synthetic(lesson: Lesson, kind: str, rng: Generator) -> SampledClip | None:
+    table, task = lesson.table, pick(lesson.table.task_names, rng)
     row, end = _row_and_end(table, task, rng, success=False)
+    scene = lesson.scene(row)
+    if scene is None:
+        return None
     start = int(rng.integers(0, max(1, end - MIN_CLIP_FRAMES))) if rng.random() < 0.3 else 0
     frames = _between(start, end, CLIP_FRAMES, rng)
     if rng.random() < 0.3:
         frames = frames[::-1]
     gripper_pos, object_pos = (path[row, frames].astype(np.float64) for path in (table.gripper_pos, table.object_pos))
-    text, progress = synthetic_instruction(ClipPositions(task, gripper_pos, object_pos), _dictionary_words(), rng)
-    return SampledClip(row, frames, text, progress, levels_of(progress))
+    usual = scene.look is None and rng.random() < 0.5
+    name = TASK_OBJECTS[task] if usual else new_name(scene.look, dictionary_words(), rng)
+    text, progress = synthetic_instruction(ClipPositions(task, gripper_pos, object_pos), name, rng)
+    return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, name))
 
 
-def _undone(table: RolloutTable, task: str, rng: Generator) -> SampledClip | None:
-    """Show a finished task reversed and ask for its opposite, where that is a training task too."""
-    opposite = OPPOSITE_TASKS.get(task)
-    if opposite not in table.task_names or task in _SYMMETRIC_TASKS:
+def _undone(lesson: Lesson, kind: str, rng: Generator) -> SampledClip | None:
+    """Show a finished task reversed and ask for its contrary."""
+    drawn = _contrary(lesson, kind, rng)
+    if drawn is None:
         return None
-    row, end = _row_and_end(table, task, rng, success=True)
+    table, row, end = lesson.table, drawn.row, int(drawn.frames.max())
     if table.progress[row, end] < _MIN_UNDOABLE:
         return None
-    frames = _between(int(rng.integers(0, end // 2)) if rng.random() < 0.5 else 0, end, CLIP_FRAMES, rng)[::-1]
+    frames = _between(int(rng.integers(0, end // 2 + 1)) if rng.random() < 0.5 else 0, end, CLIP_FRAMES, rng)[::-1]
     left = (table.progress[row, frames] - LEVEL_STARTS[0]) / (table.progress[row, end] - LEVEL_STARTS[0])
-    progress = 1 - left.clip(0, 1)  # below level 2 the object is as it was
-    text = pick(table.texts[table.by_task[opposite][0]], rng)
-    return SampledClip(row, frames, text, progress, levels_of(progress))
+    progress = (1 - left.clip(0, 1)).astype(np.float32)  # below level 2 the object is as it was
+    said = _caption(table, row, frames, "")
+    return SampledClip(row, frames, drawn.text, progress, levels_of(progress), said, matches_task=False)
 
 
-_RELABELLED = {"counterfactual": _counterfactual, "synthetic": _synthetic, "undone": _undone}
+def _contrary(lesson: Lesson, kind: str, rng: Generator) -> SampledClip | None:
+    """Show what was done and ask for its contrary, from a rollout that came far enough for that to be clear."""
+    table, task = lesson.table, pick(lesson.table.task_names, rng)
+    row, end = _row_and_end(table, task, rng, success=True)
+    scene = lesson.scene(row)
+    if task in SYMMETRIC_TASKS or scene is None or table.levels[row, end] < 3:
+        return None
+    text, name = _contrary_words(task, table.task_names, scene, rng)
+    if not text or "{where}" in text:
+        return None
+    frames, shown = _forward(end, rng)
+    progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+    levels = np.zeros(CLIP_FRAMES, np.int64)
+    levels[shown - 1] = 1
+    return SampledClip(row, frames, text, progress, levels, _caption(table, row, frames, name))
+
+
+def _contrary_words(task: str, seen: tuple[str, ...], scene: RenderedScene, rng: Generator) -> tuple[str, str]:
+    """Return how to ask for the contrary, or nothing; of an unseen opposite only with another name for the object."""
+    texts = contrary_texts(task, seen)
+    if texts:
+        return _words(texts, task, scene, rng)
+    name = new_name(scene.look, dictionary_words(), rng)
+    unseen = phrasings()[OPPOSITE_TASKS[task]]["train"] if task in OPPOSITE_TASKS else ()
+    other = renamed(pick(unseen, rng), task, name) if unseen and scene.look is not None else None
+    return ("", "") if other is None or names_a_colour(other.replace(name, "")) else (other, name)
+
+
+_RELABELLED: dict[str, Callable[[Lesson, str, Generator], SampledClip | None]] = {
+    "other": _other,
+    "counterfactual": _counterfactual,
+    "synthetic": _synthetic,
+    "undone": _undone,
+    "contrary": _contrary,
+}
 
 
 @cache
-def _dictionary_words() -> tuple[str, ...]:
+def dictionary_words() -> tuple[str, ...]:
     """Return whole words of the vocabulary, to call objects by names that mean nothing here."""
     ids = load_word_pieces(WORD_VECTORS).ids
     return tuple(word for word in ids if word.isascii() and word.isalpha() and len(word) > 3)
-
-
-def _mismatched_text(table: RolloutTable, task: str, rng: Generator) -> str:
-    """Return an instruction for another object; the gripper is in every scene, so `reach` is no other object."""
-    excluded = (TASK_OBJECTS[task], TASK_OBJECTS["reach"])
-    others = [name for name in table.task_names if TASK_OBJECTS[name] not in excluded] or [task]
-    return pick(table.texts[pick(table.by_task[pick(others, rng)], rng)], rng)

@@ -1,6 +1,6 @@
 """The frame store: rendered frames and word vectors on the training device, gathered and augmented per batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,10 @@ from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.wordpiece import load_word_pieces
 from rewardlab.training.pocket.batches import Batch
 from rewardlab.training.pocket.plan import PocketPlan
-from rewardlab.training.pocket.rendered_clips import PerturbedClip, render_all
-from rewardlab.training.pocket.rollout_table import RolloutTable, without_texts
+from rewardlab.training.pocket.rendered_clips import CLEAN_KINDS, ROBUST_KINDS, RenderedScene, render_all
+from rewardlab.training.pocket.rollout_table import RolloutTable
 from rewardlab.training.pocket.rollouts import load_rollouts, shards_of
-from rewardlab.worlds.metaworld.instructions import phrasings
-from rewardlab.worlds.metaworld.objects import OTHER_OBJECTS
 
-_UNSEEN_TASK_TEXT = OTHER_OBJECTS["coffee-button"][0]  # asks for a task that stays unseen, and is never seen done
 _MAX_SHIFT = 4  # pixels
 # Word augmentation, so that an instruction is more than a name for a known scene:
 _WORD_DROPOUT = 0.6  # the largest share of words left out of a text
@@ -38,23 +35,33 @@ class FrameStore:
     instruction_ids: Tensor  # the ids of the pieces that training instructions are made of
 
 
-def make_frame_store(plan: PocketPlan, *, robust: bool) -> FrameStore:
+def make_frame_store(plan: PocketPlan) -> FrameStore:
     """Render everything and put it on the device, one kind of rendering after the other."""
     pixels: dict[str, Tensor] = {}
-    clips: list[PerturbedClip | None] = []
-    for kind in ("plain0", *(("view", "world") if robust else ()), "plain1"):
+    scenes: dict[str, tuple[RenderedScene, ...]] = {}
+    for kind in kinds_of(plan):
         frames, found = render_all(plan, kind, plan.out)
-        pixels[kind] = _uploaded(frames, plan.device)
-        clips = found or clips
-        if kind != "plain0":  # perturbed clips are made of it
+        pixels[kind], scenes[kind] = _uploaded(frames, plan.device), tuple(found)
+        if kind != "plain":  # perturbed clips are made of it
             (plan.out / f"{kind}.npy").unlink()
-    (plan.out / "plain0.npy").unlink()
+        print(f"rendered {kind}", flush=True)
+    (plan.out / "plain.npy").unlink()
     vocabulary = load_word_pieces(WORD_VECTORS)
     vectors = torch.cat([torch.from_numpy(vocabulary.vectors), torch.zeros(1, vocabulary.vectors.shape[1])])
-    table = make_rollout_table(plan, clips)
+    return FrameStore(make_rollout_table(plan, scenes), pixels, vectors.to(plan.device), torch.zeros(0))
+
+
+def kinds_of(plan: PocketPlan) -> tuple[str, ...]:
+    """Return the kinds of rendering that a plan needs."""
+    kinds = ROBUST_KINDS if "pocket" in plan.variants else CLEAN_KINDS
+    return tuple(kind for kind in kinds if "scenes" not in plan.without or kind in ("plain", "view"))
+
+
+def for_fold(store: FrameStore, table: RolloutTable) -> FrameStore:
+    """Return the store as a training on this table uses it."""
     texts = {text for row in table.training for text in table.texts[row]}
-    ids = np.unique([vocabulary.piece_ids(text) for text in texts])
-    return FrameStore(table, pixels, vectors.to(plan.device), torch.from_numpy(ids[ids >= 0]).to(plan.device))
+    ids = np.unique([load_word_pieces(WORD_VECTORS).piece_ids(text) for text in texts])
+    return replace(store, table=table, instruction_ids=torch.from_numpy(ids[ids >= 0]).to(store.word_vectors.device))
 
 
 def _uploaded(frames: NDArray[np.uint8], device: str) -> Tensor:
@@ -64,24 +71,23 @@ def _uploaded(frames: NDArray[np.uint8], device: str) -> Tensor:
     return held
 
 
-def make_rollout_table(plan: PocketPlan, clips: list[PerturbedClip | None]) -> RolloutTable:
-    """Read the rollouts of a plan; instructions of tasks that are not trained on are taken out."""
+def make_rollout_table(plan: PocketPlan, scenes: dict[str, tuple[RenderedScene, ...]]) -> RolloutTable:
+    """Read the rollouts of a plan."""
     shards = [shard for shard in shards_of(plan) for _ in range(shard.count)]
     rollouts = [r for shard in shards_of(plan) for r in load_rollouts(plan.out / "rollouts" / shard.name)]
-    held_out = {
-        text for task, lists in phrasings().items() if task not in plan.split("train") for text in lists["train"]
-    }
-    table = RolloutTable(
+    check = np.array([shard.part == "check" for shard in shards])
+    return RolloutTable(
         tasks=tuple(shard.task for shard in shards),
         progress=np.array([r.trajectory.progress for r in rollouts], np.float32),
         gripper_pos=np.array([r.trajectory.gripper_pos for r in rollouts], np.float32),
         object_pos=np.array([r.trajectory.object_pos for r in rollouts], np.float32),
         texts=tuple(r.texts for r in rollouts),
+        held_out_texts=tuple(r.held_out_texts for r in rollouts),
         counterfactuals=tuple(r.counterfactuals for r in rollouts),
-        perturbed_clips=tuple(clips),
-        training=np.array([i for i, shard in enumerate(shards) if shard.part != "check"]),
+        scenes=scenes,
+        training=np.flatnonzero(~check),
+        checks=np.flatnonzero(check),
     )
-    return without_texts(table, held_out | {_UNSEEN_TASK_TEXT})
 
 
 def gather_frames(store: FrameStore, batch: Batch, rng: np.random.Generator | None) -> Tensor:

@@ -32,3 +32,15 @@ def displacement_loss(displacements: Tensor, true_displacements: Tensor) -> Tens
     target = true_displacements.nan_to_num(0.0) * 10
     loss = nn.functional.smooth_l1_loss(displacements, target, reduction="none")
     return (loss * labelled).sum() / labelled.sum().clamp(min=1)
+
+
+def caption_loss(caption: Tensor, true_caption: Tensor) -> Tensor:
+    """Return the binary cross-entropy of the words of a caption, where there is one."""
+    labelled = torch.isfinite(true_caption).float()
+    loss = nn.functional.binary_cross_entropy_with_logits(caption, true_caption.nan_to_num(0.0), reduction="none")
+    return (loss * labelled).sum() / labelled.sum().clamp(min=1)
+
+
+def eyes_loss(predicted: Tensor, features: Tensor) -> Tensor:
+    """Return how far predicted image features point away from the pretrained ones."""
+    return (1 - nn.functional.cosine_similarity(predicted.float(), features.float(), dim=-1)).mean()

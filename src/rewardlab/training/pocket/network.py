@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
+from rewardlab.training.pocket.captions import CAPTION_WORDS
+from rewardlab.training.pocket.pretrained_eyes import WIDTH as EYES_WIDTH
 from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH
 
 LEVELS = 5
@@ -35,7 +37,6 @@ class NetworkConfig:
 NETWORK_CONFIGS = {
     "pocket-plain": NetworkConfig(),
     "pocket": NetworkConfig(),
-    "pocket-alt": NetworkConfig(image_encoder="vit", temporal="gru", channels=(0, 0, 0, 160), layers=2),
 }
 
 # The order in which layers are created is the order in which seeded weights are drawn: keep it.
@@ -165,7 +166,10 @@ class TemporalEncoder(nn.Module):
         self.frame_positions = nn.Parameter(torch.randn(1, CLIP_FRAMES, width) * 0.02)
         self.sequence = CausalSequence(config)
         self.output = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1 + LEVELS))
-        self.displacements = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, DISPLACEMENTS))  # auxiliary loss only
+        # For auxiliary losses only:
+        self.displacements = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, DISPLACEMENTS))
+        self.caption = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, len(CAPTION_WORDS)))
+        self.eyes = nn.Linear(channels, EYES_WIDTH)
 
     def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """Return progress logits (B, 16) and level logits (B, 16, 5) for tokens (B, 16, tokens, channels)."""
@@ -220,6 +224,18 @@ class CausalSequence(nn.Module):
         return x
 
 
+@dataclass(frozen=True, eq=False)
+class NetworkOutput:
+    """What the network predicts of a batch, and what lies between."""
+
+    progress: Tensor  # logits (B, 16)
+    levels: Tensor  # logits (B, 16, 5)
+    displacements: Tensor  # (B, 16, 7)
+    caption: Tensor  # logits (B, words)
+    tokens: Tensor  # (B x 16, tokens, channels)
+    states: Tensor  # (B, 16, width)
+
+
 class PocketNetwork(nn.Module):
     """Image encoder and temporal encoder together, for training."""
 
@@ -229,8 +245,12 @@ class PocketNetwork(nn.Module):
         self.image_encoder = encoder(config)
         self.temporal_encoder = TemporalEncoder(config)
 
-    def forward(self, frames: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return progress logits, level logits and displacements, for frames uint8 (B, 16, H, W, 3)."""
-        tokens = self.image_encoder(frames.flatten(0, 1)).unflatten(0, frames.shape[:2])
-        states = self.temporal_encoder.encode(tokens, words, known)
-        return *self.temporal_encoder.predict(states), self.temporal_encoder.displacements(states)
+    def forward(self, frames: Tensor, words: Tensor, known: Tensor) -> NetworkOutput:
+        """Return everything that is predicted of frames uint8 (B, 16, H, W, 3)."""
+        temporal = self.temporal_encoder
+        tokens = self.image_encoder(frames.flatten(0, 1))
+        states = temporal.encode(tokens.unflatten(0, frames.shape[:2]), words, known)
+        progress, levels = temporal.predict(states)
+        return NetworkOutput(
+            progress, levels, temporal.displacements(states), temporal.caption(states[:, -1]), tokens, states
+        )

@@ -19,35 +19,38 @@ from rewardlab.models.pocket.wordpiece import MAX_PIECES
 from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
 from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork
 from rewardlab.training.pocket.perturbation_holdout import split_of_variant
-from rewardlab.training.pocket.plan import PocketPlan
-from rewardlab.training.pocket.rollouts import shards_of
+from rewardlab.training.pocket.plan import PocketPlan, Training
 from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH
-from rewardlab.worlds.metaworld.task_splits import split_of_task
 
 _COVERAGE = 0.9
 _OPSET = 17
 
 
-def export(plan: PocketPlan, variant: str, folder: Path) -> None:
+def export(plan: PocketPlan, training: Training, folder: Path) -> None:
     """Write the two graphs of a variant and `VARIANT.json`; weights are stored in half precision."""
-    model = load_rounded(plan, variant)
-    config = replace(NETWORK_CONFIGS[variant], size=plan.size)
+    model = load_rounded(plan, training)
+    config = replace(NETWORK_CONFIGS[training.variant], size=plan.size)
     frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
     tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
     words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
     inputs, outputs = ["tokens", "words", "known"], ["p", "l"]
-    _, image_path, temporal_path, settings_path = variant_files(folder / variant)
+    _, image_path, temporal_path, settings_path = variant_files(folder / training.name)
     _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
-    settings = {"size": plan.size, **_fit_calibration(plan, variant), **split_of_variant(plan, variant).to_json()}
+    settings = {
+        "size": plan.size,
+        **_fit_calibration(plan, training),
+        **split_of_variant(plan, training.variant).to_json(),
+    }
+    settings |= {"fold": training.fold, "unseen_tasks": list(plan.unseen(training.fold))}
     with atomic_write(settings_path) as partial:
         partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
-def load_rounded(plan: PocketPlan, variant: str) -> PocketNetwork:
+def load_rounded(plan: PocketPlan, training: Training) -> PocketNetwork:
     """Return the trained network with its weights rounded to half precision, as they ship."""
-    model = PocketNetwork(replace(NETWORK_CONFIGS[variant], size=plan.size))
-    state = torch.load(plan.out / f"{variant}.pt", map_location="cpu", weights_only=True)
+    model = PocketNetwork(replace(NETWORK_CONFIGS[training.variant], size=plan.size))
+    state = torch.load(plan.out / f"{training.name}.pt", map_location="cpu", weights_only=True)
     model.load_state_dict({key: _rounded(value) for key, value in state.items()})
     model.eval()
     return model
@@ -94,17 +97,11 @@ def _halve(path: Path) -> None:
     onnx.save(model, path)
 
 
-def _fit_calibration(plan: PocketPlan, variant: str) -> dict[str, Any]:
-    """Fit temperature and conformal threshold, each on one half of the validation rollouts of seen tasks."""
-    with np.load(plan.out / f"{variant}-checks.npz") as predictions:
-        rows, logits, level = (
-            predictions["rows"],
-            predictions["logits"].astype(np.float64),
-            predictions["level"].astype(np.int64),
-        )
-    tasks = [shard.task for shard in shards_of(plan) for _ in range(shard.count)]
-    seen = np.array([split_of_task(tasks[int(row)]) == "train" for row in rows])
-    order = rng_for(plan.seed, "calibration").permutation(np.flatnonzero(seen))
+def _fit_calibration(plan: PocketPlan, training: Training) -> dict[str, Any]:
+    """Fit temperature and conformal threshold, each on one half of the validation rollouts."""
+    with np.load(plan.out / f"{training.name}-probes.npz") as found:
+        logits, level = found["own/logits"].astype(np.float64), found["own/level"].astype(np.int64)
+    order = rng_for(plan.seed, "calibration").permutation(len(level))
     fit, test = order[: len(order) // 2], order[len(order) // 2 :]
     temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
     prob_of_truth = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]

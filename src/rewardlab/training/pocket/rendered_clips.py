@@ -1,4 +1,4 @@
-"""Rendered clips for training: every rollout plain from two cameras, in a changed world, and perturbed."""
+"""Rendered clips for training: every rollout as it was, in crowded scenes, with another look, and perturbed."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,15 +19,20 @@ from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 from rewardlab.training.pocket.perturbation_holdout import recorded_split
 from rewardlab.training.pocket.plan import CAMERA_SHARES, PocketPlan
 from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
+from rewardlab.worlds.metaworld.crowded_scene import place_things
 from rewardlab.worlds.metaworld.render import CameraView
-from rewardlab.worlds.metaworld.scene_edits import render_rollout
+from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, render_rollout
+from rewardlab.worlds.metaworld.thing_shapes import ThingLook, draw_look
 
 SceneEdits = tuple[tuple[str, tuple[float, ...]], ...]
 
-_PLAIN_CAMERAS = 2  # from which each rollout is rendered as it is
+# Kinds of rendering: `plain` as it was; `crowd` among things of other tasks; `look` so with other shapes and colours;
+# `world` among others in a changed world; `view` is `plain` under a perturbation of the video.
+CLEAN_KINDS = ("plain", "crowd", "look")
+ROBUST_KINDS = (*CLEAN_KINDS, "world", "view")
 _FPS = 10.0  # that a clip claims to have
 _MAX_DRAWS = 6  # until a perturbation applies and its label is known
-_PEERS = 8  # tasks whose rollouts lend their instructions and frames to the perturbations that need others
+_MOST_THINGS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +44,20 @@ class PerturbedClip:
     level: int
 
 
-def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[PerturbedClip | None]]:
-    """Render every rollout: `plain0`, `plain1` or `world` as kept frames, `view` as perturbed clips with their labels.
+@dataclass(frozen=True)
+class RenderedScene:
+    """What a rendering shows beside the rollout: things with what could be asked of them, and the colours if others."""
+
+    things: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    look: ThingLook | None = None
+    perturbed: PerturbedClip | None = None
+
+
+def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[RenderedScene]]:
+    """Render every rollout in one kind, and return the pixels and what they show.
 
     The pixels are a file in `folder` that the workers fill together; delete it when it has been copied. Perturbed
-    clips are made of `plain0`, which must still be there.
+    clips are made of `plain`, which must still be there.
     """
     shards = shards_of(plan)
     starts = np.cumsum([0, *(shard.count for shard in shards)])
@@ -51,45 +65,53 @@ def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.ui
     path = folder / f"{kind}.npy"
     shape = (int(starts[-1]), frames, plan.size, plan.size, 3)
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-    clips: list[PerturbedClip | None] = []
+    scenes: list[RenderedScene] = []
     placed = zip(shards, starts[:-1].tolist())
     for found in map_processes(partial(_render_shard, plan, kind, path), placed, plan.workers):
-        clips += found
-    return np.load(path, mmap_mode="r"), clips
+        scenes += found
+    return np.load(path, mmap_mode="r"), scenes
 
 
-def _camera_of(plan: PocketPlan, shard: Shard, index: int, kind: str) -> str:
-    """Return the camera of a rollout; its two plain cameras are never the same."""
-    rng = rng_for(plan.seed, "camera", shard.name, index)
-    shares = np.array(list(CAMERA_SHARES.values()))
-    pair = rng.choice(np.array(list(CAMERA_SHARES)), size=_PLAIN_CAMERAS, replace=False, p=shares)
-    return str(pair[1 if kind == "plain1" else 0])
-
-
-def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]) -> list[PerturbedClip | None]:
+def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]) -> list[RenderedScene]:
     shard, start = placed
     pixels = np.load(path, mmap_mode="r+")
-    clips: list[PerturbedClip | None] = []
-    replay = _replay(plan) if kind == "view" else None
-    plain = np.load(path.with_name("plain0.npy"), mmap_mode="r")
-    names = recorded_split(plan).train_worlds
-    for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)):
+    rollouts = load_rollouts(plan.out / "rollouts" / shard.name)
+    scenes = []
+    plain = np.load(path.with_name("plain.npy"), mmap_mode="r")
+    replay = _replay(plan, shard) if kind == "view" else None
+    for index, rollout in enumerate(rollouts):
         rng = rng_for(plan.seed, kind, shard.name, index)
         if replay is None:
-            view = CameraView(_camera_of(plan, shard, index, kind), plan.size)
-            pixels[start + index] = _render(plan, rollout, view, _draw_edits(names, rng) if kind == "world" else ())
-            continue
-        episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
-        pixels[start + index], clip = _perturbed(replay, episode, rng)
-        clips.append(clip)
-    return clips
+            pixels[start + index], scene = _render(plan, kind, rollout, rng)
+        else:
+            episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
+            pixels[start + index], clip = _perturbed(replay, episode, rng)
+            scene = RenderedScene(perturbed=clip)
+        scenes.append(scene)
+    return scenes
 
 
-def _render(plan: PocketPlan, rollout: Rollout, view: CameraView, edits: SceneEdits) -> Frames:
+def _render(plan: PocketPlan, kind: str, rollout: Rollout, rng: Generator) -> tuple[Frames, RenderedScene]:
+    shares = np.array(list(CAMERA_SHARES.values()))
+    view = CameraView(str(rng.choice(np.array(list(CAMERA_SHARES)), p=shares)), plan.size)
+    seed, edits = int(rng.integers(2**31)), ()
+    scene = RenderedScene()
+    if kind != "plain":
+        count = int(rng.integers(1, _MOST_THINGS + 1))
+        placed = place_things(rollout.trajectory, count, seed)
+        edits = ((THINGS_EDIT, (count, seed)),)
+        scene = RenderedScene(tuple((thing.name, thing.state.tasks) for thing in placed))
+    if kind == "look":
+        edits, scene = (*edits, (LOOK_EDIT, (seed,))), replace(scene, look=draw_look(seed))
+    more = _draw_edits(recorded_split(plan).train_worlds, rng) if kind == "world" else ()
+    return _with_edits(plan, rollout, view, edits, more), scene
+
+
+def _with_edits(plan: PocketPlan, rollout: Rollout, view: CameraView, edits: SceneEdits, more: SceneEdits) -> Frames:
     try:
-        return render_rollout(rollout.trajectory, range(plan.kept), view, edits, tiled=True)
+        return render_rollout(rollout.trajectory, range(plan.kept), view, (*edits, *more), tiled=True)
     except NotApplicable:  # such as no room on the table for one object more
-        return render_rollout(rollout.trajectory, range(plan.kept), view, tiled=True)
+        return render_rollout(rollout.trajectory, range(plan.kept), view, edits, tiled=True)
 
 
 def _draw_edits(names: Sequence[str], rng: Generator) -> SceneEdits:
@@ -114,16 +136,13 @@ def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Epi
 
 
 @lru_cache(maxsize=1)
-def _replay(plan: PocketPlan) -> CellReplay:
-    """Return the perturbations with some rollouts of several tasks as the dataset."""
-    firsts = [shard for shard in shards_of(plan) if shard.part == "train" and shard.number == 0]
-    rng = rng_for(plan.seed, "peers")
-    dataset: list[Episode] = []
-    for number in rng.choice(len(firsts), size=min(_PEERS, len(firsts)), replace=False):
-        shard = firsts[int(number)]
-        for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
-            frames = render_rollout(rollout.trajectory, range(plan.kept), CameraView("right", plan.size), tiled=True)
-            dataset.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
+def _replay(plan: PocketPlan, shard: Shard) -> CellReplay:
+    """Return the perturbations with two rollouts of the same task as the dataset, so that no other task comes in."""
+    rng = rng_for(plan.seed, "peers", shard.name)
+    dataset = []
+    for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
+        frames = render_rollout(rollout.trajectory, range(plan.kept), CameraView("right", plan.size), tiled=True)
+        dataset.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
     return cell_replay(tuple(dataset), recorded_split(plan).train_perturbations, f"uniform:{CLIP_FRAMES}", plan.seed)
 
 

@@ -1,6 +1,6 @@
-"""The rollout table: labels, positions and instructions of every rollout, in the order of its frames on the device."""
+"""The rollout table: labels, positions, instructions and scenes of every rollout, in the order of the frames."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS
-from rewardlab.training.pocket.rendered_clips import PerturbedClip
+from rewardlab.training.pocket.rendered_clips import RenderedScene
+from rewardlab.worlds.metaworld.instructions import phrasings
+from rewardlab.worlds.metaworld.objects import OTHER_OBJECTS
+from rewardlab.worlds.metaworld.things import THINGS
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -27,9 +30,11 @@ class RolloutTable:
     gripper_pos: Floats  # (rollouts, kept, 3)
     object_pos: Floats  # (rollouts, kept, 3)
     texts: tuple[tuple[str, ...], ...]  # phrasings of the task
+    held_out_texts: tuple[tuple[str, ...], ...]
     counterfactuals: tuple[tuple[tuple[int, str, int], ...], ...]  # (frame, text, level at that frame)
-    perturbed_clips: tuple[PerturbedClip | None, ...]
-    training: Ints  # the rollouts to train on; the rest are for validation
+    scenes: Mapping[str, tuple[RenderedScene | None, ...]]  # by kind of rendering; None may not be shown
+    training: Ints  # the rollouts to train on
+    checks: Ints  # the rollouts for validation
 
     @cached_property
     def levels(self) -> Ints:
@@ -58,11 +63,26 @@ class RolloutTable:
         return tuple(self.by_task)
 
 
-def without_texts(table: RolloutTable, held_out: set[str]) -> RolloutTable:
-    """Return the table without the counterfactuals and perturbed clips that have a held-out text."""
-    counterfactuals = tuple(tuple(row for row in rows if row[1] not in held_out) for rows in table.counterfactuals)
-    clips = tuple(None if clip is None or clip.text in held_out else clip for clip in table.perturbed_clips)
-    return replace(table, counterfactuals=counterfactuals, perturbed_clips=clips)
+def of_fold(table: RolloutTable, unseen: tuple[str, ...]) -> RolloutTable:
+    """Return the table as a training may use it that never sees some tasks: no rollout, word or thing of them."""
+    unsaid = {text for task in unseen for lists in phrasings()[task].values() for text in lists}
+    unsaid |= {OTHER_OBJECTS["coffee-button"][0]} if "coffee-pull" in unseen else set()
+    rows = table.training
+    return replace(
+        table,
+        counterfactuals=tuple(tuple(other for other in row if other[1] not in unsaid) for row in table.counterfactuals),
+        scenes={kind: tuple(s and _known_part(s, unseen, unsaid) for s in found) for kind, found in table.scenes.items()},
+        training=rows[[table.tasks[row] not in unseen for row in rows]],
+    )
+
+
+def _known_part(scene: RenderedScene, unseen: tuple[str, ...], unsaid: set[str]) -> RenderedScene | None:
+    """Return what a training may know of a scene; None where a thing stands in it that only unseen tasks have."""
+    if any(set(THINGS[name].tasks) <= set(unseen) for name, _ in scene.things):
+        return None
+    things = tuple((name, tuple(task for task in asked if task not in unseen)) for name, asked in scene.things)
+    clip = None if scene.perturbed is None or scene.perturbed.text in unsaid else scene.perturbed
+    return replace(scene, things=things, perturbed=clip)
 
 
 def levels_of(progress: Floats) -> Ints:

@@ -14,14 +14,14 @@ from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.runner.dispatch import map_processes
 from rewardlab.training.pocket.plan import PocketPlan
-from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, phrasings
+from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, describe_displacement, phrasings
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 from rewardlab.worlds.metaworld.task_progress import ProgressReading
 
 Ints = NDArray[np.int64]
 
-SHARD_SIZE = 31  # rollouts in a file
+SHARD_SIZE = 100  # rollouts in a file
 _STEPS = (80, 300)  # least and most steps of a rollout, drawn independently of the outcome
 # How often each quality is drawn; the failures together are more than the successes.
 _SHARES = {"expert": 4.0, "stops_early": 3.0, "drops": 2.0, "other_goal": 2.0}
@@ -40,6 +40,7 @@ class Rollout:
     trajectory: Trajectory
     quality: str
     texts: tuple[str, ...]
+    held_out_texts: tuple[str, ...]
     counterfactuals: tuple[tuple[int, str, int], ...]
 
 
@@ -60,10 +61,8 @@ class Shard:
 
 def shards_of(plan: PocketPlan) -> list[Shard]:
     """Return the files of a plan, in the order in which rollouts are numbered."""
-    wanted = [("train", task, plan.rollouts) for task in plan.split("train")]
-    wanted += [("near", task, plan.near) for task in plan.split("train")]
-    wanted += [("check", task, plan.checks) for task in plan.split("train")]
-    wanted += [("check", task, 2 * plan.checks) for task in plan.split("val")]
+    parts = {"train": plan.rollouts, "near": plan.near, "check": plan.checks}
+    wanted = [(part, task, count) for part, count in parts.items() for task in plan.all_tasks]
     return [
         Shard(part, task, first // SHARD_SIZE, min(SHARD_SIZE, count - first))
         for part, task, count in wanted
@@ -92,8 +91,10 @@ def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
     trajectory, quality = _near_miss(shard.task, rng) if shard.part == "near" else _any_quality(shard.task, rng)
     kept = np.linspace(0, len(trajectory.qpos) - 1, plan.kept).round().astype(np.int64)
     displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
-    texts = tuple(text.replace("{where}", displacement) for text in phrasings()[shard.task]["train"])
-    return Rollout(_at_steps(trajectory, kept), quality, texts, tuple(_counterfactuals_at(trajectory, kept, rng)))
+    lists = phrasings()[shard.task]
+    texts, held_out = (tuple(text.replace("{where}", displacement) for text in lists[kind]) for kind in PHRASINGS)
+    others = tuple(_counterfactuals_at(trajectory, kept, rng))
+    return Rollout(_at_steps(trajectory, kept), quality, texts, held_out, others)
 
 
 def _any_quality(task: str, rng: Generator) -> tuple[Trajectory, str]:
@@ -142,6 +143,7 @@ def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
             "task": r.trajectory.task,
             "quality": r.quality,
             "texts": r.texts,
+            "held_out_texts": r.held_out_texts,
             "counterfactuals": r.counterfactuals,
         }
         for r in rollouts
@@ -185,6 +187,7 @@ def load_rollouts(path: Path) -> list[Rollout]:
             ),
             row["quality"],
             tuple(row["texts"]),
+            tuple(row["held_out_texts"]),
             tuple((int(end), str(text), int(level)) for end, text, level in row["counterfactuals"]),
         )
         for i, row in enumerate(metadata)

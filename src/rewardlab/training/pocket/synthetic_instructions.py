@@ -1,8 +1,7 @@
 """Synthetic instructions: goals that apply to any rollout, labelled from the positions of gripper and object.
 
 With one scene for each task, an instruction could be learned as the name of its scene. These ask for what is measured
-in every scene alike: a displacement, a direction, a lift, a touch; the object is now and then called by a name that
-means nothing.
+in every scene alike: a displacement, a direction, a lift, a touch.
 """
 
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from rewardlab.core.seeding import pick
 from rewardlab.worlds.metaworld.instructions import describe_displacement
-from rewardlab.worlds.metaworld.objects import TASK_OBJECTS
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, fraction_covered, progress_of
 
 Floats = NDArray[np.float64]
@@ -27,7 +25,6 @@ _MIN_MOVED = 0.04  # metres that an object must have moved to be asked for just 
 _MIN_GOAL = 2 * _GOAL_RADIUS  # metres: what is nearer is reached from the start
 _MAX_GOAL = 0.5  # metres
 _GRIPPER_NAMES = ("the gripper", "the hand", "the fingers")
-_GENERIC_NAMES = ("the object", "it", "the thing", "the part")
 _MOVE = ("Move {object} {where}.", "Bring {object} {where}.", "Take {object} {where}.", "Get {object} {where}.")
 _PUSH = ("Push {object} {where}.", "Move {object} {where}.", "Pull {object} {where}.", "Slide {object} {where}.")
 _LIFT = ("Lift {object}.", "Raise {object}.", "Pick up {object}.", "Lift {object} up.", "Pick {object} up and hold it.")
@@ -57,17 +54,10 @@ class ClipPositions:
         return PROGRESS_SPECS[self.task].family == "reach"
 
 
-def synthetic_instruction(clip: ClipPositions, names: tuple[str, ...], rng: Generator) -> LabelledInstruction:
-    """Return an instruction and its progress at every frame; `names` are words that mean nothing here."""
+def synthetic_instruction(clip: ClipPositions, name: str, rng: Generator) -> LabelledInstruction:
+    """Return an instruction and its progress at every frame; `name` is what the object is called."""
     makers = (_move_gripper,) if clip.is_reach else _MAKERS
-    return pick(makers, rng)(clip, _object_name(clip.task, names, rng), rng)
-
-
-def _object_name(task: str, names: tuple[str, ...], rng: Generator) -> str:
-    kind = rng.random()
-    if kind < 0.55:
-        return TASK_OBJECTS[task]
-    return pick(_GENERIC_NAMES, rng) if kind < 0.7 else f"the {pick(names, rng)}"
+    return pick(makers, rng)(clip, name, rng)
 
 
 def _move_object(clip: ClipPositions, name: str, rng: Generator) -> LabelledInstruction:

@@ -1,8 +1,8 @@
-"""The training loop: steps on drawn batches, validation on rollouts never trained on; it resumes where it stopped."""
+"""The training loop: steps on drawn batches, probes on rollouts never trained on; it resumes where it stopped."""
 
 import json
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,69 +13,96 @@ from torch import Tensor, nn
 
 from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import rng_for
-from rewardlab.training.pocket.batches import Batch, training_batches, whole_clips
-from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gather_words, make_frame_store, to_device
-from rewardlab.training.pocket.losses import displacement_loss, level_and_progress_loss
-from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork
+from rewardlab.training.pocket.batches import Batch, training_batches
+from rewardlab.training.pocket.frame_store import (
+    FrameStore,
+    for_fold,
+    gather_frames,
+    gather_words,
+    make_frame_store,
+    to_device,
+)
+from rewardlab.training.pocket.losses import caption_loss, displacement_loss, eyes_loss, level_and_progress_loss
+from rewardlab.training.pocket.network import NETWORK_CONFIGS, NetworkOutput, PocketNetwork
 from rewardlab.training.pocket.onnx_export import export
 from rewardlab.training.pocket.perturbation_holdout import recorded_split
-from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.pocket.plan import PocketPlan, Training
+from rewardlab.training.pocket.pretrained_eyes import Dinov2, load_eyes
+from rewardlab.training.pocket.probes import Predictions, probe_all
+from rewardlab.training.pocket.rollout_table import of_fold
 from rewardlab.training.pocket.rollouts import simulate_all
-
-Predictions = dict[str, NDArray[Any]]  # rows of the table, their level logits, and their true levels
+from rewardlab.worlds.metaworld.task_splits import unseen_tasks
 
 _LOG_EVERY = 100  # steps
 _EMA_DECAY, _EMA_EVERY = 0.99, 4  # of the averaged weights; every so many steps
 _WARM_UP, _WEIGHT_DECAY = 0.05, 0.05
-_DISPLACEMENT_WEIGHT = 0.2  # in the loss
+_DISPLACEMENT_WEIGHT, _CAPTION_WEIGHT, _EYES_WEIGHT = 0.2, 0.5, 1.0  # in the loss
+_EYES_FRAMES = 256  # of a batch, whose pretrained features are predicted
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """What a step works with."""
+
+    plan: PocketPlan
+    store: FrameStore
+    model: PocketNetwork
+    optimizer: torch.optim.Optimizer
+    eyes: Dinov2 | None
 
 
 def train_pocket(plan: PocketPlan) -> None:
-    """Simulate, render and train every variant of the plan; what is already there is not made again."""
+    """Simulate, render and train every variant and fold of the plan; what is already there is not made again."""
     plan.out.mkdir(parents=True, exist_ok=True)
     recorded_split(plan)  # before the workers ask for it
     started = time.monotonic()
     simulate_all(plan)
     print(f"{time.monotonic() - started:.0f} s: rollouts are there", flush=True)
-    store = make_frame_store(plan, robust=any(name != "pocket-plain" for name in plan.variants))
+    store = make_frame_store(plan)
     print(f"{time.monotonic() - started:.0f} s: frames are there", flush=True)
-    for variant in plan.variants:
-        fit(plan, variant, store)
-        export(plan, variant, plan.out)
-        print(f"{time.monotonic() - started:.0f} s: {variant} is trained", flush=True)
+    for training in [Training(variant, fold) for fold in plan.folds for variant in plan.variants]:
+        fit(plan, training, store)
+        export(plan, training, plan.out)
+        print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
 
 
-def fit(plan: PocketPlan, variant: str, store: FrameStore) -> None:
-    """Train one variant from its last checkpoint on, and write its averaged weights and validation predictions."""
+def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
+    """Train one network from its last checkpoint on, and write its averaged weights and what it says of the probes."""
+    if (plan.out / f"{training.name}.pt").exists():
+        return
     torch.manual_seed(plan.seed)
-    torch.backends.cudnn.deterministic = True
-    model, ema = (_initial_network(plan, variant) for _ in range(2))
+    store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
+    model, ema = (_initial_network(plan, training) for _ in range(2))
     ema.load_state_dict(model.state_dict())
     optimizer = torch.optim.AdamW(_parameter_groups(model), lr=plan.rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY)
-    start = _resume(plan, variant, model, ema, optimizer)
-    for step, batch in enumerate(training_batches(plan, variant, store.table, start), start=start):
+    eyes = load_eyes(plan.eyes, plan.device) if plan.eyes and "eyes" not in plan.without else None
+    trainer = Trainer(plan, store, model, optimizer, eyes)
+    start = _resume(plan, training, model, ema, optimizer)
+    for step, batch in enumerate(training_batches(plan, training, store.table, start), start=start):
         for group in optimizer.param_groups:
-            group["lr"] = plan.rate * _schedule(step / plan.steps_of(variant))
-        rng = rng_for(plan.seed, "step", variant, step)
+            group["lr"] = plan.rate * _schedule(step / plan.steps)
+        rng = rng_for(plan.seed, "step", training.variant, step)
         torch.manual_seed(int(rng.integers(2**31)))
-        loss = _step(store, model, optimizer, batch, rng)
+        losses = _step(trainer, batch, rng)
         if step % _EMA_EVERY == 0:
             _update_ema(ema, model, min(_EMA_DECAY, (1 + step) / (10 + step)))
         if (step + 1) % _LOG_EVERY == 0:
-            print(f"{variant} step {step + 1} loss {float(loss):.4f}", flush=True)
-        if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps_of(variant):
-            _log_validation(plan, variant, store, {"step": step + 1, "loss": float(loss)}, validate(plan, store, ema))
-            _save(plan, variant, step + 1, model, ema, optimizer)
-    with atomic_write(plan.out / f"{variant}.pt") as partial:
+            told = ", ".join(f"{name} {float(loss):.3f}" for name, loss in losses.items())
+            print(f"{training.name} step {step + 1}: {told}", flush=True)
+        if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps:
+            _log_validation(plan, training, store, step + 1, probe_all(plan, store, store.table, ema))
+            _save(plan, training, step + 1, model, ema, optimizer)
+    with atomic_write(plan.out / f"{training.name}.pt") as partial:
         torch.save({key: value.cpu() for key, value in ema.state_dict().items()}, partial)
 
 
-def _initial_network(plan: PocketPlan, variant: str) -> PocketNetwork:
+def _initial_network(plan: PocketPlan, training: Training) -> PocketNetwork:
     torch.manual_seed(plan.seed + 1)
-    model = PocketNetwork(replace(NETWORK_CONFIGS[variant], size=plan.size))
+    model = PocketNetwork(replace(NETWORK_CONFIGS[training.variant], size=plan.size))
     model.to(plan.device)
     if plan.device != "cpu":
         model.to(memory_format=torch.channels_last)
+        model.image_encoder.compile()
     return model
 
 
@@ -90,23 +117,44 @@ def _schedule(share: float) -> float:
     return min(share / _WARM_UP, 1.0) * 0.5 * (1 + float(np.cos(np.pi * share)))
 
 
-def _step(
-    store: FrameStore, model: PocketNetwork, optimizer: torch.optim.Optimizer, batch: Batch, rng: np.random.Generator
-) -> Tensor:
-    device = store.word_vectors.device
-    model.train()
+def _step(trainer: Trainer, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
+    """Take one step, and return the losses."""
+    store, device = trainer.store, trainer.store.word_vectors.device
+    trainer.model.train()
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
         frames, words = gather_frames(store, batch, rng), gather_words(store, batch, augment=True)
-        progress, levels, displacements = model(frames, *words)
-    true_progress, true_level = to_device(batch.progress, store), to_device(batch.level, store)
-    loss = level_and_progress_loss(progress.float(), levels.float(), true_progress, true_level)
-    true_displacements = to_device(batch.displacements, store)
-    loss = loss + _DISPLACEMENT_WEIGHT * displacement_loss(displacements.float(), true_displacements)
-    optimizer.zero_grad(set_to_none=True)
+        out = trainer.model(frames, *words)
+        losses = _losses(trainer, batch, out) | _eyes_losses(trainer, frames, out, rng)
+    loss = torch.stack(list(losses.values())).sum()
+    trainer.optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return loss.detach()
+    nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
+    trainer.optimizer.step()
+    return {name: loss.detach() for name, loss in losses.items()}
+
+
+def _losses(trainer: Trainer, batch: Batch, out: NetworkOutput) -> dict[str, Tensor]:
+    """Return the weighted losses of what is said about a clip."""
+    names = ("progress", "level", "displacements", "caption")
+    progress, level, displacements, caption = (to_device(getattr(batch, name), trainer.store) for name in names)
+    losses = {
+        "levels": level_and_progress_loss(out.progress.float(), out.levels.float(), progress, level),
+        "displacements": _DISPLACEMENT_WEIGHT * displacement_loss(out.displacements.float(), displacements),
+    }
+    if "captions" not in trainer.plan.without:
+        losses["caption"] = _CAPTION_WEIGHT * caption_loss(out.caption.float(), caption)
+    return losses
+
+
+def _eyes_losses(trainer: Trainer, frames: Tensor, out: NetworkOutput, rng: np.random.Generator) -> dict[str, Tensor]:
+    """Return the loss of predicting the pretrained features of some frames, if there are any."""
+    if trainer.eyes is None:
+        return {}
+    flat = frames.flatten(0, 1)
+    chosen = torch.from_numpy(rng.choice(len(flat), min(_EYES_FRAMES, len(flat)), replace=False)).to(flat.device)
+    with torch.no_grad():
+        features = trainer.eyes(flat[chosen], round(out.tokens.shape[1] ** 0.5))
+    return {"eyes": _EYES_WEIGHT * eyes_loss(trainer.model.temporal_encoder.eyes(out.tokens[chosen]), features)}
 
 
 @torch.no_grad()
@@ -118,37 +166,18 @@ def _update_ema(ema: nn.Module, model: nn.Module, decay: float) -> None:
             old.copy_(new)
 
 
-def validate(plan: PocketPlan, store: FrameStore, model: PocketNetwork) -> Predictions:
-    """Return the predictions at the end of every validation rollout, and the true levels."""
-    rows = np.setdiff1d(np.arange(len(store.table.tasks)), store.table.training)
-    logits = final_level_logits(store, model, whole_clips(store.table, rows), plan.batch)
-    return {"rows": rows, "logits": logits, "level": store.table.levels[rows, -1]}
-
-
-@torch.no_grad()
-def final_level_logits(store: FrameStore, model: PocketNetwork, clips: Batch, size: int) -> NDArray[np.float32]:
-    """Return the logits of the level at the end of every clip, without augmentation."""
-    model.eval()
-    parts = []
-    for members in np.array_split(np.arange(len(clips.row)), max(1, len(clips.row) // size)):
-        part = Batch(**{name: values[members] for name, values in vars(clips).items()})
-        _, levels, _ = model(gather_frames(store, part, None), *gather_words(store, part, augment=False))
-        parts.append(levels[:, -1].float().cpu().numpy())
-    return np.concatenate(parts)
-
-
-def median_levels(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+def median_levels(logits: NDArray[Any]) -> NDArray[np.int64]:
     """Return the level that the models answer with: the median of its probabilities."""
     return np.asarray(1 + (softmax(logits, axis=1).cumsum(1) < 0.5).sum(1))
 
 
-def _validation_scores(plan: PocketPlan, store: FrameStore, predictions: Predictions) -> dict[str, float]:
-    """Return the MAE of the level, averaged over tasks, on seen and on unseen tasks, and the accuracy of success."""
-    guess, truth = median_levels(predictions["logits"]), predictions["level"]
-    tasks = np.array([store.table.tasks[int(row)] for row in predictions["rows"]])
+def _scores(plan: PocketPlan, training: Training, store: FrameStore, found: Predictions) -> dict[str, float]:
+    """Return the MAE of the level, averaged over tasks, and the accuracy of success, on seen and on unseen tasks."""
+    guess, truth = median_levels(found["own/logits"]), found["own/level"]
+    tasks = np.array([store.table.tasks[int(row)] for row in found["own/row"]])
     errors, right = np.abs(guess - truth), (guess == 5) == (truth == 5)
     scores = {}
-    for name, members in (("seen", plan.split("train")), ("unseen", plan.split("val"))):
+    for name, members in (("seen", plan.seen(training.fold)), ("unseen", plan.unseen(training.fold))):
         groups = [errors[tasks == task] for task in members if (tasks == task).any()]
         scores[f"{name} mae"] = float(np.mean([group.mean() for group in groups])) if groups else float("nan")
         in_split = np.isin(tasks, members)
@@ -156,27 +185,27 @@ def _validation_scores(plan: PocketPlan, store: FrameStore, predictions: Predict
     return scores
 
 
-def _log_validation(
-    plan: PocketPlan, variant: str, store: FrameStore, row: dict[str, float], predictions: Predictions
-) -> None:
-    """Write the validation predictions, and add a line to the learning curve."""
-    np.savez_compressed(plan.out / f"{variant}-checks.npz", allow_pickle=False, **predictions)
-    row |= _validation_scores(plan, store, predictions)
-    print(f"{variant} " + ", ".join(f"{name} {value:.3f}" for name, value in row.items()), flush=True)
-    with (plan.out / f"{variant}-curve.jsonl").open("a", encoding="utf-8") as handle:
+def _log_validation(plan: PocketPlan, training: Training, store: FrameStore, step: int, found: Predictions) -> None:
+    """Write what is said of the probes, and add a line to the learning curve."""
+    np.savez_compressed(plan.out / f"{training.name}-probes.npz", allow_pickle=False, **found)
+    row = {"step": step, **_scores(plan, training, store, found)}
+    print(f"{training.name} " + ", ".join(f"{name} {value:.3f}" for name, value in row.items()), flush=True)
+    with (plan.out / f"{training.name}-curve.jsonl").open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row) + "\n")
 
 
 def _save(
-    plan: PocketPlan, variant: str, step: int, model: nn.Module, ema: nn.Module, optimizer: torch.optim.Optimizer
+    plan: PocketPlan, training: Training, step: int, model: nn.Module, ema: nn.Module, optimizer: torch.optim.Optimizer
 ) -> None:
     state = {"step": step, "model": model.state_dict(), "ema": ema.state_dict(), "optimizer": optimizer.state_dict()}
-    with atomic_write(plan.out / f"{variant}.checkpoint") as partial:
+    with atomic_write(plan.out / f"{training.name}.checkpoint") as partial:
         torch.save(state, partial)
 
 
-def _resume(plan: PocketPlan, variant: str, model: nn.Module, ema: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    path = plan.out / f"{variant}.checkpoint"
+def _resume(
+    plan: PocketPlan, training: Training, model: nn.Module, ema: nn.Module, optimizer: torch.optim.Optimizer
+) -> int:
+    path = plan.out / f"{training.name}.checkpoint"
     if not path.exists():
         return 0
     state = torch.load(path, map_location=plan.device, weights_only=True)

@@ -67,12 +67,15 @@ Edit = Callable[[FrameScene], None]
 
 
 class TaskRenderer:
-    """Renders one task: holds the graphics memory with its meshes and textures."""
+    """Renders one scene: holds the graphics memory with its meshes and textures.
 
-    def __init__(self, task: str) -> None:
+    A model may hold more than the scene of the rollout, behind its bodies and joints.
+    """
+
+    def __init__(self, model: Any) -> None:
         mujoco = load_module("mujoco")
 
-        self.model = _without_costly_effects(open_task(task).model)
+        self.model = model
         self.data = mujoco.MjData(self.model)
         make_current()
         self.context = mujoco.MjrContext(self.model, mujoco.mjtFontScale.mjFONTSCALE_100)
@@ -96,7 +99,7 @@ class TaskRenderer:
 
         make_current()
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
-        self.model.body_pos[:] = trajectory.body_pos
+        self._settle(trajectory)
         per_side = max(1, MAX_SIDE // view.size) if tiled else 1
         frames = np.empty((len(steps), view.size, view.size, 3), np.uint8)
         for start in range(0, len(steps), per_side**2):
@@ -130,7 +133,7 @@ class TaskRenderer:
 
     def footprints(self, trajectory: Trajectory) -> tuple[Floats, Floats]:
         """Return the positions (x, y) of everything on the table at the start and the end, and the radius of each."""
-        self.model.body_pos[:] = trajectory.body_pos
+        self._settle(trajectory)
         solid = np.flatnonzero((self.model.geom_rbound > 0) & (self.model.geom_rbound < 0.3))
         positions = []
         for qpos in (trajectory.qpos[0], trajectory.qpos[-1]):
@@ -163,10 +166,13 @@ class TaskRenderer:
         pixels: Frames = self.model.tex_data[start : start + height * width * 3]
         return pixels.reshape(height, width, 3)
 
+    def _settle(self, trajectory: Trajectory) -> None:
+        self.model.body_pos[: len(trajectory.body_pos)] = trajectory.body_pos
+
     def _pose(self, qpos: Floats) -> None:
         mujoco = load_module("mujoco")
 
-        self.data.qpos[:] = qpos
+        self.data.qpos[: len(qpos)] = qpos
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_comPos(self.model, self.data)
         mujoco.mj_camlight(self.model, self.data)
@@ -179,7 +185,7 @@ def task_renderer(task: str) -> TaskRenderer:
 
 @lru_cache(maxsize=4)
 def _task_renderer(task: str, process: int) -> TaskRenderer:
-    return TaskRenderer(task)
+    return TaskRenderer(fast_to_render(open_task(task).model))
 
 
 def camera_view(camera: str, size: int, marker: bool) -> CameraView:
@@ -205,7 +211,7 @@ def add_shape(scene: Any, shape: int, position: Floats, size: Floats, rgba: tupl
     scene.ngeom += 1
 
 
-def _without_costly_effects(model: Any) -> Any:
+def fast_to_render(model: Any) -> Any:
     """Return a copy of a model without shadows, multisampling and reflections, which cost most of the time on a CPU."""
     from copy import copy
 

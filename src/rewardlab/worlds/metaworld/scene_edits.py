@@ -12,6 +12,7 @@ from rewardlab.core.catalog_lookup import find
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import rng_for
+from rewardlab.worlds.metaworld.crowded_scene import crowded_renderer, place_things, standing_there
 from rewardlab.worlds.metaworld.physics import Trajectory
 from rewardlab.worlds.metaworld.render import (
     WORKSPACE_CENTRE,
@@ -24,12 +25,15 @@ from rewardlab.worlds.metaworld.render import (
     task_renderer,
 )
 from rewardlab.worlds.metaworld.textures import random_texture
+from rewardlab.worlds.metaworld.thing_shapes import other_look
 
 Floats = NDArray[np.float64]
 Amounts = Sequence[float]
 Colour = tuple[float, float, float, float]
 MakeEdit = Callable[[Trajectory, Amounts], Edit]
 
+THINGS_EDIT = "things"  # how many things of other tasks stand there at most, and the seed of which and where
+LOOK_EDIT = "look"  # the seed of other shapes and colours for the things of the task
 _TABLE_BOUNDS = (-0.42, 0.42, 0.45, 0.88)  # metres: the part of the table that is in view
 _CLEARANCE = 0.09  # metres that stay free around the gripper's path and the objects
 _SHAPES = (2, 5, 6)  # MuJoCo's sphere, cylinder and box
@@ -44,12 +48,18 @@ def render_rollout(
     tiled: bool = False,
 ) -> Frames:
     """Return the frames of these steps under the named scene edits; without any, as they were recorded."""
-    renderer = task_renderer(trajectory.task)
-    with ExitStack() as textures:
+    crowded = any(name == THINGS_EDIT for name, _ in changes)
+    renderer = crowded_renderer(trajectory.task) if crowded else task_renderer(trajectory.task)
+    with ExitStack() as undo:
         edits = []
         for name, amounts in changes:
             if name in _TEXTURES:
-                textures.enter_context(_with_texture(renderer, _TEXTURES[name], *amounts))
+                undo.enter_context(_with_texture(renderer, _TEXTURES[name], *amounts))
+            elif name == THINGS_EDIT:
+                count, seed = (int(amount) for amount in amounts)
+                undo.enter_context(standing_there(renderer.model, place_things(trajectory, count, seed)))
+            elif name == LOOK_EDIT:
+                undo.enter_context(other_look(renderer.model, trajectory.task, int(amounts[0])))
             else:
                 edits.append(find(SCENE_EDITS, name, "change of a world")(trajectory, amounts))
         return renderer.render(trajectory, steps, view, edits, tiled=tiled)
