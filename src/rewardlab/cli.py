@@ -169,16 +169,22 @@ def report(plan: "ReportPlan") -> int:
         for path in rewardlab.study(plan.runs[0], plan.study):
             _say(path)
         return 0
-    print(f"report: {rewardlab.report(*plan.runs, out=plan.out, trust=plan.trust)}")
+    from rewardlab.core.loading_line import loading
+
+    with loading("writing the report"):
+        page = rewardlab.report(*plan.runs, out=plan.out, trust=plan.trust)
+    print(f"report: {page}")
     return 0
 
 
 def compare(plan: "ComparePlan") -> int:
     """Print the verdict and a table of every test, or write them to a file."""
+    from rewardlab.core.loading_line import loading
     from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.comparison_text import print_comparison, verdict, write_comparison
 
-    comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
+    with loading("comparing"):
+        comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
     if plan.out is None:
         print_comparison(comparison, terminal_console())
         return 0
@@ -189,7 +195,11 @@ def compare(plan: "ComparePlan") -> int:
 
 def leaderboard(plan: "LeaderboardPlan") -> int:
     """Write the site and print where it is."""
-    print(f"leaderboard: {rewardlab.leaderboard(plan.runs, plan.out, trust=plan.trust)}")
+    from rewardlab.core.loading_line import loading
+
+    with loading("writing the pages"):
+        index = rewardlab.leaderboard(plan.runs, plan.out, trust=plan.trust)
+    print(f"leaderboard: {index}")
     return 0
 
 
