@@ -58,8 +58,6 @@ def score(plan: "ScorePlan") -> int:
 
 def stress(command: "StressCommand") -> int:
     """Run the stress test, print the summary and the path of the report."""
-    from rewardlab.analysis.display_names import names_of_run
-    from rewardlab.core.summary import rename_models
     from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.terminal_summary import print_summary
     from rewardlab.runner.stress import forecast_stress
@@ -72,9 +70,7 @@ def stress(command: "StressCommand") -> int:
         command.output,
         command.plan.scoring,
         lambda: rewardlab.stress(**flat_settings(command.plan)),
-        lambda run, summary: print_summary(
-            rename_models(summary, names_of_run(run.record, summary.models)), terminal_console()
-        ),
+        lambda run, summary: print_summary(summary, terminal_console()),
     )
 
 
@@ -103,33 +99,41 @@ def _judged(
     make: Callable[[], "Run"],
     show: "Callable[[Run, Summary], None]",
 ) -> int:
-    """Make a run, show it as asked for, and return whether it passed; its end is in the JUnit file, whatever it is."""
+    """Make a run, show it by the short names of its models, and return whether it passed.
+
+    Its end is in the JUnit file, whatever it is.
+    """
+    from rewardlab.analysis.display_names import display_names, names_of_run
     from rewardlab.analysis.gates import check_gates
     from rewardlab.analysis.run_summary import load_summary
+    from rewardlab.core.summary import rename_models
     from rewardlab.reporting.command_output import exit_code, headline_json
     from rewardlab.reporting.junit import write_junit, write_junit_error
     from rewardlab.reporting.terminal_summary import failure_lines
 
-    gates = output.gates(models)
+    gates = output.gates(models, scoring.name)
     try:
         run = make()
     except RewardlabError as error:
         if output.junit is not None:
-            write_junit_error(output.junit, models, str(error))
+            asked = display_names(models, dict(zip(models, scoring.name)))
+            write_junit_error(output.junit, list(asked.values()), str(error))
         raise
     summary = load_summary(run)
     trials = run.trials(("id", "status", "model", "reason"))
-    results, reasons = check_gates(gates, summary), failure_lines(trials, every=output.verbose)
+    names = names_of_run(run.record, summary.models)
+    results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
+    shown, told = rename_models(summary, names), [result.called(names) for result in results]
     if output.junit is not None:
-        write_junit(output.junit, summary, results, reasons)
+        write_junit(output.junit, shown, told, reasons)
     code = exit_code(summary, results)
     if output.json:
         print(headline_json(run, summary, results, code))
         return code
     if not scoring.quiet:
-        show(run, summary)
-        _tell_more(run, summary, output, reasons)
-    for line in (*(result.sentence for result in results), f"report: {run.page}"):
+        show(run, shown)
+        _tell_more(run, shown, output, reasons)
+    for line in (*(result.sentence for result in told), f"report: {run.page}"):
         _say(line)
     return code
 
