@@ -8,6 +8,8 @@ from rewardlab.core.summary import CertifiableCategory, Summary, in_control_orde
 from rewardlab.core.trial import CLEAN
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
+_NO_TEST = " Where it says no test, one answer for every episode, right or wrong, is that accurate too."
+
 
 def findings(summary: Summary, model: str) -> list[str]:
     """Return what may be said of a model, one sentence each."""
@@ -83,15 +85,11 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     if not found:
         return ""
     least = f"{summary.reliable_at:.2f}"
-    reached = [f"{threshold.category} {format_threshold(threshold.certified)}" for threshold in found]
+    reached = [f"{threshold.category} {certified_text(summary, model, threshold.category)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
         return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
     said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
-    blind = summary.clean("constant", "success_accuracy").value or 0.0
-    if model != "constant" and blind >= summary.reliable_at:
-        right = f"is right in {format_number(blind)} of clean episodes"
-        said += f" That is no test here: constant, which sees nothing, {right}."
-    return said
+    return said + _NO_TEST if any("no test" in text for text in reached) else said
 
 
 def _controls_sentence(summary: Summary, model: str) -> str:
