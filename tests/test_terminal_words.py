@@ -1,6 +1,7 @@
 """What a person meets on the command line: lists, options, mistakes in one sentence, completion."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -139,3 +140,9 @@ def test_the_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
     if found is not None:
         (tmp_path / "script").write_text(script)
         assert subprocess.run([found, "-n", str(tmp_path / "script")], check=False).returncode == 0
+
+
+def test_the_readme_lists_the_commands_that_exist() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("## Commands")[2].partition("\n\n[")[0]
+    assert sorted(re.findall(r"^\| `rewardlab (\w+)", table, re.MULTILINE)) == sorted(COMMANDS)

@@ -59,18 +59,28 @@ def _alike(small: Sequence[CertifiableCategory]) -> dict[str, list[str]]:
 
 
 def certified_text(summary: Summary, model: str, category: str) -> str:
-    """Return up to which severity a model is certified, as a cell says it, marked where that is no test."""
+    """Return up to which severity a model is certified, as a cell of a table says it, marked where that is no test."""
+    return " ".join(_certified(summary, model, category)).rstrip()
+
+
+def certified_phrase(summary: Summary, model: str, category: str) -> str:
+    """Return the same for a sentence."""
+    reached, mark = _certified(summary, model, category)
+    return f"{reached} ({mark})" if mark else reached
+
+
+def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
     certified = summary.threshold(model, category).certified
     if category in {entry.category for entry in summary.too_small}:
-        return "too few tasks"
+        return "too few tasks", ""
     if category in summary.unlabelled:
-        return "no labels"
+        return "no labels", ""
     if certified is None or certified < 0:
-        return format_threshold(certified)
+        return format_threshold(certified), ""
     tested = [s for s in range(certified + 1) if not _blind_passes(summary, model, category, s)]
     if not tested:
-        return f"{certified} no test here"
-    return f"{certified} no test above {tested[-1]}" if tested[-1] < certified else str(certified)
+        return str(certified), "no test here"
+    return str(certified), f"no test above {tested[-1]}" if tested[-1] < certified else ""
 
 
 def _blind_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
@@ -85,7 +95,7 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     if not found:
         return ""
     least = f"{summary.reliable_at:.2f}"
-    reached = [f"{threshold.category} {certified_text(summary, model, threshold.category)}" for threshold in found]
+    reached = [f"{threshold.category} {certified_phrase(summary, model, threshold.category)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
         return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
     said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
