@@ -72,3 +72,9 @@ def test_links_between_pages_lead_somewhere_and_papers_have_titles(page: Path) -
 def test_no_code_speaks_of_a_paper_without_its_title() -> None:
     code = [path for path in (ROOT / "src").rglob("*.py") if FIRST_PERSON.search(path.read_text())]
     assert code == []
+
+
+def test_the_readme_shows_small_pictures_of_a_report_and_a_contact_sheet() -> None:
+    shown = re.findall(r"!\[[^]]+\]\((docs/pictures/[^)]+)\)", (ROOT / "README.md").read_text())
+    assert [Path(name).stem for name in shown] == ["report", "contact_sheet"]
+    assert all((ROOT / name).stat().st_size < 200_000 for name in shown)

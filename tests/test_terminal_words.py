@@ -1,7 +1,7 @@
 """What a person meets on the command line: lists, options, mistakes in one sentence, completion."""
 
 import os
-import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +14,7 @@ from rewardlab.cli import COMMANDS, main
 from rewardlab.models import MODELS
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS
 from rewardlab.reporting.catalog_tables import CATALOGS
+from tests.terminal import in_terminal
 
 
 def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -23,23 +24,9 @@ def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def on_a_terminal(*arguments: str) -> tuple[int, str]:
     """Run the command on a pseudo-terminal of eighty columns; return its exit code and what was shown."""
-    here, there = pty.openpty()
     environment = os.environ | {"COLUMNS": "80", "TERM": "dumb"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rewardlab", *arguments], stdout=there, stderr=there, stdin=there, env=environment
-    )
-    os.close(there)
-    shown = b""
-    while True:
-        try:
-            part = os.read(here, 4096)
-        except OSError:  # Linux: the other end is closed
-            part = b""
-        if not part:
-            break
-        shown += part
-    os.close(here)
-    return process.wait(), shown.decode().replace("\r\n", "\n")
+    code, shown = in_terminal([sys.executable, "-m", "rewardlab", *arguments], environment)
+    return code, shown.decode().replace("\r\n", "\n")
 
 
 MISTAKES: list[tuple[list[str], str]] = [
@@ -153,3 +140,9 @@ def test_the_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
     if found is not None:
         (tmp_path / "script").write_text(script)
         assert subprocess.run([found, "-n", str(tmp_path / "script")], check=False).returncode == 0
+
+
+def test_the_readme_lists_the_commands_that_exist() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("## Commands")[2].partition("\n\n[")[0]
+    assert sorted(re.findall(r"^\| `rewardlab (\w+)", table, re.MULTILINE)) == sorted(COMMANDS)

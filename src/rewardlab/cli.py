@@ -58,8 +58,6 @@ def score(plan: "ScorePlan") -> int:
 
 def stress(command: "StressCommand") -> int:
     """Run the stress test, print the summary and the path of the report."""
-    from rewardlab.analysis.display_names import names_of_run
-    from rewardlab.core.summary import rename_models
     from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.terminal_summary import print_summary
     from rewardlab.runner.stress import forecast_stress
@@ -72,9 +70,7 @@ def stress(command: "StressCommand") -> int:
         command.output,
         command.plan.scoring,
         lambda: rewardlab.stress(**flat_settings(command.plan)),
-        lambda run, summary: print_summary(
-            rename_models(summary, names_of_run(run.record, summary.models)), terminal_console()
-        ),
+        lambda run, summary: print_summary(summary, terminal_console()),
     )
 
 
@@ -103,33 +99,41 @@ def _judged(
     make: Callable[[], "Run"],
     show: "Callable[[Run, Summary], None]",
 ) -> int:
-    """Make a run, show it as asked for, and return whether it passed; its end is in the JUnit file, whatever it is."""
+    """Make a run, show it by the short names of its models, and return whether it passed.
+
+    Its end is in the JUnit file, whatever it is.
+    """
+    from rewardlab.analysis.display_names import display_names, names_of_run
     from rewardlab.analysis.gates import check_gates
     from rewardlab.analysis.run_summary import load_summary
+    from rewardlab.core.summary import rename_models
     from rewardlab.reporting.command_output import exit_code, headline_json
     from rewardlab.reporting.junit import write_junit, write_junit_error
     from rewardlab.reporting.terminal_summary import failure_lines
 
-    gates = output.gates(models)
+    gates = output.gates(models, scoring.name)
     try:
         run = make()
     except RewardlabError as error:
         if output.junit is not None:
-            write_junit_error(output.junit, models, str(error))
+            asked = display_names(models, dict(zip(models, scoring.name)))
+            write_junit_error(output.junit, list(asked.values()), str(error))
         raise
     summary = load_summary(run)
     trials = run.trials(("id", "status", "model", "reason"))
-    results, reasons = check_gates(gates, summary), failure_lines(trials, every=output.verbose)
+    names = names_of_run(run.record, summary.models)
+    results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
+    shown, told = rename_models(summary, names), [result.called(names) for result in results]
     if output.junit is not None:
-        write_junit(output.junit, summary, results, reasons)
+        write_junit(output.junit, shown, told, reasons)
     code = exit_code(summary, results)
     if output.json:
         print(headline_json(run, summary, results, code))
         return code
     if not scoring.quiet:
-        show(run, summary)
-        _tell_more(run, summary, output, reasons)
-    for line in (*(result.sentence for result in results), f"report: {run.page}"):
+        show(run, shown)
+        _tell_more(run, shown, output, reasons)
+    for line in (*(result.sentence for result in told), f"report: {run.page}"):
         _say(line)
     return code
 
@@ -169,16 +173,22 @@ def report(plan: "ReportPlan") -> int:
         for path in rewardlab.study(plan.runs[0], plan.study):
             _say(path)
         return 0
-    print(f"report: {rewardlab.report(*plan.runs, out=plan.out, trust=plan.trust)}")
+    from rewardlab.core.loading_line import loading
+
+    with loading("writing the report"):
+        page = rewardlab.report(*plan.runs, out=plan.out, trust=plan.trust)
+    print(f"report: {page}")
     return 0
 
 
 def compare(plan: "ComparePlan") -> int:
     """Print the verdict and a table of every test, or write them to a file."""
+    from rewardlab.core.loading_line import loading
     from rewardlab.core.terminal_console import terminal_console
     from rewardlab.reporting.comparison_text import print_comparison, verdict, write_comparison
 
-    comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
+    with loading("comparing"):
+        comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
     if plan.out is None:
         print_comparison(comparison, terminal_console())
         return 0
@@ -189,7 +199,11 @@ def compare(plan: "ComparePlan") -> int:
 
 def leaderboard(plan: "LeaderboardPlan") -> int:
     """Write the site and print where it is."""
-    print(f"leaderboard: {rewardlab.leaderboard(plan.runs, plan.out, trust=plan.trust)}")
+    from rewardlab.core.loading_line import loading
+
+    with loading("writing the pages"):
+        index = rewardlab.leaderboard(plan.runs, plan.out, trust=plan.trust)
+    print(f"leaderboard: {index}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -9,6 +10,7 @@ import rewardlab
 from rewardlab.analysis.display_names import FITS, display_names
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
+from tests.models.loopback import Call, chat_server
 
 SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://127.0.0.1:8000/v1"
 
@@ -71,3 +73,56 @@ def test_a_record_that_calls_a_model_what_another_one_is_is_refused(tiny_data: P
     run.save("run.json", content | {"names": {"clock": "constant"}})
     with pytest.raises(RunError, match="names must not call a model what another one is: 'constant'"):
         _ = run.record
+
+
+def test_gates_failures_junit_and_json_go_by_short_names(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(call: Call) -> None:
+        call.say("ANSWER: 3" if call.number % 2 else "no idea")
+
+    few = [str(tiny_data), "--perturbations", "none", "--no-controls", "--out", str(tmp_path / "run")]
+    with chat_server(answer) as server:
+        given = server.model("concurrency=1")
+        gates = [f"{name}/coverage>=0.9" for name in ("the judge", given, server.model())]
+        asked = [word for gate in gates for word in ("--require", gate)]
+        command = ["stress", given, *few, *asked, "--name", "the judge", "--junit", str(tmp_path / "j.xml")]
+        assert main(command) == 1
+        said = capsys.readouterr().out
+        lines = said.splitlines()
+        assert [line.rpartition(": ")[2].startswith("the judge has 3 answers") for line in lines[-4:-1]] == [True] * 3
+        assert "failed: 3 x the judge: unreadable answer" in said
+        case = ElementTree.parse(tmp_path / "j.xml").getroot().findall("testsuite/testcase")
+        assert [each.get("classname") for each in case] == ["rewardlab.models"] + ["rewardlab.gates.the judge"] * 3
+        assert case[0].get("name") == "the judge"
+        assert main([*command, "--json"]) == 1
+        content = json.loads(capsys.readouterr().out)
+        assert content["models"][server.model()]["name"] == "the judge"
+        assert {(gate["model"], gate["name"]) for gate in content["gates"]} == {(server.model(), "the judge")}
+        assert main(["stress", given, *few, "--require", "nobody/coverage>=0.9"]) == 2
+        assert "nobody/coverage>=0.9': the run judges " in capsys.readouterr().err
+
+
+def test_compare_takes_any_name_of_a_model_and_tells_by_the_short_one(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server(lambda call: call.say("ANSWER: 3")) as server:
+        few = [str(tiny_data), "--perturbations", "none", "--out", str(tmp_path / "run"), "-q"]
+        assert main(["stress", server.model("concurrency=2"), *few, "--name", "the judge"]) == 0
+        capsys.readouterr()
+        for name in ("the judge", server.model(), server.model("concurrency=7&input_price=1")):
+            assert main(["compare", f"{tmp_path}/run::{name}", f"{tmp_path}/run::oracle", "--draws", "50"]) == 0
+            said = capsys.readouterr().out
+            verdict, a, b = said.splitlines()[:3]
+            assert " the judge" in verdict and server.model() not in verdict
+            assert (a, b) == (f"A: the judge, which is {server.model()}", "B: oracle")
+        assert main(["compare", f"{tmp_path}/run", f"{tmp_path}/run::oracle", "--out", f"{tmp_path}/c.json"]) == 0
+        content = json.loads((tmp_path / "c.json").read_text())
+        assert (content["a"], content["string_a"]) == ("the judge", server.model())
+
+
+def test_help_shows_no_default_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["stress", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "(default: )" not in said and "(default: None)" not in said and "(default: uniform:16)" in said

@@ -4,9 +4,7 @@ import csv
 import io
 import json
 import os
-import pty
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +23,7 @@ from rewardlab.reporting.report_files import robustness_card
 from rewardlab.reporting.terminal_summary import print_summary
 from tests.conftest import moving_square, write_rows
 from tests.models.loopback import chat_server
+from tests.terminal import in_terminal
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202egpj\u2066\rrewardlab: all is well\x7f[red]b[/red][link=http://x]"
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -172,25 +171,9 @@ with safe_streams():
 
 def _in_terminal(script: str) -> bytes:
     """Return what a script writes to a terminal."""
-    terminal, inside = pty.openpty()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "300"}
     environment.pop("NO_COLOR", None)
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=inside, stdout=inside, stderr=inside, env=environment
-    )
-    os.close(inside)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(terminal, 65536)
-        except OSError:  # Linux says so when the other side is closed
-            break
-        if not piece:
-            break
-        shown += piece
-    process.wait()
-    os.close(terminal)
-    return shown
+    return in_terminal([sys.executable, "-c", script], environment)[1]
 
 
 def test_printable_keeps_text_of_every_language_and_spells_out_the_rest() -> None:

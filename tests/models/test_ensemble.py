@@ -169,6 +169,22 @@ def test_weights_from_a_file_count(tmp_path: Path, by: str, level: float) -> Non
     assert again.fingerprint != model.fingerprint
 
 
+def test_options_before_a_comma_are_those_of_the_member_and_a_path_of_weights_may_hold_one(tmp_path: Path) -> None:
+    (tmp_path / "says.py").write_text(
+        "from rewardlab import Score\nclass Says:\n    def __init__(self, level: float = 1.0): self.level = level\n"
+        "    def score(self, episodes): return [Score(self.level) for _ in episodes]\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        (answer,) = name_model("ensemble:says:Says?level=4,constant:4,clock").build().score([one()])
+    assert json.loads(answer.raw)["levels"]["says:Says?level=4"] == 4.0
+    folder = tmp_path / "a,b"
+    folder.mkdir()
+    (folder / "weights.json").write_text(json.dumps({"weights": {"constant:2": 3, "constant:4": 1}}))
+    (answer,) = name_model(f"ensemble:constant:2,constant:4?weights={folder}").build().score([one()])
+    assert answer.level == 2.0
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -10,6 +10,7 @@ import rewardlab
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.models import name_model
+from tests.models import tiny
 from tests.models.loopback import Call, chat_server
 
 URL = "openai:judge@http://127.0.0.1:9/v1"
@@ -24,6 +25,8 @@ FAST = "concurrency=8&retries=1&timeout=5&patience=9&input_price=1&output_price=
         (f"gvl:{URL}?tokens=9", f"gvl:{URL}?tokens=9&timeout=3"),
         (f"ensemble:clock,{URL}?by=mean", f"ensemble:clock,{URL}?concurrency=3?by=mean"),
         (f"ensemble:{URL},clock?by=vote", f"ensemble:{URL}?concurrency=3,clock?by=vote"),
+        (f"ensemble:{URL},clock", f"ensemble:{URL}?concurrency=3,clock"),
+        (f"ensemble:{URL}?parser=helm,clock", f"ensemble:{URL}?parser=helm&concurrency=3,clock"),
     ],
 )
 def test_a_model_at_another_speed_is_the_same_model(plain: str, fast: str) -> None:
@@ -48,13 +51,16 @@ def test_what_changes_the_answers_is_another_model() -> None:
         name_model(f"ensemble:{URL},{URL}?concurrency=2?by=vote")
 
 
-def test_a_run_goes_on_at_another_speed_and_price_and_asks_nothing_again(tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", ["concurrency=8", "input_price=1&output_price=2", FAST])
+def test_a_run_goes_on_at_another_speed_or_price_and_asks_nothing_again(
+    tiny_data: Path, tmp_path: Path, changed: str
+) -> None:
     def good(call: Call) -> None:
         call.say("ANSWER: 3")
 
     few = ["--perturbations", "none", "--no-controls"]
     with chat_server(good) as server:
-        for options, more in (("", []), (FAST, ["--batch", "2", "--workers", "1", "--timeout", "60"])):
+        for options, more in (("", []), (changed, ["--batch", "2", "--workers", "1", "--timeout", "60"])):
             words = [sys.executable, "-m", "rewardlab", "stress", server.model(options), str(tiny_data), *few, *more]
             done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
@@ -62,6 +68,19 @@ def test_a_run_goes_on_at_another_speed_and_price_and_asks_nothing_again(tiny_da
     folders = list((tmp_path / "runs").iterdir())
     assert len(folders) == 1
     assert {t.model for t in Run(folders[0]).trials().rows()} == {server.model()}
+
+
+def test_a_run_goes_on_on_another_device_and_asks_nothing_again(tiny_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    tiny.save_qwen3(tmp_path / "weights")
+    settings = {"perturbations": "none", "controls": False, "limit": 2, "frames": "uniform:2", "out": tmp_path / "run"}
+    first = rewardlab.stress(f"hf:{tmp_path}/weights?pixels=3136&device=cpu", tiny_data, **settings)
+    answered = first.trials().arrow
+    assert answered["status"].to_pylist() == ["scored"] * 2
+    # no machine has so many: a single cell asked again would have to load the model there, and stop the run
+    again = rewardlab.stress(f"hf:{tmp_path}/weights?pixels=3136&device=cuda:99", tiny_data, **settings)
+    assert again.trials().arrow.equals(answered)
 
 
 def test_a_run_with_other_settings_is_refused_and_each_difference_named(tiny_data: Path, tmp_path: Path) -> None:

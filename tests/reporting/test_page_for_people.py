@@ -1,10 +1,9 @@
 """What a person meets on the page: names that fit, legends, paper, a phone, clips, and what the models said."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 import rewardlab
 from rewardlab.analysis.format import format_date
@@ -15,7 +14,7 @@ from rewardlab.reporting.report_files import write_report
 from rewardlab.reporting.trial_viewer import FILMED, MOST_TRIALS
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
-from tests.reporting.test_page import CHROMIUM, EVIL, FOREIGN, QUIET, needs_browser
+from tests.reporting.test_page import EVIL, FOREIGN
 
 SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://a.rather.long.name.of.a.host.example:8000/v1?temperature=0&fps=2"
 SHORT = "Qwen3-VL-8B-Instruct"
@@ -41,21 +40,12 @@ def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
-
-
 def opened(browser: Browser, run: Run, width: int = 1280) -> Page:
     page = browser.new_page(viewport={"width": width, "height": 900})
     page.goto(run.page.resolve().as_uri())
     return page
 
 
-@needs_browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_long_model_string_stands_once_and_pushes_nothing_off_the_page(
     browser: Browser, run: Run, width: int
@@ -70,7 +60,6 @@ def test_a_long_model_string_stands_once_and_pushes_nothing_off_the_page(
         assert page.evaluate("document.querySelector('#clean').getBoundingClientRect().right") <= width
 
 
-@needs_browser
 def test_every_column_of_numbers_has_a_legend_and_is_aligned_to_the_right(browser: Browser, run: Run) -> None:
     page = opened(browser, run)
     for table in ("#clean", "#perturbations", "#controls", "#drops"):
@@ -85,7 +74,6 @@ def test_every_column_of_numbers_has_a_legend_and_is_aligned_to_the_right(browse
             assert not number or (heading in legend and align == "right"), (table, heading)
 
 
-@needs_browser
 def test_on_paper_clips_are_stills_colours_stay_and_nothing_is_cut(browser: Browser, run: Run) -> None:
     page = opened(browser, run, 740)
     page.emulate_media(media="print")
@@ -100,7 +88,6 @@ def test_on_paper_clips_are_stills_colours_stay_and_nothing_is_cut(browser: Brow
     assert page.evaluate(adjust) == "exact"
 
 
-@needs_browser
 def test_the_controls_of_clips_stand_below_them_and_move_both(browser: Browser, run: Run) -> None:
     page = opened(browser, run)
     card = page.locator("article").first
@@ -114,7 +101,6 @@ def test_the_controls_of_clips_stand_below_them_and_move_both(browser: Browser, 
     assert times == pytest.approx([0.5, 0.5], abs=0.05)
 
 
-@needs_browser
 def test_what_a_model_was_asked_and_said_can_be_read_and_filtered(browser: Browser, run: Run) -> None:
     page = opened(browser, run)
     trials = page.locator("#viewer .trial")
@@ -145,6 +131,9 @@ def test_what_the_oracle_drops_stands_below_what_judged_models_failed_and_droppe
     assert rows[0].model == SERVED and rows[0].status == "failed"
     dropped = [row.model == SERVED for row in rows if row.status == "dropped"]
     assert dropped == sorted(dropped, reverse=True) and "oracle" in {row.model for row in rows}
+    shared = [row for row in rows if row.model == "every model"]
+    assert shared and not any(row.reason == one.reason and row is not one for one in shared for row in rows)
+    assert sum(row.cells for row in rows) == len(run.trials().where(~run.trials().matches("status", "scored")))
 
 
 def test_a_report_stays_small_and_needs_no_dataset(run: Run, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Failure is loud: a model that cannot answer is told why, costs few cells, and the exit code says so."""
 
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +14,7 @@ from rewardlab.runner.cell_scoring import Cell, EpisodeCells, Job
 from rewardlab.runner.first_answers import FirstAnswers
 from tests.models.loopback import Call, chat_server
 from tests.runner.test_stress import write_model
+from tests.terminal import in_terminal
 
 MANY = "gaussian_noise,polite_filler"  # with four severities and six episodes: 54 cells per model
 
@@ -27,20 +26,8 @@ def stress(model: str, data: Path, out: Path, *more: str) -> list[str]:
 
 def on_a_terminal(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """Run a command with a terminal for its output; return its exit code and what was shown."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, close_fds=True)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:  # Linux says so when the last writer is gone
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(ours)
-    return process.wait(), " ".join(shown.decode().split())
+    code, shown = in_terminal(command, environment)
+    return code, " ".join(shown.decode().split())
 
 
 @pytest.mark.parametrize(("limit", "batch", "workers"), [("5", "2", "2"), ("7", "8", "1")])

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run_record import RunRecord
+from rewardlab.models import name_model
 
 FITS = 24  # characters of a name that a table of 80 columns has room for; a string that is no longer stays as it is
 _PROTOCOLS = ("gvl", "topreward")  # other questions to the same model, so they stay in its name
@@ -24,6 +26,25 @@ def display_names(models: Sequence[str], chosen: Mapping[str, str]) -> dict[str,
 def names_of_run(record: RunRecord, models: Iterable[str]) -> dict[str, str]:
     """Return what the models of a run are called where people read."""
     return display_names(list(dict.fromkeys((*record.judged, *models))), record.names)
+
+
+def model_meant(text: str, names: Mapping[str, str]) -> str | None:
+    """Return which of these models, each with its short name, a text means; None where it is none of them.
+
+    It may be the whole string, the short name, or a string with options about speed and price.
+    """
+    if text in names:
+        return text
+    short = next((model for model, name in names.items() if name == text), None)
+    return short if short is not None or "?" not in text else _at_another_speed(text, names)
+
+
+def _at_another_speed(text: str, models: Iterable[str]) -> str | None:
+    try:
+        name = name_model(text).name
+    except RewardlabError:  # such as a module that is not on this machine
+        return None
+    return name if name in set(models) else None
 
 
 def derived_name(model: str) -> str:

@@ -5,8 +5,8 @@ end of the 95 % interval that speaks against it: small data is no excuse for a c
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rewardlab.analysis.format import format_interval, format_number, format_threshold
 from rewardlab.core.catalog_lookup import find
@@ -16,7 +16,7 @@ from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.metrics import METRICS
 from rewardlab.perturbations import PERTURBATIONS
 
-_FORM = re.compile(r"(?:(?P<model>\S+)/)?(?P<metric>\w+)(?::(?P<group>[^\s@<>=]+))?(?:@(?P<severity>[0-4]))?")
+_FORM = re.compile(r"(?:(?P<model>\S.*)/)?(?P<metric>\w+)(?::(?P<group>[^\s@<>=]+))?(?:@(?P<severity>[0-4]))?")
 _COMPARED = re.compile(r"(?P<what>.+?)\s*(?P<op><=|>=|<|>)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))")
 _EXAMPLE = "write macro_mae<=0.8, success_accuracy:visual@3>=0.7, certified:visual>=2 or coverage>=0.99"
 
@@ -49,6 +49,10 @@ class GateResult:
     def sentence(self) -> str:
         """Return it in one line."""
         return f"gate {'passed' if self.passed else 'FAILED'}: {self.gate}: {self.model} has {self.measured}"
+
+    def called(self, names: Mapping[str, str]) -> "GateResult":
+        """Return it with the model's short name."""
+        return replace(self, model=names.get(self.model, self.model))
 
 
 def parse_gate(text: str) -> Gate:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.analysis.display_names import display_names
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
@@ -35,7 +36,7 @@ Numbers = NDArray[np.float64] | NDArray[np.int64]
 class ComparePlan:
     """Compare two models on the cells both scored: paired tests, corrected, in words."""
 
-    a: str = setting("a run folder, or FOLDER::MODEL for one of its models", positional=True)
+    a: str = setting("a run folder, or FOLDER::MODEL for one of its models, by its string or name", positional=True)
     b: str = setting("another run folder, or FOLDER::MODEL", positional=True)
     draws: int = setting("draws of the clustered bootstrap", DRAWS)
     seed: int = setting("seed of the bootstrap", 0)
@@ -68,10 +69,12 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models compared on the cells that both scored."""
+    """Two models compared on the cells that both scored: what they are called, and their whole strings."""
 
     model_a: str
     model_b: str
+    string_a: str
+    string_b: str
     tests: tuple[PairedTest, ...]
     notes: tuple[str, ...]
     draws: int
@@ -104,7 +107,7 @@ def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int 
     corrected = holm([test.paired.p for test in tests])
     names = _labels(run_a, run_b, model_a, model_b)
     results = tuple(replace(test, p_holm=p) for test, p in zip(tests, corrected))
-    return Comparison(*names, results, shared.notes, draws, seed)
+    return Comparison(*names, model_a, model_b, results, shared.notes, draws, seed)
 
 
 def finding(comparison: Comparison, test: PairedTest) -> str:
@@ -199,9 +202,10 @@ def _mcnemar(a: TrialTable, b: TrialTable) -> float:
 
 
 def _labels(run_a: Run, run_b: Run, model_a: str, model_b: str) -> tuple[str, str]:
+    names = display_names([model_a, model_b], {**run_b.record.names, **run_a.record.names})
     if model_a != model_b:
-        return model_a, model_b
-    return f"{model_a} ({run_a.folder.name})", f"{model_b} ({run_b.folder.name})"
+        return names[model_a], names[model_b]
+    return f"{names[model_a]} ({run_a.folder.name})", f"{names[model_b]} ({run_b.folder.name})"
 
 
 def _where(group: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from rewardlab.analysis.display_names import model_meant, names_of_run
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 
@@ -17,10 +18,10 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 
 
 def run_and_model(text: str) -> tuple[Run, str]:
-    """Read `FOLDER` or `FOLDER::MODEL`; a run that judged one model needs no name."""
+    """Read `FOLDER` or `FOLDER::MODEL`, by its string or short name; a run that judged one model needs no name."""
     folder, _, model = text.partition("::")
     run = Run(Path(folder))
-    judged = run.record.judged
+    judged, names = run.record.judged, names_of_run(run.record, run.record.plan.models)
     if not model and len(judged) != 1:
-        raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{judged[0]}")
-    return run, model or judged[0]
+        raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{names[judged[0]]}")
+    return run, (model_meant(model, names) or model) if model else judged[0]

@@ -8,6 +8,7 @@ from typing import Unpack
 from rewardlab.api.options import BenchOptions, CalibrateOptions, Place, StressOptions, documented_by, plan_from
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
+from rewardlab.core.loading_line import loading
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Answer
 from rewardlab.data.video_decoding import frame_policy, sample_frames
@@ -41,7 +42,7 @@ def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpac
     """Perturb a dataset, score it with one or several models, named or given as objects, and write a report."""
     named = _named(models)
     plan = plan_from(StressPlan, {"models": [model.as_written for model in named], "data": data, **settings})
-    return _reported(run_stress(plan, own=named))
+    return _reported(run_stress(plan, own=named), quiet=plan.scoring.quiet)
 
 
 @documented_by(BenchPlan)
@@ -49,7 +50,7 @@ def bench(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack
     """Score clean episodes by the RoboRewardBench protocol and write the errors and a report."""
     named = _named(models)
     plan = plan_from(BenchPlan, {"models": [model.as_written for model in named], "data": data, **settings})
-    return _reported(run_benchmark(plan, own=named))
+    return _reported(run_benchmark(plan, own=named), quiet=plan.scoring.quiet)
 
 
 @documented_by(CalibratePlan)
@@ -63,8 +64,9 @@ def _named(models: AnyModel | Sequence[AnyModel]) -> list[NamedModel]:
     return [name_model(model) for model in several]
 
 
-def _reported(run: Run) -> Run:
-    write_report([run], run.page, trust=True)  # made by this very process
+def _reported(run: Run, *, quiet: bool) -> Run:
+    with loading("writing the report", quiet=quiet):
+        write_report([run], run.page, trust=True)  # made by this very process
     return run
 
 

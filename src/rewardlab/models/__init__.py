@@ -18,7 +18,7 @@ from rewardlab.models.contract import Budget, CompositeEntry, ModelEntry, NamedM
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
 from rewardlab.models.external import is_module, make_external, name_external, pickled
-from rewardlab.models.model_string import ModelString, parse_model_string, without_speed
+from rewardlab.models.model_string import ModelString, leave_to_members, parse_model_string, without_speed
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.protocol_registration import backend_entry, protocol_entry
@@ -82,6 +82,7 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
 
 def _name_composite(string: ModelString, entry: CompositeEntry) -> NamedModel:
     """Name a model made of others; its members go by the names that leave out their speed."""
+    string = leave_to_members(string, {key for own in entry.options for key in vars(own)})
     composition = entry.parse(string)
     members = [name_model(member) for member in composition.members]
     names = tuple(member.name for member in members)

@@ -107,6 +107,13 @@ def split_options(pairs: Pairs, default: object, aliases: Mapping[str, str]) -> 
     return own, tuple(pair for pair in pairs if pair not in own)
 
 
+def leave_to_members(string: ModelString, own: Collection[str]) -> ModelString:
+    """Return the string of a composite; options that it does not know as its `own`, before a comma, are a member's."""
+    if "," not in string.text.rpartition("?")[2] or all(key in own for key, _ in string.options):
+        return string
+    return replace(string, argument=string.text.partition(":")[2], options=())
+
+
 @dataclass(frozen=True)
 class _Nothing:
     pass

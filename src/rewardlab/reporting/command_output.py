@@ -1,11 +1,12 @@
 """What `stress` and `bench` print and check once a run is done: settings of the commands, no part of the run."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rewardlab.analysis.display_names import display_names, model_meant, names_of_run
 from rewardlab.analysis.gates import Gate, GateResult, parse_gate
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import GATE_FAILED, MODEL_FAILED, PlanError
@@ -30,15 +31,21 @@ class OutputSettings:
     json: bool = setting("print the headline as JSON instead of tables", False)
     verbose: bool = setting("print every reason of failure and every category's drop too", False, short="-v")
 
-    def gates(self, models: Sequence[str]) -> list[Gate]:
-        """Return what is required; a gate for a model that is not judged is refused."""
+    def gates(self, models: Sequence[str], chosen: Sequence[str] = ()) -> list[Gate]:
+        """Return what is required of models with these chosen names; a gate for one that is not judged is refused."""
         gates = [parse_gate(text) for text in self.require]
-        chosen = [gate for gate in gates if gate.model]
-        names = [name_model(model).name for model in models] if chosen else []
-        foreign = next((gate for gate in chosen if gate.model not in names), None)
-        if foreign is not None:
-            raise PlanError(f"gate {foreign.text!r}: the run judges {', '.join(names)}, not {foreign.model!r}")
-        return gates
+        if not any(gate.model for gate in gates):
+            return gates
+        judged = [name_model(model).name for model in models]
+        names = display_names(judged, dict(zip(judged, chosen)))
+        return [replace(gate, model=_judged(gate, names)) if gate.model else gate for gate in gates]
+
+
+def _judged(gate: Gate, names: Mapping[str, str]) -> str:
+    found = model_meant(gate.model, names)
+    if found is None:
+        raise PlanError(f"gate {gate.text!r}: the run judges {', '.join(names.values())}, not {gate.model!r}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -71,13 +78,17 @@ def silent_models(summary: Summary) -> list[str]:
 
 
 def headline_json(run: Run, summary: Summary, gates: Sequence[GateResult], code: int) -> str:
-    """Return the headline of a run as JSON: clean metrics, certified severities, counts, gates and what was spent."""
+    """Return the headline of a run as JSON: clean metrics, certified severities, counts, gates and what was spent.
+
+    Models go by their whole strings, each with its short name.
+    """
+    names = names_of_run(run.record, summary.models)
     content = {
         "run": str(run.folder),
         "report": str(run.page),
         "exit_code": code,
-        "models": {model: _model(summary, model) for model in summary.models},
-        "gates": [asdict(result) for result in gates],
+        "models": {model: {"name": names[model], **_model(summary, model)} for model in summary.models},
+        "gates": [{**asdict(result), "name": names.get(result.model, result.model)} for result in gates],
         "spent": {model: asdict(spent) for model, spent in spent_by_model(run.folder).items()},
     }
     return json.dumps(content, indent=2, allow_nan=False)

@@ -35,7 +35,7 @@ def verdict(comparison: Comparison) -> str:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the verdict, which model is A and which B, the table, and what must be known of it."""
-    for line in (verdict(comparison), f"A: {comparison.model_a}", f"B: {comparison.model_b}"):
+    for line in (verdict(comparison), *_who(comparison)):
         console.print(safe_markup(line), soft_wrap=True)
     table = Table(*_HEAD, box=None, pad_edge=False)
     for test in comparison.tests:
@@ -55,6 +55,13 @@ def write_comparison(comparison: Comparison, path: Path) -> Path:
     return path
 
 
+def _who(comparison: Comparison) -> tuple[str, str]:
+    """Return which model is A and which B, each with its whole string where it is called otherwise."""
+    named = ((comparison.model_a, comparison.string_a), (comparison.model_b, comparison.string_b))
+    a, b = (name if name.startswith(string) else f"{name}, which is {string}" for name, string in named)
+    return f"A: {a}", f"B: {b}"
+
+
 def _cells(test: PairedTest) -> tuple[str, ...]:
     paired = test.paired
     gap = "-"
@@ -72,8 +79,8 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 def _as_markdown(comparison: Comparison) -> str:
-    lines = [f"**{_plain(verdict(comparison))}**", "", f"- A: {_plain(comparison.model_a)}"]
-    lines += [f"- B: {_plain(comparison.model_b)}", "", f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
+    lines = [f"**{_plain(verdict(comparison))}**", "", *(f"- {_plain(who)}" for who in _who(comparison)), ""]
+    lines += [f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
     lines += [f"| {' | '.join(_cells(test))} |" for test in comparison.tests]
     lines += ["", *(f"- {_plain(finding(comparison, test))}" for test in comparison.tests)]
     lines += [f"- {_plain(note)}" for note in _notes(comparison)]
@@ -89,6 +96,8 @@ def _as_json(comparison: Comparison) -> str:
         "verdict": verdict(comparison),
         "a": comparison.model_a,
         "b": comparison.model_b,
+        "string_a": comparison.string_a,
+        "string_b": comparison.string_b,
         "draws": comparison.draws,
         "seed": comparison.seed,
         "notes": _notes(comparison),

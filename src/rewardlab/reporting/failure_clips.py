@@ -9,7 +9,7 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
-from rewardlab.core.summary import WorstPerturbation
+from rewardlab.core.summary import WorstPerturbation, in_control_order
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.h264_encoding import encode_bytes
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay
@@ -132,7 +132,7 @@ def _shifts(trials: TrialTable, cell: ShownCell) -> Iterator[ScoreShift]:
     same = trials.where(trials.matches("episode", cell.episode))
     clean = {other.model: other.level for other in _cells(same, CLEAN, 0)}
     after = {other.model: other.level for other in _cells(same, cell.perturbation, cell.severity)}
-    for model in sorted(after, key=lambda name: (name != cell.model, name)):
+    for model in (cell.model, *in_control_order(sorted(after.keys() - {cell.model}))):
         yield ScoreShift(model, clean.get(model), after[model])
 
 

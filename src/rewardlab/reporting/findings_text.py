@@ -8,6 +8,8 @@ from rewardlab.core.summary import CertifiableCategory, Summary, in_control_orde
 from rewardlab.core.trial import CLEAN
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
+_NO_TEST = " Where it says no test, one answer for every episode, right or wrong, is that accurate too."
+
 
 def findings(summary: Summary, model: str) -> list[str]:
     """Return what may be said of a model, one sentence each."""
@@ -57,18 +59,28 @@ def _alike(small: Sequence[CertifiableCategory]) -> dict[str, list[str]]:
 
 
 def certified_text(summary: Summary, model: str, category: str) -> str:
-    """Return up to which severity a model is certified, as a cell says it, marked where that is no test."""
+    """Return up to which severity a model is certified, as a cell of a table says it, marked where that is no test."""
+    return " ".join(_certified(summary, model, category)).rstrip()
+
+
+def certified_phrase(summary: Summary, model: str, category: str) -> str:
+    """Return the same for a sentence."""
+    reached, mark = _certified(summary, model, category)
+    return f"{reached} ({mark})" if mark else reached
+
+
+def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
     certified = summary.threshold(model, category).certified
     if category in {entry.category for entry in summary.too_small}:
-        return "too few tasks"
+        return "too few tasks", ""
     if category in summary.unlabelled:
-        return "no labels"
+        return "no labels", ""
     if certified is None or certified < 0:
-        return format_threshold(certified)
+        return format_threshold(certified), ""
     tested = [s for s in range(certified + 1) if not _blind_passes(summary, model, category, s)]
     if not tested:
-        return f"{certified} no test here"
-    return f"{certified} no test above {tested[-1]}" if tested[-1] < certified else str(certified)
+        return str(certified), "no test here"
+    return str(certified), f"no test above {tested[-1]}" if tested[-1] < certified else ""
 
 
 def _blind_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
@@ -83,15 +95,11 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     if not found:
         return ""
     least = f"{summary.reliable_at:.2f}"
-    reached = [f"{threshold.category} {format_threshold(threshold.certified)}" for threshold in found]
+    reached = [f"{threshold.category} {certified_phrase(summary, model, threshold.category)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
         return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
     said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
-    blind = summary.clean("constant", "success_accuracy").value or 0.0
-    if model != "constant" and blind >= summary.reliable_at:
-        right = f"is right in {format_number(blind)} of clean episodes"
-        said += f" That is no test here: constant, which sees nothing, {right}."
-    return said
+    return said + _NO_TEST if any("no test" in text for text in reached) else said
 
 
 def _controls_sentence(summary: Summary, model: str) -> str:

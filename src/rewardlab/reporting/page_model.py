@@ -1,9 +1,9 @@
 """What the page shows of a summary, ready to be laid out: tiles, thresholds, heat maps, curves, tables."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.core.errors import PlanError
@@ -12,11 +12,12 @@ from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Metric
 from rewardlab.perturbations import choose_perturbations, is_in_catalogue
-from rewardlab.reporting.findings_text import certified_text, findings
+from rewardlab.reporting.findings_text import certified_phrase, findings
 from rewardlab.reporting.severity_curves import KEPT, why_empty
 from rewardlab.reporting.svg_plots import reliability_chart
 
 MOST_REASONS = 200  # reasons listed on the page; all are in the Parquet file
+EVERY_MODEL = "every model"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _thresholds(summary: Summary, model: str, category: str) -> tuple[str, str, 
     certified, measured = threshold.certified, threshold.measured
     sure, seen = (-1 if last is None else last for last in (certified, measured))
     states = [(s, "certified" if s <= sure else "measured" if s <= seen else "open") for s in summary.severities]
-    return category, certified_text(summary, model, category), format_threshold(measured), states
+    return category, certified_phrase(summary, model, category), format_threshold(measured), states
 
 
 def _heat(summary: Summary, model: str, metric: Metric) -> list[tuple[str, list[NumberCell]]]:
@@ -222,7 +223,7 @@ def _dropped(tables: list[TrialTable]) -> dict[str, int]:
 def unscored_cells(tables: list[TrialTable], judged: Collection[str]) -> list[UnscoredCells]:
     """Return failed and dropped cells, grouped: failures first, judged models before controls, the most frequent first.
 
-    What a control such as the oracle drops tells of the data, and stands last.
+    What every model drops alike is one line; what a control such as the oracle drops alone stands last.
     """
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for trials in tables:
@@ -230,9 +231,22 @@ def unscored_cells(tables: list[TrialTable], judged: Collection[str]) -> list[Un
         texts = (cells.text(column) for column in ("status", "model", "perturbation", "reason"))
         counts.update((status, model, name, reason or "") for status, model, name, reason in zip(*texts))
 
-    def order(item: tuple[tuple[str, str, str, str], int]) -> tuple[object, ...]:
-        (status, model, *_), cells = item
-        return status != "failed", model not in judged, -cells, item[0]
+    def order(row: UnscoredCells) -> tuple[object, ...]:
+        control = row.model not in judged
+        return row.status != "failed", control + (control and row.model != EVERY_MODEL), -row.cells, astuple(row)
 
-    ranked = sorted(counts.items(), key=order)
-    return [UnscoredCells(*key, cells) for key, cells in ranked[:MOST_REASONS]]
+    models = {model for trials in tables for model in trials.codes("model")[1]}
+    rows = _folded([UnscoredCells(*key, cells) for key, cells in counts.items()], models)
+    return sorted(rows, key=order)[:MOST_REASONS]
+
+
+def _folded(rows: Sequence[UnscoredCells], models: Collection[str]) -> list[UnscoredCells]:
+    """Return the rows with one in place of those that every model has alike: nobody was asked there."""
+    alike = Counter((row.status, row.perturbation, row.reason, row.cells) for row in rows)
+    found: dict[UnscoredCells, None] = {}
+    for row in rows:
+        key = row.status, row.perturbation, row.reason, row.cells
+        shared = row.status == "dropped" and len(models) > 1 and alike[key] == len(models)
+        one = replace(row, model=EVERY_MODEL, cells=row.cells * len(models)) if shared else row
+        found[one] = None
+    return list(found)

@@ -1,6 +1,7 @@
 """The summary in a terminal of eighty columns, and why models failed."""
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
@@ -37,15 +38,15 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
 
 
-def failure_lines(trials: TrialTable, *, every: bool = False) -> list[str]:
+def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool = False) -> list[str]:
     """Return the most frequent reasons why models failed with their counts, one line each, or every reason."""
     reasons = sorted(failure_reasons(trials), key=lambda found: found.model)  # stable: the most frequent stay first
     lines: list[str] = []
     for model, group in groupby(reasons, key=lambda found: found.model):
         found = list(group)
         shown = found if every else found[:_MOST_REASONS]
-        lines += [f"failed: {each.cells:,} x {model}: {each.reason}" for each in shown]
-        lines += _others(model, found[len(shown) :])
+        lines += [f"failed: {each.cells:,} x {names[model]}: {each.reason}" for each in shown]
+        lines += _others(names[model], found[len(shown) :])
     return lines
 
 

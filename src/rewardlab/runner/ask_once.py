@@ -8,6 +8,7 @@ from pathlib import Path
 from rewardlab.core.command_settings import setting
 from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import PlanError
+from rewardlab.core.loading_line import loading
 from rewardlab.core.trial import Answer
 from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
 from rewardlab.models import name_model
@@ -61,9 +62,11 @@ def ask_once(plan: ScorePlan) -> Asked:
     episodes = [episode_of_video(clip, plan.instruction) for clip in plan.clips]
     shown = [sample_frames(episode, frame_policy(plan.frames)) for episode in episodes]
     with tempfile.TemporaryDirectory() as folder:
-        model = named.build(Budget(folder=Path(folder)))
+        with loading(f"loading {named.name}"):
+            model = named.build(Budget(folder=Path(folder)))
         started = time.perf_counter()
-        answers = validated_answers(model, shown if named.sees_truth else [strip_labels(each) for each in shown])
+        with loading(f"asking {named.name}"):
+            answers = validated_answers(model, shown if named.sees_truth else [strip_labels(each) for each in shown])
         seconds = time.perf_counter() - started
         spent = next(iter(spent_by_model(Path(folder)).values()), None)
     clips = tuple(

@@ -3,11 +3,13 @@
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from rewardlab.core.loading_line import loading
 from rewardlab.core.terminal_console import terminal_console
 from rewardlab.core.trial import Trial
 from rewardlab.models.backends.ledger import Spent
@@ -18,7 +20,10 @@ _FIRST_LINE_SECONDS = 2.0  # after which the first one says how long it will tak
 
 
 class ProgressBar:
-    """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own."""
+    """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own.
+
+    Until the first trial is there, a terminal shows that the models are loaded.
+    """
 
     def __init__(self, total: int, done: int, spent: Callable[[], Spent], *, quiet: bool = False) -> None:
         self.total, self.done, self.failed = total, done, 0
@@ -26,6 +31,7 @@ class ProgressBar:
         self._shown = self._started - _LINE_SECONDS + _FIRST_LINE_SECONDS
         self._spent, self._quiet = spent, quiet
         self._bar: RichProgress | None = None
+        self._loading = ExitStack()
         if sys.stderr.isatty() and not quiet:
             columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
             self._bar = RichProgress(
@@ -34,13 +40,14 @@ class ProgressBar:
             self._task = self._bar.add_task("", total=total, completed=done, note="")
 
     def __enter__(self) -> "ProgressBar":
-        if self._bar:
-            self._bar.start()
+        if self.done < self.total:
+            self._loading.enter_context(loading("loading the models", quiet=self._quiet))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._loading.close()
         if not self._quiet:
             self._show()
         if self._bar:
@@ -48,6 +55,7 @@ class ProgressBar:
 
     def add(self, trials: Sequence[Trial]) -> None:
         """Count finished trials and show them now and then."""
+        self._loading.close()
         self.done += len(trials)
         self.failed += sum(trial.status == "failed" for trial in trials)
         pause = _REFRESH_SECONDS if self._bar else _LINE_SECONDS
@@ -60,6 +68,7 @@ class ProgressBar:
         rate = fresh / max(self._shown - self._started, 1e-9)
         note = f"{rate:,.0f} cells/s, {self.failed} failed{self._price()}"
         if self._bar:
+            self._bar.start()
             self._bar.update(self._task, completed=self.done, note=note)
             self._bar.refresh()
         elif fresh:

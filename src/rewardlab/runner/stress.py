@@ -18,6 +18,7 @@ from rewardlab.analysis.run_summary import save_summary
 from rewardlab.core.command_settings import as_command, flat_settings, setting
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
+from rewardlab.core.loading_line import loading
 from rewardlab.core.run import RECORD, Run, locked, start_run
 from rewardlab.core.run_record import INSTRUCTION
 from rewardlab.core.seeding import digest
@@ -98,25 +99,32 @@ def run_stress(
 
     Another command that scores says what `kind` of run it makes and by which `command`.
     """
-    contents = load_episodes(plan)
-    context = scoring_context(plan, contents.episodes, own)
-    run = _start(plan, context, contents, (kind, command or as_command(kind, plan)))
+    contents, context = _opened(plan, own)
+    with loading(f"reading the videos of {plan.data}", quiet=plan.scoring.quiet):
+        run = _start(plan, context, contents, (kind, command or as_command(kind, plan)))
     with locked(run):
         _keep_names(run, dict(zip(context.judged, plan.scoring.name)))
         finished = _tell_what_is_open(run, plan, context)
         _score(run, plan, replace(context, budget=plan.scoring.budget(run.folder)), finished)
-        run.compact()
-        save_summary(run)
+        with loading("measuring", quiet=plan.scoring.quiet):
+            run.compact()
+            save_summary(run)
     return run
 
 
 def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: str = "stress") -> RunForecast:
     """Return what the plan would ask and what that takes, as far as is known; nothing is scored or written."""
-    contents = load_episodes(plan)
-    context = scoring_context(plan, contents.episodes, own)
+    contents, context = _opened(plan, own)
     run = Run(_folder(plan, context, _identity(plan, context, contents, kind)))
     trials = run.trials(FORECAST_COLUMNS) if run.parts() else None  # the folder need not be there yet
     return forecast(run.folder, trials, context, plan.severities, _workers(plan.scoring.workers, context))
+
+
+def _opened(plan: StressPlan, own: Sequence[NamedModel]) -> tuple[Contents, ScoringContext]:
+    with loading(f"opening {plan.data}", quiet=plan.scoring.quiet):
+        contents = load_episodes(plan)
+    with loading(f"looking up {', '.join(plan.models)}", quiet=plan.scoring.quiet):
+        return contents, scoring_context(plan, contents.episodes, own)
 
 
 def _tell_what_is_open(run: Run, plan: StressPlan, context: ScoringContext) -> set[str]:

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from scipy.stats import kendalltau
 
 import rewardlab
@@ -69,8 +70,8 @@ def made_cell(model: str, number: int, category: str, severity: int) -> Trial:
     return cell
 
 
-def made_run(folder: Path, models: tuple[str, ...] = tuple(SKILL)) -> Run:
-    conditions = [("clean", 0), *((c, s) for c in CATEGORIES for s in (1, 2, 3, 4))]
+def made_run(folder: Path, models: tuple[str, ...] = tuple(SKILL), severities: tuple[int, ...] = (1, 2, 3, 4)) -> Run:
+    conditions = [("clean", 0), *((c, s) for c in CATEGORIES for s in severities)]
     trials = [made_cell(m, n, c, s) for m in models for n in range(EPISODES) for c, s in conditions]
     record = record_of(
         trials, judged=[model for model in models if model != "constant"], episodes=EPISODES, cells=len(trials) + 3
@@ -130,6 +131,15 @@ def test_a_missing_cell_stays_empty_and_is_said(folder: Path) -> None:
     assert "Not measured: pocket-alt under semantic change at severity 4." in page
     assert page.count("Not measured") == 1
     assert "semantic 14" in page and "3 cells of the plan are not scored yet" in (folder / "claims.md").read_text()
+
+
+def test_a_severity_that_was_not_asked_for_is_a_gap_and_is_said(tmp_path: Path) -> None:
+    drawn = measured_figures(open_study(made_run(tmp_path / "run", severities=(1, 3))))
+    for name in ("figure1", "figure2"):
+        said = [text.get_text() for text in drawn[name].findobj(Text)]
+        assert any("open at severity 2, 4: this run did not ask for it" in " ".join(text.split()) for text in said)
+        curve = next(line for line in drawn[name].axes[0].lines if line.get_label() == "pocket")
+        assert np.isnan(curve.get_ydata()).tolist() == [False, False, True, False, True]
 
 
 def test_only_models_that_play_a_part_have_a_number_of_the_paper_beside_them(folder: Path) -> None:

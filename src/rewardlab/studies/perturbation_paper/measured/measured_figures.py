@@ -50,22 +50,29 @@ Labels = Mapping[str, str]  # of the judged models, as the legend has them; a mo
 
 def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     """Return the figures of a study by file name; one without a single number is left out."""
-    labels, run = model_labels(study.summary.judged, study.roles), f"Run: {study.record.command}"
+    labels = model_labels(study.summary.judged, study.roles)
+    run, open_places = f"Run: {study.record.command}", _not_asked(study.record.plan.severities)
     accuracies, taus, losses = _accuracies(study), _taus(study), _losses(study)
     found = {}
     if any(_known(estimate) for by_model in accuracies.values() for curve in by_model.values() for estimate in curve):
         stated = {(m, c): study.stated(m, c) for m in labels for c in study.categories}
         known = {place: value for place, value in stated.items() if value is not None}
-        found["figure1"] = draw_measured_accuracy(accuracies, labels, known, [run])
+        found["figure1"] = draw_measured_accuracy(accuracies, labels, known, [*open_places, run])
     if any(_known(estimate) for curve in taus.values() for estimate in curve):
         own = f"Within an episode, mean over {', '.join(study.categories)}. Where either is constant there is none."
         stated_taus = {(m, s): value for m in labels for s, value in STATED_TAU.get(study.role(m), {}).items()}
-        found["figure2"] = draw_measured_tau(taus, labels, stated_taus, [own, run])
+        found["figure2"] = draw_measured_tau(taus, labels, stated_taus, [own, *open_places, run])
     if any(_known(estimate) for estimate in losses.values()):
         tasks, others = {group: _tasks(study, group) for group in GROUPS}, _tasks(study, None)
         left_out = [f"Not Meta-World, left out: {', '.join(others)}."] if others else []
         found["figure3"] = draw_measured_losses(losses, labels, tasks, [*left_out, run])
     return found
+
+
+def _not_asked(severities: Sequence[int]) -> list[str]:
+    """Return the sentence that explains the gaps of the curves; none where every severity was asked for."""
+    missing = [str(severity) for severity in SEVERITIES if severity and severity not in severities]
+    return [f"The curves are open at severity {', '.join(missing)}: this run did not ask for it."] if missing else []
 
 
 def model_labels(judged: Sequence[str], roles: Mapping[str, str]) -> dict[str, str]:
