@@ -236,7 +236,7 @@ def place_things(trajectory: Trajectory, count: int, seed: int) -> tuple[PlacedT
         thing = THINGS[str(name)]
         if len(placed) == count:
             break
-        if thing.task == trajectory.task or trajectory.task in thing.tasks or nouns(thing) & taken_nouns:
+        if _scene_path(thing.task) == _scene_path(trajectory.task) or nouns(thing) & taken_nouns:
             continue
         state = thing.states[int(rng.integers(len(thing.states)))]
         radius = thing_shape(str(name), state).radius
