@@ -53,11 +53,10 @@ def _draw_step(plan: PocketPlan, training: Training, table: RolloutTable, step: 
 
 def draw_batch(plan: PocketPlan, table: RolloutTable, rng: Generator, *, robust: bool) -> Batch:
     """Draw a batch; it depends on the generator alone."""
-    shares = {
-        kind: share for kind, share in (_ROBUST_SHARES if robust else _CLEAN_SHARES).items() if kind in table.scenes
-    }
-    weights = np.array(list(shares.values()))
-    sources = rng.choice(np.array(list(shares), dtype=object), size=plan.batch, p=weights / weights.sum())
+    shares = _ROBUST_SHARES if robust else _CLEAN_SHARES
+    kinds = np.array([kind for kind in shares if kind in table.scenes], dtype=object)
+    weights = np.array([shares[kind] for kind in kinds])
+    sources = rng.choice(kinds, size=plan.batch, p=weights / weights.sum())
     clips = []
     for source in sources:
         lesson = Lesson(table, str(source), "contraries" not in plan.without)

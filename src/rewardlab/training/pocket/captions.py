@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from rewardlab.worlds.metaworld.objects import TASK_OBJECTS
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
-from rewardlab.worlds.metaworld.thing_shapes import COLOURS
+from rewardlab.worlds.metaworld.thing_looks import COLOURS
 
 Floats = NDArray[np.float64]
 

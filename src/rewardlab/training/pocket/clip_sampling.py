@@ -24,7 +24,7 @@ from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS, TASK_OBJECTS
 # How a clip is cut from a rollout and which instruction it gets, and how often.
 CLIP_KINDS = {
     "forward": 0.44,
-    "other": 0.14,  # what was done, under an instruction for another thing that stands there; forward where there is none
+    "other": 0.14,  # what was done, under an instruction for another thing that stands there
     "synthetic": 0.16,  # under a synthetic instruction, labelled by positions
     "undone": 0.08,  # reversed, under the contrary instruction
     "contrary": 0.05,  # what was done, under the contrary instruction

@@ -251,6 +251,5 @@ class PocketNetwork(nn.Module):
         tokens = self.image_encoder(frames.flatten(0, 1))
         states = temporal.encode(tokens.unflatten(0, frames.shape[:2]), words, known)
         progress, levels = temporal.predict(states)
-        return NetworkOutput(
-            progress, levels, temporal.displacements(states), temporal.caption(states[:, -1]), tokens, states
-        )
+        displacements, caption = temporal.displacements(states), temporal.caption(states[:, -1])
+        return NetworkOutput(progress, levels, displacements, caption, tokens, states)

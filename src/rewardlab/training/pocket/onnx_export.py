@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
@@ -39,10 +40,11 @@ def export(plan: PocketPlan, training: Training, folder: Path) -> None:
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
     settings = {
         "size": plan.size,
-        **_fit_calibration(plan, training),
+        **_fit_calibration(plan, training.variant),
         **split_of_variant(plan, training.variant).to_json(),
+        "fold": training.fold,
+        "unseen_tasks": list(plan.unseen(training.fold)),
     }
-    settings |= {"fold": training.fold, "unseen_tasks": list(plan.unseen(training.fold))}
     with atomic_write(settings_path) as partial:
         partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
@@ -97,10 +99,12 @@ def _halve(path: Path) -> None:
     onnx.save(model, path)
 
 
-def _fit_calibration(plan: PocketPlan, training: Training) -> dict[str, Any]:
-    """Fit temperature and conformal threshold, each on one half of the validation rollouts."""
-    with np.load(plan.out / f"{training.name}-probes.npz") as found:
-        logits, level = found["own/logits"].astype(np.float64), found["own/level"].astype(np.int64)
+def _fit_calibration(plan: PocketPlan, variant: str) -> dict[str, Any]:
+    """Fit temperature and conformal threshold, each on half of what all folds say of tasks that they never saw.
+
+    So probabilities and sets are as wide as an unseen task needs them (cross-conformal over the folds of the plan).
+    """
+    logits, level = _of_unseen_tasks(plan, variant)
     order = rng_for(plan.seed, "calibration").permutation(len(level))
     fit, test = order[: len(order) // 2], order[len(order) // 2 :]
     temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
@@ -108,3 +112,14 @@ def _fit_calibration(plan: PocketPlan, training: Training) -> dict[str, Any]:
     quantile = conformal_quantile(1 - prob_of_truth, _COVERAGE)
     threshold = 0.0 if quantile is None else 1 - quantile
     return {"temperature": round(temperature, 4), "conformal": round(threshold, 6), "calibrated_on": len(order)}
+
+
+def _of_unseen_tasks(plan: PocketPlan, variant: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return logits and levels of the validation rollouts of unseen tasks; of all where a plan has no unseen task."""
+    parts = []
+    for training in [Training(variant, fold) for fold in plan.folds]:
+        with np.load(plan.out / f"{training.name}-probes.npz") as found:
+            task, logits, level = found["own/task"], found["own/logits"], found["own/level"]
+        unseen = np.isin(task, plan.unseen(training.fold)) if plan.unseen(training.fold) else np.ones(len(task), bool)
+        parts.append((logits[unseen].astype(np.float64), level[unseen].astype(np.int64)))
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])

@@ -12,6 +12,15 @@ from torch import Tensor, nn
 
 WIDTH, LAYERS, HEADS, PATCH = 384, 12, 6, 14
 _GRID = 37  # patches on a side of the image that it was trained on
+_NAMES = {
+    "patch_embed.proj": "patches",
+    "attn.qkv": "qkv",
+    "attn.proj": "projection",
+    "mlp.fc1": "up",
+    "mlp.fc2": "down",
+    "ls1.gamma": "scale1",
+    "ls2.gamma": "scale2",
+}
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
@@ -63,7 +72,8 @@ def load_eyes(path: str, device: str) -> Dinov2:
     model = Dinov2()
     with np.load(path) as table:
         model.load_state_dict({name: torch.from_numpy(table[name].astype(np.float32)) for name in table.files})
-    return model.to(device).eval().requires_grad_(False)
+    model.to(device).eval().requires_grad_(False)
+    return model
 
 
 def convert(source: Path, out: Path) -> None:
@@ -72,38 +82,22 @@ def convert(source: Path, out: Path) -> None:
     from onnx import numpy_helper
 
     graph = onnx.load(source).graph
-    values = {weight.name: numpy_helper.to_array(weight) for weight in graph.initializer}
-    products = {
-        node.output[0].split("/MatMul")[0]: values[node.input[1]].T
-        for node in graph.node
-        if node.op_type == "MatMul" and node.input[1] in values
-    }
-    positions = next(value for value in values.values() if value.shape == (1, _GRID**2, WIDTH))
-    tensors = {
-        "patches.weight": values["model.patch_embed.proj.weight"],
-        "patches.bias": values["model.patch_embed.proj.bias"],
-        "first": 2 * values["model.cls_token"],  # in that graph its position is the same vector
-        "positions": positions,
-        "norm.weight": values["model.norm.weight"],
-        "norm.bias": values["model.norm.bias"],
-    }
-    names = {
-        "norm1": "norm1",
-        "norm2": "norm2",
-        "attn.qkv": "qkv",
-        "attn.proj": "projection",
-        "mlp.fc1": "up",
-        "mlp.fc2": "down",
-    }
-    for layer in range(LAYERS):
-        here = f"model.blocks.{layer}."
-        for old, new in names.items():
-            product = products.get(f"/blocks.{layer}/{old.replace('.', '/')}")
-            tensors[f"blocks.{layer}.{new}.weight"] = values[f"{here}{old}.weight"] if product is None else product
-            tensors[f"blocks.{layer}.{new}.bias"] = values[f"{here}{old}.bias"]
-        tensors[f"blocks.{layer}.scale1"] = values[f"{here}ls1.gamma"]
-        tensors[f"blocks.{layer}.scale2"] = values[f"{here}ls2.gamma"]
-    np.savez(out, **{name: value.astype(np.float16) for name, value in tensors.items()})
+    values = {weight.name.removeprefix("model."): numpy_helper.to_array(weight) for weight in graph.initializer}
+    for node in graph.node:  # matrices have lost their names, but not what is made with them
+        if node.op_type == "MatMul" and node.input[1] in values:
+            name = node.output[0].split("/MatMul")[0].strip("/").replace("/", ".")
+            values[f"{name}.weight"] = values[node.input[1]].T
+    tensors = {_renamed(name): value for name, value in values.items() if not name.startswith("onnx::")}
+    tensors["first"] = 2 * values["cls_token"]  # in that graph its position is the same vector
+    tensors["positions"] = next(value for value in values.values() if value.shape == (1, _GRID**2, WIDTH))
+    wanted = Dinov2().state_dict()
+    np.savez(out, **{name: tensors[name].astype(np.float16) for name in wanted})
+
+
+def _renamed(name: str) -> str:
+    for published, ours in _NAMES.items():
+        name = name.replace(published, ours)
+    return name
 
 
 if __name__ == "__main__":

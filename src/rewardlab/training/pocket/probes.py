@@ -1,6 +1,7 @@
 """Probes: what a trained network says of rollouts it was not trained on, under instructions that show what it reads."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,18 +18,20 @@ from rewardlab.training.pocket.rollout_table import Ints, RolloutTable, levels_o
 from rewardlab.worlds.metaworld.instructions import describe_displacement, phrasings
 from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 
-Predictions = dict[str, NDArray[np.generic]]
+Predictions = dict[str, NDArray[Any]]
+TextOf = Callable[[int], str]  # the instruction for a rollout
 _SUCCESS = 5
 
 
-def probe_all(plan: PocketPlan, store: FrameStore, table: RolloutTable, model: PocketNetwork) -> Predictions:
+def probe_all(plan: PocketPlan, store: FrameStore, model: PocketNetwork) -> Predictions:
     """Return for every probe the rollouts, the levels that are true, the logits, the progress and the last states."""
-    found: Predictions = {}
+    table, found = store.table, Predictions()
     for name, (source, clips) in _probes(plan, table).items():
         if clips:
             batch = make_batch(table, np.full(len(clips), source, dtype=object), clips)
             found |= {f"{name}/{what}": values for what, values in predict(store, model, batch, plan.batch).items()}
             found[f"{name}/row"], found[f"{name}/level"] = batch.row, batch.level[:, -1]
+            found[f"{name}/task"] = np.array([table.tasks[row] for row in batch.row])
     return found
 
 
@@ -64,7 +67,7 @@ def _probes(plan: PocketPlan, table: RolloutTable) -> dict[str, tuple[str, list[
     return probes
 
 
-def _clips(table: RolloutTable, rows: Iterable[int], frames: Ints, text_of) -> list[SampledClip]:
+def _clips(table: RolloutTable, rows: Iterable[int], frames: Ints, text_of: TextOf) -> list[SampledClip]:
     return [_clip(table, row, frames, text_of(row)) for row in rows]
 
 
@@ -73,7 +76,7 @@ def _clip(table: RolloutTable, row: int, frames: Ints, text: str) -> SampledClip
     return SampledClip(row, frames, text, progress, levels_of(progress))
 
 
-def _opposite_text(table: RolloutTable):
+def _opposite_text(table: RolloutTable) -> TextOf:
     return lambda row: phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0]
 
 

@@ -6,7 +6,7 @@ from numpy.random import Generator
 
 from rewardlab.core.seeding import pick
 from rewardlab.worlds.metaworld.objects import TASK_OBJECTS
-from rewardlab.worlds.metaworld.thing_shapes import COLOURS, ThingLook
+from rewardlab.worlds.metaworld.thing_looks import COLOURS, ThingLook
 
 _GENERIC = ("object", "thing", "part", "piece", "item")
 _COLOUR_WORDS = (*COLOURS, "brown", "dark", "blue", "gray", "wooden")

@@ -19,10 +19,10 @@ from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 from rewardlab.training.pocket.perturbation_holdout import recorded_split
 from rewardlab.training.pocket.plan import CAMERA_SHARES, PocketPlan
 from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
-from rewardlab.worlds.metaworld.crowded_scene import place_things
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, render_rollout
-from rewardlab.worlds.metaworld.thing_shapes import ThingLook, draw_look
+from rewardlab.worlds.metaworld.thing_looks import ThingLook, draw_look
+from rewardlab.worlds.metaworld.thing_placement import place_things
 
 SceneEdits = tuple[tuple[str, tuple[float, ...]], ...]
 
@@ -94,17 +94,16 @@ def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, 
 def _render(plan: PocketPlan, kind: str, rollout: Rollout, rng: Generator) -> tuple[Frames, RenderedScene]:
     shares = np.array(list(CAMERA_SHARES.values()))
     view = CameraView(str(rng.choice(np.array(list(CAMERA_SHARES)), p=shares)), plan.size)
-    seed, edits = int(rng.integers(2**31)), ()
-    scene = RenderedScene()
-    if kind != "plain":
-        count = int(rng.integers(1, _MOST_THINGS + 1))
-        placed = place_things(rollout.trajectory, count, seed)
-        edits = ((THINGS_EDIT, (count, seed)),)
-        scene = RenderedScene(tuple((thing.name, thing.state.tasks) for thing in placed))
+    if kind == "plain":
+        return render_rollout(rollout.trajectory, range(plan.kept), view, tiled=True), RenderedScene()
+    seed, count = int(rng.integers(2**31)), int(rng.integers(1, _MOST_THINGS + 1))
+    things = tuple((thing.name, thing.state.tasks) for thing in place_things(rollout.trajectory, count, seed))
+    edits: SceneEdits = ((THINGS_EDIT, (count, seed)),)
     if kind == "look":
-        edits, scene = (*edits, (LOOK_EDIT, (seed,))), replace(scene, look=draw_look(seed))
+        edits = (*edits, (LOOK_EDIT, (seed,)))
     more = _draw_edits(recorded_split(plan).train_worlds, rng) if kind == "world" else ()
-    return _with_edits(plan, rollout, view, edits, more), scene
+    look = draw_look(seed) if kind == "look" else None
+    return _with_edits(plan, rollout, view, edits, more), RenderedScene(things, look)
 
 
 def _with_edits(plan: PocketPlan, rollout: Rollout, view: CameraView, edits: SceneEdits, more: SceneEdits) -> Frames:

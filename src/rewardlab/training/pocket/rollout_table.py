@@ -71,7 +71,9 @@ def of_fold(table: RolloutTable, unseen: tuple[str, ...]) -> RolloutTable:
     return replace(
         table,
         counterfactuals=tuple(tuple(other for other in row if other[1] not in unsaid) for row in table.counterfactuals),
-        scenes={kind: tuple(s and _known_part(s, unseen, unsaid) for s in found) for kind, found in table.scenes.items()},
+        scenes={
+            kind: tuple(s and _known_part(s, unseen, unsaid) for s in found) for kind, found in table.scenes.items()
+        },
         training=rows[[table.tasks[row] not in unseen for row in rows]],
     )
 

@@ -60,10 +60,12 @@ def train_pocket(plan: PocketPlan) -> None:
     print(f"{time.monotonic() - started:.0f} s: rollouts are there", flush=True)
     store = make_frame_store(plan)
     print(f"{time.monotonic() - started:.0f} s: frames are there", flush=True)
-    for training in [Training(variant, fold) for fold in plan.folds for variant in plan.variants]:
+    trainings = [Training(variant, fold) for fold in plan.folds for variant in plan.variants]
+    for training in trainings:
         fit(plan, training, store)
-        export(plan, training, plan.out)
         print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
+    for training in trainings:  # all folds tell how sure each may be
+        export(plan, training, plan.out)
 
 
 def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
@@ -90,7 +92,7 @@ def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
             told = ", ".join(f"{name} {float(loss):.3f}" for name, loss in losses.items())
             print(f"{training.name} step {step + 1}: {told}", flush=True)
         if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps:
-            _log_validation(plan, training, store, step + 1, probe_all(plan, store, store.table, ema))
+            _log_validation(plan, training, step + 1, probe_all(plan, store, ema))
             _save(plan, training, step + 1, model, ema, optimizer)
     with atomic_write(plan.out / f"{training.name}.pt") as partial:
         torch.save({key: value.cpu() for key, value in ema.state_dict().items()}, partial)
@@ -171,10 +173,10 @@ def median_levels(logits: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(1 + (softmax(logits, axis=1).cumsum(1) < 0.5).sum(1))
 
 
-def _scores(plan: PocketPlan, training: Training, store: FrameStore, found: Predictions) -> dict[str, float]:
+def _scores(plan: PocketPlan, training: Training, found: Predictions) -> dict[str, float]:
     """Return the MAE of the level, averaged over tasks, and the accuracy of success, on seen and on unseen tasks."""
     guess, truth = median_levels(found["own/logits"]), found["own/level"]
-    tasks = np.array([store.table.tasks[int(row)] for row in found["own/row"]])
+    tasks = found["own/task"]
     errors, right = np.abs(guess - truth), (guess == 5) == (truth == 5)
     scores = {}
     for name, members in (("seen", plan.seen(training.fold)), ("unseen", plan.unseen(training.fold))):
@@ -185,10 +187,10 @@ def _scores(plan: PocketPlan, training: Training, store: FrameStore, found: Pred
     return scores
 
 
-def _log_validation(plan: PocketPlan, training: Training, store: FrameStore, step: int, found: Predictions) -> None:
+def _log_validation(plan: PocketPlan, training: Training, step: int, found: Predictions) -> None:
     """Write what is said of the probes, and add a line to the learning curve."""
     np.savez_compressed(plan.out / f"{training.name}-probes.npz", allow_pickle=False, **found)
-    row = {"step": step, **_scores(plan, training, store, found)}
+    row = {"step": step, **_scores(plan, training, found)}
     print(f"{training.name} " + ", ".join(f"{name} {value:.3f}" for name, value in row.items()), flush=True)
     with (plan.out / f"{training.name}-curve.jsonl").open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row) + "\n")

@@ -12,7 +12,7 @@ from rewardlab.core.catalog_lookup import find
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.crowded_scene import crowded_renderer, place_things, standing_there
+from rewardlab.worlds.metaworld.crowded_scene import crowded_renderer, standing_there
 from rewardlab.worlds.metaworld.physics import Trajectory
 from rewardlab.worlds.metaworld.render import (
     WORKSPACE_CENTRE,
@@ -25,7 +25,8 @@ from rewardlab.worlds.metaworld.render import (
     task_renderer,
 )
 from rewardlab.worlds.metaworld.textures import random_texture
-from rewardlab.worlds.metaworld.thing_shapes import other_look
+from rewardlab.worlds.metaworld.thing_looks import other_look
+from rewardlab.worlds.metaworld.thing_placement import place_things
 
 Floats = NDArray[np.float64]
 Amounts = Sequence[float]
@@ -59,7 +60,7 @@ def render_rollout(
                 count, seed = (int(amount) for amount in amounts)
                 undo.enter_context(standing_there(renderer.model, place_things(trajectory, count, seed)))
             elif name == LOOK_EDIT:
-                undo.enter_context(other_look(renderer.model, trajectory.task, int(amounts[0])))
+                undo.enter_context(other_look(renderer.model, int(amounts[0])))
             else:
                 edits.append(find(SCENE_EDITS, name, "change of a world")(trajectory, amounts))
         return renderer.render(trajectory, steps, view, edits, tiled=tiled)

@@ -1,4 +1,4 @@
-"""The things that can stand in a scene beside those of its task: which bodies they are, and what can be asked of them."""
+"""The things that can stand beside those of a task: which bodies they are, and what can be asked of them."""
 
 from dataclasses import dataclass
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.crowded_scene import parts_of_the_task
+from rewardlab.worlds.metaworld.physics import load_module
+from rewardlab.worlds.metaworld.thing_geometry import parts_of_the_task
 
 COLOURS = {
     "red": (0.85, 0.12, 0.1),
@@ -42,12 +43,12 @@ def draw_look(seed: int) -> ThingLook:
 
 
 @contextmanager
-def other_look(model: Any, task: str, seed: int) -> Iterator[None]:
-    """Give the things of a task another look while the block runs."""
-    columns = (model.geom_type, model.geom_size, model.geom_pos, model.geom_quat, model.geom_dataid)
-    columns = (*columns, model.geom_rgba, model.geom_matid, model.geom_sameframe)
+def other_look(model: Any, seed: int) -> Iterator[None]:
+    """Give the things of a task itself another look while the block runs."""
+    shape = (model.geom_type, model.geom_size, model.geom_pos, model.geom_dataid, model.geom_sameframe)
+    columns = (*shape, model.geom_rgba, model.geom_matid)
     before = [column.copy() for column in columns]
-    _repaint(model, task, draw_look(seed), rng_for(seed, "shapes"))
+    _repaint(model, draw_look(seed), rng_for(seed, "shapes"))
     try:
         yield
     finally:
@@ -55,8 +56,8 @@ def other_look(model: Any, task: str, seed: int) -> Iterator[None]:
             column[:] = old
 
 
-def _repaint(model: Any, task: str, look: ThingLook, rng: Generator) -> None:
-    geoms, moving = parts_of_the_task(model, task)
+def _repaint(model: Any, look: ThingLook, rng: Generator) -> None:
+    geoms, moving = parts_of_the_task(model)
     shaped = rng.random() < _SHAPED
     for geom, moves in zip(geoms, moving):
         shade = np.array(COLOURS[look.moving if moves else look.still]) * rng.uniform(0.85, 1.1)
@@ -70,21 +71,11 @@ def _reshape(model: Any, geom: int, rng: Generator) -> None:
     """Replace a geom by a plain shape that fills about the box around it."""
     middle, half = model.geom_aabb[geom, :3].copy(), model.geom_aabb[geom, 3:] * rng.uniform(0.75, 1.2, 3)
     half = half.clip(0.004, 0.3)
-    rotation = _matrix(model.geom_quat[geom])
-    model.geom_pos[geom] += rotation @ middle
+    rotated = np.zeros(3)
+    load_module("mujoco").mju_rotVecQuat(rotated, middle, model.geom_quat[geom])
+    model.geom_pos[geom] += rotated
     kind = int(rng.choice((_BOX, _ELLIPSOID, _CYLINDER), p=(0.5, 0.25, 0.25)))
     round_enough = 0.6 < half[0] / half[1] < 1.7
     kind = _BOX if kind == _CYLINDER and not round_enough else kind
     model.geom_size[geom] = (half[0], half[2], 0.0) if kind == _CYLINDER else half
     model.geom_type[geom], model.geom_dataid[geom], model.geom_sameframe[geom] = kind, -1, 0
-
-
-def _matrix(quat: Any) -> Any:
-    w, x, y, z = quat
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )
