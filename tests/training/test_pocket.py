@@ -1,6 +1,7 @@
 """The training of pocket, tiny and on a CPU: same seed, same weights; its batches are labelled by the true state."""
 
 import io
+import json
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -23,25 +24,33 @@ from rewardlab.models.pocket.wordpiece import load_word_pieces  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
-from rewardlab.training.pocket.batches import Batch, draw_batch, whole_clips  # noqa: E402
+from rewardlab.training.pocket.batches import draw_batch, make_batch  # noqa: E402
+from rewardlab.training.pocket.captions import CAPTION_WORDS, caption  # noqa: E402
+from rewardlab.training.pocket.clip_sampling import Lesson, SampledClip, sample_clip  # noqa: E402
 from rewardlab.training.pocket.losses import level_and_progress_loss  # noqa: E402
-from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork  # noqa: E402
+from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork  # noqa: E402
 from rewardlab.training.pocket.onnx_export import export, load_rounded  # noqa: E402
 from rewardlab.training.pocket.perturbation_holdout import draw_split, recorded_split  # noqa: E402
-from rewardlab.training.pocket.plan import PocketPlan  # noqa: E402
-from rewardlab.training.pocket.rollout_table import RolloutTable  # noqa: E402
+from rewardlab.training.pocket.plan import PocketPlan, Training  # noqa: E402
+from rewardlab.training.pocket.pretrained_eyes import PATCH, WIDTH, Dinov2  # noqa: E402
+from rewardlab.training.pocket.renaming import names_a_colour, new_name, renamed  # noqa: E402
+from rewardlab.training.pocket.rendered_clips import RenderedScene  # noqa: E402
+from rewardlab.training.pocket.rollout_table import RolloutTable, of_fold  # noqa: E402
 from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction  # noqa: E402
 from rewardlab.training.pocket.training_loop import train_pocket  # noqa: E402
+from rewardlab.worlds.metaworld.contraries import contrary_texts  # noqa: E402
+from rewardlab.worlds.metaworld.instructions import phrasings  # noqa: E402
+from rewardlab.worlds.metaworld.thing_looks import draw_look  # noqa: E402
 
 PLAN = PocketPlan(
     "pocket",
-    tasks=("drawer-open", "push"),
+    tasks=("drawer-open", "hammer"),
     rollouts=2,
     near=1,
     checks=1,
     kept=6,
     size=32,
-    steps=(4,),
+    steps=4,
     batch=3,
     check_every=2,
     device="cpu",
@@ -57,8 +66,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> PocketPlan:
     return plan
 
 
-def weights(plan: PocketPlan, variant: str = "pocket") -> dict[str, torch.Tensor]:
-    return torch.load(plan.out / f"{variant}.pt", weights_only=True)
+def trainings(plan: PocketPlan) -> list[Training]:
+    return [Training(variant, fold) for variant in plan.variants for fold in plan.folds]
+
+
+def weights(plan: PocketPlan, name: str = "pocket-fold0") -> dict[str, torch.Tensor]:
+    return torch.load(plan.out / f"{name}.pt", weights_only=True)
 
 
 class InterruptingLog(io.StringIO):
@@ -73,19 +86,29 @@ def test_interrupted_training_resumes_to_the_same_weights(trained: PocketPlan, t
     (tmp_path / "rollouts").symlink_to(trained.out / "rollouts")
     with pytest.raises(KeyboardInterrupt), redirect_stdout(InterruptingLog()):
         train_pocket(plan)
-    assert (tmp_path / "pocket.checkpoint").exists() and not (tmp_path / "pocket.pt").exists()
+    assert (tmp_path / "pocket-fold0.checkpoint").exists() and not (tmp_path / "pocket-fold0.pt").exists()
     train_pocket(plan)
     first, again = weights(trained), weights(plan)
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
-def test_every_variant_leaves_weights_predictions_and_a_learning_curve(trained: PocketPlan) -> None:
-    for variant in trained.variants:
-        assert weights(trained, variant)
-        assert len((trained.out / f"{variant}-curve.jsonl").read_text().splitlines()) == 2
-        with np.load(trained.out / f"{variant}-checks.npz") as predictions:
-            assert predictions["logits"].shape == (2, 5)
-        check_model(name_model(f"pocket:{trained.out / variant}").build(), open_dataset("sample-sim").episodes[:2])
+def test_every_variant_leaves_weights_probes_and_a_learning_curve(trained: PocketPlan) -> None:
+    for training in trainings(trained):
+        assert weights(trained, training.name)
+        curve = [json.loads(line) for line in (trained.out / f"{training.name}-curve.jsonl").read_text().splitlines()]
+        assert [row["step"] for row in curve] == [2, 4]
+        with np.load(trained.out / f"{training.name}-probes.npz") as probes:
+            assert probes["own/logits"].shape == (2, 5) and set(probes["own/task"]) == {"drawer-open", "hammer"}
+            assert probes["still/progress"].shape == (2, 16)
+        check_model(
+            name_model(f"pocket:{trained.out / training.name}").build(), open_dataset("sample-sim").episodes[:2]
+        )
+
+
+def test_sets_are_fitted_on_tasks_that_the_training_did_not_see(trained: PocketPlan) -> None:
+    settings = json.loads((trained.out / "pocket-fold0.json").read_text())
+    assert settings["unseen_tasks"] == ["hammer"] and settings["fold"] == 0
+    assert settings["calibrated_on"] == 1  # one validation rollout of each task, of which one is unseen
 
 
 def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: Path) -> None:
@@ -95,10 +118,10 @@ def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: 
     frames = rng.integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
     words = rng.normal(size=(3, 48, 128)).astype(np.float32)
     known = (np.arange(48) < 9).astype(np.float32)[None].repeat(3, axis=0)
-    for variant in trained.variants:
-        export(trained, variant, tmp_path)
-        model = load_rounded(trained, variant)
-        sessions = [onnxruntime.InferenceSession(path) for path in variant_files(tmp_path / variant)[1:3]]
+    for training in trainings(trained):
+        export(trained, training, tmp_path)
+        model = load_rounded(trained, training)
+        sessions = [onnxruntime.InferenceSession(path) for path in variant_files(tmp_path / training.name)[1:3]]
         image_encoder, temporal_encoder = sessions
         (tokens,) = image_encoder.run(None, {"frames": frames})
         many = np.repeat(tokens[:, None], 16, axis=1) * rng.uniform(0.5, 1.5, (3, 16, 1, 1)).astype(np.float32)
@@ -110,53 +133,120 @@ def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: 
             np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("variant", NETWORK_CONFIGS)
-def test_no_frame_is_judged_by_what_comes_after_it(variant: str) -> None:
+def test_no_frame_is_judged_by_what_comes_after_it() -> None:
     torch.manual_seed(0)
-    model = PocketNetwork(replace(NETWORK_CONFIGS[variant], size=32)).eval()
+    model = PocketNetwork(NetworkConfig(size=32)).eval()
     frames = torch.randint(0, 256, (1, 16, 32, 32, 3), dtype=torch.uint8)
     words, known = torch.randn(1, 48, 128), torch.ones(1, 48)
     changed = frames.clone()
     changed[:, 9:] = 0
     with torch.no_grad():
-        progress, levels, _ = model(frames, words, known)
-        other_progress, other_levels, _ = model(changed, words, known)
-    torch.testing.assert_close(progress[:, :9], other_progress[:, :9], atol=1e-5, rtol=0)
-    torch.testing.assert_close(levels[:, :9], other_levels[:, :9], atol=1e-5, rtol=0)
-    assert not torch.allclose(levels[:, 9:], other_levels[:, 9:])
+        seen, other = model(frames, words, known), model(changed, words, known)
+    torch.testing.assert_close(seen.progress[:, :9], other.progress[:, :9], atol=1e-5, rtol=0)
+    torch.testing.assert_close(seen.levels[:, :9], other.levels[:, :9], atol=1e-5, rtol=0)
+    assert not torch.allclose(seen.levels[:, 9:], other.levels[:, 9:])
 
 
-def test_batches_are_labelled_by_the_state_and_mismatches_have_no_progress() -> None:
-    rise = np.linspace(0, 1, 24, dtype=np.float32)
-    texts = {"drawer-open": ("Open the drawer.",), "push": ("Push the puck.",)}
-    tasks = ("drawer-open",) * 4 + ("push",) * 4
-    path = np.tile(rise[:, None] * (0.0, -0.2, 0.0), (8, 1, 1)).astype(np.float32)
-    table = RolloutTable(
-        tasks=tasks,
-        progress=np.tile(rise, (8, 1)),
-        gripper_pos=path,
-        object_pos=path,
-        texts=tuple(texts[task] for task in tasks),
-        counterfactuals=((),) * 8,
-        perturbed_clips=(),
-        training=np.arange(8),
-    )
-    every = draw_batch(table, 800, rng_for(0, "test"), robust=False)
-    ids = {task: load_word_pieces(WORD_VECTORS).piece_ids(texts[task][0]) for task in texts}
-    known = np.array([any((text == line).all() for line in ids.values()) for text in every.piece_ids])
-    assert 0.15 < np.mean(~known) < 0.35  # synthetic instructions
-    batch = Batch(**{name: values[known] for name, values in vars(every).items()})
-    own = np.array([(ids[tasks[row]] == text).all() for row, text in zip(batch.row, batch.piece_ids)])
-    assert 0.05 < np.mean(~own) < 0.2
-    for row in range(len(own)):
-        seen = batch.level[row] > 0
-        assert seen.any()
-        wanted = rise[batch.frames[row]][seen] if own[row] else 0.0
-        np.testing.assert_allclose(batch.progress[row][seen], wanted, atol=1e-6)
-    ends = np.array([levels[levels > 0][-1] for levels in batch.level[own]])
-    lengths = (batch.level[own] > 0).sum(axis=1)
+RISE = np.linspace(0, 1, 24, dtype=np.float32)
+
+
+def made_up_table(things: tuple[tuple[str, tuple[str, ...]], ...] = ()) -> RolloutTable:
+    """Sixteen rollouts of two tasks that rise evenly, in a plain and in a crowded rendering."""
+    tasks = ("drawer-open",) * 8 + ("door-close",) * 8
+    path = np.tile(RISE[:, None] * (0.0, -0.2, 0.0), (16, 1, 1)).astype(np.float32)
+    texts = tuple(phrasings()[task]["train"] for task in tasks)
+    held_out = tuple(phrasings()[task]["held_out"] for task in tasks)
+    scenes = {"plain": (RenderedScene(),) * 16, "crowd": (RenderedScene(things),) * 16}
+    rows, none = np.arange(16), np.zeros(0, np.int64)
+    return RolloutTable(tasks, np.tile(RISE, (16, 1)), path, path, texts, held_out, ((),) * 16, scenes, rows, none)
+
+
+def sampled(table: RolloutTable, source: str, count: int = 600) -> list[SampledClip]:
+    return [sample_clip(Lesson(table, source, contraries=True), rng_for(0, source, n)) for n in range(count)]
+
+
+def test_clips_under_their_own_words_are_labelled_by_the_state() -> None:
+    table = made_up_table()
+    own = [clip for clip in sampled(table, "plain") if clip.matches_task]
+    assert len(own) > 200
+    for clip in own:
+        seen = clip.level > 0
+        np.testing.assert_allclose(clip.progress[seen], RISE[clip.frames][seen], atol=1e-6)
+    ends = np.array([clip.level[clip.level > 0][-1] for clip in own])
+    lengths = np.array([(clip.level > 0).sum() for clip in own])
     assert set(ends) == {1, 2, 3, 4, 5}
-    assert abs(np.corrcoef(lengths[ends > 1], ends[ends > 1])[0, 1]) < 0.15  # the frame count says nothing
+    assert abs(np.corrcoef(lengths[ends > 1], ends[ends > 1])[0, 1]) < 0.2  # the frame count says nothing
+
+
+def test_what_is_asked_of_another_thing_in_the_scene_was_not_done() -> None:
+    table = made_up_table((("dial", ("dial-turn",)), ("window", ("window-open",))))
+    of_others = {text for task in ("dial-turn", "window-open") for text in phrasings()[task]["train"]}
+    asked = [clip for clip in sampled(table, "crowd") if clip.text in of_others]
+    assert 40 < len(asked) < 150
+    assert all((clip.level[clip.level > 0] == 1).all() and not clip.matches_task for clip in asked)
+    assert not [clip for clip in sampled(table, "plain", 300) if clip.text in of_others], "the dial is not there"
+
+
+def test_contraries_are_asked_both_ways() -> None:
+    table = made_up_table()
+    close = set(contrary_texts("drawer-open", ("drawer-open", "drawer-close")))
+    assert close == set(phrasings()["drawer-close"]["train"])
+    seen = replace(table, tasks=("drawer-open",) * 8 + ("drawer-close",) * 8)
+    clips = [c for c in sampled(seen, "plain", 900) if c.row < 8 and (c.text in close)]
+    ends = {(bool(c.frames[0] < c.frames[-1]), int(c.level[c.level > 0][-1])) for c in clips}
+    assert (True, 1) in ends and (False, 5) in ends  # opened is not closed; shown backwards it is
+
+
+def test_a_fold_knows_no_rollout_word_or_thing_of_its_unseen_tasks() -> None:
+    table = made_up_table((("dial", ("dial-turn",)), ("safe", ("door-open",))))
+    fold = of_fold(table, ("door-close", "dial-turn"))
+    assert set(fold.task_names) == {"drawer-open"}
+    assert fold.scenes["crowd"] == (None,) * 16, "the dial has no seen task"
+    other = of_fold(made_up_table((("safe", ("door-open",)),)), ("door-open",))
+    assert other.scenes["crowd"][0] == RenderedScene((("safe", ()),)), "the safe is seen closing, but not asked for"
+    assert contrary_texts("door-close", ("door-close",)) == ()
+    unseen = set(phrasings()["door-open"]["train"])
+    assert not [clip for clip in sampled(other, "crowd", 400) if clip.text in unseen]
+
+
+def test_batches_hold_their_clips_in_order() -> None:
+    table = made_up_table()
+    plan = replace(PLAN, batch=40)
+    batch = draw_batch(plan, table, rng_for(0, "batch"), robust=True)
+    assert set(batch.source) == {"plain", "crowd"} and batch.frames.shape == (40, 16)
+    again = draw_batch(plan, table, rng_for(0, "batch"), robust=True)
+    assert all((getattr(batch, name) == getattr(again, name)).all() for name in ("row", "piece_ids", "level"))
+    clips = sampled(table, "plain", 5)
+    made = make_batch(table, np.full(5, "plain", dtype=object), clips)
+    assert made.row.tolist() == [clip.row for clip in clips] and made.caption.shape == (5, len(CAPTION_WORDS))
+
+
+def test_an_object_gets_another_name_and_keeps_what_is_asked() -> None:
+    assert renamed("Pull the green drawer open.", "drawer-open", "the blue thing") == "Pull the blue thing open."
+    assert renamed("The drawer is open, please shut it.", "drawer-close", "the gabby")[:10] == "The gabby "
+    assert renamed("Let the water run.", "faucet-open", "the gabby") is None
+    assert names_a_colour("Press the RED button.") and not names_a_colour("Press the redder button.")
+    names = {new_name(draw_look(3), ("gabby",), rng_for(0, "name", n)) for n in range(300)}
+    assert "the gabby" in names and "the thing" in names and f"the {draw_look(3).moving} part" in names
+
+
+def test_captions_say_what_moved_and_what_did_not() -> None:
+    still, left = np.zeros((16, 3)), np.linspace(0, 1, 16)[:, None] * (-0.2, 0.0, 0.0)
+    assert caption("push", left, left) == "the gripper moved left, the puck was pushed left"
+    assert caption("push", left, still, name="the gabby") == "the gripper moved left, the gabby was untouched"
+    assert caption("reach", still, still) == "the gripper stayed"
+    assert {"puck", "left", "untouched", "purple"} <= set(CAPTION_WORDS)
+
+
+def test_pretrained_features_come_in_the_grid_of_the_image_tokens() -> None:
+    torch.manual_seed(0)
+    eyes = Dinov2().eval()
+    frames = torch.randint(0, 256, (2, 32, 32, 3), dtype=torch.uint8)
+    with torch.no_grad():
+        features = eyes(frames, 2)
+        other = eyes(frames.flip(0), 2)
+    assert features.shape == (2, 4, WIDTH) and PATCH == 14
+    torch.testing.assert_close(features.flip(0), other)
 
 
 def test_synthetic_instructions_are_labelled_by_the_positions_of_gripper_and_object() -> None:
@@ -166,7 +256,8 @@ def test_synthetic_instructions_are_labelled_by_the_positions_of_gripper_and_obj
     clip = ClipPositions("push", gripper, obj)
     ends: dict[str, set[float]] = {}
     for number in range(3000):
-        text, progress = synthetic_instruction(clip, ("gabby",), rng_for(0, "made up", number))
+        name = "the gabby" if number % 2 else "the puck"
+        text, progress = synthetic_instruction(clip, name, rng_for(0, "made up", number))
         assert progress.shape == (16,) and progress[0] < 0.25 and progress.min() >= 0 and progress.max() <= 1
         ends.setdefault(text, set()).add(float(progress[-1]))
     for text in ("Push the puck to the left.", "Slide the gabby to the left.", "Touch the puck."):
@@ -174,14 +265,6 @@ def test_synthetic_instructions_are_labelled_by_the_positions_of_gripper_and_obj
     for text in ("Lift the puck.", "Push the puck to the right.", "Pull the puck up."):
         assert max(ends[text]) < 0.25
     assert any("20 cm to the left" in text and 1.0 in found for text, found in ends.items())
-
-
-def test_whole_clips_show_the_first_and_the_last_frame() -> None:
-    still = np.zeros((1, 24, 3), np.float32)
-    rise = np.linspace(0, 1, 24, dtype=np.float32)[None]
-    table = RolloutTable(("push",), rise, still, still, (("a",),), ((),), (), np.arange(0))
-    batch = whole_clips(table, np.array([0]))
-    assert batch.frames[0, 0] == 0 and batch.frames[0, -1] == 23 and batch.level[0, -1] == 5
 
 
 def test_unknown_labels_do_not_count_in_the_loss() -> None:
@@ -215,10 +298,10 @@ def test_a_training_keeps_the_split_it_began_with_when_the_catalog_grows(
 
 def test_the_exported_json_records_what_each_variant_was_trained_with(trained: PocketPlan) -> None:
     split = recorded_split(trained)
-    for variant in trained.variants:
-        written = read_split(trained.out / f"{variant}.json")
+    for training in trainings(trained):
+        written = read_split(trained.out / f"{training.name}.json")
         assert written.held_out == split.held_out
-        assert written.train_perturbations == (() if variant == "pocket-plain" else split.train_perturbations)
+        assert written.train_perturbations == (split.train_perturbations if training.robust else ())
 
 
 def test_the_best_temperature_undoes_a_known_one() -> None:
@@ -231,8 +314,6 @@ def test_the_best_temperature_undoes_a_known_one() -> None:
 
 def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="needs rewardlab[hf]")
-    from rewardlab.worlds.metaworld.instructions import phrasings
-
     words = load_word_pieces(WORD_VECTORS)
     theirs = tokenizers.BertWordPieceTokenizer(dict(words.ids), lowercase=True)
     for lists in phrasings().values():
@@ -243,7 +324,9 @@ def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
 def test_plans_that_make_no_sense_are_refused() -> None:
     with pytest.raises(PlanError, match="got 'pocket-huge'"):
         PocketPlan("pocket", variants=("pocket-huge",))
-    with pytest.raises(PlanError, match=r"got \(1, 2\)"):
-        PocketPlan("pocket", steps=(1, 2))
+    with pytest.raises(PlanError, match=r"from 0 to 4, got \(5,\)"):
+        PocketPlan("pocket", folds=(5,))
+    with pytest.raises(PlanError, match="a part is one of eyes, scenes, contraries, captions, got 'hands'"):
+        PocketPlan("pocket", without=("hands",))
     with pytest.raises(PlanError, match="multiple of 16"):
         PocketPlan("pocket", size=100)

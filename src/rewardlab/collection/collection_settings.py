@@ -25,6 +25,7 @@ class CollectPlan:
     )
     camera: tuple[str, ...] = setting("cameras; each episode gets one of them", ("right",))
     balance: bool = setting("look for rollouts until every level is there equally often", False)
+    things: int = setting("things of other tasks that stand in the scene, at most so many", 0)
     counterfactuals: int = setting("rows with another instruction for the same video, at most so many each", 0)
     phrasings: str = setting("train or held_out phrasings of the instructions", "train")
     marker: bool = setting("show the goal as a marker; it gives the goal away", False)
@@ -49,8 +50,10 @@ class CollectPlan:
             raise PlanError(f"phrasings must be one of {', '.join(PHRASINGS)}, got {self.phrasings!r}")
         if len(self.frames) != 2 or not 2 <= self.frames[0] <= self.frames[1]:
             raise PlanError(f"frames must be least,most with at least 2, got {self.frames}")
-        if self.episodes < 1 or self.workers < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
-            raise PlanError("episodes must be at least 1, workers not negative, fps above 0 and size from 16 to 512")
+        if self.episodes < 1 or self.workers < 0 or self.things < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
+            raise PlanError(
+                "episodes must be 1 or more, workers and things not negative, fps above 0, size from 16 to 512"
+            )
         if (self.frames[1] - 1) * self.stride > MAX_STEPS:
             raise PlanError(
                 f"{self.frames[1]} frames at {self.fps:g} fps are more than the {MAX_STEPS} steps there are"

@@ -1,6 +1,7 @@
 """Recording one episode: simulate, render, encode, and the rows of metadata with the exact truth."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -10,14 +11,15 @@ import numpy as np
 from rewardlab.collection.collection_settings import CollectPlan, parse_world
 from rewardlab.collection.rollout_selection import PlannedEpisode, select_rollout
 from rewardlab.core.run import atomic_write
-from rewardlab.core.seeding import rng_for
+from rewardlab.core.seeding import pick, rng_for
 from rewardlab.h264_encoding import encode
-from rewardlab.worlds.metaworld.instructions import counterfactuals, draw_instruction
+from rewardlab.worlds.metaworld.instructions import Counterfactual, ask_for_thing, counterfactuals, draw_instruction
 from rewardlab.worlds.metaworld.physics import STEPS_PER_SECOND, Trajectory
 from rewardlab.worlds.metaworld.render import camera_view
 from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
-from rewardlab.worlds.metaworld.scene_edits import render_rollout
+from rewardlab.worlds.metaworld.scene_edits import THINGS_EDIT, render_rollout
 from rewardlab.worlds.metaworld.task_splits import split_of_task
+from rewardlab.worlds.metaworld.thing_placement import place_things
 
 _CRF = 21
 
@@ -39,7 +41,9 @@ def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisod
     world = str(rng.choice(np.array(plan.world)))
     trajectory, quality = select_rollout(plan, planned, steps)
     clock.append(time.perf_counter())
-    progress, edits = float(trajectory.progress[-1]), _scene_edits(world, rng)
+    progress, edits, seed = float(trajectory.progress[-1]), _scene_edits(world, rng), planned.index
+    things = place_things(trajectory, plan.things, seed) if plan.things else ()
+    edits = (*edits, (THINGS_EDIT, (plan.things, seed))) if things else edits
     record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
     frames = render_rollout(trajectory, video_steps(steps, plan.stride).tolist(), view, record.changes)
     clock.append(time.perf_counter())
@@ -52,13 +56,20 @@ def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisod
     extra = {"file": f"{planned.stem}.npy", "video": sha256(video.read_bytes()).hexdigest()[:16]}
     row = {"file_name": f"{planned.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
     row |= {"world": record_json(trajectory, record) | extra}
+    row |= {"things": [thing.name for thing in things]} if plan.things else {}
     seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist()))
-    return RecordedEpisode(_rows(plan, trajectory, row, rng), seconds)
+    asked = [ask_for_thing(pick(thing.state.tasks, rng), plan.phrasings, rng) for thing in things]
+    return RecordedEpisode(_rows(plan, trajectory, row, asked, rng), seconds)
 
 
 def _rows(
-    plan: CollectPlan, trajectory: Trajectory, row: dict[str, Any], rng: np.random.Generator
+    plan: CollectPlan,
+    trajectory: Trajectory,
+    row: dict[str, Any],
+    asked: Sequence[Counterfactual],
+    rng: np.random.Generator,
 ) -> tuple[dict[str, Any], ...]:
+    """Return the row of an episode and those of other instructions for it, among them what is asked of other things."""
     kept = video_steps(len(trajectory.actions), plan.stride)
     last = trajectory.readings[-1]
     row |= {
@@ -75,7 +86,7 @@ def _rows(
         "success": last.success,
         "progress": [round(float(value), 4) for value in trajectory.progress[kept]],
     }
-    others = counterfactuals(trajectory, rng)
+    others = [*counterfactuals(trajectory, rng), *asked]
     chosen = [others[i] for i in sorted(rng.permutation(len(others))[: plan.counterfactuals])]
     more = [
         row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen

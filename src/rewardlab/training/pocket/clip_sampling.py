@@ -18,7 +18,7 @@ from rewardlab.training.pocket.rendered_clips import RenderedScene
 from rewardlab.training.pocket.rollout_table import MIN_CLIP_FRAMES, Floats, Ints, RolloutTable, levels_of
 from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction
 from rewardlab.worlds.metaworld.contraries import SYMMETRIC_TASKS, contrary_texts
-from rewardlab.worlds.metaworld.instructions import describe_displacement, phrasings
+from rewardlab.worlds.metaworld.instructions import ask_for_thing, phrasings
 from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS, TASK_OBJECTS
 
 # How a clip is cut from a rollout and which instruction it gets, and how often.
@@ -128,16 +128,11 @@ def _other(lesson: Lesson, kind: str, rng: Generator) -> SampledClip | None:
     asked = [] if scene is None else [task for _, tasks in scene.things for task in tasks]
     if not asked:
         return None
-    task = pick(asked, rng)
-    text = pick(phrasings()[task]["train"], rng).replace("{where}", _somewhere(rng))
+    text = ask_for_thing(pick(asked, rng), "train", rng).text
     frames, shown = _forward(end, rng)
     progress = np.full(CLIP_FRAMES, np.nan, np.float32)
     progress[:shown] = 0.0
     return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, ""))
-
-
-def _somewhere(rng: Generator) -> str:
-    return describe_displacement(rng.uniform(-0.25, 0.25, 3))
 
 
 def _caption(table: RolloutTable, row: int, frames: Ints, name: str) -> str:

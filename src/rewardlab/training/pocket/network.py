@@ -1,7 +1,6 @@
 """The networks: an image encoder per frame, and a causal temporal encoder conditioned on the instruction."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +17,9 @@ DISPLACEMENTS = 7  # how far the object and the gripper have moved along three a
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """The size of a network; `image_encoder` is cnn or vit, `temporal` is attention or gru."""
+    """The size of a network, the same for every variant."""
 
     size: int = 112
-    image_encoder: str = "cnn"
-    temporal: str = "attention"
     channels: tuple[int, int, int, int] = (16, 32, 64, 128)
     width: int = 192
     layers: int = 3
@@ -33,11 +30,6 @@ class NetworkConfig:
         """Return how many image tokens a frame has."""
         return (self.size // 16) ** 2
 
-
-NETWORK_CONFIGS = {
-    "pocket-plain": NetworkConfig(),
-    "pocket": NetworkConfig(),
-}
 
 # The order in which layers are created is the order in which seeded weights are drawn: keep it.
 
@@ -110,22 +102,6 @@ class ConvImageEncoder(nn.Module):
         """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
         x: Tensor = self.body(_normalised(frames))
         return x.flatten(2).transpose(1, 2)
-
-
-class PatchImageEncoder(nn.Module):
-    """A small vision transformer on patches of 16 pixels."""
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        width = config.channels[3]
-        self.patches = nn.Conv2d(3, width, 16, 16)
-        self.positions = nn.Parameter(torch.randn(1, config.tokens_per_frame, width) * 0.02)
-        self.body = nn.Sequential(*(TransformerBlock(width, 4, 0.0) for _ in range(4)), nn.LayerNorm(width))
-
-    def forward(self, frames: Tensor) -> Tensor:
-        """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
-        x: Tensor = self.body(self.patches(_normalised(frames)).flatten(2).transpose(1, 2) + self.positions)
-        return x
 
 
 def _normalised(frames: Tensor) -> Tensor:
@@ -202,23 +178,15 @@ class TemporalEncoder(nn.Module):
 
 
 class CausalSequence(nn.Module):
-    """A sequence model that never looks ahead: causal attention, or a GRU."""
+    """Causal attention: a sequence model that never looks ahead."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        self.recurrent, self.layers = config.temporal == "gru", config.layers
-        width, dropout = config.width, config.dropout
-        if self.recurrent:
-            self.body: Any = nn.GRU(width, width, config.layers, batch_first=True, dropout=dropout)
-        else:
-            self.body = nn.ModuleList(TransformerBlock(width, 4, dropout) for _ in range(config.layers))
+        self.body = nn.ModuleList(TransformerBlock(config.width, 4, config.dropout) for _ in range(config.layers))
         self.register_buffer("causal_mask", torch.full((CLIP_FRAMES, CLIP_FRAMES), -1e4).triu(1))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sequence with the context of everything before."""
-        if self.recurrent:
-            initial = 0 * x[:, 0].expand(self.layers, -1, -1)  # given here, for an exporter would fix its batch
-            return x + self.body(x, initial)[0]
         for layer in self.body:
             x = layer(x, self.causal_mask)
         return x
@@ -241,8 +209,7 @@ class PocketNetwork(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        encoder = ConvImageEncoder if config.image_encoder == "cnn" else PatchImageEncoder
-        self.image_encoder = encoder(config)
+        self.image_encoder = ConvImageEncoder(config)
         self.temporal_encoder = TemporalEncoder(config)
 
     def forward(self, frames: Tensor, words: Tensor, known: Tensor) -> NetworkOutput:

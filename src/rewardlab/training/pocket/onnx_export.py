@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
 from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
-from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork
+from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
 from rewardlab.training.pocket.perturbation_holdout import split_of_variant
 from rewardlab.training.pocket.plan import PocketPlan, Training
 from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH
@@ -30,7 +29,7 @@ _OPSET = 17
 def export(plan: PocketPlan, training: Training, folder: Path) -> None:
     """Write the two graphs of a variant and `VARIANT.json`; weights are stored in half precision."""
     model = load_rounded(plan, training)
-    config = replace(NETWORK_CONFIGS[training.variant], size=plan.size)
+    config = NetworkConfig(size=plan.size)
     frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
     tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
     words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
@@ -51,7 +50,7 @@ def export(plan: PocketPlan, training: Training, folder: Path) -> None:
 
 def load_rounded(plan: PocketPlan, training: Training) -> PocketNetwork:
     """Return the trained network with its weights rounded to half precision, as they ship."""
-    model = PocketNetwork(replace(NETWORK_CONFIGS[training.variant], size=plan.size))
+    model = PocketNetwork(NetworkConfig(size=plan.size))
     state = torch.load(plan.out / f"{training.name}.pt", map_location="cpu", weights_only=True)
     model.load_state_dict({key: _rounded(value) for key, value in state.items()})
     model.eval()

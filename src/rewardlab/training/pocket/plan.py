@@ -21,9 +21,7 @@ class PocketPlan:
     recipe: str = setting("what to train: pocket", positional=True)
     variants: tuple[str, ...] = setting("which of pocket and pocket-plain", VARIANTS)
     folds: tuple[int, ...] = setting("folds to train, each with a fifth of the tasks unseen", (0,))
-    eyes: str = setting(
-        "weights of DINOv2 made by rewardlab.training.pocket.pretrained_eyes; learn without if empty", ""
-    )
+    eyes: str = setting("weights of DINOv2 from rewardlab.training.pocket.pretrained_eyes; none if empty", "")
     without: tuple[str, ...] = setting("parts to leave out: eyes, scenes, contraries, captions", ())
     rollouts: int = setting("rollouts of each task", 200)
     near: int = setting("rollouts more of each task that should end just short of success", 50)

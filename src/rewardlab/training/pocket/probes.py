@@ -15,7 +15,7 @@ from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gat
 from rewardlab.training.pocket.network import PocketNetwork
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.pocket.rollout_table import Ints, RolloutTable, levels_of
-from rewardlab.worlds.metaworld.instructions import describe_displacement, phrasings
+from rewardlab.worlds.metaworld.instructions import ask_for_thing, phrasings
 from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 
 Predictions = dict[str, NDArray[Any]]
@@ -87,5 +87,4 @@ def _other_thing(plan: PocketPlan, table: RolloutTable, rows: Iterable[int], fra
         asked = [task for _, tasks in scene.things for task in tasks] if scene else []
         if asked:
             rng = rng_for(plan.seed, "other thing", row)
-            text = pick(phrasings()[pick(asked, rng)]["train"], rng)
-            yield _clip(table, row, frames, text.replace("{where}", describe_displacement(rng.uniform(-0.25, 0.25, 3))))
+            yield _clip(table, row, frames, ask_for_thing(pick(asked, rng), "train", rng).text)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from rewardlab.training.pocket.frame_store import (
     to_device,
 )
 from rewardlab.training.pocket.losses import caption_loss, displacement_loss, eyes_loss, level_and_progress_loss
-from rewardlab.training.pocket.network import NETWORK_CONFIGS, NetworkOutput, PocketNetwork
+from rewardlab.training.pocket.network import NetworkConfig, NetworkOutput, PocketNetwork
 from rewardlab.training.pocket.onnx_export import export
 from rewardlab.training.pocket.perturbation_holdout import recorded_split
 from rewardlab.training.pocket.plan import PocketPlan, Training
@@ -74,7 +74,7 @@ def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
         return
     torch.manual_seed(plan.seed)
     store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
-    model, ema = (_initial_network(plan, training) for _ in range(2))
+    model, ema = (_initial_network(plan) for _ in range(2))
     ema.load_state_dict(model.state_dict())
     optimizer = torch.optim.AdamW(_parameter_groups(model), lr=plan.rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY)
     eyes = load_eyes(plan.eyes, plan.device) if plan.eyes and "eyes" not in plan.without else None
@@ -98,9 +98,9 @@ def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
         torch.save({key: value.cpu() for key, value in ema.state_dict().items()}, partial)
 
 
-def _initial_network(plan: PocketPlan, training: Training) -> PocketNetwork:
+def _initial_network(plan: PocketPlan) -> PocketNetwork:
     torch.manual_seed(plan.seed + 1)
-    model = PocketNetwork(replace(NETWORK_CONFIGS[training.variant], size=plan.size))
+    model = PocketNetwork(NetworkConfig(size=plan.size))
     model.to(plan.device)
     if plan.device != "cpu":
         model.to(memory_format=torch.channels_last)

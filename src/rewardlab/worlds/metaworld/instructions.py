@@ -23,6 +23,7 @@ from rewardlab.worlds.metaworld.task_progress import (
 Floats = NDArray[np.float64]
 PHRASINGS = ("train", "held_out")
 _MIN_STATED = 0.02  # metres; a shorter displacement is not worth a word
+_MOST_ASKED = 0.25  # metres along each axis that a thing is asked to go which nobody touched
 _UNMOVED, _MOVED = 0.005, 0.03  # metres; in between nobody can say whether an object was left alone
 
 
@@ -58,6 +59,13 @@ def describe_displacement(displacement: Floats) -> str:
         if abs(length) >= _MIN_STATED
     ]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "right here"
+
+
+def ask_for_thing(task: str, kind: str, rng: Generator) -> Counterfactual:
+    """Ask for a task whose thing stands there untouched, beside those of the rollout."""
+    text = str(rng.choice(np.array(phrasings()[task][kind], dtype=object)))
+    where = describe_displacement(rng.uniform(-_MOST_ASKED, _MOST_ASKED, 3))
+    return Counterfactual(text.replace("{where}", where), 1, "another_thing")
 
 
 def counterfactuals(trajectory: Trajectory, rng: Generator) -> list[Counterfactual]:
