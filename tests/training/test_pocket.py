@@ -31,7 +31,7 @@ from rewardlab.training.pocket.losses import level_and_progress_loss  # noqa: E4
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork  # noqa: E402
 from rewardlab.training.pocket.onnx_export import export, load_rounded  # noqa: E402
 from rewardlab.training.pocket.perturbation_holdout import draw_split, recorded_split  # noqa: E402
-from rewardlab.training.pocket.plan import PocketPlan, Training  # noqa: E402
+from rewardlab.training.pocket.plan import PocketPlan  # noqa: E402
 from rewardlab.training.pocket.pretrained_eyes import PATCH, WIDTH, Dinov2  # noqa: E402
 from rewardlab.training.pocket.renaming import names_a_colour, new_name, renamed  # noqa: E402
 from rewardlab.training.pocket.rendered_clips import RenderedScene  # noqa: E402
@@ -66,10 +66,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> PocketPlan:
     return plan
 
 
-def trainings(plan: PocketPlan) -> list[Training]:
-    return [Training(variant, fold) for variant in plan.variants for fold in plan.folds]
-
-
 def weights(plan: PocketPlan, name: str = "pocket-fold0") -> dict[str, torch.Tensor]:
     return torch.load(plan.out / f"{name}.pt", weights_only=True)
 
@@ -93,7 +89,7 @@ def test_interrupted_training_resumes_to_the_same_weights(trained: PocketPlan, t
 
 
 def test_every_variant_leaves_weights_probes_and_a_learning_curve(trained: PocketPlan) -> None:
-    for training in trainings(trained):
+    for training in trained.trainings:
         assert weights(trained, training.name)
         curve = [json.loads(line) for line in (trained.out / f"{training.name}-curve.jsonl").read_text().splitlines()]
         assert [row["step"] for row in curve] == [2, 4]
@@ -118,7 +114,7 @@ def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: 
     frames = rng.integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
     words = rng.normal(size=(3, 48, 128)).astype(np.float32)
     known = (np.arange(48) < 9).astype(np.float32)[None].repeat(3, axis=0)
-    for training in trainings(trained):
+    for training in trained.trainings:
         export(trained, training, tmp_path)
         model = load_rounded(trained, training)
         sessions = [onnxruntime.InferenceSession(path) for path in variant_files(tmp_path / training.name)[1:3]]
@@ -298,7 +294,7 @@ def test_a_training_keeps_the_split_it_began_with_when_the_catalog_grows(
 
 def test_the_exported_json_records_what_each_variant_was_trained_with(trained: PocketPlan) -> None:
     split = recorded_split(trained)
-    for training in trainings(trained):
+    for training in trained.trainings:
         written = read_split(trained.out / f"{training.name}.json")
         assert written.held_out == split.held_out
         assert written.train_perturbations == (split.train_perturbations if training.robust else ())

@@ -1,4 +1,4 @@
-"""Things of other tasks beside a rollout, and other looks of its own: only the camera sees them, and nothing is left."""
+"""Things of other tasks beside a rollout, and other looks of its own: seen by the camera alone, and nothing is left."""
 
 from pathlib import Path
 

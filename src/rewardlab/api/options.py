@@ -81,6 +81,7 @@ class CollectOptions(TypedDict, total=False):
     world: Names
     camera: Names
     balance: bool
+    things: int
     counterfactuals: int
     phrasings: str
     marker: bool
@@ -96,13 +97,16 @@ class TrainOptions(TypedDict, total=False):
     """What `train` takes beside the recipe."""
 
     variants: Names
+    folds: int | Sequence[int]
+    eyes: str
+    without: Names
     rollouts: int
     near: int
     checks: int
     tasks: Names
     kept: int
     size: int
-    steps: int | Sequence[int]
+    steps: int
     batch: int
     check_every: int
     rate: float

@@ -22,4 +22,4 @@ def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str
 
     plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
     train_pocket(plan)
-    return tuple(f"pocket:{plan.out / variant}" for variant in plan.variants)
+    return tuple(f"pocket:{plan.out / training.name}" for training in plan.trainings)

@@ -15,6 +15,24 @@ CAMERA_SHARES = {"right": 0.3, "left": 0.3, "corner2": 0.2, "top": 0.1, "far": 0
 
 
 @dataclass(frozen=True)
+class Training:
+    """One network to be trained: a variant on a fold."""
+
+    variant: str
+    fold: int
+
+    @property
+    def robust(self) -> bool:
+        """Return whether it also sees perturbed clips and changed worlds."""
+        return self.variant == "pocket"
+
+    @property
+    def name(self) -> str:
+        """Return the name of its files."""
+        return f"{self.variant}-fold{self.fold}"
+
+
+@dataclass(frozen=True)
 class PocketPlan:
     """Train the small reward models that ship in the package, from simulated rollouts alone."""
 
@@ -64,20 +82,7 @@ class PocketPlan:
         """Return the tasks of this plan that a fold is trained on."""
         return tuple(task for task in self.all_tasks if task not in unseen_tasks(fold))
 
-
-@dataclass(frozen=True)
-class Training:
-    """One network to be trained: a variant on a fold."""
-
-    variant: str
-    fold: int
-
     @property
-    def robust(self) -> bool:
-        """Return whether it also sees perturbed clips and changed worlds."""
-        return self.variant == "pocket"
-
-    @property
-    def name(self) -> str:
-        """Return the name of its files."""
-        return f"{self.variant}-fold{self.fold}"
+    def trainings(self) -> tuple[Training, ...]:
+        """Return the networks to be trained."""
+        return tuple(Training(variant, fold) for fold in self.folds for variant in self.variants)

@@ -60,11 +60,10 @@ def train_pocket(plan: PocketPlan) -> None:
     print(f"{time.monotonic() - started:.0f} s: rollouts are there", flush=True)
     store = make_frame_store(plan)
     print(f"{time.monotonic() - started:.0f} s: frames are there", flush=True)
-    trainings = [Training(variant, fold) for fold in plan.folds for variant in plan.variants]
-    for training in trainings:
+    for training in plan.trainings:
         fit(plan, training, store)
         print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
-    for training in trainings:  # all folds tell how sure each may be
+    for training in plan.trainings:  # all folds tell how sure each may be
         export(plan, training, plan.out)
 
 
