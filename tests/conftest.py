@@ -1,6 +1,7 @@
 """Small real datasets on disk, made once per test session."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.h264_encoding import encode
+
+os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds; tests of figures ask for them
 
 # The same examples on every machine, however slow it is.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

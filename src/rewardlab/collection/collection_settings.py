@@ -51,9 +51,7 @@ class CollectPlan:
         if len(self.frames) != 2 or not 2 <= self.frames[0] <= self.frames[1]:
             raise PlanError(f"frames must be least,most with at least 2, got {self.frames}")
         if self.episodes < 1 or self.workers < 0 or self.things < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
-            raise PlanError(
-                "episodes must be 1 or more, workers and things not negative, fps above 0, size from 16 to 512"
-            )
+            raise PlanError("episodes must be at least 1, workers and things not negative, fps above 0, size 16 to 512")
         if (self.frames[1] - 1) * self.stride > MAX_STEPS:
             raise PlanError(
                 f"{self.frames[1]} frames at {self.fps:g} fps are more than the {MAX_STEPS} steps there are"

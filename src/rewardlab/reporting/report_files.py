@@ -1,6 +1,7 @@
 """The report as files for papers and model cards: figures, tables and a Markdown robustness card."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_FIGURES = "REWARDLAB_FIGURES"  # environment variable; 0 leaves the figures of a report out
+
+
 @dataclass(frozen=True)
 class ReportPlan:
     """Write the report of a run, or one report of several runs side by side."""
@@ -45,6 +49,7 @@ class ReportPlan:
 def write_report(runs: Sequence[Run], page: Path, *, trust: bool = False) -> Path:
     """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card.
 
+    REWARDLAB_FIGURES=0 leaves the figures out, which take some seconds and nobody looks at where a gate is all.
     Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
     """
     summaries = [load_summary(run) for run in runs]
@@ -60,7 +65,8 @@ def write_report(runs: Sequence[Run], page: Path, *, trust: bool = False) -> Pat
     with writable(folder):
         folder.mkdir(exist_ok=True)
     _write_numbers(summary, folder)
-    write_figures(folder, lambda: _figures(shown))
+    if os.environ.get(_FIGURES) != "0":
+        write_figures(folder, lambda: _figures(shown))
     _write(folder / "card.md", robustness_card(shown, [run.record for run in runs]))
     return page
 

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import LEVEL_STARTS
+from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import pick
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
 from rewardlab.models.pocket.wordpiece import load_word_pieces
 from rewardlab.training.pocket.captions import caption
 from rewardlab.training.pocket.renaming import names_a_colour, new_name, renamed
-from rewardlab.training.pocket.rendered_clips import RenderedScene
+from rewardlab.training.pocket.rendered_clips import PerturbedClip, RenderedScene
 from rewardlab.training.pocket.rollout_table import MIN_CLIP_FRAMES, Floats, Ints, RolloutTable, levels_of
 from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction
 from rewardlab.worlds.metaworld.contraries import SYMMETRIC_TASKS, contrary_texts
@@ -37,7 +38,8 @@ CLIP_KINDS = {
 _FORWARD_KINDS = ("forward", "static", "hold")  # in a reversed clip only the words say what was to be done
 _CONTRARY_KINDS = ("undone", "contrary")
 _MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the contrary task
-_RENAMED = 0.5  # share of clips in which the object gets another name, where the scene is crowded or looks other
+_RENAMED = 0.3  # share of clips in which the object gets another name; where it looks other, always
+_MOST_DRAWS = 10_000  # of clips, until one may be shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +73,29 @@ def sample_clip(lesson: Lesson, rng: Generator) -> SampledClip:
     kinds = {k: s for k, s in CLIP_KINDS.items() if lesson.contraries or k not in _CONTRARY_KINDS}
     shares = np.array(list(kinds.values()))
     kind = str(rng.choice(np.array(list(kinds)), p=shares / shares.sum()))
-    while True:
+    for _ in range(_MOST_DRAWS):
         clip = _RELABELLED.get(kind, _own_words)(lesson, kind, rng)
         if clip is not None:
             return clip
         kind = "forward" if rng.random() < 0.5 else kind
+    raise _nothing_to_show(lesson)
+
+
+def _nothing_to_show(lesson: Lesson) -> PlanError:
+    return PlanError(f"no {lesson.source!r} rendering of a seen task may be shown; simulate more rollouts or tasks")
 
 
 def sample_perturbed_clip(lesson: Lesson, rng: Generator) -> SampledClip:
     """Draw a perturbed clip with a known label."""
-    table = lesson.table
-    while True:
-        row = int(table.training[int(rng.integers(len(table.training)))])
+    for _ in range(_MOST_DRAWS):
+        row = int(lesson.table.training[int(rng.integers(len(lesson.table.training)))])
         scene = lesson.scene(row)
         if scene is not None and scene.perturbed is not None:
-            clip = scene.perturbed
-            break
+            return _perturbed_clip(row, scene.perturbed)
+    raise _nothing_to_show(lesson)
+
+
+def _perturbed_clip(row: int, clip: PerturbedClip) -> SampledClip:
     level = levels_of(clip.progress)
     if not level.any():
         level[CLIP_FRAMES - 1] = clip.level
@@ -111,8 +120,8 @@ def _words(texts: tuple[str, ...], task: str, scene: RenderedScene, rng: Generat
     """Return an instruction that is true of how the scene looks, and the name it uses if not the usual one."""
     name = new_name(scene.look, dictionary_words(), rng)
     text = pick(texts, rng)
-    other = renamed(text, task, name) if scene.look is not None or rng.random() < 0.3 else None
-    if other is not None and not names_a_colour(other.replace(name, "")) and rng.random() < 2 * _RENAMED:
+    other = renamed(text, task, name) if scene.look is not None or rng.random() < _RENAMED else None
+    if other is not None and not names_a_colour(other.replace(name, "")):
         return other, name
     if scene.look is not None and names_a_colour(text):
         plain = [each for each in texts if not names_a_colour(each)]
