@@ -26,7 +26,12 @@ def mylab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (package / name).write_text(code)
     np.savez(package / "w.npz", weights=np.array([1.0, 2.0, 1.0]))
     monkeypatch.syspath_prepend(str(package.parent))
+    _forget()  # what other tests call so
     yield package
+    _forget()
+
+
+def _forget() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:
         del sys.modules[name]
 

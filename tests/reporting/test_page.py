@@ -143,8 +143,13 @@ def test_the_page_says_what_it_was_made_with(run: Run) -> None:
         assert f"{name} {version}" in html
 
 
-def test_the_report_also_comes_as_figures_numbers_and_a_card(run: Run) -> None:
-    folder = run.folder / "report"
+def test_the_report_also_comes_as_figures_numbers_and_a_card(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report([run], tmp_path / "none.html")
+    assert not list((tmp_path / "none").glob("*.svg")) and (tmp_path / "none" / "card.md").exists()
+    monkeypatch.delenv("REWARDLAB_FIGURES")
+    folder = write_report([run], tmp_path / "report.html").with_suffix("")
     for name in ("success_accuracy-visual", "macro_mae-temporal", "expectation_kept-domain"):
         assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
         picture = cv2.imread(str(folder / f"{name}.png"))
