@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,16 @@ def test_a_finished_collection_is_left_as_it_is(reference: Path) -> None:
 def test_other_settings_do_not_mix_into_a_folder(reference: Path) -> None:
     with pytest.raises(RunError, match="other settings"):
         collect(plan(reference, seed=5))
+
+
+def test_a_folder_from_before_a_setting_existed_goes_on(reference: Path, tmp_path: Path) -> None:
+    shutil.copytree(reference, tmp_path / "old")
+    record = tmp_path / "old" / "collect.json"
+    record.write_text(json.dumps({k: v for k, v in json.loads(record.read_text()).items() if k != "things"}))
+    collect(plan(tmp_path / "old"))
+    assert contents(tmp_path / "old") == contents(reference)
+    with pytest.raises(RunError, match="other settings"):
+        collect(plan(tmp_path / "old", things=1))
 
 
 def test_a_second_writer_is_told_so(reference: Path) -> None:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.episode_recorder import RecordedEpisode, record_episode
@@ -49,15 +50,24 @@ def _record(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisode:
 
 def _claim_folder(plan: CollectPlan) -> None:
     """Write down what is collected here, or check that it is the same; clear away what a killed run left behind."""
-    settings = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
-    settings.pop("out")
-    path = plan.out / RECORD
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != settings:
+    settings, path = _settings(plan), plan.out / RECORD
+    # A setting that is younger than the folder has its default there.
+    if (
+        path.exists()
+        and _settings(CollectPlan(plan.simulator)) | json.loads(path.read_text(encoding="utf-8")) != settings
+    ):
         raise RunError(f"{plan.out} holds a collection with other settings; choose another --out or remove that folder")
     with atomic_write(path) as partial:
         partial.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     for rest in (plan.out / SUBSET).glob(".*.tmp"):
         rest.unlink(missing_ok=True)
+
+
+def _settings(plan: CollectPlan) -> dict[str, Any]:
+    """Return what decides the content of a collection, as JSON has it."""
+    settings: dict[str, Any] = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
+    settings.pop("out")
+    return settings
 
 
 def _repair(plan: CollectPlan, planned: list[PlannedEpisode]) -> int:
