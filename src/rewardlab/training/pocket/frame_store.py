@@ -48,7 +48,8 @@ def make_frame_store(plan: PocketPlan) -> FrameStore:
     (plan.out / "plain.npy").unlink()
     vocabulary = load_word_pieces(WORD_VECTORS)
     vectors = torch.cat([torch.from_numpy(vocabulary.vectors), torch.zeros(1, vocabulary.vectors.shape[1])])
-    return FrameStore(make_rollout_table(plan, scenes), pixels, vectors.to(plan.device), torch.zeros(0))
+    table = make_rollout_table(plan, scenes)
+    return FrameStore(table, pixels, vectors.to(plan.device), _instruction_ids(table).to(plan.device))
 
 
 def kinds_of(plan: PocketPlan) -> tuple[str, ...]:
@@ -59,9 +60,13 @@ def kinds_of(plan: PocketPlan) -> tuple[str, ...]:
 
 def for_fold(store: FrameStore, table: RolloutTable) -> FrameStore:
     """Return the store as a training on this table uses it."""
+    return replace(store, table=table, instruction_ids=_instruction_ids(table).to(store.word_vectors.device))
+
+
+def _instruction_ids(table: RolloutTable) -> Tensor:
     texts = {text for row in table.training for text in table.texts[row]}
     ids = np.unique([load_word_pieces(WORD_VECTORS).piece_ids(text) for text in texts])
-    return replace(store, table=table, instruction_ids=torch.from_numpy(ids[ids >= 0]).to(store.word_vectors.device))
+    return torch.from_numpy(ids[ids >= 0])
 
 
 def _uploaded(frames: NDArray[np.uint8], device: str) -> Tensor:

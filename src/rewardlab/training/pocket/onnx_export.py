@@ -116,7 +116,7 @@ def _fit_calibration(plan: PocketPlan, variant: str) -> dict[str, Any]:
 def _of_unseen_tasks(plan: PocketPlan, variant: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return logits and levels of the validation rollouts of unseen tasks; of all where a plan has no unseen task."""
     parts = []
-    for training in [Training(variant, fold) for fold in plan.folds]:
+    for training in [each for each in plan.trainings if each.variant == variant]:
         with np.load(plan.out / f"{training.name}-probes.npz") as found:
             task, logits, level = found["own/task"], found["own/logits"], found["own/level"]
         unseen = np.isin(task, plan.unseen(training.fold)) if plan.unseen(training.fold) else np.ones(len(task), bool)

@@ -4,6 +4,7 @@ python -m rewardlab.training.pocket.pretrained_eyes DINOV2.onnx OUT.npz
 """
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,7 @@ class _Block(nn.Module):
         return x + self.scale2 * self.down(nn.functional.gelu(self.up(self.norm2(x))))
 
 
+@cache  # every fold learns from the same
 def load_eyes(path: str, device: str) -> Dinov2:
     """Return the encoder of a file made by `convert`, frozen."""
     model = Dinov2()

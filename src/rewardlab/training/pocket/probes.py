@@ -24,7 +24,7 @@ _SUCCESS = 5
 
 
 def probe_all(plan: PocketPlan, store: FrameStore, model: PocketNetwork) -> Predictions:
-    """Return for every probe the rollouts, the levels that are true, the logits, the progress and the last states."""
+    """Return for every probe the rollouts, the logits, progress and last states, and the level under their own task."""
     table, found = store.table, Predictions()
     for name, (source, clips) in _probes(plan, table).items():
         if clips:

@@ -9,7 +9,7 @@ from rewardlab.worlds.metaworld.objects import TASK_OBJECTS
 from rewardlab.worlds.metaworld.thing_looks import COLOURS, ThingLook
 
 _GENERIC = ("object", "thing", "part", "piece", "item")
-_COLOUR_WORDS = (*COLOURS, "brown", "dark", "blue", "gray", "wooden")
+_COLOUR_WORDS = (*COLOURS, "brown", "dark", "gray", "wooden")
 # Other words that instructions use for what a task moves.
 _SYNONYMS = {
     "ring": ("handle",), "ball": ("basketball",), "cube": ("block",), "lid": ("cover",), "mug": ("cup",),

@@ -1,5 +1,7 @@
 """Contraries: how people ask for a task to be undone, where no other task says it."""
 
+from functools import cache
+
 from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 
@@ -29,6 +31,7 @@ _UNDO = {
 SYMMETRIC_TASKS = ("faucet-open", "faucet-close")  # opposites that begin alike: neither undoes the other
 
 
+@cache
 def contrary_texts(task: str, seen: tuple[str, ...]) -> tuple[str, ...]:
     """Return instructions to undo a task, without the words of a task that is not among the seen ones."""
     opposite = OPPOSITE_TASKS.get(task)

@@ -44,8 +44,8 @@ def standing_there(model: Any, things: Sequence[PlacedThing]) -> Iterator[None]:
 
 
 def _hide_things(model: Any) -> None:
-    for name in THINGS:
-        model.geom_group[_geoms_of(model, name)] = _HIDDEN
+    things = [body for body, name in enumerate(body_names(model)) if "/" in name]
+    model.geom_group[np.isin(model.body_rootid[model.geom_bodyid], things)] = _HIDDEN
 
 
 def _show(model: Any, placed: PlacedThing) -> None:

@@ -1,6 +1,7 @@
 """Which things of other tasks stand beside a rollout, and where: away from the gripper's path and from one another."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.random import Generator
@@ -47,6 +48,7 @@ class Circles:
         return Circles(np.vstack([self.centre, place]), np.append(self.radius, radius))
 
 
+@lru_cache(maxsize=4)  # who asks what stands there also has it rendered
 def place_things(trajectory: Trajectory, count: int, seed: int) -> tuple[PlacedThing, ...]:
     """Return up to so many things that find room beside the work; the same for the same rollout and seed.
 
