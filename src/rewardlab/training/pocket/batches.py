@@ -21,6 +21,7 @@ _PREFETCH = 48  # batches that are drawn while the device is busy
 _DRAWERS = 12  # processes that draw them
 # Which rendering the pixels of a clip come from; `view` is a perturbed clip.
 _CLEAN_SHARES = {"plain": 0.35, "crowd": 0.35, "look": 0.3}
+_SCENES = ("crowd", "look", "world")  # in which things of other tasks stand
 _ROBUST_SHARES = {"plain": 0.2, "crowd": 0.2, "look": 0.2, "world": 0.15, "view": 0.25}
 
 
@@ -54,7 +55,8 @@ def _draw_step(plan: PocketPlan, training: Training, table: RolloutTable, step: 
 def draw_batch(plan: PocketPlan, table: RolloutTable, rng: Generator, *, robust: bool) -> Batch:
     """Draw a batch; it depends on the generator alone."""
     shares = _ROBUST_SHARES if robust else _CLEAN_SHARES
-    kinds = np.array([kind for kind in shares if kind in table.scenes], dtype=object)
+    left_out = _SCENES if "scenes" in plan.without else ()
+    kinds = np.array([kind for kind in shares if kind not in left_out], dtype=object)
     weights = np.array([shares[kind] for kind in kinds])
     sources = rng.choice(kinds, size=plan.batch, p=weights / weights.sum())
     clips = []

@@ -24,21 +24,21 @@ from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS, TASK_OBJECTS
 
 # How a clip is cut from a rollout and which instruction it gets, and how often.
 CLIP_KINDS = {
-    "forward": 0.44,
-    "other": 0.14,  # what was done, under an instruction for another thing that stands there
-    "synthetic": 0.16,  # under a synthetic instruction, labelled by positions
-    "undone": 0.08,  # reversed, under the contrary instruction
+    "forward": 0.46,
+    "other": 0.1,  # what was done, under an instruction for another thing that stands there
+    "synthetic": 0.18,  # under a synthetic instruction, labelled by positions
+    "undone": 0.09,  # reversed, under the contrary instruction
     "contrary": 0.05,  # what was done, under the contrary instruction
-    "counterfactual": 0.03,  # under another instruction for the same scene, labelled at the end only
-    "reverse": 0.02,
+    "counterfactual": 0.02,  # under another instruction for the same scene, labelled at the end only
+    "reverse": 0.04,
     "rewind": 0.02,
-    "static": 0.04,
-    "hold": 0.02,
+    "static": 0.03,
+    "hold": 0.01,
 }
 _FORWARD_KINDS = ("forward", "static", "hold")  # in a reversed clip only the words say what was to be done
 _CONTRARY_KINDS = ("undone", "contrary")
 _MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the contrary task
-_RENAMED = 0.3  # share of clips in which the object gets another name; where it looks other, always
+_RENAMED = 0.4  # share of clips in which the object gets another name; where it looks other, always
 _MOST_DRAWS = 10_000  # of clips, until one may be shown
 
 

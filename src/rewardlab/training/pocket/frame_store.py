@@ -54,8 +54,7 @@ def make_frame_store(plan: PocketPlan) -> FrameStore:
 
 def kinds_of(plan: PocketPlan) -> tuple[str, ...]:
     """Return the kinds of rendering that a plan needs."""
-    kinds = ROBUST_KINDS if "pocket" in plan.variants else CLEAN_KINDS
-    return tuple(kind for kind in kinds if "scenes" not in plan.without or kind in ("plain", "view"))
+    return ROBUST_KINDS if "pocket" in plan.variants else CLEAN_KINDS
 
 
 def for_fold(store: FrameStore, table: RolloutTable) -> FrameStore:

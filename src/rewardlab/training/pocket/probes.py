@@ -21,6 +21,7 @@ from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 Predictions = dict[str, NDArray[Any]]
 TextOf = Callable[[int], str]  # the instruction for a rollout
 _SUCCESS = 5
+_FAMILIAR = 1200  # training clips that say what is familiar
 
 
 def probe_all(plan: PocketPlan, store: FrameStore, model: PocketNetwork) -> Predictions:
@@ -50,14 +51,16 @@ def predict(store: FrameStore, model: PocketNetwork, clips: Batch, size: int) ->
 
 
 def _probes(plan: PocketPlan, table: RolloutTable) -> dict[str, tuple[str, list[SampledClip]]]:
-    rows = table.checks.tolist()
+    rows, trained = table.checks.tolist(), table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()
     done = [row for row in rows if table.levels[row, -1] == _SUCCESS]
     both = [row for row in done if table.tasks[row] in OPPOSITE_TASKS]
     whole = np.linspace(0, table.progress.shape[1] - 1, CLIP_FRAMES).round().astype(np.int64)
     probes = {
         "own": ("plain", _clips(table, rows, whole, lambda row: table.texts[row][0])),
+        "trained": ("plain", _clips(table, trained, whole, lambda row: table.texts[row][0])),
         "held_out": ("plain", _clips(table, rows, whole, lambda row: table.held_out_texts[row][0])),
         "still": ("plain", _clips(table, rows, np.zeros(CLIP_FRAMES, np.int64), lambda row: table.texts[row][0])),
+        "wordless": ("plain", _clips(table, rows, whole, lambda row: "")),
         "reversed": ("plain", _clips(table, rows, whole[::-1], lambda row: table.texts[row][0])),
         "contrary": ("plain", _clips(table, both, whole, _opposite_text(table))),
     }

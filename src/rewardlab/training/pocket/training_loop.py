@@ -37,7 +37,7 @@ _LOG_EVERY = 100  # steps
 _EMA_DECAY, _EMA_EVERY = 0.99, 4  # of the averaged weights; every so many steps
 _WARM_UP, _WEIGHT_DECAY = 0.05, 0.05
 _DISPLACEMENT_WEIGHT, _CAPTION_WEIGHT, _EYES_WEIGHT = 0.2, 0.5, 1.0  # in the loss
-_EYES_FRAMES = 256  # of a batch, whose pretrained features are predicted
+_EYES_FRAMES = 128  # of a batch, whose pretrained features are predicted
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,7 @@ def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
     torch.manual_seed(plan.seed)
     store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
     model, ema = (_initial_network(plan) for _ in range(2))
+    _compile(model, plan)
     ema.load_state_dict(model.state_dict())
     optimizer = torch.optim.AdamW(_parameter_groups(model), lr=plan.rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY)
     eyes = load_eyes(plan.eyes, plan.device) if plan.eyes and "eyes" not in plan.without else None
@@ -101,10 +102,15 @@ def _initial_network(plan: PocketPlan) -> PocketNetwork:
     torch.manual_seed(plan.seed + 1)
     model = PocketNetwork(NetworkConfig(size=plan.size))
     model.to(plan.device)
+    return model
+
+
+def _compile(model: PocketNetwork, plan: PocketPlan) -> None:
+    """Have the parts of a network compiled for a GPU."""
     if plan.device != "cpu":
         model.to(memory_format=torch.channels_last)
         model.image_encoder.compile()
-    return model
+        model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
 
 
 def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
