@@ -109,7 +109,7 @@ def test_the_length_of_a_video_says_nothing_about_its_level(reference: Path, tmp
 def test_a_changed_world_is_recorded_and_rendered_again(renderer: None, tmp_path: Path) -> None:  # noqa: F811
     import numpy as np
 
-    from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
+    from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
     from rewardlab.worlds import open_world
 
     collect(plan(tmp_path, tasks=("reach",), episodes=1, world=("world_table_texture:4",), counterfactuals=0))

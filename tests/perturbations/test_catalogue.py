@@ -19,7 +19,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturbations.contract import LabelEffect, Perturbation, PerturbedEpisode
-from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
 from rewardlab.worlds import open_world
 

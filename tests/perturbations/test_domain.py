@@ -10,11 +10,11 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturbations.domain import DOMAIN
-from rewardlab.perturbations.domain.instruction_guards import colours_in
-from rewardlab.perturbations.domain.lighting import black_body_rgb
-from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
-from rewardlab.perturbations.domain.scene_segmentation import goal_region, segment_motion, static_background
+from rewardlab.perturbations.instruction_guards import colours_in
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.scene_segmentation import goal_region, segment_motion, static_background
 from rewardlab.perturbations.video_transcoding import psnr
+from rewardlab.perturbations.visual.lighting import black_body_rgb
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {p.name: p for p in DOMAIN if p not in WORLD_PERTURBATIONS}

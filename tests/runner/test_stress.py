@@ -24,7 +24,7 @@ from rewardlab.data import DATASETS
 from rewardlab.h264_encoding import encode
 from rewardlab.models import name_model
 from rewardlab.perturbations import PERTURBATIONS
-from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.stress import StressPlan, run_stress
 from tests.conftest import ROWS, moving_square, write_rows

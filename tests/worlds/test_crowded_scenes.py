@@ -10,7 +10,7 @@ from rewardlab.collection.dataset_collection import collect
 from rewardlab.core.errors import PlanError
 from rewardlab.data import open_dataset
 from rewardlab.data.video_decoding import frame_policy, sample_frames
-from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.crowded_scene import crowded_renderer
 from rewardlab.worlds.metaworld.instructions import phrasings

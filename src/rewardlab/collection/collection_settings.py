@@ -67,7 +67,7 @@ def parse_world(text: str) -> tuple[str, int]:
     """Return name and severity of a world such as `world_camera:3`; `plain` has severity 0."""
     if text == "plain":
         return text, 0
-    from rewardlab.perturbations.domain.rerendered_world import WORLD_EDITS
+    from rewardlab.perturbations.rerendered_world import WORLD_EDITS
 
     name, _, severity = text.partition(":")
     find(WORLD_EDITS, name, "changed world")

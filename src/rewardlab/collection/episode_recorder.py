@@ -98,7 +98,7 @@ def _scene_edits(text: str, rng: np.random.Generator) -> tuple[tuple[str, tuple[
     name, severity = parse_world(text)
     if not severity:
         return ()
-    from rewardlab.perturbations.domain.rerendered_world import WORLD_EDITS
+    from rewardlab.perturbations.rerendered_world import WORLD_EDITS
 
     entry = WORLD_EDITS[name]
     return ((entry.edit, entry.sample(entry.table[severity - 1], rng)),)

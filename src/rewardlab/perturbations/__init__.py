@@ -8,7 +8,7 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.composition import compose, random_member
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.domain import DOMAIN
-from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.semantic import SEMANTIC
 from rewardlab.perturbations.temporal import TEMPORAL
 from rewardlab.perturbations.visual import VISUAL
@@ -24,8 +24,8 @@ QUICK = (
     "task_swap",
     "drop_uniform",
     "truncate_end",
-    "camera_move",
-    "light_temperature",
+    "table_texture",
+    "distractor_objects",
 )
 FAMILIES = {"visual": VISUAL, "semantic": SEMANTIC, "temporal": TEMPORAL, "domain": DOMAIN}
 

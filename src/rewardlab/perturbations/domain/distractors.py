@@ -15,8 +15,8 @@ from rewardlab.perturbations.domain.distractor_sprites import (
     render_sprite,
     sample_distractors,
 )
-from rewardlab.perturbations.domain.instruction_guards import colours_in, words_of
-from rewardlab.perturbations.domain.scene_segmentation import dilate, segment_motion, table_region
+from rewardlab.perturbations.instruction_guards import colours_in, words_of
+from rewardlab.perturbations.scene_segmentation import dilate, segment_motion, table_region
 
 Floats = NDArray[np.float32]
 

@@ -9,7 +9,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode
-from rewardlab.perturbations.domain.instruction_guards import words_of
+from rewardlab.perturbations.instruction_guards import words_of
 
 _LEFT_TO_RIGHT = {"left": "right", "lefts": "rights", "leftmost": "rightmost", "lefthand": "righthand"}
 _LEFT_TO_RIGHT |= {"leftward": "rightward", "leftwards": "rightwards", "clockwise": "counterclockwise"}

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, SeverityTable, Spec, on_episode
-from rewardlab.perturbations.domain.instruction_guards import require_no_colour
 from rewardlab.perturbations.domain.procedural_texture import procedural_texture
-from rewardlab.perturbations.domain.scene_segmentation import (
+from rewardlab.perturbations.instruction_guards import require_no_colour
+from rewardlab.perturbations.scene_segmentation import (
     Mask,
     MotionSegmentation,
     colour_distance,

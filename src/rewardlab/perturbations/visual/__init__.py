@@ -1,8 +1,11 @@
-"""Visual perturbations: what a camera does to the pixels while the scene stays as it is."""
+"""Visual perturbations: the scene stays as it is, but light, camera or recording differ."""
 
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from rewardlab.perturbations.visual.camera import camera_move, lens_barrel, lens_crop
 from rewardlab.perturbations.visual.digital_artifacts import jpeg, pixelate, resample
 from rewardlab.perturbations.visual.geometric_distortion import elastic, tilt
+from rewardlab.perturbations.visual.lighting import hard_shadow, light_cool, light_gradient, light_temperature
 from rewardlab.perturbations.visual.noise import (
     fixed_pattern_noise,
     gaussian_noise,
@@ -19,6 +22,8 @@ from rewardlab.perturbations.visual.photometric_shift import (
     exposure_flicker,
     oversaturate,
 )
+from rewardlab.perturbations.visual.sensor_and_codec import aspect_squeeze, codec, codec_h265, resolution, sensor_swap
+from rewardlab.perturbations.visual.text_overlay import success_overlay
 from rewardlab.perturbations.visual.weather import fog, frost, snow, spatter
 
 VISUAL = (
@@ -48,4 +53,18 @@ VISUAL = (
     fog,
     snow,
     occlusion_patch,
+    camera_move,
+    lens_crop,
+    lens_barrel,
+    light_temperature,
+    light_cool,
+    light_gradient,
+    hard_shadow,
+    sensor_swap,
+    resolution,
+    aspect_squeeze,
+    codec,
+    codec_h265,
+    success_overlay,
+    *(p for p in WORLD_PERTURBATIONS if p.category == "visual"),
 )

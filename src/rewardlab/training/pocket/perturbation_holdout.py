@@ -8,7 +8,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket.catalog_split import CatalogSplit, read_split
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.perturbations.domain.rerendered_world import WORLD_EDITS
+from rewardlab.perturbations.rerendered_world import WORLD_EDITS
 from rewardlab.training.pocket.plan import PocketPlan
 
 # The goal is never shown here, so it cannot be hidden; an object of another colour would not be what the words say.

@@ -13,7 +13,7 @@ from rewardlab.core.episode import Episode, Frames, InMemoryFrames, Origin, Trut
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
-from rewardlab.perturbations.domain.rerendered_world import WORLD_EDITS
+from rewardlab.perturbations.rerendered_world import WORLD_EDITS
 from rewardlab.runner.dispatch import map_processes
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 from rewardlab.training.pocket.perturbation_holdout import recorded_split

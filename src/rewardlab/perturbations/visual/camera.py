@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, LabelEffect, PerturbedEpisode, Randomness, Spec, on_episode
-from rewardlab.perturbations.domain.scene_segmentation import goal_region
+from rewardlab.perturbations.scene_segmentation import goal_region
 
 SamplingGrid = NDArray[np.float32]  # (H, W, 2): the x and y in the old picture that each pixel of the new one shows
 _MIN_GOAL_IN_VIEW = 0.8  # fraction of the guessed goal region that must be seen
@@ -17,7 +17,7 @@ _POSES = ((2, 1.05), (5, 1.15), (10, 1.3), (15, 1.5))
 _LENS: tuple[str, Randomness, LabelEffect] = ("sensor swap", "none", "keeps_if")
 
 
-@on_episode("frames", Spec("domain", "rotation in degrees and zoom", _POSES, _CAMERAS, "per_clip", "keeps_if"))
+@on_episode("frames", Spec("visual", "rotation in degrees and zoom", _POSES, _CAMERAS, "per_clip", "keeps_if"))
 def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somebody moved the camera and aimed it at the work again: turned, tilted and from closer, for the whole clip."""
     degrees, zoom = pose
@@ -28,7 +28,7 @@ def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, dat
     return _resampled(episode, frames, goal, _rotated_view(goal, angles, zoom))
 
 
-@on_episode("frames", Spec("domain", "fraction of the field of view", (0.9, 0.8, 0.7, 0.6), *_LENS))
+@on_episode("frames", Spec("visual", "fraction of the field of view", (0.9, 0.8, 0.7, 0.6), *_LENS))
 def lens_crop(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a longer lens: it sees only the part of the scene around the work."""
     frames = episode.frames
@@ -36,7 +36,7 @@ def lens_crop(episode: Episode, fraction: float, rng: Generator, dataset: Episod
     return _resampled(episode, frames, goal, _rotated_view(goal, np.zeros(3), 1 / fraction))
 
 
-@on_episode("frames", Spec("domain", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), *_LENS))
+@on_episode("frames", Spec("visual", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), *_LENS))
 def lens_barrel(episode: Episode, k1: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a cheap wide lens: straight lines bulge outwards."""
     frames = episode.frames

@@ -6,13 +6,13 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
-from rewardlab.perturbations.domain.instruction_guards import require_no_colour
+from rewardlab.perturbations.instruction_guards import require_no_colour
 from rewardlab.perturbations.video_transcoding import h264, h265, transcode
 
 _SENSORS = ("6 bits per colour", "Bayer mosaic", "grey", "infrared")
 
 
-@on_episode("frames", Spec("domain", "what the sensor sees", _SENSORS, label="keeps_if", randomness="per_clip"))
+@on_episode("frames", Spec("visual", "what the sensor sees", _SENSORS, label="keeps_if", randomness="per_clip"))
 def sensor_swap(episode: Episode, sensor: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has another sensor: coarse, then with a colour mosaic, then without colour, then for infrared."""
     if sensor in ("grey", "infrared"):
@@ -21,7 +21,7 @@ def sensor_swap(episode: Episode, sensor: str, rng: Generator, dataset: Episodes
     return PerturbedEpisode(with_frames(episode, np.stack([see(frame) for frame in episode.frames])), "same")
 
 
-@on_frames(Spec("domain", "lines out of 256", (192, 128, 96, 64), "VLM-RobustBench"))
+@on_frames(Spec("visual", "lines out of 256", (192, 128, 96, 64), "VLM-RobustBench"))
 def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
     """The camera delivers fewer pixels, and the recorder blows the picture up again."""
     height, width = frames.shape[1:3]
@@ -29,7 +29,7 @@ def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
     return np.stack([_resize(_resize(frame, fewer, cv2.INTER_AREA), (width, height)) for frame in frames])
 
 
-@on_frames(Spec("domain", "fraction of the width", (0.9, 0.8, 0.65, 0.5), "VLM-RobustBench"))
+@on_frames(Spec("visual", "fraction of the width", (0.9, 0.8, 0.65, 0.5), "VLM-RobustBench"))
 def aspect_squeeze(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """The recorder gets the aspect ratio wrong: the scene is squeezed sideways between black bars."""
     height, width = frames.shape[1:3]
@@ -41,13 +41,13 @@ def aspect_squeeze(frames: Frames, fraction: float, rng: Generator) -> Frames:
     return result
 
 
-@on_frames(Spec("domain", "rate factor", (30, 37, 44, 51), "mini-Kinetics-C", stage="stream"))
+@on_frames(Spec("visual", "rate factor", (30, 37, 44, 51), "mini-Kinetics-C", stage="stream"))
 def codec(frames: Frames, crf: int, rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.264 at a low rate."""
     return transcode(frames, h264(crf))
 
 
-@on_frames(Spec("domain", "rate factor", (33, 39, 45, 51), "mini-Kinetics-C", stage="stream"))
+@on_frames(Spec("visual", "rate factor", (33, 39, 45, 51), "mini-Kinetics-C", stage="stream"))
 def codec_h265(frames: Frames, crf: int, rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.265 at a low rate."""
     return transcode(frames, h265(crf))

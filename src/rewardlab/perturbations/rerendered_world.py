@@ -1,4 +1,4 @@
-"""True domain shift: the recorded rollout is rendered again in its simulator, in an edited scene."""
+"""Changed worlds: the recorded rollout is rendered again in its simulator, in an edited scene."""
 
 import re
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
+from rewardlab.core.trial import Category
 from rewardlab.perturbations.contract import (
     Episodes,
     Perturbation,
@@ -19,7 +20,7 @@ from rewardlab.perturbations.contract import (
     Spec,
     on_episode,
 )
-from rewardlab.perturbations.domain.instruction_guards import colours_in
+from rewardlab.perturbations.instruction_guards import colours_in
 from rewardlab.worlds import open_world
 
 EditAmounts = tuple[float, ...]  # what the simulator is given beside the name of the edit
@@ -36,6 +37,7 @@ _RENAMED_FROM = 0.6  # opacity of a paint from which an object is called by its 
 class WorldEdit:
     """One edit of the scene: the simulator's name for it, how its amounts are sampled, and its description."""
 
+    category: Category
     name: str
     summary: str
     edit: str
@@ -80,29 +82,30 @@ def _fixed(amount: float, rng: Generator) -> EditAmounts:
 
 # fmt: off
 _EDITS = (
-    WorldEdit("world_camera", "The camera stands elsewhere and is aimed at the work again, for the whole clip.",
-              "camera", _camera_pose, "azimuth and elevation in degrees, and distance factor",
+    WorldEdit("visual", "world_camera",
+              "The camera stands elsewhere and is aimed at the work again, for the whole clip.", "camera", _camera_pose,
+              "azimuth and elevation in degrees, and distance factor",
               ((5, 2, 1.0), (12, 5, 1.05), (22, 9, 1.1), (35, 14, 1.2))),
-    WorldEdit("world_fov", "The camera has a wider lens: the work is smaller in the picture.",
+    WorldEdit("visual", "world_fov", "The camera has a wider lens: the work is smaller in the picture.",
               "fov", _fixed, "factor of the field of view", (1.08, 1.2, 1.4, 1.7), "none"),
-    WorldEdit("world_light_position", "The lamps stand elsewhere and one of them does more of the lighting.",
+    WorldEdit("visual", "world_light_position", "The lamps stand elsewhere and one of them does more of the lighting.",
               "light_position", _lamp, "azimuth in degrees and fraction of light from one lamp",
               ((30, 0.2), (60, 0.4), (110, 0.65), (160, 0.9))),
-    WorldEdit("world_light_colour", "The lamps shine in another colour.",
+    WorldEdit("visual", "world_light_colour", "The lamps shine in another colour.",
               "light", _tint, "strength of a tint", (0.15, 0.3, 0.5, 0.7)),
-    WorldEdit("world_light_intensity", "The lamps are dimmed.",
+    WorldEdit("visual", "world_light_intensity", "The lamps are dimmed.",
               "light", _equal_rgb, "factor of the light", (0.8, 0.6, 0.42, 0.28), "none"),
-    WorldEdit("world_table_texture", "The table has another top, under the same light.", "table_texture", _seeded,
-              "opacity of another texture", (0.25, 0.5, 0.75, 1.0)),
-    WorldEdit("world_floor_texture", "The room has another floor.",
+    WorldEdit("domain", "world_table_texture", "The table has another top, under the same light.",
+              "table_texture", _seeded, "opacity of another texture", (0.25, 0.5, 0.75, 1.0)),
+    WorldEdit("domain", "world_floor_texture", "The room has another floor.",
               "floor_texture", _seeded, "opacity of another texture", (0.25, 0.5, 0.75, 1.0)),
-    WorldEdit("world_robot_colour", "The arm is painted in another colour.", "robot_colour", _arm_paint,
+    WorldEdit("domain", "world_robot_colour", "The arm is painted in another colour.", "robot_colour", _arm_paint,
               "opacity of another paint", (0.2, 0.4, 0.65, 0.95)),
-    WorldEdit("world_distractors", "Objects that nobody asked for lie on the table, away from the work.",
+    WorldEdit("domain", "world_distractors", "Objects that nobody asked for lie on the table, away from the work.",
               "distractors", _seeded, "objects added", (1, 2, 4, 6)),
-    WorldEdit("world_goal_hidden", "The marker that shows the goal fades; only for worlds that show one.",
+    WorldEdit("domain", "world_goal_hidden", "The marker that shows the goal fades; only for worlds that show one.",
               "goal_hidden", _fixed, "opacity of the goal marker", (0.7, 0.45, 0.2, 0.0), "none"),
-    WorldEdit("world_goal_decoys", "Markers that look like the goal's float where the goal is not.",
+    WorldEdit("domain", "world_goal_decoys", "Markers that look like the goal's float where the goal is not.",
               "goal_decoys", _seeded, "markers added", (1, 2, 3, 4)),
 )
 # fmt: on
@@ -114,7 +117,7 @@ def _perturbation(entry: WorldEdit) -> Perturbation:
         return PerturbedEpisode(_rerender(episode, entry.edit, entry.sample(parameter, rng)), "same")
 
     apply.__name__, apply.__doc__ = entry.name, entry.summary
-    spec = Spec("domain", entry.parameter, entry.table, _COLOSSEUM, entry.randomness)
+    spec = Spec(entry.category, entry.parameter, entry.table, _COLOSSEUM, entry.randomness)
     return on_episode("frames", spec)(apply)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode
-from rewardlab.perturbations.domain.scene_segmentation import goal_region
+from rewardlab.perturbations.scene_segmentation import goal_region
 
 # The strokes of each letter on a grid 4 wide and 6 high; drawn here because fonts differ between versions of OpenCV.
 _STROKES = {
@@ -26,7 +26,7 @@ _MARGIN = 0.03  # heights of the picture
 _MAX_HIDDEN = 0.25  # fraction of the guessed goal region that the word may hide
 
 
-@on_episode("frames", Spec("domain", "height of the letters", _SIZES, "typographic attacks", "none", "keeps_if"))
+@on_episode("frames", Spec("visual", "height of the letters", _SIZES, "typographic attacks", "none", "keeps_if"))
 def success_overlay(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The recorder writes SUCCESS over the picture, whatever happened."""
     frames = episode.frames

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, SeverityTable, Spec, on_episode, on_frames
-from rewardlab.perturbations.domain.instruction_guards import require_no_colour
+from rewardlab.perturbations.instruction_guards import require_no_colour
 
 Floats = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ _CIE_OBSERVER = (
 
 
 def _colour_temperature(kelvin: SeverityTable) -> Spec:
-    return Spec("domain", "kelvin", kelvin, "Planckian jitter", "per_clip", "keeps_if")
+    return Spec("visual", "kelvin", kelvin, "Planckian jitter", "per_clip", "keeps_if")
 
 
 @on_episode("frames", _colour_temperature((5000, 4000, 3000, 2200)))
@@ -39,14 +39,14 @@ def light_cool(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes)
     return _with_colour_temperature(episode, kelvin)
 
 
-@on_frames(Spec("domain", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "LIBERO-plus light", "per_clip"))
+@on_frames(Spec("visual", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "LIBERO-plus light", "per_clip"))
 def light_gradient(frames: Frames, loss: float, rng: Generator) -> Frames:
     """The lamp stands to one side, and the far side of the scene gets less light."""
     distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
     return _dim(frames, loss * (distance - distance.min()) / max(float(np.ptp(distance)), 1e-9))
 
 
-@on_frames(Spec("domain", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "VLATest light", "per_clip"))
+@on_frames(Spec("visual", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "VLATest light", "per_clip"))
 def hard_shadow(frames: Frames, loss: float, rng: Generator) -> Frames:
     """Something outside the picture throws a shadow with a sharp edge across the scene."""
     distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
