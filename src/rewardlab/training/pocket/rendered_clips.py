@@ -168,7 +168,7 @@ def _draw_perturbations(replay: CellReplay, rng: Generator) -> Iterator[tuple[st
     groups: dict[str, list[str]] = {}
     for p in replay.context.perturbations.values():
         groups.setdefault(p.category, []).append(p.name)
-    shares = {"visual": 0.35, "domain": 0.25, "semantic": 0.25, "temporal": 0.15}
+    shares = {"visual": 0.5, "domain": 0.1, "semantic": 0.25, "temporal": 0.15}
     for _ in range(_MAX_DRAWS):
         category = str(rng.choice(np.array(list(shares)), p=np.array(list(shares.values()))))
         names = groups[category]
