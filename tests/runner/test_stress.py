@@ -65,14 +65,13 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
 
 
 def short_clips(folder: Path, per_level: int) -> Path:
-    """Copy some of the shipped clips of 16 frames, so many of each level."""
-    source = DATASETS["sample"]
-    rows = [json.loads(line) for line in (source / "metadata.jsonl").read_text().splitlines()]
+    """Write small clips with the names and tasks of some shipped ones, so many of each level."""
+    rows = [json.loads(line) for line in (DATASETS["sample"] / "metadata.jsonl").read_text().splitlines()]
     short = [row for row in rows if row["file_name"].startswith("robometer_page/")]
     chosen = [row for level in range(1, 6) for row in [r for r in short if r["reward"] == level][:per_level]]
     for row in chosen:
         (folder / row["file_name"]).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / row["file_name"], folder / row["file_name"])
+        encode(moving_square(row["file_name"], count=16, size=64), folder / row["file_name"], fps=10)
     return write_rows(folder, chosen)
 
 
