@@ -65,14 +65,13 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
 
 
 def short_clips(folder: Path, per_level: int) -> Path:
-    """Copy some of the shipped clips of 16 frames, so many of each level."""
-    source = DATASETS["sample"]
-    rows = [json.loads(line) for line in (source / "metadata.jsonl").read_text().splitlines()]
+    """Write small clips with the names and tasks of some shipped ones, so many of each level."""
+    rows = [json.loads(line) for line in (DATASETS["sample"] / "metadata.jsonl").read_text().splitlines()]
     short = [row for row in rows if row["file_name"].startswith("robometer_page/")]
     chosen = [row for level in range(1, 6) for row in [r for r in short if r["reward"] == level][:per_level]]
     for row in chosen:
         (folder / row["file_name"]).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / row["file_name"], folder / row["file_name"])
+        encode(moving_square(row["file_name"], count=16, size=64), folder / row["file_name"], fps=10)
     return write_rows(folder, chosen)
 
 
@@ -101,13 +100,14 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(tiny_data: Path,
     """Finished cells are on disk and are never asked again; the metrics are the same bit for bit."""
     body = (
         "for e in episodes: sys.stderr.write(f'asked {e.clip.source.digest} {e.instruction}\\n'); sys.stderr.flush()\n"
-        "threading.Event().wait(0.05)\n"
+        "threading.Event().wait(float(os.environ.get('SECONDS_PER_CELL', '0')))\n"
         "return [Score(1 + len(e.instruction) % 5) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    arguments = command(tiny_data, tmp_path / "killed", "--batch", "1", "--workers", "2")
-    first = subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
-    for _ in range(int(rng_for(0, "kill").integers(45, 96))):
+    arguments = command(tiny_data, tmp_path / "killed", "--batch", "1", "--workers", "2", "--severities", "1,4")
+    slow = environment | {"SECONDS_PER_CELL": "0.1"}
+    first = subprocess.Popen(arguments, env=slow, stderr=subprocess.PIPE, text=True)
+    for _ in range(int(rng_for(0, "kill").integers(25, 46))):
         first.stderr.readline()
     first.send_signal(signal.SIGKILL)
     first.wait()
@@ -119,7 +119,7 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(tiny_data: Path,
     assert kept, "nothing was on disk when the run was killed"
     assert kept <= {(t.id, t.level) for t in trials}
     assert asked_again == len(trials) - len(kept)
-    whole = command(tiny_data, tmp_path / "whole", "--batch", "1")
+    whole = command(tiny_data, tmp_path / "whole", "--batch", "1", "--workers", "1", "--severities", "1,4")
     subprocess.run(whole, env=environment, capture_output=True, check=True)
     assert without_time(Run(tmp_path / "killed")).equals(without_time(Run(tmp_path / "whole")))
     summaries = [(tmp_path / name / "summary.json").read_bytes() for name in ("killed", "whole")]
@@ -133,7 +133,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> No
         "return [Score(3) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    arguments = command(tiny_data, tmp_path / "run", "--batch", "1")
+    arguments = command(tiny_data, tmp_path / "run", "--batch", "1", "--severities", "1,4")
     stopped = subprocess.Popen(
         [sys.executable, "-c", HEARS_CTRL_C, *arguments[3:]], env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -162,7 +162,7 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(tiny_da
     )
     environment = write_model(tmp_path, body)
     arguments = [
-        *command(tiny_data, tmp_path / "run", "--timeout", "1"),
+        *command(tiny_data, tmp_path / "run", "--timeout", "1", "--workers", "1"),
         "--perturbations",
         "polite_filler",
         "--severities",
@@ -190,7 +190,13 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
         "return [Score(2) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    arguments = [*command(tiny_data, tmp_path / "run"), "--perturbations", "gaussian_noise", "--severities", "2"]
+    arguments = [
+        *command(tiny_data, tmp_path / "run", "--workers", "1"),
+        "--perturbations",
+        "polite_filler",
+        "--severities",
+        "2",
+    ]
     subprocess.run(arguments, env=environment, capture_output=True, check=True)
     failed = [t for t in scored(Run(tmp_path / "run")) if t.status == "failed"]
     assert {(t.episode, t.reason) for t in failed} == {

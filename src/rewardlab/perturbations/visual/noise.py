@@ -6,7 +6,6 @@ from functools import cache
 import cv2
 import numpy as np
 from numpy.random import Generator
-from scipy.special import ndtri, pdtr
 
 from rewardlab.core.episode import Frames
 from rewardlab.perturbations.contract import Spec, on_frames
@@ -71,12 +70,16 @@ def fixed_pattern_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
 @cache
 def gaussian_table(sigma: float) -> Image:
     """Return what each value becomes at each quantile of additive noise, uint8 (256, NOISE_STEPS)."""
+    from scipy.special import ndtri  # here, as it takes a quarter of a second to load
+
     return _as_table(_INPUTS + 255 * sigma * ndtri(_QUANTILES))
 
 
 @cache
 def speckle_table(sigma: float) -> Image:
     """Return what each value becomes at each quantile of noise proportional to it."""
+    from scipy.special import ndtri
+
     return _as_table(_INPUTS * (1 + sigma * ndtri(_QUANTILES)))
 
 
@@ -94,6 +97,8 @@ def low_light_table(gain: float) -> Image:
 
 def _photon_counts(means: Floats) -> Floats:
     """Return the Poisson quantiles of each mean, (256, NOISE_STEPS)."""
+    from scipy.special import pdtr
+
     most = means.max()
     below = pdtr(np.arange(int(most + 8 * np.sqrt(most) + 8)), means)
     return np.stack([np.searchsorted(row, _QUANTILES) for row in below]).astype(np.float64)
