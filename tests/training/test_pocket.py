@@ -115,7 +115,7 @@ def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: 
     words = rng.normal(size=(3, 48, 128)).astype(np.float32)
     known = (np.arange(48) < 9).astype(np.float32)[None].repeat(3, axis=0)
     for training in trained.trainings:
-        export(trained, training, tmp_path)
+        export(trained, training, tmp_path, frames)
         model = load_rounded(trained, training)
         sessions = [onnxruntime.InferenceSession(path) for path in variant_files(tmp_path / training.name)[1:3]]
         image_encoder, temporal_encoder = sessions

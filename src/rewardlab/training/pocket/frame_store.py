@@ -17,6 +17,7 @@ from rewardlab.training.pocket.rollout_table import RolloutTable
 from rewardlab.training.pocket.rollouts import load_rollouts, shards_of
 
 _MAX_SHIFT = 4  # pixels
+_CALIBRATION = 200  # about so many rollouts of each kind show the ranges of the image encoder
 # Word augmentation, so that an instruction is more than a name for a known scene:
 _WORD_DROPOUT = 0.6  # the largest share of words left out of a text
 _WORD_NOISE = 0.3  # on the vectors, so that a word stands for its neighbours too
@@ -92,6 +93,15 @@ def make_rollout_table(plan: PocketPlan, scenes: dict[str, tuple[RenderedScene, 
         training=np.flatnonzero(~check),
         checks=np.flatnonzero(check),
     )
+
+
+def calibration_frames(store: FrameStore) -> NDArray[np.uint8]:
+    """Return an even choice of training frames of every kind of rendering, uint8 (N, H, W, 3)."""
+    chosen = []
+    for pixels in store.pixels.values():
+        of_kind = pixels[to_device(store.table.training, store)[:: max(1, len(store.table.training) // _CALIBRATION)]]
+        chosen.append(of_kind[:, -1].cpu().numpy())
+    return np.concatenate(chosen)
 
 
 def gather_frames(store: FrameStore, batch: Batch, rng: np.random.Generator | None) -> Tensor:
