@@ -20,6 +20,7 @@ from rewardlab.data import open_dataset  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.models.pocket import WORD_VECTORS, variant_files  # noqa: E402
 from rewardlab.models.pocket.catalog_split import read_split  # noqa: E402
+from rewardlab.models.pocket.precision import int8_image_encoder  # noqa: E402
 from rewardlab.models.pocket.wordpiece import load_word_pieces  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
@@ -116,6 +117,8 @@ def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: 
     known = (np.arange(48) < 9).astype(np.float32)[None].repeat(3, axis=0)
     for training in trained.trainings:
         export(trained, training, tmp_path, frames)
+        quantised = onnxruntime.InferenceSession(int8_image_encoder(tmp_path / training.name))
+        assert quantised.run(None, {"frames": frames})[0].shape == (3, 4, 128)
         model = load_rounded(trained, training)
         sessions = [onnxruntime.InferenceSession(path) for path in variant_files(tmp_path / training.name)[1:3]]
         image_encoder, temporal_encoder = sessions

@@ -77,6 +77,8 @@ def _read_pixels_directly(model: Any) -> None:
     known = {constant.name: numpy_helper.to_array(constant) for constant in model.graph.initializer}
     known |= {n.output[0]: numpy_helper.to_array(n.attribute[0].t) for n in model.graph.node if n.op_type == "Constant"}
     mean, deviation = (known[node.input[1]] for node in (subtract, divide))
+    if float(mean) not in range(256):
+        raise DataError(f"the image encoder must subtract a whole pixel value from 0 to 255, got {mean}")
     numbers = {"pixel_scale": 1 / np.float32(deviation), "pixel_zero_point": np.uint8(mean)}
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(n), name) for name, n in numbers.items())
     dequantise.input[:] = [cast.input[0], *numbers]
