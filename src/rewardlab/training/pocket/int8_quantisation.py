@@ -53,7 +53,7 @@ def _check_frames(model: Any, frames: Frames) -> None:
 def _reader(frames: Frames) -> Any:
     from onnxruntime.quantization import CalibrationDataReader
 
-    class FrameReader(CalibrationDataReader):  # type: ignore[misc]
+    class FrameReader(CalibrationDataReader):
         """Hands out the frames in batches, as the quantiser asks for them."""
 
         def __init__(self) -> None:
