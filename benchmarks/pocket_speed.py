@@ -1,10 +1,10 @@
 """How fast pocket scores: clips of 16 frames a second in batches, and milliseconds for one clip and for one frame.
 
-    python benchmarks/pocket_speed.py [--threads 2] [--model pocket]
+    python benchmarks/pocket_speed.py [--threads 2] [--model pocket | --model FOLDER/VARIANT]
 
-Every clip is new, so no frame comes from the cache. The rival is the same network in torch, without gradients, on the
-same clips with the same number of threads, cut to size instead of resized (needs rewardlab[train]); the last line is
-its time over ours for the batch.
+Every clip is new, so no frame comes from the cache. Float32, int8 (where the model has that graph) and the same network
+in torch take turns on the same clips with the same number of threads. Torch has no gradients, random weights and
+frames cut to size instead of resized (needs rewardlab[train]). A ratio is the time of torch over that of ours.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--threads", type=int, default=2)
@@ -25,10 +26,12 @@ import torch  # noqa: E402
 
 from rewardlab.core.episode import Episode, episode_from_frames  # noqa: E402
 from rewardlab.models.pocket import WEIGHTS  # noqa: E402
-from rewardlab.models.pocket.inference import open_pocket  # noqa: E402
-from rewardlab.training.pocket.network import NETWORK_CONFIGS, PocketNetwork  # noqa: E402
+from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket  # noqa: E402
+from rewardlab.models.pocket.precision import choose_precision, int8_image_encoder  # noqa: E402
+from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork  # noqa: E402
 
-BATCH, ROUNDS = 16, 3
+BATCH, ROUNDS = 16, 5
+Work = Callable[[list[Episode]], None]
 
 
 def clips(seed: int) -> list[Episode]:
@@ -37,52 +40,83 @@ def clips(seed: int) -> list[Episode]:
     return [episode_from_frames(clip, "Open the drawer.") for clip in frames]
 
 
-def best_of_rounds(work: Callable[[list[Episode]], None], rounds: int = ROUNDS) -> float:
-    found = []
-    for number in range(rounds):
-        episodes = clips(number)
-        started = time.perf_counter()
-        work(episodes)
-        found.append(time.perf_counter() - started)
-    return min(found)
+def batches(episodes: list[Episode]) -> list[list[Episode]]:
+    return [episodes[start : start + BATCH] for start in range(0, len(episodes), BATCH)]
 
 
-def main() -> None:
-    model = open_pocket(WEIGHTS / arguments.model)
-    model.score(clips(99)[:2])
+def scoring(model: PocketRewardModel) -> Work:
+    def work(episodes: list[Episode]) -> None:
+        for batch in batches(episodes):
+            model.score(batch)
 
-    def ours(episodes: list[Episode]) -> None:
-        for start in range(0, len(episodes), BATCH):
-            model.score(episodes[start : start + BATCH])
+    return work
 
-    network = PocketNetwork(NETWORK_CONFIGS[arguments.model]).eval()
+
+def torch_forward() -> Work:
     torch.set_num_threads(arguments.threads)
+    network = PocketNetwork(NetworkConfig()).eval()
 
-    def theirs(episodes: list[Episode]) -> None:
-        words, known = torch.zeros(BATCH, 48, 128), torch.ones(BATCH, 48)
-        for start in range(0, len(episodes), BATCH):
-            frames = np.stack([episode.frames[:, :112, :112] for episode in episodes[start : start + BATCH]])
+    def work(episodes: list[Episode]) -> None:
+        for batch in batches(episodes):
+            frames = np.stack([episode.frames[:, :112, :112] for episode in batch])
             with torch.inference_mode():
-                network(torch.from_numpy(frames), words[: len(frames)], known[: len(frames)])
+                network(torch.from_numpy(frames), torch.zeros(len(batch), 48, 128), torch.ones(len(batch), 48))
 
-    batch, rival = best_of_rounds(ours), best_of_rounds(theirs)
-    single = []
-    for episode in clips(7)[:24]:
-        started = time.perf_counter()
-        model.score([episode])
-        single.append(time.perf_counter() - started)
-    frame = []
-    stream = model.stream("Open the drawer.")
+    return work
+
+
+def seconds(work: Work, episodes: list[Episode]) -> float:
+    started = time.perf_counter()
+    work(episodes)
+    return time.perf_counter() - started
+
+
+def best_in_turns(works: dict[str, Work]) -> dict[str, float]:
+    """Return the best time of each; they take turns, so that a busy moment of the machine meets all of them."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(ROUNDS):
+        episodes = clips(number)
+        for name, work in works.items():
+            found[name].append(seconds(work, episodes))
+    return {name: min(times) for name, times in found.items()}
+
+
+def latencies(model: PocketRewardModel) -> tuple[float, float]:
+    """Return the milliseconds for one clip and for one frame more of a clip under way."""
+    single = [seconds(scoring(model), [episode]) for episode in clips(7)[:24]]
+    stream, frame = model.stream("Open the drawer."), []
     for image in np.concatenate([episode.frames for episode in clips(8)[:3]]):
         started = time.perf_counter()
         stream.add_frame(image)
         frame.append(time.perf_counter() - started)
-    print(f"{arguments.model}, {arguments.threads} threads, {arguments.clips} clips of 16 frames at 128 px")
-    print(f"in batches of {BATCH}: {arguments.clips / batch:.1f} clips/s; torch {arguments.clips / rival:.1f} clips/s")
-    print(
-        f"one clip: {1000 * statistics.median(single):.1f} ms; one frame more: {1000 * statistics.median(frame):.1f} ms"
-    )
-    print(f"ratio: {rival / batch:.2f}")
+    return 1000 * statistics.median(single), 1000 * statistics.median(frame)
+
+
+def open_in(stem: Path, forced: str) -> PocketRewardModel:
+    os.environ["REWARDLAB_POCKET_INT8"] = forced
+    model = open_pocket(stem)
+    del os.environ["REWARDLAB_POCKET_INT8"]
+    return model
+
+
+def main() -> None:
+    stem = Path(arguments.model) if "/" in arguments.model else WEIGHTS / arguments.model
+    chosen = choose_precision(stem)
+    models = {"float32": open_in(stem, "0")}
+    if int8_image_encoder(stem).exists():
+        models["int8"] = open_in(stem, "1")
+    works = {name: scoring(model) for name, model in models.items()} | {"torch": torch_forward()}
+    for work in works.values():
+        work(clips(99)[:BATCH])
+    times = best_in_turns(works)
+    print(f"{arguments.model}, {arguments.threads} threads, {arguments.clips} clips of 16 frames, {BATCH} a batch")
+    for name, found in times.items():
+        print(f"{name}: {arguments.clips / found:.1f} clips/s, ratio to torch {times['torch'] / found:.2f}")
+    for name, model in models.items():
+        clip, frame = latencies(model)
+        print(f"{name}: one clip {clip:.1f} ms, one frame more {frame:.1f} ms")
+    print(f"chosen on this machine: {chosen}")
+    print(f"ratio: {times['torch'] / times[chosen]:.2f}")
 
 
 if __name__ == "__main__":

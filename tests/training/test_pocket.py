@@ -20,6 +20,7 @@ from rewardlab.data import open_dataset  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.models.pocket import WORD_VECTORS, variant_files  # noqa: E402
 from rewardlab.models.pocket.catalog_split import read_split  # noqa: E402
+from rewardlab.models.pocket.precision import int8_image_encoder  # noqa: E402
 from rewardlab.models.pocket.wordpiece import load_word_pieces  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
@@ -27,6 +28,7 @@ from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.training.pocket.batches import draw_batch, make_batch  # noqa: E402
 from rewardlab.training.pocket.captions import CAPTION_WORDS, caption  # noqa: E402
 from rewardlab.training.pocket.clip_sampling import Lesson, SampledClip, sample_clip  # noqa: E402
+from rewardlab.training.pocket.frame_store import FrameStore, calibration_frames  # noqa: E402
 from rewardlab.training.pocket.losses import level_and_progress_loss  # noqa: E402
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork  # noqa: E402
 from rewardlab.training.pocket.onnx_export import export, load_rounded  # noqa: E402
@@ -115,7 +117,9 @@ def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: 
     words = rng.normal(size=(3, 48, 128)).astype(np.float32)
     known = (np.arange(48) < 9).astype(np.float32)[None].repeat(3, axis=0)
     for training in trained.trainings:
-        export(trained, training, tmp_path)
+        export(trained, training, tmp_path, frames)
+        quantised = onnxruntime.InferenceSession(int8_image_encoder(tmp_path / training.name))
+        assert quantised.run(None, {"frames": frames})[0].shape == (3, 4, 128)
         model = load_rounded(trained, training)
         sessions = [onnxruntime.InferenceSession(path) for path in variant_files(tmp_path / training.name)[1:3]]
         image_encoder, temporal_encoder = sessions
@@ -326,3 +330,13 @@ def test_plans_that_make_no_sense_are_refused() -> None:
         PocketPlan("pocket", without=("hands",))
     with pytest.raises(PlanError, match="multiple of 16"):
         PocketPlan("pocket", size=100)
+
+
+@pytest.mark.parametrize(("variant", "shades"), [("pocket", {1, 3}), ("pocket-plain", {1})])
+def test_int8_is_calibrated_on_no_frame_that_the_variant_was_not_trained_on(variant: str, shades: set[int]) -> None:
+    rows = 4  # of which the last two are of an unseen task, or for validation
+    shade = torch.tensor([1, 1, 2, 2], dtype=torch.uint8).reshape(rows, 1, 1, 1, 1).expand(rows, 6, 8, 8, 3)
+    table = replace(made_up_table(), training=np.array([0, 1]))
+    store = FrameStore(table, {"plain": shade, "view": shade * 3}, torch.zeros(1, 1), torch.zeros(1))
+    frames = calibration_frames(store, variant)
+    assert frames.dtype == np.uint8 and frames.shape[1:] == (8, 8, 3) and set(np.unique(frames)) == shades

@@ -20,6 +20,7 @@ from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
+from rewardlab.models.pocket.precision import Precision, choose_precision, int8_image_encoder
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
 Floats = NDArray[np.float32]
@@ -47,6 +48,7 @@ class PocketRewardModel:
     vocabulary: WordPieceVocabulary
     image_encoder: Any
     temporal_encoder: Any
+    precision: Precision = "float32"  # of the image encoder
     token_cache: "OrderedDict[bytes, Floats]" = field(default_factory=OrderedDict, repr=False)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
@@ -85,13 +87,14 @@ class PocketRewardModel:
             probs = 2 * known_share * probs + (1 - 2 * known_share) / len(probs)
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
         prediction_set = [index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal]
+        note = {"set90": prediction_set or [level]}
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))
         per_frame = np.interp(np.arange(length), _sampled_indices(length), sigmoid)
         return Score(
             float(min(level, 5)),
             tuple(probs.tolist()),
             tuple(per_frame.tolist()),
-            json.dumps({"set90": prediction_set or [level]}),
+            json.dumps(note if self.precision == "float32" else {**note, "precision": self.precision}),
         )
 
     def encode_frames(self, clips: list[Frames]) -> list[Floats]:
@@ -148,11 +151,15 @@ class StreamingScorer:
 
 
 def open_pocket(stem: Path) -> PocketRewardModel:
-    """Load a variant; OMP_NUM_THREADS says how many threads it may use, else it uses every core."""
+    """Load a variant in the precision that suits the processor.
+
+    OMP_NUM_THREADS says how many threads it may use, else it uses every core.
+    """
     word_vectors, image_encoder, temporal_encoder, settings = variant_files(stem)
-    values = _read_settings(settings)
-    sessions = (_session(str(image_encoder)), _session(str(temporal_encoder)))
-    return PocketRewardModel(values, load_word_pieces(word_vectors), *sessions)
+    values, precision = _read_settings(settings), choose_precision(stem)
+    encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
+    sessions = (_session(str(encoder_file)), _session(str(temporal_encoder)))
+    return PocketRewardModel(values, load_word_pieces(word_vectors), *sessions, precision)
 
 
 def _read_settings(path: Path) -> PocketSettings:

@@ -17,6 +17,7 @@ from rewardlab.training.pocket.rollout_table import RolloutTable
 from rewardlab.training.pocket.rollouts import load_rollouts, shards_of
 
 _MAX_SHIFT = 4  # pixels
+_CALIBRATION_ROLLOUTS = 50  # about so many, of each kind of rendering, show the ranges of the image encoder
 # Word augmentation, so that an instruction is more than a name for a known scene:
 _WORD_DROPOUT = 0.6  # the largest share of words left out of a text
 _WORD_NOISE = 0.3  # on the vectors, so that a word stands for its neighbours too
@@ -92,6 +93,14 @@ def make_rollout_table(plan: PocketPlan, scenes: dict[str, tuple[RenderedScene, 
         training=np.flatnonzero(~check),
         checks=np.flatnonzero(check),
     )
+
+
+def calibration_frames(store: FrameStore, variant: str) -> NDArray[np.uint8]:
+    """Return an even choice of the frames that a variant is trained on in this store, uint8 (N, H, W, 3)."""
+    rows = store.table.training[:: max(1, len(store.table.training) // _CALIBRATION_ROLLOUTS)]
+    kinds = [kind for kind in store.pixels if variant == "pocket" or kind in CLEAN_KINDS]
+    chosen = [store.pixels[kind][to_device(rows, store)] for kind in kinds]
+    return np.concatenate([clips[:, :: max(1, clips.shape[1] // 4)].flatten(0, 1).cpu().numpy() for clips in chosen])
 
 
 def gather_frames(store: FrameStore, batch: Batch, rng: np.random.Generator | None) -> Tensor:

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
+from rewardlab.core.episode import Frames
 from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
+from rewardlab.models.pocket.precision import int8_image_encoder
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
 from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
+from rewardlab.training.pocket.int8_quantisation import quantise_image_encoder
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
 from rewardlab.training.pocket.perturbation_holdout import split_of_variant
 from rewardlab.training.pocket.plan import PocketPlan, Training
@@ -26,8 +29,11 @@ _COVERAGE = 0.9
 _OPSET = 17
 
 
-def export(plan: PocketPlan, training: Training, folder: Path) -> None:
-    """Write the two graphs of a variant and `VARIANT.json`; weights are stored in half precision."""
+def export(plan: PocketPlan, training: Training, folder: Path, frames_seen: Frames) -> None:
+    """Write the graphs of a variant and `VARIANT.json`; weights are stored in half precision.
+
+    The image encoder is written in int8 too, calibrated on `frames_seen`, uint8 (N, H, W, 3).
+    """
     model = load_rounded(plan, training)
     config = NetworkConfig(size=plan.size)
     frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
@@ -36,6 +42,7 @@ def export(plan: PocketPlan, training: Training, folder: Path) -> None:
     inputs, outputs = ["tokens", "words", "known"], ["p", "l"]
     _, image_path, temporal_path, settings_path = variant_files(folder / training.name)
     _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))
+    quantise_image_encoder(image_path, frames_seen, int8_image_encoder(folder / training.name))
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
     settings = {
         "size": plan.size,

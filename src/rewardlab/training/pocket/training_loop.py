@@ -16,6 +16,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.training.pocket.batches import Batch, training_batches
 from rewardlab.training.pocket.frame_store import (
     FrameStore,
+    calibration_frames,
     for_fold,
     gather_frames,
     gather_words,
@@ -64,7 +65,8 @@ def train_pocket(plan: PocketPlan) -> None:
         fit(plan, training, store)
         print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
     for training in plan.trainings:  # all folds tell how sure each may be
-        export(plan, training, plan.out)
+        own = for_fold(store, of_fold(store.table, unseen_tasks(training.fold)))
+        export(plan, training, plan.out, calibration_frames(own, training.variant))
 
 
 def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
