@@ -43,6 +43,10 @@ class ConditionMeans:
     draws: Draws
     rate: bool
 
+    def count(self, weights: Weights) -> int:
+        """Return how many trials are behind some conditions."""
+        return int(sum(self.below[self.places[c]].sum() for c in weights if c in self.places))
+
     def combined(self, weights: Weights, confidence: float = 0.95) -> ContrastEstimate:
         """Return the weighted sum of means with its interval; nan where a condition has no trial.
 

@@ -124,6 +124,33 @@ def test_the_table_holds_the_accuracies_counted_by_hand(run: Run, folder: Path) 
     assert float(failed["coverage"]) == pytest.approx(9 / 14, abs=1e-5)
 
 
+def relabelled(cell: Trial) -> Trial:
+    """Return a cell of a temporal change that cuts a success short: now it is a 2, and half of the models see that."""
+    if cell.category != "temporal" or cell.truth_level != 5:
+        return cell
+    level = 1.0 if cell.model == "constant" else 5.0
+    return replace(cell, expectation="relabel", truth_level=2, truth_success=False, level=level)
+
+
+def test_only_cells_that_keep_their_label_lose_accuracy(tmp_path: Path) -> None:
+    models, conditions = ("pocket-plain", "constant"), [("clean", 0), *((c, s) for c in CATEGORIES for s in (1, 4))]
+    cells = [relabelled(made_cell(m, n, c, s)) for m in models for n in range(EPISODES) for c, s in conditions]
+    run = start_run(tmp_path / "run", record_of(cells, judged=["pocket-plain"], episodes=EPISODES, cells=len(cells)))
+    run.append(cells)
+    write_study(run, tmp_path / "study")
+    rows = {(r["model"], r["category"]): r for r in read(tmp_path / "study" / "table1.csv")}
+    for category in CATEGORIES:
+        blind = rows["constant", category]
+        assert blind["value"] == blind["clean"] and float(blind["lost"]) == 0, "what sees nothing loses nothing"
+    assert (rows["pocket-plain", "temporal"]["asked"], rows["pocket-plain", "visual"]["asked"]) == ("7", "14")
+    changed = [r for r in read(tmp_path / "study" / "relabelled.csv") if r["severity"] == "4"]
+    assert [(r["model"], r["category"], r["value"], r["scored"], r["constant"]) for r in changed] == [
+        ("pocket-plain", "temporal", "0", "7", "1"),
+        ("constant", "temporal", "1", "7", "1"),
+    ]
+    assert "| pocket-plain | temporal | 0.000" in (tmp_path / "study" / "table1.md").read_text()
+
+
 def test_a_missing_cell_stays_empty_and_is_said(folder: Path) -> None:
     row = next(r for r in read(folder / "table1.csv") if (r["model"], r["category"]) == ("pocket-alt", "semantic"))
     assert (row["value"], row["low"], row["high"], row["scored"], row["asked"]) == ("", "", "", "0", "0")

@@ -60,8 +60,21 @@ class MeasuredStudy:
 
     @cached_property
     def accuracy(self) -> ConditionMeans:
-        """Return success accuracy by model, category and severity."""
-        return self._means(self._right, self._conditions, rate=True)
+        """Return success accuracy by model, category and severity, of cells that keep their label."""
+        return self._means(np.where(self.keeps_label, self._right, np.nan), self._conditions, rate=True)
+
+    @cached_property
+    def clean_accuracy(self) -> ConditionMeans:
+        """Return the clean accuracy of the very episodes behind each condition of `accuracy`."""
+        known = ~np.isnan(self._lost)
+        clean = np.where(known, clean_values(self.trials, self._right)[0], np.nan)
+        return self._means(clean, self._conditions, rate=True)
+
+    @cached_property
+    def relabelled_accuracy(self) -> ConditionMeans:
+        """Return success accuracy by model, category and severity, of cells whose label is another, and known."""
+        relabelled = self.trials.matches("expectation", "relabel")
+        return self._means(np.where(relabelled, self._right, np.nan), self._conditions, rate=True)
 
     @cached_property
     def loss(self) -> ConditionMeans:
@@ -94,8 +107,14 @@ class MeasuredStudy:
         return values_of(self.trials, ACCURACY)
 
     @cached_property
+    def keeps_label(self) -> NDArray[np.bool_]:
+        """Return which cells have the label of their clean episode: only there has right or wrong one measure."""
+        return self.trials.matches("expectation", "same")
+
+    @cached_property
     def _lost(self) -> NDArray[np.float64]:
-        return clean_values(self.trials, self._right)[0] - self._right
+        lost = clean_values(self.trials, self._right)[0] - self._right
+        return np.where(self.keeps_label, lost, np.nan)
 
     @property
     def _conditions(self) -> Sequence[Column]:

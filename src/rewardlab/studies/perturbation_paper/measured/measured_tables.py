@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rewardlab.analysis.findings import severity_thresholds
-from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold, markdown_text
+from rewardlab.analysis.findings import REFERENCE, severity_thresholds
+from rewardlab.analysis.format import format_number, format_threshold, markdown_text
 from rewardlab.core.csv_export import csv_text
 from rewardlab.core.summary import Measurement
 from rewardlab.core.trial import CLEAN, SEVERITIES
@@ -12,8 +12,8 @@ from rewardlab.metrics.calibration import null_quantiles
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
 from rewardlab.metrics.eligibility import answered
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
-    ACCURACY,
     MeasuredStudy,
+    at,
     groups_evenly,
     over_categories,
 )
@@ -21,13 +21,15 @@ from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import
 from rewardlab.studies.perturbation_paper.paper_results import STATED_THRESHOLD
 
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
+_CHANGE = ("clean", "lost", "lost_low", "lost_high")  # of the same episodes
 _NUMBERS = ("value", "low", "high", "scored", "asked", "coverage")
 
 
 def number_files(study: MeasuredStudy) -> dict[str, str]:
     """Return the tables by file name."""
     return {
-        "table1.csv": _csv(("model", "plays", "category", *_NUMBERS, "paper"), _table_1(study)),
+        "table1.csv": _csv(("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
+        "relabelled.csv": _csv(("model", "category", "severity", *_NUMBERS[:4], REFERENCE), _relabelled(study)),
         "table1.md": table_1_page(study),
         "every.csv": _csv(("model", "category", "severity", "metric", "better", *_NUMBERS, "null"), _every(study)),
         "reliability.csv": _csv(
@@ -40,36 +42,87 @@ def number_files(study: MeasuredStudy) -> dict[str, str]:
 
 def table_1_page(study: MeasuredStudy) -> str:
     """Return the paper's Table 1 in Markdown, with what is missing and how it was measured."""
-    lines = [f"# Success accuracy at severity {WORST}", "", "Each cell: ours with its 95 % interval, the number that"]
-    lines[-1] += " the paper states for the configuration that the model plays, and the cells scored of those asked."
+    lines = [
+        f"# Success accuracy at severity {WORST}",
+        "",
+        "Each cell: ours with its 95 % interval over the cells whose",
+    ]
+    lines[-1] += (
+        " label the change keeps, the clean accuracy of the same episodes, the number that the paper states for"
+    )
+    lines[-1] += " the configuration that the model plays, and the cells scored of those asked."
     lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
     for model in study.summary.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
         lines.append(f"| {markdown_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_remarks(study)]) + "\n"
+    return "\n".join([*lines, "", *_relabelled_page(study), *_remarks(study)]) + "\n"
 
 
 def _cell(study: MeasuredStudy, model: str, category: str) -> str:
-    row = study.summary.measurement(model, category, WORST, ACCURACY)
+    here = at(model, category, WORST)
+    found, clean = study.accuracy.combined(here), study.clean_accuracy.combined(here)
+    scored, asked = _cells(study, model, category)
     stated = study.stated(model, category)
-    beside = [] if stated is None else [f"paper {stated:.3f}"]
-    return "<br>".join([f"**{format_number(row.value, 3)}** {format_interval(row, 3)}", *beside, format_coverage(row)])
+    beside = [f"clean {format_number(clean.value, 3)}"]
+    beside += [] if stated is None else [f"paper {stated:.3f}"]
+    return "<br>".join([f"**{format_number(found.value, 3)}** {_ends(found)}", *beside, f"{scored} of {asked}"])
+
+
+def _ends(estimate: ContrastEstimate) -> str:
+    return "" if estimate.low != estimate.low else estimate.ends
+
+
+def _cells(study: MeasuredStudy, model: str, category: str, severity: int = WORST) -> tuple[int, int]:
+    """Return how many cells that keep their label were scored, and how many were asked."""
+    trials = study.trials
+    here = trials.matches("model", model) & trials.matches("category", category)
+    asked = here & (trials.number("severity") == severity) & study.keeps_label
+    return int((asked & trials.matches("status", "scored")).sum()), int(asked.sum())
+
+
+def _relabelled_page(study: MeasuredStudy) -> Iterator[str]:
+    """Yield the cells whose label changes with the clip, each model beside what sees nothing."""
+    rows = [row for row in _relabelled(study) if row[2] == WORST]
+    if rows:
+        yield f"## Cells whose label changes, severity {WORST}"
+        yield ""
+        yield f"They have no clean accuracy to lose; `{REFERENCE}`, which sees nothing, stands beside each number."
+        yield ""
+        yield f"| model | category | accuracy | {REFERENCE} on the same | cells |"
+        yield "|---|---|---|---|---|"
+        for model, category, _, value, low, high, scored, blind in rows:
+            interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
+            numbers = f"{value:.3f}{interval} | {format_number(blind, 3)} | {scored}"
+            yield f"| {markdown_text(model)} | {category} | {numbers} |"
+        yield ""
+
+
+def _relabelled(study: MeasuredStudy) -> Iterator[tuple[str, str, int, float, float, float, int, float]]:
+    """Yield the accuracy on cells whose label changes, with that of the constant on the same cells."""
+    for model in study.summary.models:
+        for category in CATEGORIES:
+            for severity in SEVERITIES[1:]:
+                found = study.relabelled_accuracy.combined(at(model, category, severity))
+                if found.value == found.value:
+                    blind = study.relabelled_accuracy.combined(at(REFERENCE, category, severity)).value
+                    ends = found.low, found.high
+                    count = study.relabelled_accuracy.count(at(model, category, severity))
+                    yield model, category, severity, found.value, *ends, count, blind
 
 
 def _remarks(study: MeasuredStudy) -> Iterator[str]:
     """Yield what is to be said below the table, what is missing first."""
     for model in study.summary.models:
-        rows = [(c, study.summary.measurement(model, c, WORST, ACCURACY)) for c in CATEGORIES]
-        missing = [c for c, row in rows if row.value is None]
+        missing = [c for c in CATEGORIES if not _cells(study, model, c)[0]]
         if missing:
             yield f"- Not measured: {markdown_text(model)} under {', '.join(missing)} change at severity {WORST}."
     stated = [(m, c) for m in study.roles.values() for c in CATEGORIES if study.stated(m, c) is not None]
     found = [_holds(study, m, c) for m, c in stated]
     known = [inside for inside in found if inside is not None]
     yield f"- {sum(known)} of {len(known)} numbers of the paper lie inside our intervals."
-    asked = [(c, study.summary.measurement(study.summary.judged[0], c, WORST, ACCURACY).asked) for c in CATEGORIES]
+    asked = [(c, _cells(study, study.summary.judged[0], c)[1]) for c in CATEGORIES]
     yield (
-        f"- Asked are the cells whose label is known after the change, of {study.record.episodes} episodes: "
+        f"- Asked are the cells that keep their label, of {study.record.episodes} episodes: "
         f"{', '.join(f'{category} {count}' for category, count in asked)}."
     )
     basis = study.summary.bootstrap
@@ -78,17 +131,22 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
 
 
 def _holds(study: MeasuredStudy, model: str, category: str) -> bool | None:
-    row, stated = study.summary.measurement(model, category, WORST, ACCURACY), study.stated(model, category)
-    if row.low is None or row.high is None or stated is None:
+    found, stated = study.accuracy.combined(at(model, category, WORST)), study.stated(model, category)
+    if found.low != found.low or stated is None:
         return None
-    return row.low <= stated <= row.high
+    return found.low <= stated <= found.high
 
 
 def _table_1(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     for model in study.summary.models:
         for category in CATEGORIES:
-            row = study.summary.measurement(model, category, WORST, ACCURACY)
-            yield model, study.role(model), category, *_numbers(row), study.stated(model, category)
+            here = at(model, category, WORST)
+            found, lost = study.accuracy.combined(here), study.loss.combined(here)
+            clean = study.clean_accuracy.combined(here).value
+            scored, asked = _cells(study, model, category)
+            numbers = (found.value, found.low, found.high, scored, asked, scored / asked if asked else None)
+            change = (clean, lost.value, lost.low, lost.high)
+            yield model, study.role(model), category, *numbers, *change, study.stated(model, category)
 
 
 def _every(study: MeasuredStudy) -> Iterator[Sequence[object]]:
@@ -116,8 +174,9 @@ def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]
 
 def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     """Yield thresholds at the paper's level, where its own stand beside them, and at levels that ask for more."""
+    kept = study.trials.where(study.keeps_label)
     for level in (RELIABLE_AT, *_MORE_RELIABLE):
-        found = {(t.model, t.category): t for t in severity_thresholds(study.trials, study.draws, level)}
+        found = {(t.model, t.category): t for t in severity_thresholds(kept, study.draws, level)}
         for model in study.summary.models:
             stated = STATED_THRESHOLD.get(study.role(model)) if level == RELIABLE_AT else None
             for category in CATEGORIES:

@@ -29,7 +29,7 @@ NOT_JUDGED = (
     "model stays below in 95 % of studies of this size.",
     "That the ensemble takes more time: in a run its members' answers are shared with it, so its own time is not seen.",
 )
-_LOST = f"accuracy lost from clean to severity {WORST}, each cell against its own clean episode"
+_LOST = f"accuracy lost from clean to severity {WORST}, each cell that keeps its label against its own clean episode"
 
 
 def paper_claims(study: MeasuredStudy) -> list[Claim]:
