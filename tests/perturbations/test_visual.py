@@ -13,15 +13,15 @@ from rewardlab.core.episode import Episode, Frames, episode_from_frames, in_memo
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.perturbations.visual import VISUAL
+from rewardlab.perturbations.visual import CORRUPTIONS
 from rewardlab.perturbations.visual.compiled_pixel_ops import NOISE_STEPS, shuffle_neighbours
 from rewardlab.perturbations.visual.noise import gaussian_table, low_light_table, shot_table, speckle_table
 from rewardlab.perturbations.visual.occlusion import changed_region
 from rewardlab.testing import check_perturbation
 
-BY_NAME = {p.name: p for p in VISUAL}
-ANYWHERE = tuple(p for p in VISUAL if p.name != "occlusion_patch")  # the patch needs a clip in which something moves
-EVERY = pytest.mark.parametrize("perturbation", VISUAL, ids=lambda p: p.name)
+BY_NAME = {p.name: p for p in CORRUPTIONS}
+ANYWHERE = tuple(p for p in CORRUPTIONS if p.name != "occlusion_patch")  # it needs a clip in which something moves
+EVERY = pytest.mark.parametrize("perturbation", CORRUPTIONS, ids=lambda p: p.name)
 STEADY = [p for p in ANYWHERE if p.randomness in ("per_clip", "none")]
 
 
@@ -65,8 +65,8 @@ def correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> floa
 
 
 def test_every_entry_of_the_catalogue_is_there_and_says_what_happened() -> None:
-    assert len(BY_NAME) == len(VISUAL) == 26
-    for p in VISUAL:
+    assert len(BY_NAME) == len(CORRUPTIONS) == 26
+    for p in CORRUPTIONS:
         assert p.category == "visual"
         assert p.channel == "frames"
         assert p.expect == "same"
@@ -95,7 +95,7 @@ def test_static_changes_are_the_same_in_every_frame(perturbation: Perturbation) 
     assert (frames != still_clip().frames).any()
 
 
-@pytest.mark.parametrize("perturbation", [p for p in VISUAL if p.randomness == "per_frame"], ids=lambda p: p.name)
+@pytest.mark.parametrize("perturbation", [p for p in CORRUPTIONS if p.randomness == "per_frame"], ids=lambda p: p.name)
 def test_sensor_noise_is_new_in_every_frame_and_pixel(perturbation: Perturbation) -> None:
     noise = residual(perturbation, flat_clip(100, (6, 96, 97)), 2)
     noise -= noise.mean()

@@ -15,7 +15,7 @@ from scipy import ndimage
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
-from rewardlab.perturbations.visual import VISUAL
+from rewardlab.perturbations.visual import CORRUPTIONS
 from rewardlab.perturbations.visual.weather_layers import (
     fog_layer,
     frost_layer,
@@ -24,7 +24,7 @@ from rewardlab.perturbations.visual.weather_layers import (
     water_layer,
 )
 
-BY_NAME = {p.name: p for p in VISUAL}
+BY_NAME = {p.name: p for p in CORRUPTIONS}
 SEVERITIES = pytest.mark.parametrize("severity", [1, 2, 3, 4])
 SEED = 11
 Picture = NDArray[np.uint8]

@@ -26,7 +26,8 @@ from rewardlab.perturbations.visual.sensor_and_codec import aspect_squeeze, code
 from rewardlab.perturbations.visual.text_overlay import success_overlay
 from rewardlab.perturbations.visual.weather import fog, frost, snow, spatter
 
-VISUAL = (
+# Corruptions of the pixels, the same wherever the camera stands:
+CORRUPTIONS = (
     gaussian_noise,
     shot_noise,
     impulse_noise,
@@ -53,6 +54,9 @@ VISUAL = (
     fog,
     snow,
     occlusion_patch,
+)
+VISUAL = (
+    *CORRUPTIONS,
     camera_move,
     lens_crop,
     lens_barrel,

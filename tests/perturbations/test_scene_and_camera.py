@@ -1,4 +1,4 @@
-"""Domain perturbations: another camera, lamp, room or recorder, and the guards that keep the label true."""
+"""Another camera, lamp or recorder, another room, table or things, and the guards that keep the label true."""
 
 from dataclasses import replace
 
@@ -8,16 +8,27 @@ import pytest
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, show_only, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
+from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
-from rewardlab.perturbations.domain import DOMAIN
 from rewardlab.perturbations.instruction_guards import colours_in
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.scene_segmentation import goal_region, segment_motion, static_background
 from rewardlab.perturbations.video_transcoding import psnr
 from rewardlab.perturbations.visual.lighting import black_body_rgb
 from rewardlab.testing import check_perturbation
 
-BY_NAME = {p.name: p for p in DOMAIN if p not in WORLD_PERTURBATIONS}
+CAMERA = (
+    "camera_move",
+    "lens_crop",
+    "lens_barrel",
+    "sensor_swap",
+    "resolution",
+    "aspect_squeeze",
+    "codec",
+    "codec_h265",
+)
+LIGHT = ("light_temperature", "light_cool", "light_gradient", "hard_shadow", "success_overlay")
+SCENE = ("background_replace", "table_texture", "robot_recolour", "distractor_objects", "mirror")
+BY_NAME = {name: PERTURBATIONS[name] for name in (*CAMERA, *LIGHT, *SCENE)}
 ONE_DRAW = sorted(BY_NAME.keys() - {"codec", "codec_h265"})
 NEEDS_MOTION = ["background_replace", "table_texture", "robot_recolour", "distractor_objects"]
 NEEDS_GOAL = ["camera_move", "lens_crop", "lens_barrel"]
