@@ -7,13 +7,20 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.display_names import names_of_run
-from rewardlab.analysis.format import format_date, format_number, format_p_value
+from rewardlab.analysis.format import format_date, format_interval, format_number, format_p_value
 from rewardlab.analysis.run_labels import run_names
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run, atomic_write
 from rewardlab.core.summary import Summary, join_summaries, rename_models
 from rewardlab.metrics import METRICS
-from rewardlab.reporting.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
+from rewardlab.reporting.benchmark_tables import (
+    PROTOCOL,
+    error_text,
+    helm_mark,
+    load_benchmark,
+    short_name,
+    unread_text,
+)
 from rewardlab.reporting.failure_clips import ClipCard, ShownCell, cannot_show, clip_cards
 from rewardlab.reporting.findings_text import data_sentences
 from rewardlab.reporting.page_model import (
@@ -99,4 +106,5 @@ def environment() -> Environment:
     made = Environment(loader=PackageLoader("rewardlab.reporting", "."), autoescape=True, trim_blocks=True)
     made.globals |= {"format_number": format_number, "format_p_value": format_p_value, "format_date": format_date}
     made.globals |= {"error_text": error_text, "short_name": short_name, "unread_text": unread_text}
+    made.globals |= {"helm_mark": helm_mark, "format_interval": format_interval}
     return made
