@@ -13,6 +13,7 @@ from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run, atomic_write
 from rewardlab.core.summary import Summary, join_summaries, rename_models
 from rewardlab.metrics import METRICS
+from rewardlab.models.protocols.description import QUESTION
 from rewardlab.reporting.benchmark_tables import (
     PROTOCOL,
     error_text,
@@ -32,9 +33,11 @@ from rewardlab.reporting.page_model import (
 )
 from rewardlab.reporting.severity_curves import curve_figures
 from rewardlab.reporting.trial_viewer import ViewedTrial, viewed_trials
+from rewardlab.reporting.wrong_reward_gallery import GalleryCard, gallery_cards
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay, replay
 
-_COLUMNS = (*(field.name for field in fields(ShownCell)), "status", "reason")  # of the trials; the page says no more
+# of the trials; the page says no more
+_COLUMNS = (*(field.name for field in fields(ShownCell)), "status", "reason", "truth_success")
 
 
 def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, trust: bool = False) -> Path:
@@ -60,6 +63,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     cards: list[ClipCard] = []
     missing: list[str] = []
     viewed: list[ViewedTrial] = []
+    wrong: list[GalleryCard] = []
     for run, trials, own in zip(runs, tables, summaries):
         shown = _cells_to_show(run, missing, trust=trust)
         if shown is not None:
@@ -67,6 +71,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
             cards += found
             missing += reasons
         viewed += viewed_trials(run, trials, shown)
+        wrong += gallery_cards(run, trials, shown)
     return (
         environment()
         .get_template("page.html")
@@ -87,6 +92,8 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
             unfinished=sum(record.cells - len(table) for record, table in zip(records, tables)),
             unscored=unscored_cells(tables, {name for record in records for name in record.judged}),
             viewed=viewed,
+            wrong=wrong,
+            question=QUESTION,
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
     )
