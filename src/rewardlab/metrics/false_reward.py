@@ -35,7 +35,7 @@ def _called_success(trials: TrialTable) -> Numbers:
 @mean_metric(
     better="lower",
     eligibility="every failure",
-    display=Display("false success", headline=True, perturbation_table=True),
+    display=Display("false success", wrong_reward=True),
     rate=True,
 )
 def false_success_of_failures(trials: TrialTable) -> Numbers:
@@ -43,7 +43,9 @@ def false_success_of_failures(trials: TrialTable) -> Numbers:
     return np.where(trials.number("truth_success") == 0, _called_success(trials), np.nan)
 
 
-@mean_metric(better="lower", eligibility="every success", display=Display("missed success", headline=True), rate=True)
+@mean_metric(
+    better="lower", eligibility="every success", display=Display("missed success", wrong_reward=True), rate=True
+)
 def missed_success_rate(trials: TrialTable) -> Numbers:
     """Share of successful episodes that are not judged a success (level 4 or below after rounding)."""
     return np.where(trials.number("truth_success") == 1, 1 - _called_success(trials), np.nan)
@@ -56,7 +58,8 @@ def _false_success_at(level: int, eligibility: Eligibility) -> Metric:
 
     values.__name__ = f"false_success_at_level_{level}"
     values.__doc__ = f"Share of episodes at true level {level} that are judged a success."
-    return mean_metric(better="lower", eligibility=eligibility, rate=True)(values)
+    display = Display(f"of true {level}s", wrong_reward=True)
+    return mean_metric(better="lower", eligibility=eligibility, display=display, rate=True)(values)
 
 
 FALSE_SUCCESS_BY_LEVEL = (
@@ -100,7 +103,7 @@ def _judged_rightly(trials: TrialTable) -> Numbers:
 @metric(
     better="higher",
     eligibility="success",
-    display=Display("balanced", "balanced success accuracy", headline=True),
+    display=Display("balanced accuracy", wrong_reward=True),
     resample=None,
     by_condition=_balanced_by_condition,
 )
@@ -132,7 +135,7 @@ def _near_miss_draws(trials: TrialTable, draws: Draws) -> Numbers:
 @metric(
     better="higher",
     eligibility="near miss or success",
-    display=Display("4 against 5", "near-miss AUC", headline=True),
+    display=Display("4 against 5", "near-miss AUC", wrong_reward=True),
     resample=_near_miss_draws,
 )
 def near_miss_auc(trials: TrialTable) -> float:

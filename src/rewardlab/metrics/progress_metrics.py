@@ -92,7 +92,7 @@ def early_fire_rate(trials: TrialTable) -> Numbers:
     return in_blocks(trials, lambda block: _against_truth(block, _fires_early(FIRES)))
 
 
-@mean_metric(better="lower", eligibility="true progress", rate=True)
+@mean_metric(better="lower", eligibility="true progress", display=Display("early 5", wrong_reward=True), rate=True)
 def early_level_5_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reaches where level 5 begins (1.0) at a frame at which the truth has not."""
     return in_blocks(trials, lambda block: _against_truth(block, _fires_early(LEVEL_STARTS[-1])))

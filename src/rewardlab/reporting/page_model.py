@@ -43,6 +43,7 @@ class ModelView:
     colour: int
     findings: list[str]
     tiles: list[tuple[str, NumberCell]]
+    wrong_rewards: list[tuple[str, NumberCell]]
     thresholds: list[tuple[str, str, str, list[tuple[int, str]]]]  # category, certified, measured, state by severity
     heat: list[tuple[str, list[tuple[str, list[NumberCell]]]]]  # metric, then category, then one number per severity
     diagrams: list[tuple[str, CalibrationErrors]]  # drawing, numbers
@@ -86,6 +87,7 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
         colour=place % 8,
         findings=findings(summary, name) if name in summary.judged else [],
         tiles=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.headline)],
+        wrong_rewards=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.wrong_reward)],
         thresholds=[_thresholds(summary, name, category) for category in summary.categories],
         heat=[(m.name, _heat(summary, name, m)) for m in metrics_shown(lambda d: d.heat_map)],
         diagrams=_diagrams(summary, name),
