@@ -16,7 +16,6 @@ def test_false_and_missed_successes_take_turns_and_right_answers_are_left_out() 
 
 def test_an_episode_is_shown_once_unchanged_where_that_is_wrong_already() -> None:
     changed = {"perturbation": "fog", "category": "visual", "severity": 4}
-    trials = table(
-        [trial(5.0, 1, episode="e", **changed), trial(4.6, 1, episode="e"), trial(5.0, 2, episode="f", **changed)]
-    )
-    assert list(wrong_rewards(trials, "m")) == ["1", "2"]
+    e = [trial(5.0, 1, episode="e", **changed), trial(4.6, 2, episode="e")]
+    trials = table([*e, trial(5.0, 1, episode="f", **changed), trial(5.0, 1, episode="g")])
+    assert list(wrong_rewards(trials, "m")) == ["3", "1", "2"]

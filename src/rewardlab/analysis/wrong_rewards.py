@@ -32,4 +32,7 @@ def _worst_first(trials: TrialTable, mask: NDArray[np.bool_]) -> list[str]:
     error = np.nan_to_num(np.abs(wrong.number("level") - wrong.number("truth_level")), nan=1.0)
     ids, episodes = wrong.text("id").astype(str), wrong.text("episode")
     order = np.lexsort((ids, -error, wrong.number("severity")))
-    return list({episodes[row]: str(ids[row]) for row in reversed(order.tolist())}.values())[::-1]
+    found: dict[str, str] = {}
+    for row in order.tolist():
+        found.setdefault(str(episodes[row]), str(ids[row]))
+    return list(found.values())
