@@ -8,7 +8,13 @@ import pytest
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.calibration import null_quantiles, ordinal_error, reliability_diagram, top_label_error
+from rewardlab.metrics.calibration import (
+    null_band,
+    null_quantiles,
+    ordinal_error,
+    reliability_diagram,
+    top_label_error,
+)
 from tests.metrics.handmade_trials import table, trial
 
 CERTAIN_FIVE = (0.0, 0.0, 0.0, 0.0, 1.0)
@@ -113,3 +119,20 @@ def test_the_diagram_holds_every_trial_once() -> None:
     assert sum(point.trials for point in points) == 300
     gap = sum(point.trials * abs(point.accuracy - point.confidence) for point in points) / 300
     assert gap == pytest.approx(top_label_error(probs, labels))
+
+
+def test_the_null_of_the_brier_score_is_that_of_labels_drawn_from_the_probabilities() -> None:
+    # half sure of 4, half of 5, always: every label costs 0.25 + 0.25, so that the null has no width
+    torn = table([trial(4.5, 5, probabilities=(0.0, 0.0, 0.0, 0.5, 0.5)) for _ in range(8)])
+    assert null_band(torn, seed=0)["brier_score"] == pytest.approx((0.5, 0.5))
+    assert METRICS["brier_score"](torn) == pytest.approx(0.5)
+    certain = table([trial(5.0, 4, probabilities=CERTAIN_FIVE) for _ in range(8)])
+    assert null_band(certain, seed=0) == {"ordinal_ece": (0.0, 0.0), "brier_score": (0.0, 0.0)}
+    assert METRICS["brier_score"](certain) == 2.0, "sure and wrong: far above what a calibrated model shows"
+
+
+def test_cells_of_one_episode_are_no_independent_evidence() -> None:
+    unsure = (0.2, 0.2, 0.2, 0.2, 0.2)
+    apart = table([trial(3.0, 3, probabilities=unsure) for _ in range(60)])
+    together = table([trial(3.0, 3, probabilities=unsure, episode=str(i % 6)) for i in range(60)])
+    assert null_band(together, seed=0)["ordinal_ece"][1] > 2 * null_band(apart, seed=0)["ordinal_ece"][1]

@@ -69,3 +69,11 @@ def test_firing_early_means_reading_success_before_it_is_true() -> None:
     early = trial(5.0, 5, progress=(0.0, 0.9, 1.0), truth_progress=truth)
     never = trial(1.0, 5, progress=(0.0, 0.1, 0.1), truth_progress=truth)
     assert METRICS["early_fire_rate"](table([on_time, early, never, never])) == 0.25
+
+
+def test_the_ceiling_of_the_tau_of_progress_counts_the_ties_of_the_true_progress() -> None:
+    truth = (0.0, 0.0, 0.5, 1.0)  # of 6 pairs one is tied
+    strict = trial(5.0, 5, progress=(0.0, 0.1, 0.2, 0.3), truth_progress=truth)
+    flat = trial(5.0, 5, progress=(0.3, 0.3, 0.3, 0.3), truth_progress=(0.0, 0.2, 0.5, 1.0))
+    assert METRICS["progress_tau_b"](table([strict, flat])) == pytest.approx(math.sqrt(5 / 6))
+    assert METRICS["progress_tau_b_ceiling"](table([strict, flat])) == pytest.approx(math.sqrt(5 / 6))

@@ -117,3 +117,17 @@ def test_pairs_are_counted_per_group() -> None:
     counts = count_pairs(scores, truths, group, 4)
     expected = [kendalltau(scores[group == g], truths[group == g]).statistic for g in range(4)]
     np.testing.assert_allclose(counts.tau_b(), expected, atol=1e-12)
+
+
+def test_the_ceiling_of_tau_b_is_what_a_perfect_judge_without_ties_reaches() -> None:
+    truths = [1, 1, 2, 3, 3, 3]  # 15 pairs, of which 1 + 3 are tied: 11 untied
+    perfect = [level + 1e-9 * place for place, level in enumerate(truths)]
+    trials = scored(perfect, truths)
+    assert METRICS["kendall_tau_b_ceiling"](trials) == pytest.approx(math.sqrt(11 / 15))
+    assert METRICS["kendall_tau_b"](trials) == pytest.approx(METRICS["kendall_tau_b_ceiling"](trials))
+
+
+def test_the_ceiling_depends_on_the_truth_alone_and_is_one_without_ties() -> None:
+    assert METRICS["kendall_tau_b_ceiling"](scored([3, 1, 2], [1, 2, 5])) == 1.0
+    assert METRICS["kendall_tau_b_ceiling"](scored([4, 4, 4, 4], [1, 1, 5, 5])) == pytest.approx(math.sqrt(4 / 6))
+    assert math.isnan(METRICS["kendall_tau_b_ceiling"](scored([1, 2], [4, 4])))

@@ -118,3 +118,44 @@ def test_the_key_is_nowhere_to_be_found(tiny_data: Path, tmp_path: Path) -> None
         assert KEY.encode() not in text
     assert "Of 12 answers 2 (16.7%) could not be read." in " ".join(done.stdout.split())
     assert "could not be read" in (tmp_path / "run" / "report.html").read_text()
+
+
+def wrong_and_eloquent(call: Call) -> None:
+    described = call.text.startswith("Describe the video")
+    call.say("A robot <b>waves</b>." if described else "ANSWER: 5")
+
+
+def described(server: ChatServer) -> list[str]:
+    return [text for body in server.bodies if "Describe the video" in (text := json.dumps(body))]
+
+
+def test_descriptions_of_misjudged_clips_are_asked_for_only_on_demand_kept_and_shown(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    with chat_server(wrong_and_eloquent) as server:
+        arguments = command(server, tiny_data, tmp_path / "run")
+        assert run(arguments).returncode == 0
+        assert described(server) == [] and not (tmp_path / "run" / "descriptions.json").exists()
+        asked = server.asked.total()
+        assert run([*arguments, "--describe-failures", "2"]).returncode == 0
+        assert server.asked.total() == asked + 2 == asked + len(described(server)), "no score is paid for again"
+        assert not any(row["task"] in text for text in described(server) for row in ROWS), "nothing is suggested"
+        assert run([*arguments, "--describe-failures", "2"]).returncode == 0
+        assert server.asked.total() == asked + 2, "what is described is not asked again"
+        texts = json.loads((tmp_path / "run" / "descriptions.json").read_text())["texts"]
+    wrong = {trial.id for trial in Run(tmp_path / "run").trials().rows() if trial.truth_success is False}
+    assert len(texts) == 2 and set(texts) <= wrong and set(texts.values()) == {"A robot <b>waves</b>."}
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count("A robot &lt;b&gt;waves&lt;/b&gt;.") == 2 and "false success" in page
+
+
+def test_descriptions_stop_at_the_budget_and_go_on(tiny_data: Path, tmp_path: Path) -> None:
+    with chat_server(wrong_and_eloquent) as server:
+        arguments = command(server, tiny_data, tmp_path / "run")
+        assert run(arguments).returncode == 0
+        asked = server.asked.total()
+        short = run([*arguments, "--describe-failures", "2", "--max-requests", str(asked + 1)])
+        assert short.returncode != 0 and "not every description is there" in short.stderr
+        assert server.asked.total() == asked + 1
+        assert run([*arguments, "--describe-failures", "2"]).returncode == 0
+        assert server.asked.total() == asked + 2, "the one that is paid for is kept"

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
@@ -15,9 +16,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 import rewardlab
+from rewardlab.analysis.wrong_rewards import wrong_rewards
 from rewardlab.core.run import Run
 from rewardlab.h264_encoding import encode
 from rewardlab.models.contract import NamedModel
+from rewardlab.reporting.calibration_curves import calibration_curves
 from rewardlab.reporting.leaderboard import write_leaderboard
 from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.stress import StressPlan, run_stress
@@ -164,6 +167,19 @@ def test_the_report_also_comes_as_figures_numbers_and_a_card(
     assert "**random**" in card and "| visual |" in card and "rewardlab stress random" in card
 
 
+def test_the_page_shows_wrong_rewards_and_calibration_over_severity_beside_its_null(run: Run) -> None:
+    html = run.page.read_text()
+    chosen = wrong_rewards(run.trials(), "random")
+    assert chosen and html.count('<span class="tag wrong">false success</span>') == len(chosen)
+    assert "Ordinal ECE, visual" in html and "Brier score, temporal" in html
+    bands = [curves.null[1] for curves in calibration_curves(run.summary, "random")]
+    drawn = [ends for ends in bands if sum(not math.isnan(end) for end in ends) > 1]
+    assert html.count('class="null"') == len(drawn) > 0
+    assert "ceiling 1.00" in html  # four episodes of four levels: no tie
+    off = [entry for entry in run.summary.calibration_nulls if entry.model == "random" and entry.miscalibrated]
+    assert off, "sure and wrong"
+
+
 def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:
     some = {"perturbations": ("gaussian_noise",), "severities": (4,)}
     one = rewardlab.stress("clock", tiny_data, out=tmp_path / "one", **some)
@@ -173,10 +189,9 @@ def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: 
         assert name in html, name
 
 
-def test_the_leaderboard_ranks_measured_and_published_models(run: Run, tmp_path: Path) -> None:
+def test_the_leaderboard_ranks_the_models_of_a_stress_test_without_published_rows(run: Run, tmp_path: Path) -> None:
     html = write_leaderboard([run], tmp_path / "site").read_text()
-    assert html.index("RoboReward 8B") < html.index("GPT-5 mini") < html.index("Qwen2.5-VL Instruct (3B)")
-    assert html.count("RoboRewardBench, published") == 22
+    assert "Protocol: clean episodes of a stress test." in html and "RoboReward 8B" not in html
     link = re.search(r'href="(run-1\.html)#model-1"', html)
     assert link and (tmp_path / "site" / link[1]).exists()
 

@@ -12,7 +12,7 @@ from rewardlab.cli import main
 from rewardlab.core.command_settings import build_plan
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
-from rewardlab.core.trial import Failure
+from rewardlab.core.trial import Failure, Score
 from rewardlab.data import choose_split
 from rewardlab.h264_encoding import encode
 from rewardlab.models.contract import NamedModel
@@ -104,7 +104,7 @@ def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(
     assert found["counts"] == {
         **{"asked": 8, "scored": 2, "texts": 7, "unread": 5, "unread_by_helm": 1, "missing": 1},
     }
-    assert (found["helm"]["macro"]["scored"], found["helm"]["macro"]["asked"]) == (7, 7)  # the missing one is dropped
+    assert (found["helm"]["macro"]["scored"], found["helm"]["macro"]["asked"]) == (7, 8)  # the missing one was asked
     assert (found["strict"]["macro"]["scored"], found["strict"]["macro"]["asked"]) == (2, 8)
     said = capsys.readouterr().out
     helm = f"{mean([mean(part) for part in HELM.values()]):.3f}"
@@ -119,8 +119,10 @@ def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(
     joined, foreign = f"ensemble:{recorded},constant:2", "replay_lab:Percentages"
     run = run_benchmark(plan(benchmark_data, tmp_path / "run", joined, foreign))
     models = json.loads((run.folder / "bench.json").read_text())["models"]
-    for name in (joined, "constant", "clock", "oracle"):
+    for name in ("constant", "random", "oracle"):
         assert models[name]["helm"] == models[name]["strict"], name
+        assert models[name]["helm_levels"] == "level"
+    assert models["clock"]["helm"] is None and models["clock"]["helm_levels"] == "expectation"
     assert models["oracle"]["strict"]["macro"]["value"] == 0
     assert models["constant"]["strict"]["micro"]["value"] == pytest.approx(mean([abs(t - 3) for _, t, _ in RECORDED]))
     assert models[foreign]["helm"] is None and models[foreign]["strict"]["macro"]["scored"] == 8
@@ -130,6 +132,25 @@ def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
     assert f"{foreign} does not answer in HELM's format" in " ".join(text.split())
+
+
+def test_helm_scores_the_most_probable_level_of_a_model_that_answers_with_an_expectation(
+    benchmark_data: Path, tmp_path: Path
+) -> None:
+    class Unsure:
+        def score(self, episodes: list[object]) -> list[object]:
+            return [Score(2.6, (0.4, 0.0, 0.3, 0.2, 0.1))] * len(episodes)  # the expectation; the mode is 1
+
+    unsure = NamedModel("unsure", "0", False, lambda budget: Unsure())
+    run = run_benchmark(plan(benchmark_data, tmp_path / "run", "unsure", controls=False), own=[unsure])
+    found = json.loads((run.folder / "bench.json").read_text())["models"]["unsure"]
+    assert found["helm_levels"] == "mode"
+    assert found["helm"]["micro"]["value"] == pytest.approx(mean([t - 1 for _, t, _ in RECORDED]))
+    assert found["strict"]["micro"]["value"] == pytest.approx(mean([abs(t - 2.6) for _, t, _ in RECORDED]))
+    console = Console(width=100, record=True, file=(tmp_path / "out").open("w"))
+    print_benchmark(load_benchmark(run), console)
+    console.file.close()
+    assert "(mode)" in console.export_text()
 
 
 def test_a_model_that_never_answers_has_no_error_and_stops_nothing(benchmark_data: Path, tmp_path: Path) -> None:
@@ -180,11 +201,10 @@ def test_the_leaderboard_ranks_a_bench_run_by_the_mean_over_subsets_as_helm_scor
     run = run_benchmark(plan(benchmark_data, tmp_path / "run", recorded, "oracle"))
     html = write_leaderboard([run], tmp_path / "site").read_text()
     mae = mean([mean(part) for part in HELM.values()])
-    assert f'data-value="{mae}"' in html and f"{benchmark_data.name}/test, measured, HELM scoring" in html
-    assert html.count("RoboRewardBench, published") == len(published_rows()) == 22
-    better = [row.model for row in published_rows() if row.overall < mae]
-    assert all(html.index(f">{name}<") < html.index(f">{recorded}<") for name in better)
-    assert html.index(">oracle<") < html.index(">RoboReward 8B<")
+    assert f'data-value="{mae}"' in html and f"<h2>{benchmark_data.name}/test</h2>" in html
+    assert "Protocol: RoboRewardBench, HELM scoring." in html and "RoboArena" in html
+    assert "RoboReward 8B" not in html, "these are eight episodes, not the benchmark"
+    assert html.index(">oracle<") < html.index(f">{recorded}<") and "not ranked" in html  # 7 of 8 answered
 
 
 def test_a_split_is_found_by_its_root_by_itself_and_on_the_hub(benchmark_data: Path) -> None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_json
 from rewardlab.core.sealed_json import without_checksums
 
-BENCH_SCHEMA = 1  # of bench.json
+# The number that HELM reads in a text; whole levels of a model without text; the most probable of its levels; and, with
+# no HELM score: levels that are expectations without probabilities; texts in another format.
+HelmLevels = Literal["text", "level", "mode", "expectation", "other format"]
+BENCH_SCHEMA = 2  # of bench.json
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class ModelErrors:
     counts: AnswerCounts = meaning("what became of its answers")
     strict: ProtocolErrors = meaning("as rewardlab reads them; an unreadable answer lowers the coverage")
     helm: ProtocolErrors | None = meaning("as HELM reads them; null where it can read none")
+    helm_levels: HelmLevels = meaning("where the whole levels of HELM's scoring come from, or why it has none")
 
 
 @dataclass(frozen=True)

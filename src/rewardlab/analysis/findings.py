@@ -7,10 +7,12 @@ from typing import Literal
 import numpy as np
 
 from rewardlab.analysis.aligned_cells import align_models
+from rewardlab.analysis.measurements import group_conditions
 from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.summary import (
     AccuracyDrop,
     CalibrationErrors,
+    CalibrationNull,
     CertifiableCategory,
     Conclusion,
     ControlCheck,
@@ -22,7 +24,7 @@ from rewardlab.core.summary import (
 )
 from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, TrialTable
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.calibration import null_quantiles, reliability_diagram
+from rewardlab.metrics.calibration import null_band, null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, condition_sums
 from rewardlab.metrics.contract import Numbers
 from rewardlab.metrics.eligibility import Mask, answered, eligible
@@ -262,6 +264,20 @@ def _calibration(model: str, part: Literal["clean", "perturbed"], cells: TrialTa
         trials=len(cells),
         diagram=tuple(reliability_diagram(cells)),
     )
+
+
+def calibration_nulls(trials: TrialTable, seed: int) -> tuple[CalibrationNull, ...]:
+    """Return, per model with probabilities, category and severity, its calibration beside a calibrated model's."""
+    conditions = group_conditions(trials, single=False)
+    usable = answered(trials, "probabilities")
+    found = []
+    for place, (model, category, severity) in enumerate(conditions.names):
+        cells = trials.where(usable & (conditions.of_trial == place))
+        bands = null_band(cells, seed) if len(cells) else {}
+        for name, (low, high) in bands.items():
+            ends = none_if_nan(METRICS[name](cells)), none_if_nan(low), none_if_nan(high)
+            found.append(CalibrationNull(model, category, severity, name, *ends, len(cells)))
+    return tuple(found)
 
 
 def corruption_robustness(measured: Sequence[Measurement]) -> tuple[CorruptionRobustness, ...]:

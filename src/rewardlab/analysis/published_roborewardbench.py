@@ -8,6 +8,7 @@ import csv
 from dataclasses import dataclass
 from importlib.resources import files
 
+EPISODES = 2_831  # of the human-verified test split, the benchmark itself
 TABLE = "roborewardbench_table10.csv"
 
 SUBSETS = {  # the 23 subsets as the dataset names them, and as the published table does; RoboArena counts as one

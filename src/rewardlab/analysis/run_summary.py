@@ -4,6 +4,7 @@ import numpy as np
 
 from rewardlab.analysis.findings import (
     calibration_errors,
+    calibration_nulls,
     certifiable_categories,
     control_checks,
     corruption_robustness,
@@ -56,6 +57,7 @@ def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: in
         drops=drops(trials, test_draws, judged),
         worst=worst_perturbations(trials, measured, judged),
         calibration=calibration_errors(trials, seed),
+        calibration_nulls=calibration_nulls(trials, seed),
         robustness=corruption_robustness(measured),
         rank_stability=rank_stabilities(measured),
         counts=_counts(trials),

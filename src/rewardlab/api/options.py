@@ -32,6 +32,7 @@ class ScoringOptions(TypedDict, total=False):
     max_failures: int
     max_requests: int | None
     max_cost: float | None
+    describe_failures: int
     quiet: bool
     name: Names
     out: Place | None

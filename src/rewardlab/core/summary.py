@@ -10,7 +10,7 @@ from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_j
 from rewardlab.core.sealed_json import without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
-SCHEMA = 2  # of summary.json; raised when a field is added, or changes its name or its meaning
+SCHEMA = 3  # of summary.json; raised when a field is added, or changes its name or its meaning
 CONTROL_ORDER = ("constant", "random", "clock", "oracle")
 _NAME_A_MODEL = ("model", "control", "reference")  # fields of the records below
 Conclusion = Literal["beats", "does not beat", "cannot tell"]
@@ -154,6 +154,25 @@ class CalibrationErrors:
 
 
 @dataclass(frozen=True)
+class CalibrationNull:
+    """Calibration of a model under a category at a severity, and what a calibrated model of this size would show."""
+
+    model: str = meaning("the model's name")
+    category: str = meaning("the category of perturbations; `clean` for the untouched episodes")
+    severity: int = meaning("0 to 4; 0 is the clean episodes")
+    metric: str = meaning("`ordinal_ece` or `brier_score`")
+    value: float | None = meaning("the metric on these cells")
+    null_low: float | None = meaning("2.5 % quantile of the metric for a perfectly calibrated model")
+    null_high: float | None = meaning("97.5 % quantile of the metric for a perfectly calibrated model")
+    trials: int = meaning("trials behind the numbers")
+
+    @property
+    def miscalibrated(self) -> bool:
+        """Tell whether the error is larger than chance explains."""
+        return self.value is not None and self.null_high is not None and self.value > self.null_high
+
+
+@dataclass(frozen=True)
 class CorruptionRobustness:
     """Numbers of all severity curves of a model; the error is MAE / 4, per perturbation."""
 
@@ -226,6 +245,7 @@ class Summary:
     drops: tuple[AccuracyDrop, ...] = meaning("what each category costs a judged model")
     worst: tuple[WorstPerturbation, ...] = meaning("the worst five perturbations of each judged model")
     calibration: tuple[CalibrationErrors, ...] = meaning("calibration of the models that give probabilities")
+    calibration_nulls: tuple[CalibrationNull, ...] = meaning("calibration over severity, beside its null")
     robustness: tuple[CorruptionRobustness, ...] = meaning("corruption errors of every model")
     rank_stability: tuple[RankStability, ...] = meaning("how each category reorders the models")
     counts: tuple[OutcomeCounts, ...] = meaning("cells of every model by outcome")
@@ -294,6 +314,11 @@ class Summary:
         mine = (t for t in self.thresholds if (t.model, t.category) == (model, category))
         return next(mine, unknown)
 
+    def calibration_null(self, model: str, category: str, severity: int, metric: str) -> CalibrationNull:
+        """Return a calibration error beside its null; an empty one where the model gives no probabilities."""
+        empty = CalibrationNull(model, category, severity, metric, None, None, None, 0)
+        return self._calibration_nulls.get((model, category, severity, metric), empty)
+
     @cached_property
     def unlabelled(self) -> tuple[str, ...]:
         """Return the categories whose changes leave no true success, so that nothing can be certified."""
@@ -319,6 +344,10 @@ class Summary:
     @cached_property
     def _same_cells(self) -> dict[tuple[str, str, int, str], SameCells]:
         return {(s.model, s.group, s.severity, s.metric): s for s in self.same_cells}
+
+    @cached_property
+    def _calibration_nulls(self) -> dict[tuple[str, str, int, str], CalibrationNull]:
+        return {(c.model, c.category, c.severity, c.metric): c for c in self.calibration_nulls}
 
     @cached_property
     def _found(self) -> dict[tuple[str, str, int, str], Measurement]:

@@ -12,12 +12,22 @@ from rewardlab.metrics.error_and_accuracy import (
     within_one_accuracy,
 )
 from rewardlab.metrics.expectation import expectation_kept
-from rewardlab.metrics.false_reward import false_success_rate, over_reward_on_failure
+from rewardlab.metrics.false_reward import (
+    FALSE_SUCCESS_BY_LEVEL,
+    balanced_success_accuracy,
+    false_success_of_failures,
+    false_success_rate,
+    missed_success_rate,
+    near_miss_auc,
+    over_reward_on_failure,
+)
 from rewardlab.metrics.progress_metrics import (
     early_fire_rate,
+    early_level_5_rate,
     order_sensitivity,
     progress_correlation,
     progress_tau_b,
+    progress_tau_b_ceiling,
     static_video_order_correlation,
     value_order_correlation,
     value_order_correlation_on_failures,
@@ -25,6 +35,7 @@ from rewardlab.metrics.progress_metrics import (
 from rewardlab.metrics.rank_correlation import (
     kendall_tau_a,
     kendall_tau_b,
+    kendall_tau_b_ceiling,
     kendall_tau_b_within_task,
     preference_accuracy,
 )
@@ -34,11 +45,13 @@ METRICS: dict[str, Metric] = {
     m.name: m
     for m in (
         *(macro_mae, micro_mae, exact_accuracy, within_one_accuracy, success_accuracy),
-        *(kendall_tau_b, kendall_tau_a, kendall_tau_b_within_task, preference_accuracy),
+        *(kendall_tau_b, kendall_tau_b_ceiling, kendall_tau_a, kendall_tau_b_within_task, preference_accuracy),
         *(expectation_kept, flip_rate, level_shift, signed_shift),
-        *(false_success_rate, over_reward_on_failure, early_fire_rate),
+        *(balanced_success_accuracy, false_success_of_failures, missed_success_rate, near_miss_auc),
+        *FALSE_SUCCESS_BY_LEVEL,
+        *(false_success_rate, over_reward_on_failure, early_fire_rate, early_level_5_rate),
         *(value_order_correlation, value_order_correlation_on_failures, order_sensitivity),
-        *(static_video_order_correlation, progress_correlation, progress_tau_b),
+        *(static_video_order_correlation, progress_correlation, progress_tau_b, progress_tau_b_ceiling),
         *(ranked_probability_score, brier_score, ordinal_ece, top_label_ece),
     )
 }

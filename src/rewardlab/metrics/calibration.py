@@ -89,14 +89,50 @@ def null_quantiles(trials: TrialTable, seed: int, share: float = 0.95) -> dict[s
     if not len(probs):
         return {"ordinal_ece": float("nan"), "top_label_ece": float("nan")}
     rng = rng_for(seed, "calibration null", len(probs))
-    draws = int(np.clip(_SIMULATED // len(probs), 50, 500))
+    luck = rng.random((len(probs), _null_draws(len(probs))), dtype=np.float32)
+    labels = _drawn_labels(probs, luck)
+    ordinal, top = _ordinal_errors(probs, labels), _top_label_errors(probs, labels)
+    return {"ordinal_ece": float(np.quantile(ordinal, share)), "top_label_ece": float(np.quantile(top, share))}
+
+
+def null_band(trials: TrialTable, seed: int, confidence: float = 0.95) -> dict[str, tuple[float, float]]:
+    """Return between which numbers the errors of a perfectly calibrated model with these probabilities lie.
+
+    All cells of an episode share their luck, as they share their truth: they are not so many independent episodes.
+    """
+    known = ~np.isnan(trials.vectors("probabilities", 5)).any(axis=1) & ~np.isnan(trials.number("truth_level"))
+    used = trials.where(known)
+    if not len(used):
+        return {name: (float("nan"), float("nan")) for name in (ordinal_ece.name, brier_score.name)}
+    probs = used.vectors("probabilities", 5)
+    _, episode = np.unique(used.codes("episode")[0], return_inverse=True)
+    rng = rng_for(seed, "calibration null of episodes", len(probs))
+    luck = rng.random((int(episode.max()) + 1, _null_draws(len(probs))), dtype=np.float32)
+    labels = _drawn_labels(probs, luck[episode])
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    drawn = {ordinal_ece.name: _ordinal_errors(probs, labels), brier_score.name: _brier_scores(probs, labels)}
+    bands = {name: np.quantile(errors, tails).tolist() for name, errors in drawn.items()}
+    return {name: (low, high) for name, (low, high) in bands.items()}
+
+
+def _null_draws(trials: int) -> int:
+    return int(np.clip(_SIMULATED // trials, 50, 500))
+
+
+def _drawn_labels(probs: Numbers, luck: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Return true levels 0 to 4 drawn from the probabilities, one column per draw."""
     edges = np.cumsum(probs, axis=1)[:, :4].astype(np.float32)
-    luck = rng.random((len(probs), draws), dtype=np.float32)
     labels = np.zeros(luck.shape, dtype=np.int8)
     for k in range(4):
         labels += luck >= edges[:, k, None]
-    ordinal, top = _ordinal_errors(probs, labels), _top_label_errors(probs, labels)
-    return {"ordinal_ece": float(np.quantile(ordinal, share)), "top_label_ece": float(np.quantile(top, share))}
+    return labels
+
+
+def _brier_scores(probs: Numbers, labels: NDArray[np.int8]) -> Numbers:
+    """Return the mean Brier score for each column of labels: |p|^2 - 2 p(label) + 1."""
+    hit = np.take_along_axis(probs, labels.astype(np.int64), axis=1)
+    scores: Numbers = ((probs**2).sum(axis=1)[:, None] + 1 - 2 * hit).mean(axis=0)
+    return scores
 
 
 def _confidence(probs: Numbers) -> tuple[Numbers, NDArray[np.int64]]:

@@ -18,6 +18,13 @@ Eligibility = Literal[
     "unchanged",
     "unfinished",
     "failure",
+    "every failure",
+    "every success",
+    "true level 1",
+    "true level 2",
+    "true level 3",
+    "true level 4",
+    "near miss or success",
     "probabilities",
     "progress of successes",
     "progress of failures",
@@ -60,6 +67,26 @@ def _success(trials: TrialTable) -> Mask:
     return _labelled(trials) & ~np.isnan(trials.number("truth_success"))
 
 
+def _of_outcome(*, success: bool) -> Callable[[TrialTable], Mask]:
+    """Return the rule for episodes that succeeded, or that did not, whether or not their level is known."""
+
+    def rule(trials: TrialTable) -> Mask:
+        mask: Mask = _success(trials) & (trials.number("truth_success") == success)
+        return mask
+
+    return rule
+
+
+def _at_level(*levels: int) -> Callable[[TrialTable], Mask]:
+    """Return the rule for episodes whose true level is one of these."""
+
+    def rule(trials: TrialTable) -> Mask:
+        mask: Mask = _level(trials) & np.isin(trials.number("truth_level"), levels)
+        return mask
+
+    return rule
+
+
 def _clean_score(trials: TrialTable) -> Mask:
     return ~trials.matches("expectation", "undefined") & ~np.isnan(trials.number("clean_level"))
 
@@ -98,9 +125,16 @@ _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "unchanged": lambda trials: _clean_score(trials) & trials.matches("expectation", "same"),
     "unfinished": lambda trials: _level(trials) & (trials.number("truth_level") <= 3),
     "failure": lambda trials: _level(trials) & (trials.number("truth_success") == 0),
+    "every failure": _of_outcome(success=False),
+    "every success": _of_outcome(success=True),
+    "true level 1": _at_level(1),
+    "true level 2": _at_level(2),
+    "true level 3": _at_level(3),
+    "true level 4": _at_level(4),
+    "near miss or success": _at_level(4, 5),
     "probabilities": _level,
-    "progress of successes": lambda trials: _success(trials) & (trials.number("truth_success") == 1),
-    "progress of failures": lambda trials: _success(trials) & (trials.number("truth_success") == 0),
+    "progress of successes": _of_outcome(success=True),
+    "progress of failures": _of_outcome(success=False),
     "true progress": _true_progress,
     "reversed clip": _reversed,
     "static clip": _static,

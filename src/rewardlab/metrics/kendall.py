@@ -38,6 +38,13 @@ class PairCounts:
         """Return Kendall's tau-b of each group; nan where scores or truths are constant."""
         return _over(self.alike - self.contrary, np.sqrt(self.untied_scores * self.untied_truths))
 
+    def tau_b_ceiling(self) -> Numbers:
+        """Return the most that tau-b of a ranking without ties can be, given the ties of the truths.
+
+        Such a ranking unties every pair and orders at best all pairs of different truths alike: u / sqrt(n u).
+        """
+        return _over(self.untied_truths, np.sqrt(self.pairs * self.untied_truths))
+
 
 def count_pairs(scores: Numbers, truths: Numbers, group: Codes, groups: int) -> PairCounts:
     """Count the pairs within each group, in the time that sorting takes."""

@@ -5,9 +5,17 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.contract import Numbers, mean_metric
-from rewardlab.metrics.progress_order import by_length, in_blocks, order_correlations, row_correlations, row_tau_b
+from rewardlab.metrics.contract import Display, Numbers, mean_metric
+from rewardlab.metrics.progress_order import (
+    by_length,
+    in_blocks,
+    order_correlations,
+    row_correlations,
+    row_tau_b,
+    row_tau_b_ceiling,
+)
 
 FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5
 
@@ -61,7 +69,7 @@ def progress_correlation(trials: TrialTable) -> Numbers:
     return in_blocks(trials, lambda block: _against_truth(block, row_correlations))
 
 
-@mean_metric(better="higher", eligibility="true progress")
+@mean_metric(better="higher", eligibility="true progress", display=Display(ceiling="progress_tau_b_ceiling"))
 def progress_tau_b(trials: TrialTable) -> Numbers:
     """Mean over episodes of Kendall's tau-b of progress with the true progress; nan if either is constant."""
     return trials.derived("tau of progress", _taus)
@@ -71,11 +79,27 @@ def _taus(trials: TrialTable) -> Numbers:
     return in_blocks(trials, lambda block: _against_truth(block, row_tau_b))
 
 
+@mean_metric(better="higher", eligibility="true progress")
+def progress_tau_b_ceiling(trials: TrialTable) -> Numbers:
+    """Mean over the same episodes of the most that progress without ties can reach, as true progress has ties."""
+    reached = in_blocks(trials, lambda block: _against_truth(block, lambda _, truth: row_tau_b_ceiling(truth)))
+    return np.where(np.isnan(trials.derived("tau of progress", _taus)), np.nan, reached)
+
+
 @mean_metric(better="lower", eligibility="true progress", rate=True)
 def early_fire_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reads as success (0.875 or more) at a frame where the truth does not yet."""
-    return in_blocks(trials, lambda block: _against_truth(block, _fires_early))
+    return in_blocks(trials, lambda block: _against_truth(block, _fires_early(FIRES)))
 
 
-def _fires_early(progress: Numbers, truth: Numbers) -> Numbers:
-    return np.asarray(((progress >= FIRES) & (truth < FIRES)).any(axis=1), dtype=np.float64)
+@mean_metric(better="lower", eligibility="true progress", display=Display("early 5", wrong_reward=True), rate=True)
+def early_level_5_rate(trials: TrialTable) -> Numbers:
+    """Share of episodes in which progress reaches where level 5 begins (1.0) at a frame at which the truth has not."""
+    return in_blocks(trials, lambda block: _against_truth(block, _fires_early(LEVEL_STARTS[-1])))
+
+
+def _fires_early(start: float) -> Callable[[Numbers, Numbers], Numbers]:
+    def fires(progress: Numbers, truth: Numbers) -> Numbers:
+        return np.asarray(((progress >= start) & (truth < start)).any(axis=1), dtype=np.float64)
+
+    return fires

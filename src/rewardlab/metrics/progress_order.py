@@ -66,6 +66,15 @@ def row_correlations(a: Numbers, b: Numbers) -> Numbers:
         return np.where(varied, (a * b).sum(axis=1) / scale, np.nan)
 
 
+def row_tau_b_ceiling(truth: Numbers) -> Numbers:
+    """Return the most that tau-b of values without ties can be with each row, given its ties; nan if it is constant."""
+    untied = np.zeros(len(truth))
+    for lag in range(1, truth.shape[1]):
+        untied += (truth[:, lag:] != truth[:, :-lag]).sum(axis=1)
+    pairs = truth.shape[1] * (truth.shape[1] - 1) / 2
+    return np.where(untied > 0, np.sqrt(untied / max(pairs, 1)), np.nan)
+
+
 def row_tau_b(a: Numbers, b: Numbers) -> Numbers:
     """Return Kendall's tau-b of each row of one table with the same row of the other; nan if one is constant."""
     balance, untied_a, untied_b = np.zeros((3, len(a)))

@@ -84,13 +84,21 @@ def _tau_b_by_condition(
 
 @metric(
     better="higher",
-    display=Display("tau-b", axis=(-1.0, 1.0), headline=True, terminal=True, compared=True),
+    display=Display(
+        "tau-b", axis=(-1.0, 1.0), headline=True, terminal=True, compared=True, ceiling="kendall_tau_b_ceiling"
+    ),
     resample=lambda trials, draws: _drawn(trials, draws).tau_b(),
     by_condition=_tau_b_by_condition,
 )
 def kendall_tau_b(trials: TrialTable) -> float:
     """Kendall's tau-b between scores and true levels over all pairs; nan if either is constant."""
     return float(_pooled(trials).tau_b()[0])
+
+
+@metric(better="higher", display=Display("tau-b ceiling", axis=(-1.0, 1.0)), resample=None)
+def kendall_tau_b_ceiling(trials: TrialTable) -> float:
+    """The most that tau-b of scores without ties can be here, as true levels are tied; scores with ties may pass it."""
+    return float(_pooled(trials).tau_b_ceiling()[0])
 
 
 def _within_task(trials: TrialTable) -> PairCounts:

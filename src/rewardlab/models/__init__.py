@@ -1,5 +1,6 @@
 """The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from inspect import getsource
@@ -14,7 +15,7 @@ from rewardlab.models.backends.contrastive import CONTRASTIVE
 from rewardlab.models.backends.remote import REMOTE
 from rewardlab.models.calibrated import name_calibrated
 from rewardlab.models.composite import name_composite
-from rewardlab.models.contract import Budget, CompositeEntry, ModelEntry, NamedModel, RewardModel
+from rewardlab.models.contract import Budget, CompositeEntry, Describer, ModelEntry, NamedModel, RewardModel
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
 from rewardlab.models.external import is_module, make_external, name_external, pickled
@@ -77,7 +78,14 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         apart=entry.apart(spec),
         prompt=entry.prompt,
         server=entry.server(spec),
+        describe=_describe(entry, spec),
     )
+
+
+def _describe(entry: ModelEntry[Any], spec: Any) -> Callable[[Budget], Describer] | None:
+    """Return what makes a model say what it sees; code from outside is asked for scores alone."""
+    make = entry.describe
+    return None if make is None or entry.apart(spec) else lambda budget: make(spec, budget)
 
 
 def _name_composite(string: ModelString, entry: CompositeEntry) -> NamedModel:

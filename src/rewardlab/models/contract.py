@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from rewardlab.core.episode import Episode
-from rewardlab.core.trial import Answer
+from rewardlab.core.trial import Answer, Failure
 from rewardlab.models.model_string import ModelString
 
 Spec = TypeVar("Spec")
@@ -18,6 +18,13 @@ class RewardModel(Protocol):
 
     def score(self, episodes: Sequence[Episode]) -> Sequence[Answer]:
         """Return one Score or Failure per episode."""
+
+
+class Describer(Protocol):
+    """Says what it sees in clips, without being told what to look for."""
+
+    def describe(self, episodes: Sequence[Episode]) -> Sequence[str | Failure]:
+        """Return one description or Failure per episode."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class ModelEntry(Generic[Spec]):
     options: tuple[object, ...] = ()  # dataclasses with the default of every option, for `rewardlab show`
     speed: Callable[[Spec], frozenset[str]] = lambda spec: frozenset()  # options that are no part of its identity
     server: Callable[[Spec], bool] = lambda spec: False  # whether another machine is asked, perhaps for money
+    describe: Callable[[Spec, Budget], Describer] | None = None  # what makes it say what it sees, where it can
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,7 @@ class NamedModel:
     prompt: Callable[[str], str] = lambda instruction: ""
     written: str = ""  # as the user named it, where that says more than the name: options about speed and price
     server: bool = False  # another machine is asked, perhaps for money
+    describe: Callable[[Budget], Describer] | None = None  # makes what says what it sees; None where it cannot
 
     @property
     def as_written(self) -> str:

@@ -12,6 +12,7 @@ from rewardlab.analysis.benchmark_errors import (
     AnswerCounts,
     BenchmarkErrors,
     ErrorEstimate,
+    HelmLevels,
     ModelErrors,
     ProtocolErrors,
 )
@@ -31,7 +32,9 @@ from rewardlab.runner.roborewardbench_protocol import BENCH, COPIES, benchmark_e
 
 PROTOCOL = (
     "RoboRewardBench protocol: clean episodes; MAE is the mean over subsets, micro MAE the mean over episodes. "
-    "HELM: the number it reads in the raw text; an unreadable text counts as an error of 4, a missing one is dropped. "
+    "HELM: the number it reads in the raw text; an unreadable text counts as an error of 4, a missing one is asked and "
+    "not scored. Its predictions are whole levels: where a model answers with expectations, its most probable level "
+    "counts, marked (mode); an expectation without probabilities has no HELM score. "
     "Strict: the level as rewardlab reads it, unreadable answers are not scored and lower the coverage."
 )
 
@@ -157,12 +160,24 @@ def short_name(subset: str) -> str:
     return SUBSETS.get(subset, subset or "(none)")
 
 
+_WHY: dict[HelmLevels, str] = {
+    "other format": "does not answer in HELM's format, so only the strict scoring applies to it.",
+    "expectation": "answers with expectations, not with whole levels, so that nothing of it is HELM-compatible.",
+    "mode": "answers with expectations: for HELM its most probable level counts, marked (mode).",
+}
+
+
+def helm_mark(model: ModelErrors) -> str:
+    """Return what stands beside a HELM score that is not of what the model wrote."""
+    return " (mode)" if model.helm_levels == "mode" else ""
+
+
 def _foreign(benchmark: BenchmarkReport) -> list[str]:
-    """Say of which models HELM can read no answer at all."""
+    """Say which models HELM cannot score, and of which it scores the most probable level."""
     return [
-        f"{benchmark.shown(name)} does not answer in HELM's format, so only the strict scoring applies to it."
+        f"{benchmark.shown(name)} {_WHY[model.helm_levels]}"
         for name, model in benchmark.models.items()
-        if model.helm is None
+        if model.helm_levels in _WHY
     ]
 
 
@@ -208,6 +223,7 @@ def _headline(benchmark: BenchmarkReport) -> Table:
     for name, model in benchmark.models.items():
         counts = model.counts
         cells = [error_text(errors.macro if errors else None) for errors in (model.helm, model.strict)]
+        cells[0] += helm_mark(model)
         micro = format_number(model.strict.micro.value, 3)
         row = (*cells, micro, f"{counts.scored}/{counts.asked}", unread_text(counts, counts.unread))
         table.add_row(_name(benchmark, name), *row)

@@ -48,6 +48,16 @@ def data_sentences(summary: Summary) -> list[str]:
     ]
 
 
+def ceiling_sentence(summary: Summary) -> str:
+    """Return how far tau-b can reach on the clean episodes that models answered; nothing where no tie lowers it."""
+    found = [summary.clean(model, "kendall_tau_b_ceiling").value for model in summary.models]
+    known = sorted({format_number(value) for value in found if value is not None})
+    if not known or known == ["1.00"]:
+        return ""
+    reach = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}, depending on the episodes answered"
+    return f"Ceiling of tau-b for scores without ties, as true levels are tied: {reach}."
+
+
 def _alike(small: Sequence[CertifiableCategory]) -> dict[str, list[str]]:
     """Return the categories by what they have and what they would take."""
     found: dict[str, list[str]] = {}

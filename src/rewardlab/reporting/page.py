@@ -7,13 +7,21 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.display_names import names_of_run
-from rewardlab.analysis.format import format_date, format_number, format_p_value
+from rewardlab.analysis.format import format_date, format_interval, format_number, format_p_value
 from rewardlab.analysis.run_labels import run_names
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run, atomic_write
 from rewardlab.core.summary import Summary, join_summaries, rename_models
 from rewardlab.metrics import METRICS
-from rewardlab.reporting.benchmark_tables import PROTOCOL, error_text, load_benchmark, short_name, unread_text
+from rewardlab.models.protocols.description import QUESTION
+from rewardlab.reporting.benchmark_tables import (
+    PROTOCOL,
+    error_text,
+    helm_mark,
+    load_benchmark,
+    short_name,
+    unread_text,
+)
 from rewardlab.reporting.failure_clips import ClipCard, ShownCell, cannot_show, clip_cards
 from rewardlab.reporting.findings_text import data_sentences
 from rewardlab.reporting.page_model import (
@@ -25,9 +33,11 @@ from rewardlab.reporting.page_model import (
 )
 from rewardlab.reporting.severity_curves import curve_figures
 from rewardlab.reporting.trial_viewer import ViewedTrial, viewed_trials
+from rewardlab.reporting.wrong_reward_gallery import GalleryCard, gallery_cards
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay, replay
 
-_COLUMNS = (*(field.name for field in fields(ShownCell)), "status", "reason")  # of the trials; the page says no more
+# of the trials; the page says no more
+_COLUMNS = (*(field.name for field in fields(ShownCell)), "status", "reason", "truth_success")
 
 
 def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, trust: bool = False) -> Path:
@@ -53,6 +63,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     cards: list[ClipCard] = []
     missing: list[str] = []
     viewed: list[ViewedTrial] = []
+    wrong: list[GalleryCard] = []
     for run, trials, own in zip(runs, tables, summaries):
         shown = _cells_to_show(run, missing, trust=trust)
         if shown is not None:
@@ -60,6 +71,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
             cards += found
             missing += reasons
         viewed += viewed_trials(run, trials, shown)
+        wrong += gallery_cards(run, trials, shown)
     return (
         environment()
         .get_template("page.html")
@@ -80,6 +92,8 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
             unfinished=sum(record.cells - len(table) for record, table in zip(records, tables)),
             unscored=unscored_cells(tables, {name for record in records for name in record.judged}),
             viewed=viewed,
+            wrong=wrong,
+            question=QUESTION,
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
     )
@@ -99,4 +113,5 @@ def environment() -> Environment:
     made = Environment(loader=PackageLoader("rewardlab.reporting", "."), autoescape=True, trim_blocks=True)
     made.globals |= {"format_number": format_number, "format_p_value": format_p_value, "format_date": format_date}
     made.globals |= {"error_text": error_text, "short_name": short_name, "unread_text": unread_text}
+    made.globals |= {"helm_mark": helm_mark, "format_interval": format_interval}
     return made

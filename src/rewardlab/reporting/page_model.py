@@ -12,6 +12,7 @@ from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Metric
 from rewardlab.perturbations import choose_perturbations, is_in_catalogue
+from rewardlab.reporting.calibration_curves import calibration_figures, calibration_sentence
 from rewardlab.reporting.findings_text import certified_phrase, findings
 from rewardlab.reporting.severity_curves import KEPT, why_empty
 from rewardlab.reporting.svg_plots import reliability_chart
@@ -42,9 +43,12 @@ class ModelView:
     colour: int
     findings: list[str]
     tiles: list[tuple[str, NumberCell]]
+    wrong_rewards: list[tuple[str, NumberCell]]
     thresholds: list[tuple[str, str, str, list[tuple[int, str]]]]  # category, certified, measured, state by severity
     heat: list[tuple[str, list[tuple[str, list[NumberCell]]]]]  # metric, then category, then one number per severity
     diagrams: list[tuple[str, CalibrationErrors]]  # drawing, numbers
+    calibration: list[tuple[str, str]]  # over severity: heading, drawing
+    calibration_finding: str
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,21 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
         judged=name in summary.judged,
         colour=place % 8,
         findings=findings(summary, name) if name in summary.judged else [],
-        tiles=[(m.heading, _number(summary.clean(name, m.name), m)) for m in metrics_shown(lambda d: d.headline)],
+        tiles=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.headline)],
+        wrong_rewards=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.wrong_reward)],
         thresholds=[_thresholds(summary, name, category) for category in summary.categories],
         heat=[(m.name, _heat(summary, name, m)) for m in metrics_shown(lambda d: d.heat_map)],
         diagrams=_diagrams(summary, name),
+        calibration=calibration_figures(summary, name),
+        calibration_finding=calibration_sentence(summary, name),
     )
+
+
+def _clean_number(summary: Summary, model: str, metric: Metric) -> NumberCell:
+    """Return a metric of the clean episodes, beside how far it can reach there where that is known."""
+    number = _number(summary.clean(model, metric.name), metric)
+    ceiling = summary.clean(model, metric.display.ceiling).value
+    return number if ceiling is None else replace(number, held_against=f"ceiling {format_number(ceiling)}")
 
 
 def _number(row: Measurement, metric: Metric, held: SameCells | None = None) -> NumberCell:

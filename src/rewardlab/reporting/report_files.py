@@ -21,7 +21,8 @@ from rewardlab.core.run import Run, atomic_write, writable, write_parquet
 from rewardlab.core.run_record import RunRecord
 from rewardlab.core.summary import Measurement, Summary, join_summaries, rename_models
 from rewardlab.metrics import metrics_shown
-from rewardlab.reporting.findings_text import certified_text, data_sentences, findings
+from rewardlab.reporting.calibration_curves import calibration_curves
+from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
 from rewardlab.reporting.page import write_page
 from rewardlab.reporting.severity_curves import severity_curves
 
@@ -90,7 +91,11 @@ def _write_numbers(summary: Summary, folder: Path) -> None:
 def _figures(summary: Summary) -> "dict[str, Figure]":
     from rewardlab.reporting.severity_figures import draw_severity_curves
 
-    return {f"{curves.metric}-{curves.category}": draw_severity_curves(curves) for curves in severity_curves(summary)}
+    drawn = {f"{curves.metric}-{curves.category}": draw_severity_curves(curves) for curves in severity_curves(summary)}
+    for place, model in enumerate(summary.judged, 1):
+        for curves in calibration_curves(summary, model):
+            drawn[f"{curves.metric}-{curves.category}-model-{place}"] = draw_severity_curves(curves)
+    return drawn
 
 
 def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
@@ -106,6 +111,7 @@ def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
                 f"| {metric.heading} | {format_number(row.value)} | {format_interval(row)} | {format_coverage(row)} |"
             )
         parts += ["", *_threshold_table(summary, model), ""]
+    parts += [f"{ceiling}\n"] if (ceiling := ceiling_sentence(summary)) else []
     parts += ["Measured with:", ""]
     for record in records:
         parts += [*_code_block(record.command), f"rewardlab {markdown_text(record.version)}", ""]

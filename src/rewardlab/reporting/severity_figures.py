@@ -3,8 +3,10 @@
 from textwrap import fill
 
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from rewardlab.analysis.figure_style import (
     COLUMN,
@@ -25,12 +27,15 @@ def draw_severity_curves(curves: SeverityCurves) -> Figure:
     """Return one curve per model in its interval; controls are thin, dashed and without theirs."""
     styles = series_styles(line.name for line in curves.lines)
     figure, (axes,) = new_panels(COLUMN, 2.2)
-    keys = []
+    keys: list[Artist] = []
     if curves.least is not None:
         axes.axhline(curves.least, color=RED, linestyle=":", linewidth=0.9)
     if curves.blind:
         axes.plot(curves.blind, color=GREY, linestyle="-.", linewidth=0.9, label="best constant")
         keys.append(Line2D([], [], color=GREY, linestyle="-.", linewidth=0.9, label="best constant"))
+    if curves.null[0]:
+        axes.fill_between(range(len(curves.null[0])), *curves.null, color=GREY, alpha=0.3, linewidth=0)
+        keys.append(Patch(color=GREY, alpha=0.3, label="a calibrated model"))
     for line in curves.lines:
         style = styles[line.name]
         if line.control:

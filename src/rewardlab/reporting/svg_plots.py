@@ -44,6 +44,7 @@ class SeverityCurves:
     least: float | None
     severities: tuple[int, ...] = (0, 1, 2, 3, 4)  # those that were measured
     blind: tuple[float, ...] = ()
+    null: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # lower and upper ends of what chance alone shows
     empty: str = ""
 
 
@@ -57,6 +58,7 @@ def curve_chart(curves: SeverityCurves, label: str) -> str:
     if curves.blind:
         path = _path(curves.blind, curves.severities, axis)
         parts.append(f'<path class="blind" d="{path}"><title>best constant on the same cells</title></path>')
+    parts.append(_null_band(curves))
     ordered = sorted(curves.lines, key=lambda line: not line.control)
     return _svg([*parts, *(_curve(line, curves.severities, axis) for line in ordered)], label)
 
@@ -133,12 +135,22 @@ def _clean_marks(line: CurveLine, axis: Axis) -> str:
 
 
 def _band(line: CurveLine, span: int, axis: Axis) -> str:
-    ends = [(s, low, high) for s, (low, high) in enumerate(zip(line.lows, line.highs)) if not math.isnan(low + high)]
+    path = _band_path(line.lows, line.highs, span, axis)
+    return f'<path class="band" d="{path}"/>' if path else ""
+
+
+def _null_band(curves: SeverityCurves) -> str:
+    path = _band_path(*curves.null, SPAN, curves.axis)
+    return f'<path class="null" d="{path}"><title>what a calibrated model shows</title></path>' if path else ""
+
+
+def _band_path(lows: Sequence[float], highs: Sequence[float], span: int, axis: Axis) -> str:
+    ends = [(s, low, high) for s, (low, high) in enumerate(zip(lows, highs)) if not math.isnan(low + high)]
     if len(ends) < 2:
         return ""
     there = [f"{_x(s, span):.1f} {_y(high, axis):.1f}" for s, _, high in ends]
     back = [f"{_x(s, span):.1f} {_y(low, axis):.1f}" for s, low, _ in reversed(ends)]
-    return f'<path class="band" d="M{"L".join(there + back)}Z"/>'
+    return f"M{'L'.join(there + back)}Z"
 
 
 def _x(place: float, span: float) -> float:

@@ -14,7 +14,7 @@ from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.terminal_console import safe_markup
 from rewardlab.core.trial import TrialTable
 from rewardlab.metrics import metrics_shown
-from rewardlab.reporting.findings_text import certified_text, data_sentences, findings
+from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
 
 NAME_WIDTH = 24  # characters of a line; a longer name goes on in the next
 _ROOM = 16  # characters beside three numbers with their intervals in a line
@@ -25,6 +25,8 @@ _MOST_REASONS = 3  # of a model; the others are counted
 def print_summary(summary: Summary, console: Console) -> None:
     """Print how good the models are when clean, how far they can be pushed, and what may be claimed."""
     console.print(_clean_table(summary))
+    if ceiling := ceiling_sentence(summary):
+        console.print(safe_markup(ceiling), highlight=False)
     if summary.relabelled:
         console.print(_stress_table(summary, "expectation_kept", "Expectations kept"))
     if summary.categories:

@@ -78,7 +78,9 @@ def _errors(trials: TrialTable) -> NDArray[np.float64]:
 
 def _viewed(trial: Trial, record: RunRecord, shown: CellReplay | None) -> ViewedTrial:
     prompt = record.prompts.get(trial.model, "").replace(INSTRUCTION, trial.instruction)
-    return ViewedTrial(trial, _verdict(trial), _cut(prompt), _cut(trial.raw or ""), _stills(trial, shown))
+    return ViewedTrial(
+        trial, _verdict(trial), words_shown(prompt), words_shown(trial.raw or ""), stills_of(trial, shown)
+    )
 
 
 def _verdict(trial: Trial) -> Verdict:
@@ -89,12 +91,13 @@ def _verdict(trial: Trial) -> Verdict:
     return "right" if abs(trial.level - trial.truth_level) < _NO_TRUTH else "wrong"
 
 
-def _cut(text: str) -> str:
+def words_shown(text: str) -> str:
+    """Return a text, cut where it is too long for a page."""
     more = len(text) - _MOST_CHARACTERS
     return f"{text[:_MOST_CHARACTERS]} … and {more:,} characters more" if more > 0 else text
 
 
-def _stills(trial: Trial, shown: CellReplay | None) -> str:
+def stills_of(trial: Trial, shown: CellReplay | None) -> str:
     """Return a few of the frames that the model saw, side by side."""
     if shown is None or (trial.perturbation != "clean" and trial.perturbation not in shown.context.perturbations):
         return ""

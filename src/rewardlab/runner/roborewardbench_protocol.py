@@ -13,6 +13,7 @@ from rewardlab.analysis.benchmark_errors import (
     BenchmarkDraws,
     BenchmarkErrors,
     ErrorEstimate,
+    HelmLevels,
     ModelErrors,
     ProtocolErrors,
 )
@@ -30,7 +31,7 @@ from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.derived_columns import with_clusters
-from rewardlab.metrics.eligibility import answered, eligible
+from rewardlab.metrics.eligibility import Mask, answered, eligible
 from rewardlab.metrics.error_and_accuracy import macro_mae, micro_mae
 from rewardlab.metrics.metric_estimates import MetricEstimate, clusters_of, measure, measure_conditions
 from rewardlab.models import name_model
@@ -134,13 +135,25 @@ def _model_errors(model: str, strict: TrialTable, readings: HelmReadings, draws:
         unread_by_helm=int((mine & text & ~readings.readable).sum()),
         missing=int((mine & failed & ~text).sum()),
     )
-    # A model that answers in another format, such as percentages per frame, has no reading in HELM's at all.
-    foreign = counts.scored > 0 and 0 < counts.texts == counts.unread_by_helm
-    helm = None if foreign else _protocol_errors(readings.trials.where(mine), draws)
-    return ModelErrors(counts, _protocol_errors(strict.where(mine), draws), helm)
+    levels = _helm_levels(counts, mine, readings)
+    incompatible = levels in ("expectation", "other format")
+    helm = None if incompatible else protocol_errors(readings.trials.where(mine), draws)
+    return ModelErrors(counts, protocol_errors(strict.where(mine), draws), helm, levels)
 
 
-def _protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
+def _helm_levels(counts: AnswerCounts, mine: Mask, readings: HelmReadings) -> HelmLevels:
+    """Return what HELM's scoring takes of a model; an expectation is no prediction of the benchmark."""
+    if counts.scored > 0 and 0 < counts.texts == counts.unread_by_helm:  # such as percentages per frame
+        return "other format"
+    if (mine & readings.fractional).any():
+        return "expectation"
+    if (mine & readings.mode).any():
+        return "mode"
+    return "text" if counts.texts else "level"
+
+
+def protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
+    """Return macro and micro error and that of each subset, of trials of one model under one reading."""
     used = trials.where(answered(trials, "level"))
     subset, names = used.codes("subset")
     means = measure_conditions(micro_mae, used, subset, len(names), draws)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from rewardlab.analysis.wrong_rewards import MOST
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
 from rewardlab.models.contract import Budget
@@ -27,6 +28,9 @@ class ScoringSettings:
     max_failures: int = setting("stop when the first N answers of a model all fail alike; 0 never stops", 20)
     max_requests: int | None = setting("stop before more than N requests to paid models", None)
     max_cost: float | None = setting("stop before paid models have cost more than this", None)
+    describe_failures: int = setting(
+        f"ask vision-language models to describe N of the clips they misjudged, up to {MOST}; 0 asks nothing", 0
+    )
     quiet: bool = setting("print neither the size of the run nor its progress", False, short="-q")
     name: tuple[str, ...] = setting("short names of the models in tables and pages, in their order", ())
     out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
@@ -38,6 +42,8 @@ class ScoringSettings:
         if self.max_restarts < 0 or self.max_failures < 0:
             given = f"{self.max_restarts} and {self.max_failures}"
             raise PlanError(f"max-restarts and max-failures must be 0 or more, got {given}")
+        if not 0 <= self.describe_failures <= MOST:
+            raise PlanError(f"describe-failures must be from 0 to {MOST}, got {self.describe_failures}")
         timeouts = (self.timeout, self.load_timeout)
         if not all(0 < seconds < math.inf for seconds in timeouts):
             raise PlanError(f"timeout and load-timeout must be seconds above 0, got {timeouts}")

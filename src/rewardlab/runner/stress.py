@@ -32,6 +32,7 @@ from rewardlab.models.backends.ledger import SpentSoFar
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
 from rewardlab.runner.cell_scoring import ScoringContext
+from rewardlab.runner.describe_failures import describe_failures
 from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.progress_bar import ProgressBar
 from rewardlab.runner.run_forecast import FORECAST_COLUMNS, RunForecast, forecast
@@ -109,7 +110,21 @@ def run_stress(
         with loading("measuring", quiet=plan.scoring.quiet):
             run.compact()
             save_summary(run)
+        if plan.scoring.describe_failures:
+            _describe(run, replace(context, budget=plan.scoring.budget(run.folder)), plan.scoring)
     return run
+
+
+def _describe(run: Run, context: ScoringContext, scoring: ScoringSettings) -> None:
+    try:
+        with loading("asking for descriptions", quiet=scoring.quiet):
+            describe_failures(run, context, scoring.describe_failures)
+    except (KeyboardInterrupt, StopRun) as stop:
+        kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
+        raise kind(
+            f"every cell is scored in {run.folder}, but not every description is there: {stop}; "
+            "the same command goes on where this one stopped"
+        ) from None
 
 
 def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: str = "stress") -> RunForecast:

@@ -8,6 +8,7 @@ from rewardlab.core.seeding import digest
 from rewardlab.models.backends import find_backend
 from rewardlab.models.contract import Budget, ModelEntry, RewardModel
 from rewardlab.models.model_string import ModelString, Pairs, read_two_options, speed_options, split_options
+from rewardlab.models.protocols.description import ClipDescriber
 from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
 
 Options = TypeVar("Options")
@@ -87,4 +88,5 @@ def _entry(
         prompt=protocol.prompt,
         speed=speed,
         server=lambda spec: spec.backend.server,
+        describe=lambda spec, budget: ClipDescriber(spec.backend.build(spec.backend_spec, budget)),
     )

@@ -269,6 +269,14 @@ def test_figure_2_is_the_mean_over_categories_of_scipys_tau(run: Run, folder: Pa
     assert diamonds(figures["figure2"]) == [(0, 0.97), (4, 0.82)]
 
 
+def test_claims_about_tau_say_how_far_tau_can_reach(run: Run) -> None:
+    study = open_study(run)
+    reach = study.summary.clean(study.model("general"), "progress_tau_b_ceiling").value
+    rules = [claim.meaning for claim in paper_claims(study) if "tau-b" in claim.meaning]
+    assert reach is not None and len(rules) == 3
+    assert all(f"progress without ties reaches at most {reach:.2f}" in rule for rule in rules)
+
+
 def test_figure_3_is_what_a_kind_of_task_loses_against_its_own_clean_episodes(
     run: Run, folder: Path, figures: dict[str, Figure]
 ) -> None:
@@ -354,6 +362,7 @@ def test_the_command_writes_the_study_of_one_run(
     written = {Path(line).name for line in capsys.readouterr().out.splitlines()}
     assert written == {path.name for path in (tmp_path / "study").iterdir()}
     assert {"table1.csv", "table1.md", "every.csv", "reliability.csv", "figure1.svg", "claims.md"} <= written
+    assert {"calibration.csv"} <= written
     assert "figure3.svg" not in written  # none of its tasks is a Meta-World task
     page = (tmp_path / "study" / "claims.md").read_text()
     assert "Not in this run: temporal, domain change." in page

@@ -27,6 +27,7 @@ from rewardlab.analysis.figure_style import (
 from rewardlab.analysis.findings import REFERENCE
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.metrics.condition_contrasts import ContrastEstimate
+from rewardlab.studies.perturbation_paper.measured.calibration_figure import METRICS_DRAWN, draw_calibration
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import (
     MeasuredStudy,
     at,
@@ -66,6 +67,10 @@ def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
         tasks, others = {group: _tasks(study, group) for group in GROUPS}, _tasks(study, None)
         left_out = [f"Not Meta-World, left out: {', '.join(others)}."] if others else []
         found["figure3"] = draw_measured_losses(losses, labels, tasks, [*left_out, run])
+    sure = {entry.model for entry in study.summary.calibration_nulls}
+    if measured := {model: label for model, label in labels.items() if model in sure}:
+        for metric in METRICS_DRAWN:
+            found[metric] = draw_calibration(study.summary, metric, measured, [*open_places, run])
     return found
 
 

@@ -1,11 +1,12 @@
 """The study as files of numbers: the paper's table with its own numbers beside ours, every metric, and thresholds."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, fields
 
 from rewardlab.analysis.findings import REFERENCE, severity_thresholds
 from rewardlab.analysis.format import format_number, format_threshold, markdown_text
 from rewardlab.core.csv_export import csv_text
-from rewardlab.core.summary import Measurement
+from rewardlab.core.summary import CalibrationNull, Measurement
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles
@@ -23,6 +24,7 @@ from rewardlab.studies.perturbation_paper.paper_results import STATED_THRESHOLD
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
 _CHANGE = ("clean", "lost", "lost_low", "lost_high")  # of the same episodes
 _NUMBERS = ("value", "low", "high", "scored", "asked", "coverage")
+_CALIBRATION = (*(field.name for field in fields(CalibrationNull)), "miscalibrated")
 
 
 def number_files(study: MeasuredStudy) -> dict[str, str]:
@@ -35,6 +37,7 @@ def number_files(study: MeasuredStudy) -> dict[str, str]:
         "reliability.csv": _csv(
             ("model", "plays", "category", "level", "certified", "measured", "paper_fails_at"), _thresholds(study)
         ),
+        "calibration.csv": _csv(_CALIBRATION, _calibration(study)),
         "figure2.csv": _csv(("model", "severity", "tau", "low", "high", "clusters"), _figure_2(study)),
         "figure3.csv": _csv(("model", "group", "loss", "low", "high", "clusters"), _figure_3(study)),
     }
@@ -170,6 +173,12 @@ def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]
                 if mine.any():
                     found[model, category, step] = null_quantiles(cells.where(mine), study.draws.seed)
     return found
+
+
+def _calibration(study: MeasuredStudy) -> Iterator[Sequence[object]]:
+    """Yield ECE and Brier score over severity beside what a calibrated model of this size would show."""
+    for entry in study.summary.calibration_nulls:
+        yield *astuple(entry), entry.miscalibrated
 
 
 def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:

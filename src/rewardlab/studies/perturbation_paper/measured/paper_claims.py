@@ -125,7 +125,7 @@ def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
 
 
 def _orders(study: MeasuredStudy) -> Iterator[Claim]:
-    words = "tau-b of progress with true progress within an episode, mean over categories"
+    words = f"tau-b of progress with true progress within an episode{_ceiling(study)}, mean over categories"
     mean = {(role, severity): over_categories(study.model(role), severity) for role in ROLES for severity in SEVERITIES}
     fall = round(STATED_TAU["general"][0] - STATED_TAU["general"][WORST], 3)
     yield Claim(
@@ -149,6 +149,13 @@ def _orders(study: MeasuredStudy) -> Iterator[Claim]:
             for other in ("general", "tuned")
         ],
     )
+
+
+def _ceiling(study: MeasuredStudy) -> str:
+    """Return how far tau-b can reach, as true progress has ties: no model without ties can meet a bound above that."""
+    found = [study.summary.clean(study.model(role), "progress_tau_b_ceiling").value for role in ROLES]
+    known = [value for value in found if value is not None]
+    return f" (progress without ties reaches at most {min(known):.2f} on clean episodes)" if known else ""
 
 
 def _thresholds(study: MeasuredStudy) -> Iterator[Claim]:
