@@ -10,12 +10,11 @@ import pytest
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.dataset_collection import collect
 from rewardlab.core.episode import Episode, Frames
-from rewardlab.core.errors import NotApplicable
+from rewardlab.core.errors import NotApplicable, RunError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.perturbations.rerendered_world import WORLD_EDITS, WORLD_PERTURBATIONS
-from rewardlab.training.pocket.perturbation_holdout import draw_split
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.hand_following import HandPath, follow_hand, follow_path, recorded_hand
 from rewardlab.worlds.metaworld.other_arm import MOST_DISTANCE, other_arm_renderer, with_other_arm
@@ -28,7 +27,7 @@ from tests.worlds.conftest import rows_of, same
 
 VIEW, STEPS = CameraView("right", 96), [0, 80, 160]
 UNPAINTED = (0.0, 0.0, 0.0, 0.0)
-PANDA, SAWYER_BLUE = (ROBOT_EDIT, (1, 1.0, *UNPAINTED)), (ROBOT_EDIT, (0, 1.0, 0.1, 0.15, 0.85, 0.95))
+PANDA = (ROBOT_EDIT, (1, 1.0, *UNPAINTED))
 WORLD_ROBOT = next(entry for entry in WORLD_PERTURBATIONS if entry.name == "world_robot")
 
 
@@ -119,7 +118,6 @@ def test_it_goes_with_the_other_edits(renderer: None, drawer: Trajectory) -> Non
     for change in ((THINGS_EDIT, (2, 1)), (LOOK_EDIT, (4,)), ("table_texture", (1.0, 3)), ("camera", (20, 5, 1.1))):
         both = render_rollout(drawer, STEPS, VIEW, [change, PANDA])
         assert not same(both, panda) and not same(both, render_rollout(drawer, STEPS, VIEW, [change]))
-        assert not red_arm(render_rollout(drawer, STEPS[:1], VIEW, [("object_colour", (0, 0, 1, 1)), PANDA])).any()
     painted = render_rollout(drawer, STEPS, VIEW, [PANDA, ("robot_colour", (0.1, 0.15, 0.85, 0.95))])
     assert same(painted, render_rollout(drawer, STEPS, VIEW, [(ROBOT_EDIT, (1, 1.0, 0.1, 0.15, 0.85, 0.95))]))
     objects = render_rollout(drawer, STEPS, VIEW, [PANDA, ("object_colour", (0.9, 0.1, 0.9, 1.0))])
@@ -146,20 +144,23 @@ def test_the_labels_and_the_physics_are_those_of_the_recorded_arm(episodes: tupl
     assert same(open_world(episode.world).trajectory.qpos, before)
 
 
-def test_a_collection_says_which_arm_it_shows(renderer: None, tmp_path: Path) -> None:
-    plan = CollectPlan(
+def one_episode(out: Path, world: str) -> CollectPlan:
+    return CollectPlan(
         "metaworld",
         tasks=("drawer-open",),
         episodes=1,
         quality=("expert",),
-        world=("world_robot:4",),
+        world=(world,),
         things=1,
         frames=(14, 16),
         size=64,
         workers=1,
-        out=tmp_path,
+        out=out,
     )
-    collect(plan)
+
+
+def test_a_collection_says_which_arm_it_shows(renderer: None, tmp_path: Path) -> None:
+    collect(one_episode(tmp_path, "world_robot:4"))
     row = rows_of(tmp_path)[0]
     assert row["embodiment"] == "Franka Panda, simulated" and row["world_change"] == "world_robot:4" and row["things"]
     (episode,) = open_dataset(str(tmp_path)).episodes
@@ -168,9 +169,17 @@ def test_a_collection_says_which_arm_it_shows(renderer: None, tmp_path: Path) ->
     assert np.abs(again.astype(float) - episode.frames).mean() < 12
 
 
-def test_another_arm_is_never_trained_with() -> None:
-    split = draw_split()
-    assert "world_robot" in split.held_out_worlds and "world_robot" not in split.train_worlds
+def test_a_collection_films_the_recorded_arm_where_the_other_cannot_follow(
+    renderer: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rewardlab.worlds.metaworld.other_arm.MOST_DISTANCE", 0.0)
+    collect(one_episode(tmp_path, "world_robot:3"))
+    row = rows_of(tmp_path)[0]
+    assert row["embodiment"] == "Sawyer, simulated" and row["world_change"] == "plain" and row["things"]
+    assert [change[0] for change in row["world"]["changes"]] == [THINGS_EDIT]
+    monkeypatch.undo()
+    with pytest.raises(RunError, match="none to hide"):
+        collect(one_episode(tmp_path / "marker", "world_goal_hidden:3"))
 
 
 def test_the_meshes_are_small_and_their_licence_lies_beside_them() -> None:
