@@ -120,7 +120,7 @@ def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) 
     ("change", "words"),
     [
         (lambda content: {"schema": 3}, "the whole has no bootstrap, calibration, calibration_nulls, caveats"),
-        (lambda content: content | {"schema": 3}, "schema: 2"),
+        (lambda content: content | {"schema": 4}, "schema: 3"),
         (lambda content: content | {"mood": 1}, "an unknown mood"),
         (lambda content: content | {"reliable_at": "high"}, "reliable_at must be number, got 'high'"),
         (lambda content: content | {"counts": {}}, "counts must be a list, got {}"),

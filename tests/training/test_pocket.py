@@ -19,7 +19,7 @@ from rewardlab.core.seeding import rng_for  # noqa: E402
 from rewardlab.data import open_dataset  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.models.pocket import WORD_VECTORS, variant_files  # noqa: E402
-from rewardlab.models.pocket.catalog_split import read_split  # noqa: E402
+from rewardlab.models.pocket.catalog_split import read_split, shipped_split  # noqa: E402
 from rewardlab.models.pocket.precision import int8_image_encoder  # noqa: E402
 from rewardlab.models.pocket.wordpiece import load_word_pieces  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
@@ -285,6 +285,12 @@ def test_some_of_every_category_is_held_out_of_training() -> None:
         names = {p.name for p in PERTURBATIONS.values() if p.category == category}
         assert 0.2 < len(names & held_out) / len(names) < 0.5
     assert not held_out & {*split.train_perturbations, *split.train_worlds}
+
+
+def test_another_arm_is_never_trained_with_and_the_other_worlds_are_drawn_as_without_it() -> None:
+    split = draw_split()
+    assert "world_robot" not in split.train_worlds and split.held_out_worlds[-1] == "world_robot"
+    assert set(split.held_out_worlds[:-1]) == set(shipped_split("pocket").held_out_worlds)
 
 
 def test_a_training_keeps_the_split_it_began_with_when_the_catalog_grows(

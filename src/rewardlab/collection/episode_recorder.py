@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from rewardlab.collection.collection_settings import CollectPlan, parse_world
 from rewardlab.collection.rollout_selection import PlannedEpisode, select_rollout
+from rewardlab.core.episode import Frames
+from rewardlab.core.errors import NotApplicable
 from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.h264_encoding import encode
@@ -17,7 +19,7 @@ from rewardlab.worlds.metaworld.instructions import Counterfactual, ask_for_thin
 from rewardlab.worlds.metaworld.physics import STEPS_PER_SECOND, Trajectory
 from rewardlab.worlds.metaworld.render import camera_view
 from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
-from rewardlab.worlds.metaworld.scene_edits import THINGS_EDIT, render_rollout
+from rewardlab.worlds.metaworld.scene_edits import ROBOT_EDIT, THINGS_EDIT, render_rollout
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 from rewardlab.worlds.metaworld.thing_placement import place_things
 
@@ -45,7 +47,7 @@ def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisod
     things = place_things(trajectory, plan.things, seed) if plan.things else ()
     edits = (*edits, (THINGS_EDIT, (plan.things, seed))) if things else edits
     record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
-    frames = render_rollout(trajectory, video_steps(steps, plan.stride).tolist(), view, record.changes)
+    frames, record, world = _film(trajectory, record, world)
     clock.append(time.perf_counter())
     video, fps = plan.out / f"{planned.stem}.mp4", STEPS_PER_SECOND / plan.stride
     with atomic_write(video) as partial:
@@ -75,7 +77,7 @@ def _rows(
     row |= {
         "task_id": trajectory.task,
         "split": split_of_task(trajectory.task),
-        "embodiment": "Sawyer, simulated",
+        "embodiment": _embodiment(row["world"]["changes"]),
         "camera": row["world"]["camera"],
         "license": "MIT",
         "source": "Meta-World",
@@ -92,6 +94,23 @@ def _rows(
         row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen
     ]
     return (row | labels, *more)
+
+
+def _film(trajectory: Trajectory, record: RolloutRecord, world: str) -> tuple[Frames, RolloutRecord, str]:
+    """Return the frames, and the record and world they were filmed in: plain, where another arm cannot follow."""
+    steps = record.video_steps().tolist()
+    try:
+        return render_rollout(trajectory, steps, record.view, record.changes), record, world
+    except NotApplicable:
+        plain = replace(record, changes=tuple(change for change in record.changes if change[0] != ROBOT_EDIT))
+        if plain == record:  # any other change that has no meaning here is a mistake in the plan
+            raise
+        return render_rollout(trajectory, steps, record.view, plain.changes), plain, "plain"
+
+
+def _embodiment(changes: Sequence[Sequence[Any]]) -> str:
+    other = any(name == ROBOT_EDIT and amounts[0] for name, *amounts in changes)
+    return "Franka Panda, simulated" if other else "Sawyer, simulated"
 
 
 def _scene_edits(text: str, rng: np.random.Generator) -> tuple[tuple[str, tuple[float, ...]], ...]:

@@ -27,6 +27,7 @@ EditAmounts = tuple[float, ...]  # what the simulator is given beside the name o
 SampleAmounts = Callable[[Any, Generator], EditAmounts]  # (parameter at this severity, rng) -> amounts
 
 _COLOSSEUM = "COLOSSEUM, in the simulator"
+_CROSS_PAINTING = "cross-painting of Mirage, in the simulator"
 _RGB = {"red": (0.8, 0.08, 0.08), "blue": (0.1, 0.15, 0.85), "green": (0.1, 0.65, 0.15)}
 _RGB |= {"yellow": (0.9, 0.8, 0.1), "purple": (0.5, 0.1, 0.6), "orange": (0.95, 0.45, 0.05)}
 _ARM_RGB = tuple(rgb for name, rgb in _RGB.items() if name != "red")  # the arm is red
@@ -45,6 +46,7 @@ class WorldEdit:
     parameter: str
     table: SeverityTable
     randomness: Randomness = "per_clip"
+    based_on: str = _COLOSSEUM
 
 
 def _sign(rng: Generator) -> int:
@@ -76,6 +78,11 @@ def _arm_paint(opacity: float, rng: Generator) -> EditAmounts:
     return (*pick(_ARM_RGB, rng), opacity)
 
 
+def _embodiment(change: tuple[int, float, float], rng: Generator) -> EditAmounts:
+    arm, thickness, opacity = change
+    return (arm, thickness ** _sign(rng), *_arm_paint(opacity, rng))
+
+
 def _fixed(amount: float, rng: Generator) -> EditAmounts:
     return (amount,)
 
@@ -101,6 +108,10 @@ _EDITS = (
               "floor_texture", _seeded, "opacity of another texture", (0.25, 0.5, 0.75, 1.0)),
     WorldEdit("domain", "world_robot_colour", "The arm is painted in another colour.", "robot_colour", _arm_paint,
               "opacity of another paint", (0.2, 0.4, 0.65, 0.95)),
+    WorldEdit("domain", "world_robot",
+              "The same motion filmed with another embodiment: paint, other links, then a Franka Panda.",
+              "robot", _embodiment, "other arm (1) or not (0), factor of link thickness, opacity of another paint",
+              ((0, 1.0, 0.7), (0, 1.4, 0.95), (1, 1.0, 0.0), (1, 1.3, 0.95)), based_on=_CROSS_PAINTING),
     WorldEdit("domain", "world_distractors", "Objects that nobody asked for lie on the table, away from the work.",
               "distractors", _seeded, "objects added", (1, 2, 4, 6)),
     WorldEdit("domain", "world_goal_hidden", "The marker that shows the goal fades; only for worlds that show one.",
@@ -117,7 +128,7 @@ def _perturbation(entry: WorldEdit) -> Perturbation:
         return PerturbedEpisode(_rerender(episode, entry.edit, entry.sample(parameter, rng)), "same")
 
     apply.__name__, apply.__doc__ = entry.name, entry.summary
-    spec = Spec(entry.category, entry.parameter, entry.table, _COLOSSEUM, entry.randomness)
+    spec = Spec(entry.category, entry.parameter, entry.table, entry.based_on, entry.randomness)
     return on_episode("frames", spec)(apply)
 
 

@@ -13,6 +13,8 @@ from rewardlab.training.pocket.plan import PocketPlan
 
 # The goal is never shown here, so it cannot be hidden; an object of another colour would not be what the words say.
 _UNSUITABLE_WORLDS = ("world_goal_hidden", "world_object_colour")
+# Another arm is never trained with: a new embodiment stays a test.
+_NEVER_TRAINED_WORLDS = ("world_robot",)
 _HELD_OUT_SHARE = 0.3  # of every category of perturbations
 # Changes of the compressed video need a codec; they are held out, so that training needs none.
 _CODEC_PERTURBATIONS = ("codec", "codec_h265", "bit_error", "packet_loss")
@@ -40,7 +42,8 @@ def draw_split() -> CatalogSplit:
         groups.setdefault(p.category, []).append(p.name)
     drawn = [name for category, names in groups.items() for name in _drawn(category, names)]
     held_out = tuple(dict.fromkeys((*_CODEC_PERTURBATIONS, *drawn)))
-    held_out_worlds = _drawn("world", list(WORLD_EDITS))
+    drawn_worlds = _drawn("world", [name for name in WORLD_EDITS if name not in _NEVER_TRAINED_WORLDS])
+    held_out_worlds = (*drawn_worlds, *_NEVER_TRAINED_WORLDS)
     return CatalogSplit(
         tuple(p.name for p in _video_perturbations() if p.name not in held_out),
         tuple(name for name in WORLD_EDITS if name not in (*held_out_worlds, *_UNSUITABLE_WORLDS)),

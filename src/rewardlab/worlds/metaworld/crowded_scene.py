@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rewardlab.worlds.metaworld.physics import load_module
 from rewardlab.worlds.metaworld.render import TaskRenderer, fast_to_render
@@ -27,9 +28,7 @@ def crowded_renderer(task: str) -> TaskRenderer:
 
 @lru_cache(maxsize=2)  # a crowded scene holds some 60 MB of meshes and textures
 def _crowded_renderer(task: str, process: int) -> TaskRenderer:
-    renderer = TaskRenderer(fast_to_render(_crowded_model(task)))
-    _hide_things(renderer.model)
-    return renderer
+    return TaskRenderer(fast_to_render(compile_crowded(crowded_spec(task))))
 
 
 @contextmanager
@@ -44,8 +43,13 @@ def standing_there(model: Any, things: Sequence[PlacedThing]) -> Iterator[None]:
 
 
 def _hide_things(model: Any) -> None:
-    things = [body for body, name in enumerate(body_names(model)) if "/" in name]
-    model.geom_group[np.isin(model.body_rootid[model.geom_bodyid], things)] = _HIDDEN
+    model.geom_group[_of_things(model)[model.geom_bodyid]] = _HIDDEN
+
+
+def _of_things(model: Any) -> NDArray[np.bool_]:
+    """Tell of each body whether it belongs to a thing of another scene."""
+    roots = [body for body, name in enumerate(body_names(model)) if "/" in name and name.split("/")[0] in THINGS]
+    return np.isin(model.body_rootid, roots)
 
 
 def _show(model: Any, placed: PlacedThing) -> None:
@@ -68,20 +72,26 @@ def _geoms_of(model: Any, name: str) -> Ints:
     return np.flatnonzero(np.isin(model.body_rootid[model.geom_bodyid], roots))
 
 
-def _crowded_model(task: str) -> Any:
-    """Return the compiled scene of a task with what is seen of every thing of other scenes, behind its own bodies."""
+def crowded_spec(task: str) -> Any:
+    """Return the scene of a task with what is seen of every thing of other scenes, behind its own bodies."""
     mujoco = load_module("mujoco")
 
     host = mujoco.MjSpec.from_file(scene_path(task))
-    joined = [name for name, thing in THINGS.items() if scene_path(thing.task) != scene_path(task)]
-    for name in joined:
-        parts = thing_spec(THINGS[name])
+    for name, thing in THINGS.items():
+        if scene_path(thing.task) == scene_path(task):
+            continue
+        parts = thing_spec(thing)
         for joint in list(parts.joints):
             joint.delete()
         host.attach(parts, prefix=f"{name}/", frame=host.worldbody.add_frame())
-    model = host.compile()
-    roots = [model.body(f"{name}/{body}").id for name in joined for body in THINGS[name].bodies]
-    attached = np.isin(model.body_rootid, roots)
+    return host
+
+
+def compile_crowded(spec: Any) -> Any:
+    """Return the compiled model of a crowded scene, in which every thing is hidden and can be put anywhere."""
+    model = spec.compile()
+    attached = _of_things(model)
     model.body_pos[attached], model.body_quat[attached] = 0.0, (1.0, 0.0, 0.0, 0.0)
     model.geom_sameframe[attached[model.geom_bodyid]] = 0
+    _hide_things(model)
     return model

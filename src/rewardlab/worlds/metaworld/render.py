@@ -159,6 +159,23 @@ class TaskRenderer:
         make_current()
         mujoco.mjr_uploadTexture(self.model, self.context, self.model.texture(name).id)
 
+    def mesh(self, mesh: int) -> NDArray[np.float32]:
+        """Return a copy of the vertices of a mesh, (vertices, 3)."""
+        return self._vertices(mesh).copy()
+
+    def upload_mesh(self, mesh: int, vertices: NDArray[np.float32]) -> None:
+        """Replace the vertices of a mesh wherever it is drawn."""
+        mujoco = load_module("mujoco")
+
+        self._vertices(mesh)[:] = vertices
+        make_current()
+        mujoco.mjr_uploadMesh(self.model, self.context, mesh)
+
+    def _vertices(self, mesh: int) -> NDArray[np.float32]:
+        start, count = self.model.mesh_vertadr[mesh], self.model.mesh_vertnum[mesh]
+        vertices: NDArray[np.float32] = self.model.mesh_vert[start : start + count]
+        return vertices
+
     def _pixels(self, name: str) -> Frames:
         facts = self.model.texture(name)
         height, width = int(facts.height.item()), int(facts.width.item())

@@ -1,7 +1,7 @@
 """Scene edits: changes of the scene before it is drawn. The physics never sees them, so every label stays exact."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.crowded_scene import crowded_renderer, standing_there
+from rewardlab.worlds.metaworld.other_arm import is_robot, link_thickness, other_arm_renderer, with_other_arm
 from rewardlab.worlds.metaworld.physics import Trajectory
 from rewardlab.worlds.metaworld.render import (
     WORKSPACE_CENTRE,
@@ -31,9 +32,11 @@ from rewardlab.worlds.metaworld.thing_placement import place_things
 Floats = NDArray[np.float64]
 Amounts = Sequence[float]
 Colour = tuple[float, float, float, float]
-MakeEdit = Callable[[Trajectory, Amounts], Edit]
+MakeEdit = Callable[[Trajectory, Amounts], Edit]  # of each frame
+EditModel = Callable[[TaskRenderer, Trajectory, Amounts], AbstractContextManager[None]]  # for the whole clip
 
 THINGS_EDIT = "things"  # how many things of other tasks stand there at most, and the seed of which and where
+ROBOT_EDIT = "robot"  # 1 for the other arm, the thickness of its links, and a paint: red, green, blue and opacity
 LOOK_EDIT = "look"  # the seed of other shapes and colours for the things of the task
 _TABLE_BOUNDS = (-0.42, 0.42, 0.45, 0.88)  # metres: the part of the table that is in view
 _CLEARANCE = 0.09  # metres that stay free around the gripper's path and the objects
@@ -49,21 +52,24 @@ def render_rollout(
     tiled: bool = False,
 ) -> Frames:
     """Return the frames of these steps under the named scene edits; without any, as they were recorded."""
-    crowded = any(name == THINGS_EDIT for name, _ in changes)
-    renderer = crowded_renderer(trajectory.task) if crowded else task_renderer(trajectory.task)
+    names = {name for name, _ in changes}
+    other_arm = any(name == ROBOT_EDIT and amounts[0] for name, amounts in changes)
+    renderer = _renderer(trajectory.task, crowded=THINGS_EDIT in names, other_arm=other_arm)
+    filmed = with_other_arm(trajectory, steps) if other_arm else trajectory
     with ExitStack() as undo:
         edits = []
         for name, amounts in changes:
-            if name in _TEXTURES:
-                undo.enter_context(_with_texture(renderer, _TEXTURES[name], *amounts))
-            elif name == THINGS_EDIT:
-                count, seed = (int(amount) for amount in amounts)
-                undo.enter_context(standing_there(renderer.model, place_things(trajectory, count, seed)))
-            elif name == LOOK_EDIT:
-                undo.enter_context(other_look(renderer.model, int(amounts[0])))
-            else:
+            if name in _MODEL_EDITS:
+                undo.enter_context(_MODEL_EDITS[name](renderer, trajectory, amounts))
+            if name in SCENE_EDITS or name not in _MODEL_EDITS:
                 edits.append(find(SCENE_EDITS, name, "change of a world")(trajectory, amounts))
-        return renderer.render(trajectory, steps, view, edits, tiled=tiled)
+        return renderer.render(filmed, steps, view, edits, tiled=tiled)
+
+
+def _renderer(task: str, *, crowded: bool, other_arm: bool) -> TaskRenderer:
+    if other_arm:
+        return other_arm_renderer(task, crowded=crowded)
+    return crowded_renderer(task) if crowded else task_renderer(task)
 
 
 def _camera(trajectory: Trajectory, amounts: Amounts) -> Edit:
@@ -129,7 +135,12 @@ def _object_colour(trajectory: Trajectory, amounts: Amounts) -> Edit:
 
 def _robot_colour(trajectory: Trajectory, amounts: Amounts) -> Edit:
     """Recolour the arm: red, green, blue, and the opacity of the paint."""
-    return _paint_geoms(amounts, _is_robot)
+    return _paint_geoms(amounts, is_robot)
+
+
+def _robot_paint(trajectory: Trajectory, amounts: Amounts) -> Edit:
+    """Recolour the arm of another embodiment; the paint stands behind which arm it is and how thick its links are."""
+    return _robot_colour(trajectory, amounts[2:])
 
 
 def _distractors(trajectory: Trajectory, amounts: Amounts) -> Edit:
@@ -183,16 +194,17 @@ SCENE_EDITS: dict[str, MakeEdit] = {
     "light": _light,
     "object_colour": _object_colour,
     "robot_colour": _robot_colour,
+    ROBOT_EDIT: _robot_paint,
     "distractors": _distractors,
     "goal_hidden": _goal_hidden,
     "goal_decoys": _goal_decoys,
 }
-_TEXTURES = {"table_texture": "T_table", "floor_texture": "T_floor"}
 
 
 @contextmanager
-def _with_texture(renderer: TaskRenderer, texture: str, opacity: float, seed: float) -> Iterator[None]:
-    """Give the table or the floor another texture while the block runs."""
+def _with_texture(renderer: TaskRenderer, texture: str, amounts: Amounts) -> Iterator[None]:
+    """Give the table or the floor another texture while the block runs: its opacity, and its seed."""
+    opacity, seed = amounts
     old = renderer.texture(texture)
     new = random_texture(old.shape[:2], rng_for(int(seed), "surface", texture))
     renderer.upload_texture(texture, _mixed(old, new, opacity))
@@ -200,6 +212,20 @@ def _with_texture(renderer: TaskRenderer, texture: str, opacity: float, seed: fl
         yield
     finally:
         renderer.upload_texture(texture, old)
+
+
+def _with_things(renderer: TaskRenderer, trajectory: Trajectory, amounts: Amounts) -> AbstractContextManager[None]:
+    count, seed = (int(amount) for amount in amounts)
+    return standing_there(renderer.model, place_things(trajectory, count, seed))
+
+
+_MODEL_EDITS: dict[str, EditModel] = {
+    "table_texture": lambda renderer, trajectory, amounts: _with_texture(renderer, "T_table", amounts),
+    "floor_texture": lambda renderer, trajectory, amounts: _with_texture(renderer, "T_floor", amounts),
+    THINGS_EDIT: _with_things,
+    LOOK_EDIT: lambda renderer, trajectory, amounts: other_look(renderer.model, int(amounts[0])),
+    ROBOT_EDIT: lambda renderer, trajectory, amounts: link_thickness(renderer, amounts[1]),
+}
 
 
 def _mixed(old: Frames, new: Frames, opacity: float) -> Frames:
@@ -224,15 +250,10 @@ def _paint_geoms(amounts: Amounts, chosen: Callable[[Any, int], bool]) -> Edit:
 _GEOM = 5  # MuJoCo's number for a geom of the model
 
 
-def _is_robot(model: Any, geom: int) -> bool:
-    roots = model.body_rootid
-    return bool(roots[model.geom_bodyid[geom]] == roots[model.body("hand").id])
-
-
 def _is_task_object(model: Any, geom: int) -> bool:
     """Tell whether a geom belongs to something that can move and is not the robot."""
     body = model.geom_bodyid[geom]
-    return bool(model.body_weldid[body] != 0 and model.body_mocapid[body] < 0 and not _is_robot(model, geom))
+    return bool(model.body_weldid[body] != 0 and model.body_mocapid[body] < 0 and not is_robot(model, geom))
 
 
 def _free_table_spots(trajectory: Trajectory, rng: Generator, count: int) -> list[Floats]:

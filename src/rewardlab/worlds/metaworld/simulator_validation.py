@@ -1,7 +1,10 @@
-"""Validation of the simulator: do the experts succeed, and is progress sound? Run as a module; it prints Markdown.
+"""Validation of the simulator: do the experts succeed, is progress sound, and how often can another arm follow?
+
+Run as a module; it prints Markdown.
 
 python -m rewardlab.worlds.metaworld.simulator_validation experts
 python -m rewardlab.worlds.metaworld.simulator_validation soundness
+python -m rewardlab.worlds.metaworld.simulator_validation other_arm
 """
 
 import sys
@@ -11,12 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rewardlab.core.errors import NotApplicable
+from rewardlab.worlds.metaworld.other_arm import with_other_arm
 from rewardlab.worlds.metaworld.physics import TASKS, Floats, Policy, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy, noisy_expert
 
 _SEEDS = 5
 _STEPS = 400
 _SHORT = 250  # steps of the soundness study, which has many rollouts
+_FOLLOWED = ("expert", "noise_mid", "stops_early", "random")  # qualities that the other arm has to follow
 _SIGMAS = (0.0, 0.5, 1.0, 2.0, 4.0)
 _RISES = 0.9  # Spearman of an expert's progress with time, from the start to its first success
 
@@ -90,6 +96,26 @@ def soundness() -> None:
     print(f"\n{total} rollouts; in every state of each, success, progress 1 and level 5 were the same thing.")
 
 
+def other_arm() -> None:
+    """Print in how many rollouts of each task and quality the other arm can follow the hand in every state."""
+    follows = {(task, quality): _followed(task, quality) for task in TASKS for quality in _FOLLOWED}
+    print("| quality | rollouts that the other arm can follow |\n|---|---|")
+    for quality in _FOLLOWED:
+        print(f"| {quality} | {sum(follows[task, quality] for task in TASKS)}/{len(TASKS)} |")
+    missed = {task: [quality for quality in _FOLLOWED if not follows[task, quality]] for task in TASKS}
+    print(f"\n{sum(follows.values())} of {len(follows)} rollouts. Not followed: ", end="")
+    print("; ".join(f"{task} ({', '.join(names)})" for task, names in missed.items() if names) + ".")
+
+
+def _followed(task: str, quality: str) -> bool:
+    trajectory = simulate(task, 0, _SHORT, make_policy(quality, task, 0))
+    try:
+        with_other_arm(trajectory, range(len(trajectory.qpos)))
+    except NotApplicable:
+        return False
+    return True
+
+
 def _policy_maker(quality: str, task: str) -> Callable[[int], Policy]:
     return lambda seed: make_policy(quality, task, seed)
 
@@ -111,4 +137,4 @@ def _print_levels(name: str, rows: list[RolloutSummary]) -> None:
 
 
 if __name__ == "__main__":
-    {"experts": experts, "soundness": soundness}[sys.argv[1]]()
+    {"experts": experts, "soundness": soundness, "other_arm": other_arm}[sys.argv[1]]()
