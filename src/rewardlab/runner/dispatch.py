@@ -107,6 +107,8 @@ def run_jobs(
     try:
         while True:
             for index, worker in enumerate(pool):
+                if worker.job is None and not queue:
+                    queue.extend(islice(source, 1))  # jobs may be made of what came out of earlier ones
                 if worker.job is None and _may_begin(pool, queue, first):
                     if worker.ready and worker.exit_code is not None:  # it died between two jobs
                         _replace(pool, index, start, deaths)
