@@ -24,7 +24,7 @@ _MAX_DROPS = 2  # severities at which a change does not apply before it is left 
 
 @dataclass(frozen=True)
 class Target:
-    """A perturbation to attack with and the severities it has; `redraws` the scene: a change before it would be lost."""
+    """A perturbation to attack with and its severities; one that redraws the scene would undo a change before it."""
 
     name: str
     category: str
@@ -92,7 +92,7 @@ def random_queries(targets: Sequence[Target], budget: int, rng: Rng) -> Queries:
 
 def most_cells(targets: int, budget: int) -> int:
     """Return how many cells a strategy can ask of one episode, those that do not apply included."""
-    return 2 * budget + _MAX_DROPS * targets
+    return 2 * budget + 2 * (_MAX_DROPS + len(_BELOW)) * targets
 
 
 def in_drawn_order(targets: Sequence[Target], seed: int, episode: str) -> list[Target]:
