@@ -41,7 +41,9 @@ def test_the_bracket_is_that_of_the_change_that_breaks_first() -> None:
 
 
 def test_quantiles_count_unbroken_episodes_as_beyond_every_severity() -> None:
-    points = [point(n, severity) for n, severity in enumerate((0.5, 1.0, 2.0, None, None, None, None, None, None, None))]
+    points = [
+        point(n, severity) for n, severity in enumerate((0.5, 1.0, 2.0, None, None, None, None, None, None, None))
+    ]
     clusters = {p.episode: n for n, p in enumerate(points)}
     found = distribution(points, clusters)
     assert (found.broken, found.episodes) == (3, 10)

@@ -18,7 +18,9 @@ from rewardlab.perturbations.graded_severity import (
 from tests.conftest import moving_square
 
 PROGRESS = tuple(i / 19 for i in range(20))
-EPISODE = episode_from_frames(moving_square("graded"), "put the red cup on the plate", truth=Truth(5, True, PROGRESS))
+EPISODE = episode_from_frames(
+    moving_square("graded", size=96), "put the red cup on the plate", truth=Truth(5, True, PROGRESS)
+)
 WITHOUT_SIMULATOR = [name for name, p in PERTURBATIONS.items() if p not in WORLD_PERTURBATIONS]
 
 
@@ -59,7 +61,7 @@ def test_a_stronger_change_departs_further_from_the_clean_frames(name: str) -> N
     clean = EPISODE.frames.astype(float)
     departures = [np.abs(seen(name, severity) - clean).mean() for severity in (0.25, 0.75, 1.5, 2.5, 3.5)]
     assert departures == sorted(departures)
-    assert departures[0] < departures[-1] / 3
+    assert departures[0] < departures[-1] / 2
 
 
 def test_the_parameter_is_interpolated_and_whole_numbers_stay_whole() -> None:
@@ -69,7 +71,7 @@ def test_the_parameter_is_interpolated_and_whole_numbers_stay_whole() -> None:
     assert severity_ladder(PERTURBATIONS["paraphrase"]) == (1, 2, 3, 4)
     assert severity_ladder(PERTURBATIONS["added_requirement"]) == (1, 2, 3, 4)  # numbers, but codes of kinds
     assert severity_ladder(PERTURBATIONS["codec"])[0] == 1  # nothing is known below severity 1
-    with pytest.raises(PlanError, match="paraphrase has no severity 2.5"):
+    with pytest.raises(PlanError, match="paraphrase has no severity"):
         at_severity(PERTURBATIONS["paraphrase"], 2.5)
 
 

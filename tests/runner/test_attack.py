@@ -94,7 +94,9 @@ def brightness_model() -> object:
 def first_dark(episode: rewardlab.Episode) -> float:
     """Go through every severity of low_light: the first at which the made-up model is wrong."""
     shown, low_light = sample_frames(episode, frame_policy("uniform:16")), PERTURBATIONS["low_light"]
-    dark = [s for s in severity_ladder(low_light) if at_severity(low_light, s)(shown, 1, 0).episode.frames.mean() < DARK]
+    dark = [
+        s for s in severity_ladder(low_light) if at_severity(low_light, s)(shown, 1, 0).episode.frames.mean() < DARK
+    ]
     return dark[0]
 
 
@@ -138,7 +140,19 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(tiny_data: P
     )
     environment = write_model(tmp_path, body)
     names = ["judge.model:Judge", str(tiny_data), "--perturbations", "low_light,gaussian_noise,tilt", "--budget", "30"]
-    command = [sys.executable, "-m", "rewardlab", "attack", *names, "--strategy", "both", "--workers", "1", "--batch", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "rewardlab",
+        "attack",
+        *names,
+        "--strategy",
+        "both",
+        "--workers",
+        "1",
+        "--batch",
+        "1",
+    ]
     first = subprocess.Popen(
         [*command, "--out", str(tmp_path / "killed")], env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -162,8 +176,12 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(tiny_data: P
 
 
 @pytest.mark.parametrize(
-    "wrong, said",
-    [({"budget": 0}, "budget must be at least 1"), ({"strategy": "guess"}, "strategy must be"), ({"perturbations": "colour_swap"}, "truth known")],
+    ("wrong", "said"),
+    [
+        ({"budget": 0}, "budget must be at least 1"),
+        ({"strategy": "guess"}, "strategy must be"),
+        ({"perturbations": "colour_swap"}, "truth known"),
+    ],
 )
 def test_wrong_settings_are_said(tiny_data: Path, tmp_path: Path, wrong: dict[str, object], said: str) -> None:
     with pytest.raises(PlanError, match=said):

@@ -17,7 +17,7 @@ from rewardlab.core.seeding import pick, rng_for
 Query = tuple[GradedPart, ...]  # one change at its severity, or two
 Queries = Generator[Query, Outcome, None]
 COARSE = 0.5  # width of a bracket while many changes are compared; the best are narrowed to one step afterwards
-_SCAN = 0.6  # share of the budget for finding which changes break at all; the rest narrows, then tries pairs
+_SCAN, _SINGLE = 0.6, 0.8  # shares of the budget for finding which changes break at all, and for single changes
 _BELOW = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the severity at which a change held
 _MAX_DROPS = 2  # severities at which a change does not apply before it is left aside
 
@@ -64,9 +64,9 @@ class SearchState:
 
 
 def search(targets: Sequence[Target], budget: int) -> Queries:
-    """Ask about each change at the highest severity of interest, bisect those that break, then try pairs.
+    """Ask about each change at the highest severity of interest, and bisect those that break; then try pairs.
 
-    What is left of the budget goes to lower severities of changes that held: answers need not be monotone.
+    Before and after the pairs, changes that held are asked about at lower severities: answers need not be monotone.
     """
     state = SearchState(budget)
     for target in targets:
@@ -74,8 +74,9 @@ def search(targets: Sequence[Target], budget: int) -> Queries:
             yield from _scan(state, target)
     for bracket in sorted(state.best.values(), key=lambda each: state.ceiling(each.target.category)):
         yield from _bisect(state, bracket, 0.0)
+    yield from _look_below(state, _SINGLE * budget)
     yield from _pairs(state)
-    yield from _look_below(state)
+    yield from _look_below(state, budget)
 
 
 def random_queries(targets: Sequence[Target], budget: int, rng: Rng) -> Queries:
@@ -161,12 +162,14 @@ def _pairs(state: SearchState) -> Queries:
             return
 
 
-def _look_below(state: SearchState) -> Queries:
+def _look_below(state: SearchState, until: float) -> Queries:
     """Ask about changes that held, at severities below; one that breaks there is bisected further down."""
     held = [bracket for bracket in state.brackets if bracket.high is None]
     for share, bracket in ((share, bracket) for share in _BELOW for bracket in held):
         target, place = bracket.target, int(share * (bracket.low + 1)) - 1
         query = ((target.name, target.ladder[place]),)
+        if state.spent >= until:
+            return
         if place < 0 or query in state.asked or target.ladder[place] >= state.ceiling(target.category):
             continue
         outcome = yield from _ask(state, query)
