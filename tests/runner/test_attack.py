@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ import rewardlab
 from rewardlab.analysis.breaking_points import Outcome
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
-from rewardlab.core.trial import TRIAL_COLUMNS
+from rewardlab.core.run_record import RunPlan
+from rewardlab.core.trial import TRIAL_COLUMNS, Trial, to_arrow
+from rewardlab.core.trial_plan_check import check_trials
 from rewardlab.data import open_dataset
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
@@ -186,3 +189,17 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(tiny_data: P
 def test_wrong_settings_are_said(tiny_data: Path, tmp_path: Path, wrong: dict[str, object], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         rewardlab.attack("oracle", tiny_data, out=tmp_path / "run", **wrong)  # type: ignore[typeddict-item]
+
+
+def test_only_an_attack_may_hold_severities_between_the_whole_ones() -> None:
+    trial = Trial(
+        "1", "m", "e", "v", "", "", "fog@2.5", "visual", 3, 0, "same", 5, True, None, "", (0,), "h", "scored", level=5.0
+    )
+    stress = RunPlan(("m",), ("fog", "tilt"), (1, 2, 3, 4), 0, 0.7, "")
+    attack = replace(stress, graded=True)
+    check_trials(to_arrow([trial, replace(trial, perturbation="fog@0.5+tilt@2", category="pair")]), attack)
+    with pytest.raises(ValueError, match="perturbation must be a perturbation of the plan, got 'fog@2"):
+        check_trials(to_arrow([trial]), stress)
+    for foreign in ("fog@4.5", "snow@2.5", "fog@2+snow@1", "fog@"):
+        with pytest.raises(ValueError, match="perturbation must be"):
+            check_trials(to_arrow([replace(trial, perturbation=foreign)]), attack)

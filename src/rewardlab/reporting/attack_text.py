@@ -1,6 +1,6 @@
 """The result of an attack as people read it: how early verdicts break, search against random, and certificates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +33,7 @@ def attack_sentences(result: AttackResult) -> Iterator[str]:
     yield from map(_comparison, result.comparisons)
     yield (
         "A breaking point is one that was found: answers need not be monotone, so that a smaller change may break "
-        "the verdict too. Severities count as found or not within the budget."
+        "the verdict too. >4: fewer episodes than that were broken within the budget."
     )
 
 
@@ -80,13 +80,17 @@ def _certificates(result: AttackResult, strategy: str, queries: int) -> Iterator
     if not own:
         yield f"{strategy}: every attacked episode was broken, with {queries:,} queries in all."
         return
-    tried = f"{min(c.perturbations for c in own)} to {max(c.perturbations for c in own)} changes"
-    pairs = f"{min(c.pairs for c in own)} to {max(c.pairs for c in own)} pairs"
-    asked, highest = sum(c.queries for c in own), min(c.highest for c in own)
+    tried = f"{_range([c.perturbations for c in own])} changes, {_range([c.pairs for c in own])} pairs"
+    asked, highest = sum(c.queries for c in own), _range([c.highest for c in own])
     yield (
-        f"{strategy}: for {len(own)} of {result.attacked} episodes no counterexample was found at severity <= "
-        f"{highest:g}: {tried} and {pairs} tried on each, {asked:,} queries. None found is not none exists."
+        f"{strategy}: no counterexample was found for {len(own)} of {result.attacked} episodes: on each {tried} tried, "
+        f"up to severity {highest}; {asked:,} queries in all. None found is not none exists."
     )
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _comparison(found: StrategyComparison) -> str:
