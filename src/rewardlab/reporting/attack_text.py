@@ -49,7 +49,7 @@ def _table(result: AttackResult, strategy: str) -> Table:
 
 
 def _cells(row: Distribution) -> list[str]:
-    share = f"{row.share.value:.2f} [dim]{safe_markup(_interval(row.share))}[/dim]"
+    share = f"{row.share.value:.0%} [dim]{safe_markup(_interval(row.share))}[/dim]"
     found = [f"{_severity(q.value)} [dim]{safe_markup(_severities(q))}[/dim]" for q in row.quantiles]
     name = "any single" if row.category == "any" else row.category
     return [safe_markup(name), str(row.episodes), share, *found]
@@ -65,7 +65,7 @@ def _severities(measured: BoundedEstimate) -> str:
 
 
 def _interval(measured: BoundedEstimate) -> str:
-    return "" if measured.low != measured.low else f"[{measured.low:.2f},{measured.high:.2f}]"
+    return "" if measured.low != measured.low else f"[{100 * measured.low:.0f},{100 * measured.high:.0f}]"
 
 
 def _cheapest(result: AttackResult, strategy: str) -> Iterator[str]:
