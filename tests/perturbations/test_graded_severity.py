@@ -7,7 +7,6 @@ from rewardlab.core.episode import Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.graded_name import graded_name, graded_parts
 from rewardlab.perturbations import PERTURBATIONS
-from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.graded_severity import (
     CLEAN_PARAMETERS,
     STEP,
@@ -15,6 +14,7 @@ from rewardlab.perturbations.graded_severity import (
     graded_perturbation,
     severity_ladder,
 )
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from tests.conftest import moving_square
 
 PROGRESS = tuple(i / 19 for i in range(20))

@@ -15,8 +15,8 @@ from rewardlab.core.run import Run, locked
 from rewardlab.core.trial import SEVERITIES, Trial
 from rewardlab.models.contract import NamedModel
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.perturbations.domain.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.graded_severity import severity_ladder
+from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.runner.attack_jobs import AttackJobs, Strategy
 from rewardlab.runner.attack_search import Target, most_cells
 from rewardlab.runner.cell_scoring import ScoringContext
