@@ -22,6 +22,7 @@ from rewardlab.reporting.command_output import OutputSettings
 WITH_SETTINGS = {
     "stress": options.StressOptions,
     "bench": options.BenchOptions,
+    "attack": options.AttackOptions,
     "calibrate": options.CalibrateOptions,
     "perturb": options.PerturbOptions,
     "collect": options.CollectOptions,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rewardlab.reporting.report_files import ReportPlan
     from rewardlab.reporting.shell_completion import CompletionPlan
     from rewardlab.runner.ask_once import ScorePlan
+    from rewardlab.runner.attack import AttackPlan
     from rewardlab.runner.calibration_run import CalibratePlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
     from rewardlab.runner.scoring_settings import ScoringSettings
@@ -153,6 +154,19 @@ def _tell_more(run: "Run", summary: "Summary", output: "OutputSettings", reasons
 def _say(text: object) -> None:
     """Print one line, whatever names from outside are in it."""
     print(one_line(text), flush=True)
+
+
+def attack(plan: "AttackPlan") -> int:
+    """Search for the worst case, print what breaks how early, and where the clips are."""
+    from rewardlab.core.terminal_console import terminal_console
+    from rewardlab.reporting.attack_text import print_attack
+    from rewardlab.reporting.findings_text import spending
+
+    found = rewardlab.attack(**flat_settings(plan))
+    print_attack(found.result, terminal_console())
+    for line in (*spending(found.run.folder), f"attack: {found.run.folder}"):
+        _say(line)
+    return 0
 
 
 def calibrate(plan: "CalibratePlan") -> int:
@@ -303,6 +317,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "score": ("rewardlab.runner.ask_once:ScorePlan", score),
     "stress": ("rewardlab.reporting.command_output:StressCommand", stress),
     "bench": ("rewardlab.reporting.command_output:BenchCommand", bench),
+    "attack": ("rewardlab.runner.attack:AttackPlan", attack),
     "calibrate": ("rewardlab.runner.calibration_run:CalibratePlan", calibrate),
     "report": ("rewardlab.reporting.report_files:ReportPlan", report),
     "compare": ("rewardlab.analysis.model_comparison:ComparePlan", compare),

@@ -16,6 +16,7 @@ from rewardlab.analysis.findings import (
 from rewardlab.analysis.measurements import measurements
 from rewardlab.analysis.same_cells import same_cells
 from rewardlab.analysis.stored_numbers import refuse_other_numbers
+from rewardlab.core.errors import RunError
 from rewardlab.core.run import SUMMARY, Run
 from rewardlab.core.run_record import RunRecord
 from rewardlab.core.sealed_json import TRIALS_DIGEST
@@ -82,7 +83,10 @@ def load_summary(run: Run) -> Summary:
 
 def _summary_and_digest(run: Run) -> tuple[Summary, str]:
     """Return the summary and the digest of the trials behind it; what this process computed last is not made again."""
-    trials, record = run.trials(), run.record
+    record = run.record
+    if record.kind == "attack":  # what it asked depends on the answers, so that its means say nothing of a category
+        raise RunError(f"{run.folder} is an attack: its result is attack.json beside the clips; report a stress test")
+    trials = run.trials()
     digest = trials_digest(trials)
     inputs = (digest, record.judged, tuple(record.caveats.items()), record.plan.reliable_at)
     if inputs not in _LAST:

@@ -62,6 +62,14 @@ class CalibrateOptions(ScoringOptions, total=False):
     coverage: float
 
 
+class AttackOptions(ScoringOptions, total=False):
+    """What `attack` takes beside model and data."""
+
+    perturbations: Names
+    budget: int
+    strategy: str
+
+
 class PerturbOptions(TypedDict, total=False):
     """What `perturb` takes beside the data."""
 

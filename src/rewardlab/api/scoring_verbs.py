@@ -1,11 +1,19 @@
-"""Verbs that ask models: once, under stress, by the benchmark, and to calibrate them."""
+"""Verbs that ask models: once, under stress, by the benchmark, in an attack, and to calibrate them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from rewardlab.api.options import BenchOptions, CalibrateOptions, Place, StressOptions, documented_by, plan_from
+from rewardlab.api.options import (
+    AttackOptions,
+    BenchOptions,
+    CalibrateOptions,
+    Place,
+    StressOptions,
+    documented_by,
+    plan_from,
+)
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
 from rewardlab.core.loading_line import loading
@@ -15,8 +23,10 @@ from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.reporting.counterexamples import write_counterexamples
 from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.ask_once import episode_of_video
+from rewardlab.runner.attack import AttackPlan, AttackRun, run_attack
 from rewardlab.runner.calibration_run import CalibratePlan, CalibrationRun, run_calibration
 from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from rewardlab.runner.stress import StressPlan, run_stress
@@ -51,6 +61,17 @@ def bench(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack
     named = _named(models)
     plan = plan_from(BenchPlan, {"models": [model.as_written for model in named], "data": data, **settings})
     return _reported(run_benchmark(plan, own=named), quiet=plan.scoring.quiet)
+
+
+@documented_by(AttackPlan)
+def attack(model: AnyModel, data: Place, **settings: Unpack[AttackOptions]) -> AttackRun:
+    """Search each episode for the smallest change that turns a right verdict into a wrong one; writes the clips."""
+    (named,) = _named(model)
+    plan = plan_from(AttackPlan, {"model": named.as_written, "data": data, **settings})
+    found = run_attack(plan, own=[named])
+    with loading("writing the clips", quiet=plan.scoring.quiet):
+        write_counterexamples(found)
+    return found
 
 
 @documented_by(CalibratePlan)

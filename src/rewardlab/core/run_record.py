@@ -35,6 +35,7 @@ class RunPlan:
     seed: int
     reliable_at: float
     data_digest: str
+    graded: bool = False  # severities between the whole ones are in the names of perturbations
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], judged: object) 
         "seed": plan.get("seed"),
         "reliable_at": plan.get("reliable_at"),
         "data_digest": plan.get("data_digest", ""),
+        "graded": plan.get("kind") == "attack",
     }
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, get_args
 
+from rewardlab.core.graded_name import graded_parts
 from rewardlab.core.run_record import RunPlan
-from rewardlab.core.trial import CATEGORIES, CLEAN, Expectation, Status
+from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, Expectation, Status
 
 if TYPE_CHECKING:
     import pyarrow
@@ -31,13 +32,29 @@ def _names(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
     for column in _REQUIRED:
         yield column, "there", pc.is_valid(table[column])
     yield "model", "a model of the plan", _among(table, "model", plan.models)
-    yield "perturbation", "a perturbation of the plan", _among(table, "perturbation", (CLEAN, *plan.perturbations))
+    yield "perturbation", "a perturbation of the plan", _among(table, "perturbation", _perturbations(table, plan))
     yield "category", "a category", _among(table, "category", (CLEAN, *CATEGORIES))
     yield "severity", "a severity of the plan", _among(table, "severity", (0, *plan.severities))
     yield "seed", f"{plan.seed}, as in the plan", _among(table, "seed", (plan.seed,))
     clean = pc.equal(table["perturbation"], CLEAN)
     for column, value in (("category", CLEAN), ("severity", 0)):
         yield column, f"{value} where the episode is clean, only there", pc.equal(clean, pc.equal(table[column], value))
+
+
+def _perturbations(table: "pyarrow.Table", plan: RunPlan) -> tuple[str, ...]:
+    """Return the names that trials of the plan may have; in a graded one also those that state a severity up to 4."""
+    import pyarrow.compute as pc
+
+    planned = (CLEAN, *plan.perturbations)
+    if not plan.graded:
+        return planned
+    found = [name for name in pc.unique(table["perturbation"]).to_pylist() if name is not None]
+    return (*planned, *(name for name in found if _is_graded(name, plan.perturbations)))
+
+
+def _is_graded(name: str, known: tuple[str, ...]) -> bool:
+    parts = graded_parts(name)
+    return bool(parts) and all(base in known and 0 < severity <= SEVERITIES[-1] for base, severity in parts)
 
 
 def _outcomes(table: "pyarrow.Table") -> Iterator[Rule]:

@@ -6,19 +6,31 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import CLEAN
 from rewardlab.models.contract import NamedModel
+from rewardlab.perturbations.contract import Perturbation
 from rewardlab.runner.cell_scoring import Cell, EpisodeCells, Job, ScoringContext
 
 Condition = tuple[str, int, str]  # perturbation, severity, and what identifies its definition
+CLEAN_CONDITION: Condition = (CLEAN, 0, "")
 
 
 def conditions(context: ScoringContext, severities: Sequence[int]) -> list[Condition]:
     """Return what is done to every episode; it is always shown clean too."""
-    instructions = digest(*(episode.instruction for episode in context.dataset))
-    found: list[Condition] = [(CLEAN, 0, "")]
+    instructions = instructions_digest(context)
+    found: list[Condition] = [CLEAN_CONDITION]
     for perturbation in context.perturbations.values():
-        definition = perturbation.fingerprint + (instructions if perturbation.uses_dataset else "")
+        definition = definition_of(perturbation, instructions)
         found += [(perturbation.name, severity, definition) for severity in sorted({*severities} - {0})]
     return found
+
+
+def instructions_digest(context: ScoringContext) -> str:
+    """Identify the instructions of the whole dataset, which some perturbations borrow from."""
+    return digest(*(episode.instruction for episode in context.dataset))
+
+
+def definition_of(perturbation: Perturbation, instructions: str) -> str:
+    """Identify what a perturbation does, in a dataset of these instructions."""
+    return perturbation.fingerprint + (instructions if perturbation.uses_dataset else "")
 
 
 def plan_cells(
@@ -27,7 +39,7 @@ def plan_cells(
     """Yield each episode with its cells, less those that are finished; an episode without open cells is left out."""
     shown = conditions(context, severities)
     for episode in episodes:
-        cells = (_cell(context, episode, model, each) for each in shown for model in context.models.values())
+        cells = (planned_cell(context, episode, model, each) for each in shown for model in context.models.values())
         left = tuple(cell for cell in cells if cell.id not in finished)
         if left:
             yield EpisodeCells(episode, left)
@@ -45,7 +57,7 @@ def bundle_jobs(planned: Iterable[EpisodeCells], cells: int) -> Iterator[Job]:
         yield Job(tuple(waiting))
 
 
-def _cell(context: ScoringContext, episode: Episode, model: NamedModel, condition: Condition) -> Cell:
+def planned_cell(context: ScoringContext, episode: Episode, model: NamedModel, condition: Condition) -> Cell:
     """Return the cell; its id is made of everything that its score depends on."""
     name, severity, definition = condition
     identity = (model.fingerprint, episode.hash, episode.id, name, severity, definition, context.seed, context.frames)

@@ -17,6 +17,7 @@ from rewardlab.models.composite import batch_answers
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturbations.graded_severity import graded_perturbation
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,11 @@ class ScoringContext:
         """Return the perturbations that the names mean."""
         worlds = any(episode.world is not None for episode in self.dataset)
         return {p.name: p for p in choose_perturbations(self.names, worlds=worlds)}
+
+    def perturbation(self, name: str) -> Perturbation:
+        """Return the perturbation of a cell, whose name may state severities between the whole ones."""
+        known = self.perturbations
+        return known[name] if name in known else graded_perturbation(name, known)
 
     @cached_property
     def policy(self) -> FramePolicy:
@@ -174,7 +180,7 @@ def _perturbed_group(
 def _perturbed(episode: Episode, context: ScoringContext, name: str, severity: int) -> PerturbedEpisode:
     if name == CLEAN:
         return PerturbedEpisode(sample_frames(episode, context.policy), "same")
-    perturbation = context.perturbations[name].member_for(episode, context.seed)
+    perturbation = context.perturbation(name).member_for(episode, context.seed)
     if perturbation.stage == "sampled":
         return perturbation(sample_frames(episode, context.policy), severity, context.seed, context.dataset)
     perturbed = perturbation(episode, severity, context.seed, context.dataset)
@@ -202,7 +208,7 @@ def _with_own_frames(perturbed: PerturbedEpisode) -> PerturbedEpisode:
 def _frames_needed(episode: Episode, context: ScoringContext, name: str, severity: int) -> Indices:
     if name == CLEAN:
         return sample_frames(episode, context.policy).clip.order
-    perturbation = context.perturbations[name].member_for(episode, context.seed)
+    perturbation = context.perturbation(name).member_for(episode, context.seed)
     if perturbation.stage == "sampled":
         return sample_frames(episode, context.policy).clip.order
     if perturbation.channel != "order":
@@ -214,7 +220,7 @@ def _frames_needed(episode: Episode, context: ScoringContext, name: str, severit
 
 
 def _category(context: ScoringContext, name: str) -> str:
-    return CLEAN if name == CLEAN else context.perturbations[name].category
+    return CLEAN if name == CLEAN else context.perturbation(name).category
 
 
 def _ask_models(

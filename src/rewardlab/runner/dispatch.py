@@ -107,7 +107,7 @@ def run_jobs(
     try:
         while True:
             for index, worker in enumerate(pool):
-                if worker.job is None and _may_begin(pool, queue, first):
+                if worker.job is None and _may_begin(pool, queue, source, first):
                     if worker.ready and worker.exit_code is not None:  # it died between two jobs
                         _replace(pool, index, start, deaths)
                     _assign(pool[index], _next_job(queue, source, first, context.batch))
@@ -128,8 +128,10 @@ def run_jobs(
             stop_process(worker.process)
 
 
-def _may_begin(pool: Sequence[_Worker], queue: Sequence[Job], first: FirstAnswers) -> bool:
+def _may_begin(pool: Sequence[_Worker], queue: deque[Job], source: Iterator[Job], first: FirstAnswers) -> bool:
     """Tell whether there is a job to begin now: until every judged model has answered, one at a time."""
+    if not queue:
+        queue.extend(islice(source, 1))  # jobs may be made of what came out of earlier ones
     return bool(queue) and not (first.untried and any(worker.job is not None for worker in pool))
 
 

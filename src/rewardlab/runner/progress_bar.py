@@ -57,6 +57,7 @@ class ProgressBar:
         """Count finished trials and show them now and then."""
         self._loading.close()
         self.done += len(trials)
+        self.total = max(self.total, self.done)  # an attack cannot tell beforehand what will not apply
         self.failed += sum(trial.status == "failed" for trial in trials)
         pause = _REFRESH_SECONDS if self._bar else _LINE_SECONDS
         if not self._quiet and time.monotonic() - self._shown > pause:
@@ -69,7 +70,7 @@ class ProgressBar:
         note = f"{rate:,.0f} cells/s, {self.failed} failed{self._price()}"
         if self._bar:
             self._bar.start()
-            self._bar.update(self._task, completed=self.done, note=note)
+            self._bar.update(self._task, completed=self.done, total=self.total, note=note)
             self._bar.refresh()
         elif fresh:
             left = (self.total - self.done) / rate

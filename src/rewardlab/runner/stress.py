@@ -6,8 +6,8 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +31,7 @@ from rewardlab.models import name_model
 from rewardlab.models.backends.ledger import SpentSoFar
 from rewardlab.models.contract import NamedModel
 from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
-from rewardlab.runner.cell_scoring import ScoringContext
+from rewardlab.runner.cell_scoring import Job, ScoringContext
 from rewardlab.runner.describe_failures import describe_failures
 from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.progress_bar import ProgressBar
@@ -100,13 +100,14 @@ def run_stress(
 
     Another command that scores says what `kind` of run it makes and by which `command`.
     """
-    contents, context = _opened(plan, own)
-    with loading(f"reading the videos of {plan.data}", quiet=plan.scoring.quiet):
-        run = _start(plan, context, contents, (kind, command or as_command(kind, plan)))
+    contents, context = open_plan(plan, own)
+    run = start_scoring(plan, context, contents, RunOrigin(kind, command or as_command(kind, plan)))
     with locked(run):
-        _keep_names(run, dict(zip(context.judged, plan.scoring.name)))
+        keep_names(run, dict(zip(context.judged, plan.scoring.name)))
         finished = _tell_what_is_open(run, plan, context)
-        _score(run, plan, replace(context, budget=plan.scoring.budget(run.folder)), finished)
+        planned = plan_cells(context.dataset, context, plan.severities, finished)
+        jobs = bundle_jobs(planned, context.batch * len(context.models))
+        score_jobs(run, jobs, context, plan.scoring, (len(finished), run.record.cells))
         with loading("measuring", quiet=plan.scoring.quiet):
             run.compact()
             save_summary(run)
@@ -129,13 +130,14 @@ def _describe(run: Run, context: ScoringContext, scoring: ScoringSettings) -> No
 
 def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: str = "stress") -> RunForecast:
     """Return what the plan would ask and what that takes, as far as is known; nothing is scored or written."""
-    contents, context = _opened(plan, own)
+    contents, context = open_plan(plan, own)
     run = Run(_folder(plan, context, _identity(plan, context, contents, kind)))
     trials = run.trials(FORECAST_COLUMNS) if run.parts() else None  # the folder need not be there yet
     return forecast(run.folder, trials, context, plan.severities, _workers(plan.scoring.workers, context))
 
 
-def _opened(plan: StressPlan, own: Sequence[NamedModel]) -> tuple[Contents, ScoringContext]:
+def open_plan(plan: StressPlan, own: Sequence[NamedModel]) -> tuple[Contents, ScoringContext]:
+    """Open the dataset of a plan and look up its models and perturbations."""
     with loading(f"opening {plan.data}", quiet=plan.scoring.quiet):
         contents = load_episodes(plan)
     with loading(f"looking up {', '.join(plan.models)}", quiet=plan.scoring.quiet):
@@ -154,7 +156,7 @@ def _tell_what_is_open(run: Run, plan: StressPlan, context: ScoringContext) -> s
     return set(kept.arrow["id"].to_pylist())
 
 
-def _keep_names(run: Run, names: dict[str, str]) -> None:
+def keep_names(run: Run, names: dict[str, str]) -> None:
     """Write down other short names that the command gives when it goes on with a run."""
     record, content = run.record, run.stored(RECORD)
     if names and names != record.names and record.sealed and content is not None:
@@ -195,20 +197,39 @@ def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence
     return context
 
 
-def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_by: tuple[str, str]) -> Run:
-    kind, command = made_by
-    identity = _identity(plan, context, contents, kind)
+@dataclass(frozen=True)
+class RunOrigin:
+    """Which command makes a run: its kind, how it is written, and what else its numbers depend on.
+
+    A command that asks by what came out before says how many cells it may ask of an episode.
+    """
+
+    kind: str
+    command: str
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    cells_per_episode: int | None = None
+
+
+def start_scoring(plan: StressPlan, context: ScoringContext, contents: Contents, made_by: RunOrigin) -> Run:
+    """Create the folder of a run, or reopen it; the videos are read once for their digests."""
+    with loading(f"reading the videos of {plan.data}", quiet=plan.scoring.quiet):
+        return _start(plan, context, contents, made_by)
+
+
+def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_by: RunOrigin) -> Run:
+    identity = _identity(plan, context, contents, made_by.kind) | dict(made_by.identity)
+    each = made_by.cells_per_episode or len(conditions(context, plan.severities)) * len(context.models)
     record: dict[str, object] = {
-        "kind": kind,
+        "kind": made_by.kind,
         "plan": identity,
         "settings": _json_settings(plan),
         "judged": list(context.judged),
         "caveats": {name: context.models[name].caveat for name in context.judged if context.models[name].caveat},
         "names": dict(zip(context.judged, plan.scoring.name)),
         "prompts": {name: asked for name in context.judged if (asked := context.models[name].prompt(INSTRUCTION))},
-        "command": command,
+        "command": made_by.command,
         "episodes": len(contents.episodes),
-        "cells": len(contents.episodes) * len(conditions(context, plan.severities)) * len(context.models),
+        "cells": len(contents.episodes) * each,
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -242,16 +263,26 @@ def _versions() -> dict[str, str]:
     return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
 
 
-def _score(run: Run, plan: StressPlan, context: ScoringContext, finished: set[str]) -> None:
-    planned = plan_cells(context.dataset, context, plan.severities, finished)
-    jobs = bundle_jobs(planned, context.batch * len(context.models))
-    total = run.record.cells
+def score_jobs(
+    run: Run,
+    jobs: Iterable[Job],
+    context: ScoringContext,
+    scoring: ScoringSettings,
+    size: tuple[int, int],
+    take: Callable[[Sequence[Trial]], None] = lambda trials: None,
+) -> None:
+    """Score jobs as they come and keep their trials, of which `size` says how many are there and how many will be.
+
+    Jobs may be made of what came out of earlier ones: `take` is given every trial before the next job is asked for.
+    """
+    spending, (finished, total) = replace(context, budget=scoring.budget(run.folder)), size
     waiting: list[Trial] = []
     flushed = time.monotonic()
-    with ProgressBar(total, len(finished), SpentSoFar(run.folder).read, quiet=plan.scoring.quiet) as progress:
+    with ProgressBar(total, finished, SpentSoFar(run.folder).read, quiet=scoring.quiet) as progress:
         try:
-            for trials in run_jobs(jobs, context, _workers(plan.scoring.workers, context), plan.scoring):
+            for trials in run_jobs(jobs, spending, _workers(scoring.workers, context), scoring):
                 waiting += trials
+                take(trials)
                 progress.add(trials)
                 if time.monotonic() - flushed > _FLUSH_SECONDS:
                     run.append(waiting)
