@@ -119,10 +119,6 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
         missing = [c for c in CATEGORIES if not _cells(study, model, c)[0]]
         if missing:
             yield f"- Not measured: {markdown_text(model)} under {', '.join(missing)} change at severity {WORST}."
-    stated = [(m, c) for m in study.roles.values() for c in CATEGORIES if study.stated(m, c) is not None]
-    found = [_holds(study, m, c) for m, c in stated]
-    known = [inside for inside in found if inside is not None]
-    yield f"- {sum(known)} of {len(known)} numbers of the paper lie inside our intervals."
     asked = [(c, _cells(study, study.summary.judged[0], c)[1]) for c in CATEGORIES]
     yield (
         f"- Asked are the cells that keep their label, of {study.record.episodes} episodes: "
@@ -131,13 +127,6 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
     basis = study.summary.bootstrap
     rough = ", so few that intervals are rough" if basis.few_clusters else ""
     yield f"- Intervals: {basis.draws:,} draws of {basis.clusters} clusters{rough}; {basis.method}."
-
-
-def _holds(study: MeasuredStudy, model: str, category: str) -> bool | None:
-    found, stated = study.accuracy.combined(at(model, category, WORST)), study.stated(model, category)
-    if found.low != found.low or stated is None:
-        return None
-    return found.low <= stated <= found.high
 
 
 def _table_1(study: MeasuredStudy) -> Iterator[Sequence[object]]:
