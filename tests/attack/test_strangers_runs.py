@@ -169,6 +169,7 @@ SHAPES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("no judged", lambda c: c.pop("judged"), "has no judged"),
     ("versions", lambda c: c.update(versions=["1"]), "versions must be an object"),
     ("caveats", lambda c: c.update(caveats={"Length": 1}), "caveats.Length must be text"),
+    ("trained tasks", lambda c: c.update(trained_tasks={"Length": 1}), "trained_tasks.Length must be a list"),
     ("command", lambda c: c.update(command={"a": 1}), "command must be text"),
     ("created", lambda c: c.update(created=None), "created must be text"),
     ("skipped", lambda c: c.update(skipped=[3]), "skipped[0] must be an object"),

@@ -16,6 +16,7 @@ from rewardlab.analysis.findings import (
 from rewardlab.analysis.measurements import measurements
 from rewardlab.analysis.same_cells import same_cells
 from rewardlab.analysis.stored_numbers import refuse_other_numbers
+from rewardlab.analysis.task_familiarity import task_familiarity
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import SUMMARY, Run
 from rewardlab.core.run_record import RunRecord
@@ -49,6 +50,7 @@ def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: in
         schema=SCHEMA,
         judged=judged,
         caveats=tuple(Caveat(model, text) for model, text in record.caveats.items()),
+        familiarity=task_familiarity(trials, drawn, record.trained_tasks),
         reliable_at=reliable_at,
         measurements=measured,
         same_cells=same_cells(trials),
@@ -88,7 +90,8 @@ def _summary_and_digest(run: Run) -> tuple[Summary, str]:
         raise RunError(f"{run.folder} is an attack: its result is attack.json beside the clips; report a stress test")
     trials = run.trials()
     digest = trials_digest(trials)
-    inputs = (digest, record.judged, tuple(record.caveats.items()), record.plan.reliable_at)
+    said = (tuple(record.caveats.items()), tuple(record.trained_tasks.items()))
+    inputs = (digest, record.judged, *said, record.plan.reliable_at)
     if inputs not in _LAST:
         made = _computed(trials.select(WITHOUT_RAW), record)
         _LAST.clear()

@@ -9,7 +9,8 @@ from rewardlab.core.sealed_json import json_digest
 from rewardlab.core.trial import SEVERITIES
 
 _MADE = ("command", "episodes", "cells", "skipped", "versions", "created")
-_KEYS = frozenset(("kind", "plan", "settings", "judged", "caveats", "names", "prompts", *_MADE))
+_OF_MODELS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
+_KEYS = frozenset(("kind", "plan", "settings", "judged", *_OF_MODELS, *_MADE))
 INSTRUCTION = "{instruction}"  # stands in a prompt of the record for the instruction of each trial
 _SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
 
@@ -50,7 +51,8 @@ class SkippedRow:
 class RunRecord:
     """What run.json says; `plan_digest` identifies the whole plan, and `sealed` tells whether it had a checksum.
 
-    `names` are the short names that the user chose for models, `prompts` what models are asked in words.
+    `trained_tasks` are those of judged models, where known; `names` are the short names that the user chose for models,
+    `prompts` what models are asked in words.
     """
 
     kind: str
@@ -59,6 +61,7 @@ class RunRecord:
     settings: RunSettings
     judged: tuple[str, ...]
     caveats: dict[str, str]
+    trained_tasks: dict[str, tuple[str, ...]]
     names: dict[str, str]
     prompts: dict[str, str]
     command: str
@@ -82,7 +85,8 @@ def run_record(content: Mapping[str, Any], *, sealed: bool) -> RunRecord:
         raise ValueError(f"the whole has an unknown {', '.join(foreign)}"[:200])
     settings, plan = _object(content, "settings"), _object(content, "plan")
     known = {name: content[name] for name in _KEYS & content.keys()}
-    made = {"kind": "stress", "caveats": {}, "names": {}, "prompts": {}, "skipped": [], **known, "sealed": sealed}
+    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}}
+    made |= known | {"sealed": sealed}
     made |= {"settings": {name: settings.get(name) for name in _SETTINGS}, "plan_digest": json_digest(plan)}
     made["plan"] = _plan(plan, settings, content.get("judged"))
     made["skipped"] = _skipped(made["skipped"])

@@ -212,6 +212,20 @@ class Caveat:
 
 
 @dataclass(frozen=True)
+class TaskFamiliarity:
+    """How a model judges the clean episodes of tasks that it was trained on, and of others."""
+
+    model: str = meaning("the judged model")
+    tasks: Literal["seen", "unseen"] = meaning("seen: tasks it was trained on, with other episodes; unseen: the others")
+    metric: str = meaning("name in the catalog of metrics")
+    value: float | None = meaning("the metric; null where nothing could be measured")
+    low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
+    high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
+    blind: float | None = meaning("what `constant` gets on episodes of the same tasks")
+    episodes: int = meaning("episodes behind the value")
+
+
+@dataclass(frozen=True)
 class Bootstrap:
     """How the intervals were made."""
 
@@ -236,6 +250,7 @@ class Summary:
     schema: int = meaning(f"version of this layout, {SCHEMA}")
     judged: tuple[str, ...] = meaning("the models that the run is about; the others are controls")
     caveats: tuple[Caveat, ...] = meaning("what to know first of a model")
+    familiarity: tuple[TaskFamiliarity, ...] = meaning("tasks that models were trained on, and others, apart")
     reliable_at: float = meaning("success accuracy below which a model counts as unreliable")
     measurements: tuple[Measurement, ...] = meaning("every number with its interval and its coverage")
     same_cells: tuple[SameCells, ...] = meaning("what those under change are held against, on the same cells")
@@ -332,6 +347,11 @@ class Summary:
     def caveat(self, model: str) -> str:
         """Return what a reader of a model's numbers must know first, nothing for most models."""
         return next((caveat.text for caveat in self.caveats if caveat.model == model), "")
+
+    def familiar(self, model: str, tasks: str, metric: str) -> TaskFamiliarity | None:
+        """Return how a model judges the tasks it was trained on, or others; None where that is not known."""
+        wanted = (model, tasks, metric)
+        return next((f for f in self.familiarity if (f.model, f.tasks, f.metric) == wanted), None)
 
     def outcomes(self, model: str) -> OutcomeCounts:
         """Return the cells of a model by outcome."""

@@ -75,6 +75,7 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         build,
         entry.one_copy,
         caveat=entry.caveat,
+        trained_tasks=entry.trained_tasks(spec),
         apart=entry.apart(spec),
         prompt=entry.prompt,
         server=entry.server(spec),

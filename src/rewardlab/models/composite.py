@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerDied, WrongAnswerCount
@@ -55,7 +55,9 @@ def name_composite(name: str, composition: Composition, members: Sequence[NamedM
     fingerprint = digest(__version__, name, composition.identity, *(member.fingerprint for member in members))
     one_copy = any(member.one_copy for member in members)
     server = any(member.server for member in members)
-    return NamedModel(name, fingerprint, sees_truth, None, one_copy, tuple(members), combine, server=server)
+    tasks = tuple(sorted({task for member in members for task in member.trained_tasks}))
+    made = NamedModel(name, fingerprint, sees_truth, None, one_copy, tuple(members), combine, server=server)
+    return replace(made, trained_tasks=tasks)
 
 
 def build_all(

@@ -51,6 +51,7 @@ class ModelEntry(Generic[Spec]):
     one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
     apart: Callable[[Spec], bool] = lambda spec: False  # whether its code is from outside: it gets its own process
     caveat: str = ""  # what a reader of its numbers must know first, one sentence
+    trained_tasks: Callable[[Spec], tuple[str, ...]] = lambda spec: ()  # tasks it was trained on, where that is known
     prompt: Callable[[str], str] = lambda instruction: ""  # what it is asked in words, where it is
     options: tuple[object, ...] = ()  # dataclasses with the default of every option, for `rewardlab show`
     speed: Callable[[Spec], frozenset[str]] = lambda spec: frozenset()  # options that are no part of its identity
@@ -92,6 +93,7 @@ class NamedModel:
     members: tuple["NamedModel", ...] = ()
     combine: Callable[[Sequence[RewardModel]], RewardModel] | None = None
     caveat: str = ""
+    trained_tasks: tuple[str, ...] = ()
     apart: bool = False
     prompt: Callable[[str], str] = lambda instruction: ""
     written: str = ""  # as the user named it, where that says more than the name: options about speed and price

@@ -8,12 +8,14 @@ from rewardlab.core.summary import CertifiableCategory, Summary, in_control_orde
 from rewardlab.core.trial import CLEAN
 from rewardlab.models.backends.ledger import Spent, spent_by_model
 
+_TASK_KINDS = {"seen": "tasks it was trained on", "unseen": "tasks it was not trained on"}
 _NO_TEST = " Where it says no test, one answer for every episode, right or wrong, is that accurate too."
 
 
 def findings(summary: Summary, model: str) -> list[str]:
     """Return what may be said of a model, one sentence each."""
-    sentences = [summary.caveat(model), _clean_sentence(summary, model), _unreadable_sentence(summary, model)]
+    sentences = [summary.caveat(model), _clean_sentence(summary, model), _familiarity_sentence(summary, model)]
+    sentences += [_unreadable_sentence(summary, model)]
     sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]
     return [s for s in (*sentences, _worst_sentence(summary, model)) if s]
 
@@ -26,6 +28,18 @@ def _clean_sentence(summary: Summary, model: str) -> str:
     right = f"judges success rightly in {format_number(success.value)} of them {format_interval(success)}"
     said = " and ".join(text for text, row in ((off, error), (right, success)) if row.value is not None)
     return f"On clean episodes it {said} ({format_coverage(success)} scored)."
+
+
+def _familiarity_sentence(summary: Summary, model: str) -> str:
+    """Return the error on tasks that it was trained on, and on others, where that is known."""
+    found = [(words, summary.familiar(model, kind, "micro_mae")) for kind, words in _TASK_KINDS.items()]
+    said = [
+        f"{format_number(row.value)} {format_interval(row)} on {words} ({row.episodes} episodes; constant "
+        f"{format_number(row.blind)})"
+        for words, row in found
+        if row is not None
+    ]
+    return f"Its MAE is {' and '.join(said)}." if said else ""
 
 
 def _unreadable_sentence(summary: Summary, model: str) -> str:

@@ -219,14 +219,16 @@ def start_scoring(plan: StressPlan, context: ScoringContext, contents: Contents,
 def _start(plan: StressPlan, context: ScoringContext, contents: Contents, made_by: RunOrigin) -> Run:
     identity = _identity(plan, context, contents, made_by.kind) | dict(made_by.identity)
     each = made_by.cells_per_episode or len(conditions(context, plan.severities)) * len(context.models)
+    judged = {name: context.models[name] for name in context.judged}
     record: dict[str, object] = {
         "kind": made_by.kind,
         "plan": identity,
         "settings": _json_settings(plan),
         "judged": list(context.judged),
-        "caveats": {name: context.models[name].caveat for name in context.judged if context.models[name].caveat},
+        "caveats": {name: model.caveat for name, model in judged.items() if model.caveat},
+        "trained_tasks": {name: list(model.trained_tasks) for name, model in judged.items() if model.trained_tasks},
         "names": dict(zip(context.judged, plan.scoring.name)),
-        "prompts": {name: asked for name in context.judged if (asked := context.models[name].prompt(INSTRUCTION))},
+        "prompts": {name: asked for name, model in judged.items() if (asked := model.prompt(INSTRUCTION))},
         "command": made_by.command,
         "episodes": len(contents.episodes),
         "cells": len(contents.episodes) * each,

@@ -3,6 +3,7 @@
 from hashlib import sha256
 from pathlib import Path
 
+from rewardlab.core.bounded_json import read_json
 from rewardlab.core.errors import PlanError
 from rewardlab.models.contract import Budget, ModelEntry, RewardModel
 from rewardlab.models.model_string import ModelString, without_options
@@ -36,6 +37,15 @@ def _identify(stem: Path) -> str:
     return sha256(b"".join(sha256(path.read_bytes()).digest() for path in variant_files(stem))).hexdigest()
 
 
+def _trained_tasks(stem: Path) -> tuple[str, ...]:
+    """Return the tasks that a variant was trained on, as its settings say; nothing where they do not."""
+    try:
+        found = read_json(variant_files(stem)[-1])["trained_tasks"]
+    except (OSError, ValueError, KeyError, TypeError):  # what is wrong with them is said when the model is loaded
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
 def _build(stem: Path, budget: Budget) -> RewardModel:
     from rewardlab.models.pocket.inference import open_pocket
 
@@ -46,7 +56,7 @@ def _entry(name: str) -> ModelEntry[Path]:
     def parse(string: ModelString) -> Path:
         return _stem(name, without_options(string))
 
-    return ModelEntry(_SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT)
+    return ModelEntry(_SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT, trained_tasks=_trained_tasks)
 
 
 POCKET = {name: _entry(name) for name in _SUMMARIES}

@@ -49,6 +49,7 @@ def export(plan: PocketPlan, training: Training, folder: Path, frames_seen: Fram
         **_fit_calibration(plan, training.variant),
         **split_of_variant(plan, training.variant).to_json(),
         "fold": training.fold,
+        "trained_tasks": list(plan.seen(training.fold)),
         "unseen_tasks": list(plan.unseen(training.fold)),
     }
     with atomic_write(settings_path) as partial:

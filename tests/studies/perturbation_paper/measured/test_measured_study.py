@@ -151,6 +151,23 @@ def test_only_cells_that_keep_their_label_lose_accuracy(tmp_path: Path) -> None:
     assert "| pocket-plain | temporal | 0.000" in (tmp_path / "study" / "table1.md").read_text()
 
 
+def test_tasks_that_a_model_was_trained_on_stand_apart(tmp_path: Path) -> None:
+    models = ("pocket-plain", "constant")
+    cells = [made_cell(m, n, c, s) for m in models for n in range(EPISODES) for c, s in (("clean", 0), ("visual", 4))]
+    trained = {"pocket-plain": ["push", "assembly"]}
+    record = record_of(cells, judged=["pocket-plain"], episodes=EPISODES, cells=len(cells), trained_tasks=trained)
+    run = start_run(tmp_path / "run", record)
+    run.append(cells)
+    write_study(run, tmp_path / "study")
+    rows = {(r["tasks"], r["category"]): r for r in read(tmp_path / "study" / "seen_unseen.csv")}
+    assert set(rows) == {(kind, category) for kind in ("seen", "unseen") for category in ("clean", "visual")}
+    seen = [c for c in cells if c.model == "pocket-plain" and c.category == "visual" and c.task in ("push", "assembly")]
+    assert float(rows["seen", "visual"]["value"]) == pytest.approx(np.mean([is_right(c) for c in seen]), abs=1e-5)
+    assert (rows["seen", "visual"]["scored"], rows["unseen", "visual"]["scored"]) == ("4", "10")
+    assert rows["seen", "clean"]["constant"] == "0.5"
+    assert "## Tasks that a model was trained on, and others" in (tmp_path / "study" / "table1.md").read_text()
+
+
 def test_a_missing_cell_stays_empty_and_is_said(folder: Path) -> None:
     row = next(r for r in read(folder / "table1.csv") if (r["model"], r["category"]) == ("pocket-alt", "semantic"))
     assert (row["value"], row["low"], row["high"], row["scored"], row["asked"]) == ("", "", "", "0", "0")

@@ -24,6 +24,7 @@ from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import
     ROLES,
     TASK_SEVERITY,
     group_of,
+    name_of_part,
     roles_of,
 )
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
@@ -44,6 +45,10 @@ class MeasuredStudy:
     def model(self, role: str) -> str:
         """Return the model that plays a configuration; a name that no model has where nobody does."""
         return self.roles.get(role, f"no {role} model")
+
+    def part(self, role: str) -> str:
+        """Return what is in the place of a configuration, named for what it is."""
+        return name_of_part(role, self.roles.get(role, ""))
 
     def role(self, model: str) -> str:
         """Return the configuration that a model plays, nothing where it plays none."""

@@ -46,11 +46,17 @@ def _head(study: MeasuredStudy) -> str:
     lines += [f"**Unfinished: {unfinished:,} cells of the plan are not scored yet.**"] if unfinished > 0 else []
     missing = [category for category in CATEGORIES if category not in study.categories]
     lines += [f"**Not in this run: {', '.join(missing)} change.**"] if missing else []
-    lines += ["", "| in the paper | here | to know first |", "|---|---|---|"]
+    lines += [
+        "",
+        "The paper speaks of vision-language models. What is said here is said of the models in this table alone:",
+    ]
+    lines += ["no claim about models of internet scale is tested by others that stand in their place."]
+    lines += ["", "| in the paper | here, in its place | what it is | to know first |", "|---|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
         known = markdown_text(study.summary.caveat(model))
-        lines.append(f"| {role} | {markdown_text(model) or 'no model of this run'} | {known} |")
+        name = markdown_text(model) or "no model of this run"
+        lines.append(f"| {role} | {name} | {markdown_text(study.part(role))} | {known} |")
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:
         right = f"{format_number(blind.value)} {format_interval(blind)} of the clean episodes"

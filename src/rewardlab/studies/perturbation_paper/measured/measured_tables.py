@@ -19,6 +19,7 @@ from rewardlab.studies.perturbation_paper.measured.measured_condition_means impo
     over_categories,
 )
 from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import CATEGORIES, GROUPS, RELIABLE_AT, WORST
+from rewardlab.studies.perturbation_paper.measured.seen_unseen_table import COLUMNS, seen_unseen_page, seen_unseen_rows
 from rewardlab.studies.perturbation_paper.paper_results import STATED_THRESHOLD
 
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
@@ -31,6 +32,7 @@ def number_files(study: MeasuredStudy) -> dict[str, str]:
     """Return the tables by file name."""
     return {
         "table1.csv": _csv(("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
+        "seen_unseen.csv": _csv(COLUMNS, seen_unseen_rows(study)),
         "relabelled.csv": _csv(("model", "category", "severity", *_NUMBERS[:4], REFERENCE), _relabelled(study)),
         "table1.md": table_1_page(study),
         "every.csv": _csv(("model", "category", "severity", "metric", "better", *_NUMBERS, "null"), _every(study)),
@@ -58,7 +60,7 @@ def table_1_page(study: MeasuredStudy) -> str:
     for model in study.summary.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
         lines.append(f"| {markdown_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_relabelled_page(study), *_remarks(study)]) + "\n"
+    return "\n".join([*lines, "", *seen_unseen_page(study), *_relabelled_page(study), *_remarks(study)]) + "\n"
 
 
 def _cell(study: MeasuredStudy, model: str, category: str) -> str:

@@ -48,20 +48,28 @@ def _losses(study: MeasuredStudy) -> Iterator[Claim]:
         "the general model degrades most",
         "abstract",
         f"{_LOST}, mean over categories",
-        [_more(study.loss, f"general less {other}", mean["general"], mean[other]) for other in ("tuned", "ensemble")],
+        [
+            _more(study.loss, f"{study.part('general')} less {study.part(other)}", mean["general"], mean[other])
+            for other in ("tuned", "ensemble")
+        ],
     )
     yield Claim(
         "under visual change the general model loses 11.8 points (12.7 %)",
         "abstract, 3.1",
         f"{_LOST}, within {_NEAR:g} of 0.118",
-        _within(study.loss, "general, visual", at(general, "visual", WORST), 0.118),
+        _within(study.loss, f"{study.part('general')}, visual", at(general, "visual", WORST), 0.118),
     )
     yield Claim(
         "the general model is most sensitive to visual and temporal change",
         "Figure 1",
         f"{_LOST}, each of the two against each of the other two",
         [
-            _more(study.loss, f"general, {one} less {other}", at(general, one, WORST), at(general, other, WORST))
+            _more(
+                study.loss,
+                f"{study.part('general')}, {one} less {other}",
+                at(general, one, WORST),
+                at(general, other, WORST),
+            )
             for one in ("visual", "temporal")
             for other in ("semantic", "domain")
         ],
@@ -71,7 +79,7 @@ def _losses(study: MeasuredStudy) -> Iterator[Claim]:
 def _losses_compared(study: MeasuredStudy) -> Iterator[Claim]:
     def loses_more(one: str, other: str, category: str) -> Question:
         sides = (at(study.model(role), category, WORST) for role in (one, other))
-        return _more(study.loss, f"{one} less {other}, {category}", *sides)
+        return _more(study.loss, f"{study.part(one)} less {study.part(other)}, {category}", *sides)
 
     yield Claim(
         "the tuned model is less sensitive to visual and temporal change than the general one",
@@ -96,7 +104,7 @@ def _losses_compared(study: MeasuredStudy) -> Iterator[Claim]:
 def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
     def leads(one: str, other: str, category: str, severity: int) -> Question:
         sides = (at(study.model(role), category, severity) for role in (one, other))
-        return _more(study.accuracy, f"{one} less {other}, {category}", *sides)
+        return _more(study.accuracy, f"{study.part(one)} less {study.part(other)}, {category}", *sides)
 
     yield Claim(
         "when nothing is changed, the general model is the worst",
@@ -132,20 +140,25 @@ def _orders(study: MeasuredStudy) -> Iterator[Claim]:
         "the general model's tau falls from .97 to .82",
         "abstract, 3.3",
         f"{words}: lost from clean to severity {WORST}, within {_NEAR:g} of {fall:g}",
-        _within(study.tau_loss, "general", mean["general", WORST], fall),
+        _within(study.tau_loss, study.part("general"), mean["general", WORST], fall),
     )
     yield Claim(
         "the ensemble's tau stays above .93",
         "abstract, 3.3",
         f"{words}, at every severity",
-        [Question(f"ensemble, severity {s}", study.tau, mean["ensemble", s], 0.93) for s in SEVERITIES],
+        [Question(f"{study.part('ensemble')}, severity {s}", study.tau, mean["ensemble", s], 0.93) for s in SEVERITIES],
     )
     yield Claim(
         "the ensemble preserves rank order best",
         "4",
         f"{words}, at severity {WORST}, against both other models",
         [
-            _more(study.tau, f"ensemble less {other}", mean["ensemble", WORST], mean[other, WORST])
+            _more(
+                study.tau,
+                f"{study.part('ensemble')} less {study.part(other)}",
+                mean["ensemble", WORST],
+                mean[other, WORST],
+            )
             for other in ("general", "tuned")
         ],
     )
@@ -201,13 +214,16 @@ def _tasks(study: MeasuredStudy) -> Iterator[Claim]:
         "tasks that need precision lose more",
         "3.5, Figure 3",
         f"{words}, for every model",
-        [Question(role, study.group_loss, gap) for role, gap in gaps.items()],
+        [Question(study.part(role), study.group_loss, gap) for role, gap in gaps.items()],
     )
     yield Claim(
         "tasks that need precision lose more above all with the general model",
         "3.5, Figure 3",
         f"{words}, larger for the general model",
-        [_more(study.group_loss, f"general less {r}", gaps["general"], gaps[r]) for r in ("tuned", "ensemble")],
+        [
+            _more(study.group_loss, f"{study.part('general')} less {study.part(r)}", gaps["general"], gaps[r])
+            for r in ("tuned", "ensemble")
+        ],
     )
 
 
@@ -218,7 +234,7 @@ def _more(means: ConditionMeans, words: str, one: Weights, other: Weights) -> Qu
 def _accurate(
     study: MeasuredStudy, role: str, category: str, severity: int, bound: float, *, above: bool = True
 ) -> Question:
-    words = f"{role}, {category}, severity {severity}"
+    words = f"{study.part(role)}, {category}, severity {severity}"
     return Question(words, study.accuracy, at(study.model(role), category, severity), bound, above)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rewardlab.analysis.display_names import derived_name
 from rewardlab.studies.perturbation_paper.paper_results import STATED_ACCURACY
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 
@@ -12,6 +13,7 @@ RELIABLE_AT = 0.70
 PRECISE, COARSE = ("insertion", "assembly"), ("pick-place", "pushing", "stacking")
 
 _STANDS_FOR = {**{role: role for role in ROLES}, "pocket-plain": "general", "pocket": "tuned"}
+_TRAINING = {"pocket-plain": "clean-trained", "pocket": "perturbation-trained"}  # what our own models are
 _GROUP_OF_FAMILY = {
     "carry": "pick-place",
     "slide": "pushing",
@@ -32,6 +34,13 @@ def roles_of(models: Sequence[str]) -> dict[str, str]:
     found = {_STANDS_FOR[model]: model for model in models if model in _STANDS_FOR}
     ensembles = [model for model in models if model.startswith("ensemble:")]
     return found | ({"ensemble": ensembles[0]} if len(ensembles) == 1 else {})
+
+
+def name_of_part(role: str, model: str) -> str:
+    """Return what a model in the place of one of the paper's configurations is, in words that claim no more."""
+    if model.startswith("ensemble:"):
+        return "vote"
+    return _TRAINING.get(model) or (derived_name(model) if model else f"no {role} model")
 
 
 def group_of(task: str) -> str | None:
