@@ -107,7 +107,7 @@ def _bootstrap(trials: TrialTable, draws: Draws) -> Bootstrap:
         episodes=len(trials.codes("episode")[1]),
         few_clusters=draws.clusters < FEW_CLUSTERS,
         method="clusters are all trials that share a task or a video; expanded percentiles (Hesterberg 2015), "
-        "Wilson with the effective number of trials for rates",
+        "Wilson with the effective number of trials for rates; what was drawn for an episode goes with it",
     )
 
 

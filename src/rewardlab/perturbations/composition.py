@@ -1,4 +1,4 @@
-"""Perturbations composed of others: `a+b` applies two in order, `random:CATEGORY` draws a member for each episode."""
+"""Perturbations composed of others: `a+b` applies two in order, `random:CATEGORY` draws one for each episode."""
 
 from typing import Any, get_args
 
@@ -38,7 +38,7 @@ def compose(first: Perturbation, second: Perturbation) -> Perturbation:
 
 
 def random_member(category: str, members: tuple[Perturbation, ...]) -> Perturbation:
-    """Return the perturbation that applies a member of its category, drawn anew for each episode."""
+    """Return the perturbation that applies a member of its category, drawn for each episode, not for each severity."""
 
     def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
         raise NotImplementedError("the member is drawn before anything is applied")
@@ -46,7 +46,7 @@ def random_member(category: str, members: tuple[Perturbation, ...]) -> Perturbat
     table: SeverityTable = ("drawn",) * 4  # the parameter is that of the member
     return Perturbation(
         name=f"random:{category}",
-        summary=f"One of the {len(members)} {category} perturbations, drawn anew for each episode.",
+        summary=f"One of the {len(members)} {category} perturbations, drawn for each episode; the same at every severity.",
         category=members[0].category,
         channel="+".join(dict.fromkeys(part for member in members for part in member.channel.split("+"))),
         stage="stream",
