@@ -256,6 +256,12 @@ def test_a_codec_returns_every_frame_at_its_size(name: str, shape: tuple[int, ..
     assert after(name, episode_from_frames(frames, "do it"), 1).shape == shape
 
 
+def test_small_noisy_frames_do_not_crash_the_encoder() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (20, 12, 48, 48, 3), dtype=np.uint8)
+    for frames in noise:
+        assert after("codec_h265", episode_from_frames(frames, "do it"), 1).shape == frames.shape
+
+
 def test_a_codec_keeps_frames_in_their_order() -> None:
     frames = np.broadcast_to(np.arange(0, 250, 10, dtype=np.uint8)[:, None, None, None], (25, 64, 64, 3)).copy()
     seen = after("codec", episode_from_frames(frames, "do it"), 1).mean(axis=(1, 2, 3))

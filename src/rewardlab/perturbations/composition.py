@@ -46,7 +46,7 @@ def random_member(category: str, members: tuple[Perturbation, ...]) -> Perturbat
     table: SeverityTable = ("drawn",) * 4  # the parameter is that of the member
     return Perturbation(
         name=f"random:{category}",
-        summary=f"One of the {len(members)} {category} perturbations, drawn for each episode; the same at every severity.",
+        summary=f"One of {len(members)} {category} perturbations, drawn for each episode, the same at every severity.",
         category=members[0].category,
         channel="+".join(dict.fromkeys(part for member in members for part in member.channel.split("+"))),
         stage="stream",

@@ -13,7 +13,8 @@ from av.error import FFmpegError
 from rewardlab.core.episode import Frames
 from rewardlab.h264_encoding import REPEATABLE
 
-_MIN_SIDE = 32  # pixels; encoders refuse smaller frames, so these are padded and cropped again
+# Pixels; encoders refuse smaller frames, or crash (libx265 under 64), so these are padded and cropped again.
+_MIN_SIDES = {"libx264": 32, "libx265": 64}
 _RATE = 10  # frames per second; only the encoder's rate control sees it
 
 
@@ -50,7 +51,8 @@ def encode(frames: Frames, codec: Codec) -> list[Packet]:
     """Return one packet per frame, in coding order."""
     context = _context(codec.encoder, "w", codec.options)
     height, width = frames.shape[1:3]
-    context.height, context.width = _padded(height), _padded(width)
+    least = _MIN_SIDES[codec.encoder]
+    context.height, context.width = (max(least, side + side % 2) for side in (height, width))
     context.pix_fmt = "yuv420p"
     context.framerate, context.time_base = Fraction(_RATE), Fraction(1, _RATE)
     return list(_encoded(frames, context))
@@ -86,10 +88,6 @@ def _context(name: str, mode: Literal["r", "w"], options: dict[str, str]) -> av.
     context.thread_count = 1
     context.options = options
     return context
-
-
-def _padded(length: int) -> int:
-    return max(_MIN_SIDE, length + length % 2)
 
 
 def _encoded(frames: Frames, context: av.VideoCodecContext) -> Iterator[Packet]:
