@@ -39,7 +39,9 @@ def make(folder: Path, cells: int, perturbations: str = "all") -> Run:
     copy_episodes(data, -(-cells // per_episode))
     contents = open_dataset(str(data))
     context = stress.scoring_context(plan, contents.episodes)
-    run = stress._start(plan, context, contents, ("stress", "no command: the answers of this run are drawn"))
+    run = stress.start_scoring(
+        plan, context, contents, stress.RunOrigin("stress", "no command: the answers of this run are drawn")
+    )
     waiting: list[Trial] = []
     left = cells
     for number, planned in enumerate(plan_cells(contents.episodes, context, plan.severities), start=1):

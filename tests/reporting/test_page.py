@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (folder / "s").mkdir()
     for row in rows:
         encode(moving_square(str(row["file_name"])), folder / str(row["file_name"]), fps=10)
-    some = ("gaussian_noise", "typo_keyboard", "truncate_end", "resolution")
+    some = ("gaussian_noise", "typo_keyboard", "truncate_end", "mirror")
     made = rewardlab.stress("random", write_rows(folder, rows), perturbations=some, out=folder / "run")
     return made
 
@@ -97,7 +97,7 @@ def test_tables_sort_and_filter_and_a_link_leads_to_its_line(browser: Browser, r
     page.locator("#filter").fill("")
     page.locator("#category").select_option("temporal")
     assert page.locator("#perturbations tbody tr:visible").all_inner_texts()[0].startswith("truncate_end")
-    page.goto(page.url.split("#")[0] + "#resolution")
+    page.goto(page.url.split("#")[0] + "#mirror")
     assert page.evaluate("document.querySelector('tr:target').dataset.category") == "domain"
     assert complaints == []
 

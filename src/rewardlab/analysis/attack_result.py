@@ -89,7 +89,8 @@ def save_attack(run: Run, result: AttackResult) -> None:
     run.save(ATTACK, _without_nan(asdict(result)))
     rows = [asdict(point) for point in result.points]
     with atomic_write(run.folder / POINTS) as partial:
-        partial.write_text(csv_text([_COLUMNS, *([row[name] for name in _COLUMNS] for row in rows)]))
+        content = csv_text([_COLUMNS, *([row[name] for name in _COLUMNS] for row in rows)])
+        partial.write_text(content, encoding="utf-8")
 
 
 def _of(points: Sequence[BreakingPoint], strategy: str, category: str) -> list[BreakingPoint]:

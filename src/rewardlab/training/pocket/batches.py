@@ -56,7 +56,7 @@ def draw_batch(plan: PocketPlan, table: RolloutTable, rng: Generator, *, robust:
     """Draw a batch; it depends on the generator alone."""
     shares = _ROBUST_SHARES if robust else _CLEAN_SHARES
     left_out = _SCENES if "scenes" in plan.without else ()
-    kinds = np.array([kind for kind in shares if kind not in left_out], dtype=object)
+    kinds = np.array([kind for kind in shares if kind in table.scenes and kind not in left_out], dtype=object)
     weights = np.array([shares[kind] for kind in kinds])
     sources = rng.choice(kinds, size=plan.batch, p=weights / weights.sum())
     clips = []
