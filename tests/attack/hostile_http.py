@@ -25,7 +25,7 @@ def endless(head: bytes, piece: bytes = _BLOCK) -> Attack:
 
 
 def answer(body: bytes, head: bytes = b"HTTP/1.1 200 OK\r\n") -> Attack:
-    """Send a whole answer, and say that the connection ends with it: else the next question may go into a closed one."""
+    """Send a whole answer, and say that the connection ends: else the next question may go into a closed one."""
     return raw(head + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body), body)
 
 
