@@ -11,11 +11,11 @@ from rewardlab.core.summary import TaskFamiliarity
 from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import Draws
-from rewardlab.metrics.condition_contrasts import condition_means
+from rewardlab.metrics.condition_contrasts import Column, condition_means
 from rewardlab.metrics.error_and_accuracy import micro_mae, success_accuracy
 from rewardlab.metrics.metric_estimates import clusters_of
 
-_KINDS: tuple[Literal["seen", "unseen"], ...] = ("seen", "unseen")
+KINDS: tuple[Literal["seen", "unseen"], ...] = ("seen", "unseen")
 _METRICS = (micro_mae.name, success_accuracy.name)
 
 
@@ -28,13 +28,17 @@ def task_familiarity(
     return tuple(row for model, tasks in known.items() for row in _rows(clean, draws, model, tasks))
 
 
+def seen_or_unseen(trials: TrialTable, trained: tuple[str, ...]) -> Column:
+    """Return which of the trials are of tasks that a model was trained on, as a column of conditions."""
+    task, names = trials.codes("task")
+    return np.array([name not in trained for name in names], dtype=np.int64)[task], KINDS
+
+
 def _rows(clean: TrialTable, draws: Draws, model: str, trained: tuple[str, ...]) -> Iterator[TaskFamiliarity]:
-    task, names = clean.codes("task")
-    unseen = np.array([name not in trained for name in names], dtype=np.int64)[task]
     for metric in _METRICS:
-        columns = clean.codes("model"), (unseen, _KINDS)
+        columns = clean.codes("model"), seen_or_unseen(clean, trained)
         means = condition_means(values_of(clean, metric), clusters_of(clean), columns, draws, rate=METRICS[metric].rate)
-        for kind in _KINDS:
+        for kind in KINDS:
             if episodes := means.count({(model, kind): 1.0}):
                 found, blind = (means.combined({(name, kind): 1.0}) for name in (model, REFERENCE))
                 ends = none_if_nan(found.low), none_if_nan(found.high)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerDied, WrongAnswerCount
@@ -56,8 +56,8 @@ def name_composite(name: str, composition: Composition, members: Sequence[NamedM
     one_copy = any(member.one_copy for member in members)
     server = any(member.server for member in members)
     tasks = tuple(sorted({task for member in members for task in member.trained_tasks}))
-    made = NamedModel(name, fingerprint, sees_truth, None, one_copy, tuple(members), combine, server=server)
-    return replace(made, trained_tasks=tasks)
+    parts = tuple(members)
+    return NamedModel(name, fingerprint, sees_truth, None, one_copy, parts, combine, trained_tasks=tasks, server=server)
 
 
 def build_all(

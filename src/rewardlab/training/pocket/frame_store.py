@@ -40,7 +40,7 @@ def make_frame_store(plan: PocketPlan) -> FrameStore:
     """Render everything and put it on the device, one kind of rendering after the other."""
     pixels: dict[str, Tensor] = {}
     scenes: dict[str, tuple[RenderedScene, ...]] = {}
-    for kind in kinds_of(plan):
+    for kind in ROBUST_KINDS if "pocket" in plan.variants else CLEAN_KINDS:
         frames, found = render_all(plan, kind, plan.out)
         pixels[kind], scenes[kind] = _uploaded(frames, plan.device), tuple(found)
         if kind != "plain":  # perturbed clips are made of it
@@ -51,11 +51,6 @@ def make_frame_store(plan: PocketPlan) -> FrameStore:
     vectors = torch.cat([torch.from_numpy(vocabulary.vectors), torch.zeros(1, vocabulary.vectors.shape[1])])
     table = make_rollout_table(plan, scenes)
     return FrameStore(table, pixels, vectors.to(plan.device), _instruction_ids(table).to(plan.device))
-
-
-def kinds_of(plan: PocketPlan) -> tuple[str, ...]:
-    """Return the kinds of rendering that a plan needs."""
-    return ROBUST_KINDS if "pocket" in plan.variants else CLEAN_KINDS
 
 
 def for_fold(store: FrameStore, table: RolloutTable) -> FrameStore:

@@ -6,6 +6,7 @@ import numpy as np
 
 from rewardlab.analysis.findings import REFERENCE, values_of
 from rewardlab.analysis.format import format_number, markdown_text
+from rewardlab.analysis.task_familiarity import KINDS, seen_or_unseen
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics.condition_contrasts import ConditionMeans, condition_means
 from rewardlab.metrics.metric_estimates import clusters_of
@@ -13,7 +14,6 @@ from rewardlab.studies.perturbation_paper.measured.measured_condition_means impo
 from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import CATEGORIES, WORST
 
 COLUMNS = ("model", "tasks", "category", "severity", "value", "low", "high", "scored", REFERENCE)
-_KINDS = ("seen", "unseen")
 Row = tuple[str, str, str, int, float, float, float, int, float]
 
 
@@ -21,7 +21,7 @@ def seen_unseen_rows(study: MeasuredStudy) -> Iterator[Row]:
     """Yield accuracies over cells that keep their label, for every model whose training tasks are known."""
     for model in study.record.trained_tasks:
         means = _means(study, model)
-        for kind in _KINDS:
+        for kind in KINDS:
             for category in (CLEAN, *CATEGORIES):
                 for severity in SEVERITIES[1:] if category != CLEAN else (0,):
                     here, blind = (only(name, kind, category, severity) for name in (model, REFERENCE))
@@ -46,10 +46,9 @@ def seen_unseen_page(study: MeasuredStudy) -> Iterator[str]:
 
 
 def _means(study: MeasuredStudy, model: str) -> ConditionMeans:
-    trials, trained = study.trials, study.record.trained_tasks[model]
-    task, names = trials.codes("task")
-    unseen = np.array([name not in trained for name in names], dtype=np.int64)[task]
+    trials = study.trials
+    kind = seen_or_unseen(trials, study.record.trained_tasks[model])
     severity = trials.number("severity").astype(np.int64)
-    columns = trials.codes("model"), (unseen, _KINDS), trials.codes("category"), (severity, SEVERITIES)
+    columns = trials.codes("model"), kind, trials.codes("category"), (severity, SEVERITIES)
     right = np.where(study.keeps_label, values_of(trials, ACCURACY), np.nan)
     return condition_means(right, clusters_of(trials), columns, study.draws, rate=True)
