@@ -15,13 +15,12 @@ _SUMMARIES = {
     "pocket": "small learned model, trained on simulated rollouts under perturbations; knows Meta-World only; "
     "pocket:FOLDER/VARIANT for one that you trained",
     "pocket-plain": "the same, trained on clean frames only",
-    "pocket-alt": "a vision transformer with a recurrent temporal encoder, trained like pocket",
 }
 
 
 def variant_files(stem: Path) -> tuple[Path, ...]:
     """Return the files of a variant; `stem` is their path without the ending."""
-    parts = ("image_encoder.onnx", "temporal_encoder.onnx", "json")
+    parts = ("image_encoder.onnx", "temporal_encoder.onnx", "familiar_states.npy", "json")
     return (WORD_VECTORS, *(stem.with_name(f"{stem.name}.{part}") for part in parts))
 
 

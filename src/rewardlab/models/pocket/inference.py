@@ -12,7 +12,6 @@ from typing import Any
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from rewardlab.core.bounded_json import read_json
 from rewardlab.core.episode import Episode, Frames
@@ -20,6 +19,13 @@ from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
+from rewardlab.models.pocket.novelty_calibration import (
+    FEATURES,
+    LEVELS,
+    NoveltyCalibration,
+    load_familiar_states,
+    novelty_of,
+)
 from rewardlab.models.pocket.precision import Precision, choose_precision, int8_image_encoder
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
@@ -33,10 +39,10 @@ _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows
 
 @dataclass(frozen=True)
 class PocketSettings:
-    """What was fixed after training: the side of a frame, the temperature, and the conformal threshold."""
+    """What was fixed after training: the side of a frame, the calibration, and the conformal threshold."""
 
     size: int
-    temperature: float
+    calibration: NoveltyCalibration
     conformal: float  # a level belongs to the 90 % prediction set if its probability is at least this
 
 
@@ -75,19 +81,26 @@ class PocketRewardModel:
         ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
-        progress, logits = self.temporal_encoder.run(None, {"tokens": padded, "words": vectors, "known": known})
+        progress, logits, states = self.temporal_encoder.run(None, {"tokens": padded, "words": vectors, "known": known})
+        last = (np.arange(len(tokens)), [len(clip) - 1 for clip in tokens])
+        calibration = self.settings.calibration
+        novelty = novelty_of(states[last], calibration.familiar)
+        probs = calibration.probabilities(logits[last].astype(np.float64), novelty)
         return [
-            self._score(progress[i][: len(clip)], logits[i][len(clip) - 1], self.vocabulary.known_share(text), length)
+            self._score(
+                progress[i][: len(clip)], probs[i], float(novelty[i]), self.vocabulary.known_share(text), length
+            )
             for i, (clip, text, length) in enumerate(zip(tokens, texts, lengths))
         ]
 
-    def _score(self, progress: Floats, logits: Floats, known_share: float, length: int) -> Score:
-        probs = softmax(logits.astype(np.float64) / self.settings.temperature)
+    def _score(
+        self, progress: Floats, probs: NDArray[np.float64], novelty: float, known_share: float, length: int
+    ) -> Score:
         if known_share < 0.5:  # hardly a word is English: move towards the uniform distribution
             probs = 2 * known_share * probs + (1 - 2 * known_share) / len(probs)
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
         prediction_set = [index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal]
-        note = {"set90": prediction_set or [level]}
+        note = {"set90": prediction_set or [level], "novelty": round(novelty, 4)}
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))
         per_frame = np.interp(np.arange(length), _sampled_indices(length), sigmoid)
         return Score(
@@ -155,21 +168,40 @@ def open_pocket(stem: Path) -> PocketRewardModel:
 
     OMP_NUM_THREADS says how many threads it may use, else it uses every core.
     """
-    word_vectors, image_encoder, temporal_encoder, settings = variant_files(stem)
-    values, precision = _read_settings(settings), choose_precision(stem)
+    word_vectors, image_encoder, temporal_encoder, familiar_states, settings = variant_files(stem)
+    values, precision = _read_settings(settings, load_familiar_states(familiar_states)), choose_precision(stem)
     encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
     sessions = (_session(str(encoder_file)), _session(str(temporal_encoder)))
+    _check_states(temporal_encoder, sessions[1], values.calibration)
     return PocketRewardModel(values, load_word_pieces(word_vectors), *sessions, precision)
 
 
-def _read_settings(path: Path) -> PocketSettings:
+def _check_states(path: Path, session: Any, calibration: NoveltyCalibration) -> None:
+    """Raise if the temporal encoder does not give states that can be compared with the familiar ones."""
+    shapes = [output.shape for output in session.get_outputs()]
+    if len(shapes) != 3 or shapes[2][-1] != calibration.familiar.shape[1]:
+        raise ModelError(
+            f"{path} must give progress, levels and states of width {calibration.familiar.shape[1]}, got {shapes}; "
+            "was it exported by an older rewardlab? export it again"
+        )
+
+
+def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
     try:
         facts = read_json(path)
-        found = PocketSettings(int(facts["size"]), float(facts["temperature"]), float(facts["conformal"]))
+        weight, bias = (np.asarray(facts["calibration"][part], dtype=np.float64) for part in ("weight", "bias"))
+        found = PocketSettings(
+            int(facts["size"]), NoveltyCalibration(weight, bias, familiar), float(facts["conformal"])
+        )
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise ModelError(f"{path} holds no settings of a pocket ({type(error).__name__}: {error})") from error
-    if not (8 <= found.size <= _MAX_SIDE and 0 < found.temperature < np.inf):
-        raise ModelError(f"{path} must have a size from 8 to {_MAX_SIDE} and a temperature above 0, got {found}")
+    if not 8 <= found.size <= _MAX_SIDE:
+        raise ModelError(f"{path} must have a size from 8 to {_MAX_SIDE}, got {found.size}")
+    if weight.shape != (FEATURES, LEVELS) or bias.shape != (LEVELS,) or not np.isfinite([*weight.flat, *bias]).all():
+        raise ModelError(
+            f"{path} must have a calibration of finite numbers, weight ({FEATURES}, {LEVELS}) and bias ({LEVELS},), "
+            f"got {weight.shape} and {bias.shape}"
+        )
     return found
 
 

@@ -147,9 +147,10 @@ class TemporalEncoder(nn.Module):
         self.caption = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, len(CAPTION_WORDS)))
         self.eyes = nn.Linear(channels, EYES_WIDTH)
 
-    def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-        """Return progress logits (B, 16) and level logits (B, 16, 5) for tokens (B, 16, tokens, channels)."""
-        return self.predict(self.encode(tokens, words, known))
+    def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return progress logits (B, 16), level logits (B, 16, 5) and states for tokens (B, 16, tokens, channels)."""
+        states = self.encode(tokens, words, known)
+        return (*self.predict(states), states)
 
     def predict(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return progress and level logits for the state after each frame."""

@@ -1,31 +1,26 @@
-"""ONNX export: from trained weights to the files that ship, two graphs and the calibrated settings."""
+"""ONNX export: from trained weights to the files that ship, two graphs, familiar states and the calibrated settings."""
 
 import json
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.special import softmax
 from torch import Tensor, nn
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.run import atomic_write
-from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.precision import int8_image_encoder
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
-from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
+from rewardlab.training.pocket.fit_novelty_calibration import familiar_states, fit_novelty_calibration
 from rewardlab.training.pocket.int8_quantisation import quantise_image_encoder
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
 from rewardlab.training.pocket.perturbation_holdout import split_of_variant
 from rewardlab.training.pocket.plan import PocketPlan, Training
 from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH
 
-_COVERAGE = 0.9
 _OPSET = 17
 
 
@@ -39,14 +34,16 @@ def export(plan: PocketPlan, training: Training, folder: Path, frames_seen: Fram
     frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
     tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
     words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
-    inputs, outputs = ["tokens", "words", "known"], ["p", "l"]
-    _, image_path, temporal_path, settings_path = variant_files(folder / training.name)
+    inputs, outputs = ["tokens", "words", "known"], ["p", "l", "s"]
+    _, image_path, temporal_path, states_path, settings_path = variant_files(folder / training.name)
     _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))
     quantise_image_encoder(image_path, frames_seen, int8_image_encoder(folder / training.name))
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
+    with atomic_write(states_path) as partial, partial.open("wb") as handle:
+        np.save(handle, familiar_states(plan, training), allow_pickle=False)
     settings = {
         "size": plan.size,
-        **_fit_calibration(plan, training.variant),
+        **fit_novelty_calibration(plan, training),
         **split_of_variant(plan, training.variant).to_json(),
         "fold": training.fold,
         "trained_tasks": list(plan.seen(training.fold)),
@@ -104,29 +101,3 @@ def _halve(path: Path) -> None:
     for node in reversed(casts):
         model.graph.node.insert(0, node)
     onnx.save(model, path)
-
-
-def _fit_calibration(plan: PocketPlan, variant: str) -> dict[str, Any]:
-    """Fit temperature and conformal threshold, each on half of what all folds say of tasks that they never saw.
-
-    So probabilities and sets are as wide as an unseen task needs them (cross-conformal over the folds of the plan).
-    """
-    logits, level = _of_unseen_tasks(plan, variant)
-    order = rng_for(plan.seed, "calibration").permutation(len(level))
-    fit, test = order[: len(order) // 2], order[len(order) // 2 :]
-    temperature = fit_temperature(softmax(logits[fit], axis=1), level[fit] - 1)
-    prob_of_truth = softmax(logits[test] / temperature, axis=1)[np.arange(len(test)), level[test] - 1]
-    quantile = conformal_quantile(1 - prob_of_truth, _COVERAGE)
-    threshold = 0.0 if quantile is None else 1 - quantile
-    return {"temperature": round(temperature, 4), "conformal": round(threshold, 6), "calibrated_on": len(order)}
-
-
-def _of_unseen_tasks(plan: PocketPlan, variant: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return logits and levels of the validation rollouts of unseen tasks; of all where a plan has no unseen task."""
-    parts = []
-    for training in [each for each in plan.trainings if each.variant == variant]:
-        with np.load(plan.out / f"{training.name}-probes.npz") as found:
-            task, logits, level = found["own/task"], found["own/logits"], found["own/level"]
-        unseen = np.isin(task, plan.unseen(training.fold)) if plan.unseen(training.fold) else np.ones(len(task), bool)
-        parts.append((logits[unseen].astype(np.float64), level[unseen].astype(np.int64)))
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
