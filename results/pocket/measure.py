@@ -2,7 +2,7 @@
 
     rewardlab collect metaworld --tasks SEEN --episodes 10 --balance --camera right,left --seed 77 --out seen
     rewardlab collect metaworld --tasks UNSEEN --episodes 30 --balance --camera right,left --seed 78 --out unseen
-    python results/pocket/measure.py seen unseen --models pocket,pocket-plain,pocket-alt --out measured.csv
+    python results/pocket/measure.py seen unseen --out measured.csv
 
 `python results/pocket/measure.py --tasks` prints SEEN and UNSEEN, `--held-out` the perturbations that pocket was not
 trained with. Every number is a row: model, data, what, value, n.
@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from read_probes import auc
 from scipy.stats import permutation_test
 
 from rewardlab.analysis.run_summary import load_summary
@@ -35,6 +36,7 @@ from rewardlab.models.pocket.catalog_split import shipped_split
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.worlds.metaworld.instructions import phrasings
+from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.task_splits import split_of_task
 
@@ -45,15 +47,15 @@ Row = tuple[str, str, str, float, int]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*")
-    parser.add_argument("--models", default="pocket,pocket-plain,pocket-alt")
+    parser.add_argument("--models", default="pocket,pocket-plain")
     parser.add_argument("--out", type=Path, default=Path("measured.csv"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--tasks", action="store_true")
     parser.add_argument("--held-out", action="store_true")
     arguments = parser.parse_args()
     if arguments.tasks:
-        for split in ("train", "test"):
-            print(",".join(task for task in TASKS if split_of_task(task) == split))
+        for unseen in (False, True):
+            print(",".join(task for task in TASKS if (split_of_task(task) == "test") == unseen))
         return
     if arguments.held_out:
         print(",".join(shipped_split("pocket").held_out))
@@ -80,6 +82,7 @@ def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
     rows: list[Row] = []
     for model in models:
         errors = by_task(trials, model)
+        rows.append(auc_row(trials, model, Path(data).name))
         rows.append(
             (model, Path(data).name, "MAE, mean over tasks", float(np.mean(list(errors.values()))), len(errors))
         )
@@ -120,6 +123,14 @@ def by_task(trials: TrialTable, model: str) -> dict[str, float]:
     return {str(task): float(wrong[tasks == task].mean()) for task in dict.fromkeys(tasks)}
 
 
+def auc_row(trials: TrialTable, model: str, data: str) -> Row:
+    """Return the success AUC, mean over the tasks that have both successes and others."""
+    mine = clean(trials, model)
+    score, done, tasks = mine.vectors("probabilities", 5)[:, 4], mine.number("truth_level") == 5, mine.text("task")
+    areas = [auc(score[tasks == task], done[tasks == task]) for task in dict.fromkeys(tasks)]
+    return model, data, "success AUC, mean over tasks", float(np.nanmean(areas)), int(np.isfinite(areas).sum())
+
+
 def set_rows(trials: TrialTable, model: str) -> list[tuple[str, float, int]]:
     """Return how often the true level is in the set of 90 %, and how many levels are in it."""
     mine = clean(trials, model)
@@ -145,6 +156,7 @@ def counterfactual_rows(name: str, model: RewardModel, clips: Sequence[Episode],
     cases: dict[str, tuple[Sequence[Episode], Callable[[Sequence[Episode]], float]]] = {
         "mean level of a still first frame": ([rearrange(c, np.zeros(16, np.int64)) for c in clips], mean_level(model)),
         "mean level of a success under another task": (under_another_task(successes), mean_level(model)),
+        "mean level of a success under the contrary": (under_contrary(successes), mean_level(model)),
         "MAE under training phrasings": (phrased(clips, "train"), error(model)),
         "MAE under held-out phrasings": (phrased(clips, "held_out"), error(model)),
     }
@@ -169,6 +181,11 @@ def under_another_task(clips: Sequence[Episode]) -> list[Episode]:
     texts = [(clip.origin.task, clip.instruction) for clip in clips]
     others = [[text for task, text in texts if task != clip.origin.task] for clip in clips]
     return [replace(clip, instruction=many[int(rng.integers(len(many)))]) for clip, many in zip(clips, others)]
+
+
+def under_contrary(clips: Sequence[Episode]) -> list[Episode]:
+    both = [clip for clip in clips if clip.origin.task in OPPOSITE_TASKS]
+    return [replace(clip, instruction=phrasings()[OPPOSITE_TASKS[clip.origin.task]]["train"][0]) for clip in both]
 
 
 def phrased(clips: Sequence[Episode], kind: str) -> list[Episode]:

@@ -32,7 +32,7 @@ def test_a_better_model_is_said_to_be_better_with_how_much_and_on_what(run: Run)
     assert len(comparison.tests) == 4 * 3  # MAE, success accuracy and tau-b
     for group, where in (("clean", "on clean episodes"), ("temporal", "under temporal change"), ("overall", "overall")):
         words = finding(comparison, found(comparison, group, "micro_mae"))
-        pattern = rf"judge is better than random {where}: micro MAE lower by (\S+) \[(\S+), (\S+)\], p = \S+ \(Holm\), "
+        pattern = rf"judge is better than random {where}: micro MAE lower by (\S+) \[(\S+), (\S+)\], p ≤ \S+ \(Holm\), "
         match = re.match(pattern + f"{EPISODES} episodes in {TASKS} tasks", words)
         assert match, words
         size, low, high = map(float, match.groups())
@@ -55,6 +55,15 @@ def test_higher_is_better_for_accuracy_and_lower_for_error(run: Run) -> None:
     assert found(comparison, "overall", "micro_mae").paired.difference < 0
     assert {c.better for c in comparison.tests if c.group == "overall"} == {"a"}
     assert "success accuracy higher by" in finding(comparison, found(comparison, "overall", "success_accuracy"))
+
+
+def test_a_p_value_that_more_draws_could_lower_is_told_as_a_bound(run: Run) -> None:
+    few, many = (compare_runs(run, run, "judge", "constant", draws=draws) for draws in (100, 2000))
+    tests = [found(comparison, "overall", "micro_mae") for comparison in (few, many)]
+    assert all(test.paired.p_at_floor for test in tests) and tests[0].p_holm > tests[1].p_holm
+    assert f", p ≤ {tests[0].p_holm:.2g} (Holm)" in finding(few, tests[0])
+    twins = compare_runs(run, run, "judge", "judge", draws=100)
+    assert not any(test.paired.p_at_floor for test in twins.tests) and "p = 1 (Holm)" in finding(twins, twins.tests[0])
 
 
 def test_holm_covers_the_whole_family_and_mcnemar_only_clean_successes(run: Run) -> None:

@@ -204,7 +204,7 @@ def test_a_good_judge_beats_the_controls_and_a_control_beats_nothing(summary: Su
         (control, where) for control in ("constant", "random") for where in ("clean", "all cells")
     }
     assert {c.conclusion for c in checks} == {"beats"}
-    assert all(c.p_holm >= c.p and c.low > 0 for c in checks)
+    assert all(c.p_holm >= c.p and c.low > 0 and c.p_at_floor for c in checks)
     others = summarise(run_of(to_arrow(some_trials()), tmp_path / "run", ["random"])).controls
     assert {c.conclusion for c in others if c.control == "judge"} == {"does not beat"}
 

@@ -12,7 +12,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
 pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
 
-from scipy.special import softmax  # noqa: E402
 
 from rewardlab.core.errors import PlanError  # noqa: E402
 from rewardlab.core.seeding import rng_for  # noqa: E402
@@ -23,7 +22,6 @@ from rewardlab.models.pocket.catalog_split import read_split, shipped_split  # n
 from rewardlab.models.pocket.precision import int8_image_encoder  # noqa: E402
 from rewardlab.models.pocket.wordpiece import load_word_pieces  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
-from rewardlab.runner.fit_calibration import fit_temperature  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.training.pocket.batches import draw_batch, make_batch  # noqa: E402
 from rewardlab.training.pocket.captions import CAPTION_WORDS, caption  # noqa: E402
@@ -308,14 +306,6 @@ def test_the_exported_json_records_what_each_variant_was_trained_with(trained: P
         written = read_split(trained.out / f"{training.name}.json")
         assert written.held_out == split.held_out
         assert written.train_perturbations == (split.train_perturbations if training.robust else ())
-
-
-def test_the_best_temperature_undoes_a_known_one() -> None:
-    rng = np.random.default_rng(1)
-    logits = rng.normal(size=(4000, 5))
-    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    level = np.array([rng.choice(5, p=row) for row in probs]) + 1
-    assert fit_temperature(softmax(logits * 2.5, axis=1), level - 1) == pytest.approx(2.5, rel=0.1)
 
 
 def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:

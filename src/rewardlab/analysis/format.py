@@ -1,5 +1,6 @@
 """Numbers as text: cells of tables, intervals, coverage and p-values; and text from outside for Markdown."""
 
+import math
 import re
 from datetime import datetime
 from typing import Protocol
@@ -61,9 +62,13 @@ def format_date(text: str) -> str:
     return f"{time.day} {time:%B %Y, %H:%M} {time.tzname() or ''}".strip()
 
 
-def format_p_value(p: float | None) -> str:
-    """Return a p-value as people write it."""
-    return "p unknown" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+def format_p_value(p: float | None, at_floor: bool = False) -> str:
+    """Return a p-value as people write it; one at its floor, the least that the draws can show, is at most that."""
+    if p is None or math.isnan(p):
+        return "p unknown"
+    if at_floor:
+        return f"p ≤ {p:.2g}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def markdown_text(text: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.analysis.display_names import display_names
+from rewardlab.analysis.format import format_p_value
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
@@ -113,7 +114,8 @@ def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int 
 def finding(comparison: Comparison, test: PairedTest) -> str:
     """Return one result as a sentence that says no more than may be claimed."""
     a, b, where = comparison.model_a, comparison.model_b, _where(test.group)
-    basis = f"{_p(test.p_holm)} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
+    p = format_p_value(test.p_holm, test.paired.p_at_floor)
+    basis = f"{p} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
     basis += ", too few to rely on the interval" if test.paired.clusters < FEW_CLUSTERS else ""
     metric, difference, low, high = METRICS[test.metric], test.paired.difference, test.paired.low, test.paired.high
     if math.isnan(difference):
@@ -212,10 +214,6 @@ def _where(group: str) -> str:
     if group in (CLEAN, OVERALL):
         return "on clean episodes" if group == CLEAN else "overall"
     return "under pairs of changes" if group == "pair" else f"under {group} change"
-
-
-def _p(value: float) -> str:
-    return "p undefined" if math.isnan(value) else f"p = {value:.2g}" if value >= 0.0001 else "p < 0.0001"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -180,17 +180,26 @@ def expanded_tail(clusters: Numbers, tail: float) -> Numbers:
 def paired_p_value(drawn: Numbers, clusters: int) -> float:
     """Return the two-sided p-value of a difference from its draws: below 0.05 exactly where its interval leaves out 0.
 
-    It cannot be smaller than the number of draws can show.
+    It cannot be smaller than the number of draws can show: `at_p_floor` tells where it is as small as that.
     """
     from scipy.special import ndtri, stdtr
 
     known = drawn[~np.isnan(drawn)]
     if clusters < 2 or len(known) < len(drawn) / 2:
         return float("nan")
-    rarer = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    share = min(1.0, 2 * (rarer + 1) / (len(known) + 1))
+    share = min(1.0, 2 * (_on_rarer_side(known) + 1) / (len(known) + 1))
     distance = ndtri(share / 2) / np.sqrt(clusters / (clusters - 1))
     return float(min(1.0, 2 * stdtr(clusters - 1, distance)))
+
+
+def at_p_floor(drawn: Numbers) -> bool:
+    """Return whether all draws are on one side of 0, so that more of them could give a smaller p-value."""
+    known = drawn[~np.isnan(drawn)]
+    return len(known) > 0 and _on_rarer_side(known) == 0
+
+
+def _on_rarer_side(known: Numbers) -> int:
+    return min(int((known <= 0).sum()), int((known >= 0).sum()))
 
 
 def _ordered_quantile(ordered: Numbers, known: Codes, share: Numbers) -> Numbers:

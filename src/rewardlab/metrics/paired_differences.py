@@ -6,7 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Draws, cluster_sums, paired_p_value, percentile_interval
+from rewardlab.metrics.clustered_bootstrap import (
+    Draws,
+    at_p_floor,
+    cluster_sums,
+    paired_p_value,
+    percentile_interval,
+)
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.metric_estimates import clusters_of
 
@@ -24,6 +30,7 @@ class PairedDifference:
     low: float
     high: float
     p: float
+    p_at_floor: bool  # p is the least that the draws can show: it is at most that
     error: float  # standard error of the difference
     trials: int
     clusters: int
@@ -52,6 +59,6 @@ def _paired(values: tuple[float, float], drawn: Numbers, trials: int, clusters: 
     low, high = percentile_interval(drawn[None, :], np.array([clusters], dtype=np.float64))
     known = drawn[~np.isnan(drawn)]
     error = float(known.std()) if len(known) and clusters > 1 else np.nan
-    p = paired_p_value(drawn, clusters)
+    p, floor = paired_p_value(drawn, clusters), at_p_floor(drawn)
     difference = values[0] - values[1]
-    return PairedDifference(*values, difference, float(low[0]), float(high[0]), p, error, trials, clusters)
+    return PairedDifference(*values, difference, float(low[0]), float(high[0]), p, floor, error, trials, clusters)

@@ -95,7 +95,7 @@ def _range(values: Sequence[float]) -> str:
 
 def _comparison(found: StrategyComparison) -> str:
     by, name = found.difference, "any single change" if found.category == "any" else found.category
-    p = format_p_value(None if by.p != by.p else by.p)
+    p = format_p_value(by.p, by.p_at_floor)
     interval = f"[{format_number(by.low)}, {format_number(by.high)}]"
     return (
         f"{name}: search breaks at {by.b:.2f} on average, random at {by.a:.2f} (unbroken counts as 4): "

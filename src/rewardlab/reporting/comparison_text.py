@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from rewardlab.analysis.format import format_number, markdown_text
+from rewardlab.analysis.format import format_number, format_p_value, markdown_text
 from rewardlab.analysis.model_comparison import OVERALL, Comparison, PairedTest, finding
 from rewardlab.core.errors import RunError
 from rewardlab.core.terminal_console import safe_markup
@@ -67,7 +67,7 @@ def _cells(test: PairedTest) -> tuple[str, ...]:
     gap = "-"
     if not math.isnan(paired.difference):
         gap = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
-    p = "-" if math.isnan(test.p_holm) else f"{test.p_holm:.2g}" if test.p_holm >= 0.0001 else "< 0.0001"
+    p = format_p_value(test.p_holm, paired.p_at_floor).removeprefix("p ").removeprefix("= ")
     title = METRICS[test.metric].title
     return test.group, title, format_number(paired.a), format_number(paired.b), gap, p, (test.better or "-").upper()
 

@@ -1,0 +1,116 @@
+"""What pocket is worth on tasks that it never saw, over all folds of a training, with the calibration that ships.
+
+    rewardlab train pocket --folds 0,1,2,3,4 --eyes dinov2.npz --out runs/pocket
+    python results/pocket/over_folds.py runs/pocket --out over_folds.csv
+
+The clips are the validation rollouts of every task; each fold is calibrated on what the other folds say, as the
+exporter does it. Every task is a row: tasks (seen: mean over the folds that saw it), task, what, value, n. The last
+lines printed are means over tasks, with the p-value that pocket is no better than a blind judge: signs of the tasks'
+differences turned by chance, Holm over the judges. The constants are 1 to 5, the best chosen with hindsight.
+"""
+
+import argparse
+import csv
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from read_probes import auc, median
+from scipy.special import softmax
+from scipy.stats import permutation_test
+
+from rewardlab.core.seeding import rng_for
+from rewardlab.metrics.significance import holm
+from rewardlab.training.pocket.fit_novelty_calibration import fit_novelty_calibration, probed_clips
+from rewardlab.training.pocket.plan import PocketPlan, Training
+
+LEVELS = np.arange(1, 6)
+Numbers = dict[str, tuple[float, int]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--variant", default="pocket")
+    parser.add_argument("--out", type=Path, default=Path("over_folds.csv"))
+    arguments = parser.parse_args()
+    folds = tuple(f for f in range(5) if (arguments.folder / f"{arguments.variant}-fold{f}-probes.npz").exists())
+    plan = PocketPlan("pocket", variants=(arguments.variant,), folds=folds, out=arguments.folder)
+    tables = {split: by_task(plan, split == "unseen") for split in ("seen", "unseen")}
+    with arguments.out.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(("tasks", "task", "what", "value", "n"))
+        for split, table in tables.items():
+            writer.writerows(
+                (split, task, what, f"{value:.6g}", n)
+                for task, numbers in table.items()
+                for what, (value, n) in numbers.items()
+            )
+    for split, table in tables.items():
+        for line in summary(table):
+            print(f"{split:7} {line}")
+
+
+def by_task(plan: PocketPlan, unseen: bool) -> dict[str, Numbers]:
+    """Return the numbers of every task, the mean over the folds in which it was seen, or was not."""
+    found: dict[str, list[Numbers]] = defaultdict(list)
+    for training in plan.trainings:
+        for task, numbers in task_numbers(plan, training, unseen):
+            found[task].append(numbers)
+    return {task: joined(many) for task, many in sorted(found.items())}
+
+
+def joined(many: list[Numbers]) -> Numbers:
+    return {what: (float(np.nanmean([m[what][0] for m in many])), sum(m[what][1] for m in many)) for what in many[0]}
+
+
+def task_numbers(plan: PocketPlan, training: Training, unseen: bool) -> Iterator[tuple[str, Numbers]]:
+    fitted, clips = fit_novelty_calibration(plan, training), probed_clips(plan, training)
+    weight, bias = (np.array(fitted["calibration"][part]) for part in ("weight", "bias"))
+    told = softmax(clips.features @ weight + bias, axis=1)
+    raw = np.exp(clips.features[:, :5])  # the log-probabilities as the network gave them
+    for task in np.unique(clips.task[clips.unseen == unseen]):
+        own = clips.task == task
+        yield (
+            str(task),
+            numbers_of(clips.level[own], raw[own] / raw[own].sum(1, keepdims=True), told[own], fitted["conformal"]),
+        )
+
+
+def numbers_of(level: NDArray[np.int64], raw: NDArray[np.float64], told: NDArray[np.float64], least: float) -> Numbers:
+    sets, done, n = told >= least, level == 5, len(level)
+    values = {
+        "MAE": np.abs(median(told) - level).mean(),
+        "MAE before calibration": np.abs(median(raw) - level).mean(),
+        "success accuracy": ((median(told) == 5) == done).mean(),
+        "success AUC": auc(told[:, 4], done),
+        "success AUC before calibration": auc(raw[:, 4], done),
+        "90 % set holds the level": sets[np.arange(n), level - 1].mean(),
+        "levels in the 90 % set": sets.sum(axis=1).mean(),
+        "MAE of random": np.abs(level[:, None] - LEVELS).mean(),
+        **{f"MAE of constant {c}": np.abs(level - c).mean() for c in LEVELS},
+    }
+    return {what: (float(value), n) for what, value in values.items()}
+
+
+def summary(table: dict[str, Numbers]) -> Iterator[str]:
+    whats = list(next(iter(table.values())))
+    means = {what: float(np.nanmean([numbers[what][0] for numbers in table.values()])) for what in whats}
+    for what in whats:
+        yield f"{what:32} {means[what]:6.3f}   {len(table)} tasks"
+    blind = ["MAE of random", *(f"MAE of constant {c}" for c in LEVELS)]
+    p_values = holm([p_value(np.array([n[judge][0] - n["MAE"][0] for n in table.values()])) for judge in blind])
+    for judge, p in zip(blind, p_values):
+        yield f"p (Holm) that MAE is below the {judge}: {p:.2g}"
+
+
+def p_value(gains: NDArray[np.float64]) -> float:
+    settings = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}
+    test = permutation_test((gains,), np.sum, permutation_type="samples", alternative="greater", **settings)
+    return float(test.pvalue)
+
+
+if __name__ == "__main__":
+    main()
