@@ -47,7 +47,8 @@ def calibration_features(logits: Floats, novelty: Floats) -> Floats:
 
 def novelty_of(states: NDArray[np.float32], familiar: NDArray[np.float32]) -> Floats:
     """Return for each state (n, width) the mean cosine distance to its nearest familiar states, 0 to 2."""
-    nearest = np.partition(unit_length(states) @ familiar.T, -_NEIGHBOURS, axis=1)[:, -_NEIGHBOURS:]
+    count = min(_NEIGHBOURS, len(familiar))
+    nearest = np.partition(unit_length(states) @ familiar.T, -count, axis=1)[:, -count:]
     distance: Floats = 1.0 - nearest.mean(axis=1, dtype=np.float64)
     return distance
 
@@ -64,8 +65,6 @@ def load_familiar_states(path: Path) -> NDArray[np.float32]:
         states = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ModelError(f"{path} holds no states of training clips ({error}); export the model again") from error
-    if states.ndim != 2 or len(states) < _NEIGHBOURS or states.dtype != np.float16 or not np.isfinite(states).all():
-        raise ModelError(
-            f"{path} must hold at least {_NEIGHBOURS} finite float16 rows, got {states.dtype} {states.shape}"
-        )
+    if states.ndim != 2 or not len(states) or states.dtype != np.float16 or not np.isfinite(states).all():
+        raise ModelError(f"{path} must hold finite float16 rows of one width, got {states.dtype} {states.shape}")
     return unit_length(states.astype(np.float32))
