@@ -9,43 +9,40 @@ write it again from a clone; a test does.
 """
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from rewardlab.core.run import Run
+from rewardlab.core.trial import Trial
 
 DECIMALS = 3
-EMPTY = ("raw", "reason", "frames_hash", "video", "instruction")  # written empty
-ROUNDED = ("truth_progress", "probabilities", "progress")
 
 
 def main(source: Path, target: Path) -> None:
-    table = pa.concat_tables([pq.read_table(part) for part in Run(source).parts()])
-    table = table.sort_by(
-        [("model", "ascending"), ("episode", "ascending"), ("perturbation", "ascending"), ("severity", "ascending")]
-    )
-    for name in table.column_names:
-        table = table.set_column(table.column_names.index(name), table.schema.field(name), kept(table, name))
-    (target / "trials").mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, target / "trials" / "part-kept.parquet", compression="zstd", compression_level=19)
+    trials = sorted(Run(source).trials().rows(), key=lambda t: (t.model, t.episode, t.perturbation, t.severity))
+    (target / "trials").mkdir(parents=True)
     (target / "run.json").write_bytes((source / "run.json").read_bytes())
+    Run(target).append([kept(trial) for trial in trials])
 
 
-def kept(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
-    column = table[name]
-    if name in EMPTY:
-        return pa.array([None if value is None else "" for value in column.to_pylist()], pa.string())
-    if name in ROUNDED:
-        return pa.array(
-            [None if v is None else np.round(v, DECIMALS).tolist() for v in column.to_pylist()], column.type
-        )
-    if name == "shown":
-        return pa.array([[] for _ in range(len(column))], column.type)
-    return pc.multiply(column, 0.0) if name == "seconds" else column
+def kept(trial: Trial) -> Trial:
+    return replace(
+        trial,
+        truth_progress=rounded(trial.truth_progress),
+        probabilities=rounded(trial.probabilities),
+        progress=rounded(trial.progress),
+        raw=None,
+        reason=None,
+        frames_hash="",
+        instruction="",
+        shown=(),
+        seconds=0.0,
+    )
+
+
+def rounded(values: Sequence[float] | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(round(value, DECIMALS) for value in values)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The measured study: its numbers by hand, what is missing said, and claims decided by their intervals alone."""
 
 import csv
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
@@ -385,13 +384,3 @@ def test_the_command_writes_the_study_of_one_run(
     assert "Not in this run: temporal, domain change." in page
     assert main(["report", str(run.folder), str(run.folder), "--study", str(tmp_path)]) == 2
     assert "a study is made of one run, got 2" in capsys.readouterr().err
-
-
-def test_the_published_figures_can_be_drawn_again_from_their_tables() -> None:
-    root = Path(__file__).parents[4]
-    figures = runpy.run_path(str(root / "results" / "robustness" / "redraw_figures.py"))["figures"]()
-    found = {
-        (r["model"], r["category"]): float(r["value"]) for r in read(root / "results" / "robustness" / "table1.csv")
-    }
-    for axes, category in zip(figures["figure1"].axes, CATEGORIES, strict=True):
-        assert curves(axes)["pocket"][4] == found["pocket", category]
