@@ -57,7 +57,7 @@ def test_nothing_is_said_where_the_tasks_are_not_known(tmp_path: Path, trained: 
 
 def test_the_shipped_models_say_what_they_were_trained_on() -> None:
     tasks = name_model("pocket").trained_tasks
-    assert len(tasks) == 35 and {split_of_task(task) for task in tasks} == {"train"}
+    assert len(tasks) == 40 and {split_of_task(task) for task in tasks} == {"train", "val"}
     assert name_model("ensemble:pocket,constant").trained_tasks == tuple(sorted(tasks))
     assert name_model("constant").trained_tasks == ()
 
