@@ -132,17 +132,31 @@ def pocket(folder: Path, settings: str | bytes | None = None) -> Path:
     return folder / "pocket"
 
 
+def odd(**changes: object) -> str:
+    sound = {"size": 112, "conformal": 0.1, "calibration": {"weight": [[0.0] * 5] * 11, "bias": [0.25] * 5}}
+    return json.dumps(sound | changes)
+
+
+def test_settings_that_are_not_odd_are_taken(tmp_path: Path) -> None:
+    name_model(f"pocket:{pocket(tmp_path, odd())}").build()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         b"[" * 100_000,
         "7",
         "{}",
-        '{"size": "big", "temperature": 1, "conformal": 0.1}',
-        '{"size": 1000000000, "temperature": 1, "conformal": 0.1}',
-        '{"size": 96, "temperature": 0, "conformal": 0.1}',
-        '{"size": 96, "temperature": 1e999, "conformal": 0.1}',
-        '{"size": [], "temperature": {}, "conformal": null}',
+        odd(size="big"),
+        odd(size=1_000_000_000),
+        odd(size=[]),
+        odd(conformal=None),
+        odd(calibration={}),
+        odd(calibration={"weight": [[0.0] * 5] * 10, "bias": [0.0] * 5}),
+        odd(calibration={"weight": [[0.0] * 5] * 11, "bias": [0.0] * 4}),
+        odd(calibration={"weight": [[0.0] * 5] * 10 + [[0.0]], "bias": [0.0] * 5}),
+        odd(calibration={"weight": [["print()"] * 5] * 11, "bias": [0.0] * 5}),
+        odd().replace("0.25", "1e999"),
     ],
 )
 def test_a_pocket_with_odd_settings_is_one_sentence(settings: str | bytes, tmp_path: Path) -> None:
