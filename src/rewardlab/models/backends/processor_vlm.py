@@ -1,0 +1,131 @@
+"""Any image-text-to-text model of transformers as a VisionLanguageModel, through its processor and `generate`.
+
+`generate` knows what each model needs beside its inputs: positions, kinds of cache, masks between images. The logits
+that it gives before any processing are those of a plain forward pass.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+from rewardlab.core.trial import Failure
+from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, read_completion
+from rewardlab.models.backends.processor_prompts import PromptRenderer, RenderedPrompt
+from rewardlab.models.vlm import AnswerFormat, Completion, Prompt
+
+_MAX_FRAMES = 128  # in one pass, whatever the number of prompts
+
+Reply = TypeVar("Reply")
+
+
+class ProcessorVlm:
+    """A checkpoint of transformers; neighbouring prompts that show frames alike are one batch."""
+
+    def __init__(self, model: Any, renderer: PromptRenderer) -> None:
+        self.model = model
+        self.renderer = renderer
+        self.tokenizer = renderer.processor.tokenizer
+        self.end_tokens = _end_tokens(model, self.tokenizer)
+        self.context = model.config.get_text_config().to_dict().get("max_position_embeddings") or 2**31
+        model.generation_config = _greedy(self.end_tokens, self.tokenizer.pad_token_id)
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
+    ) -> list[Completion | Failure]:
+        """Return what the model writes after each prompt: always the likeliest token."""
+
+        def write(inputs: Any) -> list[Completion]:
+            length = inputs["input_ids"].shape[1]
+            made = self.model.generate(**inputs, max_new_tokens=min(max_tokens, self.context - length))
+            return [read_completion(row, self.end_tokens, self.tokenizer) for row in made[:, length:].tolist()]
+
+        return self._ask([self.renderer.chat(prompt) for prompt in prompts], write)
+
+    def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
+        """Return the probabilities of the choices after the opening, from one forward pass; nothing is written."""
+        opening, choices = choice_tokens(answer, self._reply_ids)
+
+        def probs(inputs: Any) -> list[tuple[float, ...] | Failure]:
+            return [choice_softmax(row) for row in self._last_token_logits(inputs)[:, choices].tolist()]
+
+        return self._ask([self.renderer.chat(prompt, opening) for prompt in prompts], probs)
+
+    def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
+        """Return, per prompt, the log-probability of the continuation's last token as the user's text goes on with it.
+
+        No chat template ends the user's turn, as TOPReward is published.
+        """
+
+        def logprobs(inputs: Any) -> list[float]:
+            rows = self._last_token_logits(inputs).log_softmax(dim=-1)
+            return [float(row[token]) for row, token in zip(rows, inputs["input_ids"][:, -1].tolist())]
+
+        return self._ask([self.renderer.open_turn(prompt, continuation) for prompt in prompts], logprobs)
+
+    def _ask(
+        self, prompts: Sequence[RenderedPrompt | Failure], answer: Callable[[Any], Sequence[Reply | Failure]]
+    ) -> list[Reply | Failure]:
+        """Return the answer to each prompt, batch by batch; what could not be rendered is its own answer."""
+        import torch
+
+        replies: list[Reply | Failure] = []
+        with torch.inference_mode():
+            for batch in _batches(prompts):
+                replies += [batch] if isinstance(batch, Failure) else self._ask_batch(batch, answer)
+        return replies
+
+    def _ask_batch(
+        self, batch: Sequence[RenderedPrompt], answer: Callable[[Any], Sequence[Reply | Failure]]
+    ) -> Sequence[Reply | Failure]:
+        inputs = self.renderer.inputs(batch).to(self.model.device, dtype=self.model.dtype)
+        length = inputs["input_ids"].shape[1]
+        if length < self.context:
+            return answer(inputs)
+        if len(batch) > 1:  # a shorter one may fit
+            return [reply for prompt in batch for reply in self._ask_batch([prompt], answer)]
+        few = f"{batch[0].frames} frames and text are {length:,} tokens"
+        return [Failure(f"{few}, and the model reads {self.context:,} at most; show fewer, as with --frames uniform:4")]
+
+    def _last_token_logits(self, inputs: Any) -> Any:
+        """Return the logits (rows, vocabulary) in the place of the last token of each row, which is not read."""
+        ids = inputs["input_ids"]
+        read = {name: value[:, :-1] if _is_per_token(name, value, ids) else value for name, value in inputs.items()}
+        made = self.model.generate(**read, max_new_tokens=1, return_dict_in_generate=True, output_logits=True)
+        return made.logits[0].float()
+
+    def _reply_ids(self, reply: str) -> list[int]:
+        rendered = self.renderer.chat(Prompt(("Question?",)), reply)
+        assert isinstance(rendered, RenderedPrompt)
+        ids: list[int] = self.renderer.inputs([rendered])["input_ids"][0].tolist()
+        return ids
+
+
+def _batches(prompts: Sequence[RenderedPrompt | Failure]) -> Iterator[list[RenderedPrompt] | Failure]:
+    """Yield neighbours of the same layout together, up to a number of frames, and failures alone."""
+    for layout, group in groupby(prompts, key=lambda each: None if isinstance(each, Failure) else each.layout):
+        alike = list(group)
+        most = 1 if layout is None else max(1, _MAX_FRAMES // max(1, _frames(alike[0])))
+        for start in range(0, len(alike), most):
+            batch = [each for each in alike[start : start + most] if isinstance(each, RenderedPrompt)]
+            yield batch or alike[start]  # type: ignore[misc]
+
+
+def _frames(prompt: RenderedPrompt | Failure) -> int:
+    return 0 if isinstance(prompt, Failure) else prompt.frames
+
+
+def _is_per_token(name: str, value: Any, ids: Any) -> bool:
+    return not name.startswith("pixel") and value.shape[:2] == ids.shape
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
+    ends = model.generation_config.eos_token_id
+    known = [*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id]
+    return {end for end in known if end is not None}
+
+
+def _greedy(end_tokens: set[int], padding: int) -> Any:
+    """Return settings of generation without what the checkpoint adds, such as sampling and penalties."""
+    from transformers import GenerationConfig
+
+    return GenerationConfig(do_sample=False, eos_token_id=sorted(end_tokens), pad_token_id=padding)
