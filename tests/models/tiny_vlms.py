@@ -1,5 +1,6 @@
 """Tiny image-text-to-text models of many kinds, with real processors and the chat templates of their publishers."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,18 +54,23 @@ QWEN_TEMPLATE = (  # Qwen/Qwen3-VL-4B-Instruct, what a single user turn needs of
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 TEXT_TEMPLATE = (  # HuggingFaceTB/SmolLM2-135M-Instruct, a language model: content is one string
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 
 
 def tokenizer_with(*special: str, **named: str) -> Any:
     """Return the tokenizer with more special tokens, some of them under a name."""
-    tokenizer = tiny.qwen_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": [*tiny.SPECIAL, *special, *named.values()]})
-    tokenizer.init_kwargs |= {"extra_special_tokens": named, "bos_token": "<|endoftext|>"}
-    tokenizer._set_model_specific_special_tokens(special_tokens=named)
-    tokenizer.bos_token = "<|endoftext|>"
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=tiny.qwen_tokenizer().backend_tokenizer,
+        bos_token="<|endoftext|>",
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        extra_special_tokens=named,
+    )
+    tokenizer.add_special_tokens({"additional_special_tokens": [*tiny.SPECIAL, *special]})
     return tokenizer
 
 
@@ -137,8 +143,9 @@ def save_onevision(folder: Path) -> Path:
     )
     images = LlavaOnevisionImageProcessorPil(size=_SIZE, image_grid_pinpoints=[[SIDE, SIDE]])
     settings = {"num_image_tokens": 4, "vision_feature_select_strategy": "full"}
-    model = LlavaOnevisionForConditionalGeneration(config)
-    return _save_parts(model, LlavaOnevisionProcessor, images, tokenizer, settings, ONEVISION_TEMPLATE, folder)
+    settings["processor_class"] = LlavaOnevisionProcessor.__name__
+    _save_parts((images, tokenizer), settings, ONEVISION_TEMPLATE, folder)
+    return _save(LlavaOnevisionForConditionalGeneration(config), tokenizer, folder)
 
 
 def save_idefics3(folder: Path) -> Path:
@@ -243,8 +250,9 @@ def save_internvl(folder: Path) -> Path:
         downsample_ratio=0.5,
     )
     images = GotOcr2ImageProcessorPil(size=_SIZE, crop_to_patches=True)
-    model = InternVLForConditionalGeneration(config)
-    return _save_parts(model, InternVLProcessor, images, tokenizer, {"image_seq_length": 1}, INTERNVL_TEMPLATE, folder)
+    settings = {"processor_class": InternVLProcessor.__name__, "image_seq_length": 1}
+    _save_parts((images, tokenizer), settings, INTERNVL_TEMPLATE, folder)
+    return _save(InternVLForConditionalGeneration(config), tokenizer, folder)
 
 
 def save_qwen(save: Callable[[Path], Path], processor: str, patch_size: int, folder: Path) -> Path:
@@ -255,22 +263,14 @@ def save_qwen(save: Callable[[Path], Path], processor: str, patch_size: int, fol
     images = transformers.Qwen2VLImageProcessorPil(
         patch_size=patch_size, min_pixels=4 * patch_size**2, max_pixels=24 * patch_size**2
     )
-    known = getattr(transformers, processor)
-    return _save_parts(None, known, images, tiny.qwen_tokenizer(), {}, QWEN_TEMPLATE, folder)
+    return _save_parts((images, tiny.qwen_tokenizer()), {"processor_class": processor}, QWEN_TEMPLATE, folder)
 
 
-def _save_parts(
-    model: Any, known: Any, images: Any, tokenizer: Any, settings: dict[str, Any], template: str, folder: Path
-) -> Path:
-    """Save a model with what its processor is loaded from: one with a part for videos cannot be made everywhere."""
-    import json
-
-    if model is not None:
-        tiny.loud(model)
-        model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    images.save_pretrained(folder)
-    (folder / "processor_config.json").write_text(json.dumps({"processor_class": known.__name__, **settings}))
+def _save_parts(parts: tuple[Any, ...], settings: dict[str, Any], template: str, folder: Path) -> Path:
+    """Save what a processor is loaded from, where one with a part for videos cannot be made without torchvision."""
+    for part in parts:
+        part.save_pretrained(folder)
+    (folder / "processor_config.json").write_text(json.dumps(settings))
     (folder / "chat_template.jinja").write_text(template)
     return folder
 
