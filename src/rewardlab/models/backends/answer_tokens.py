@@ -38,3 +38,9 @@ def read_completion(written: Sequence[int], end_tokens: Collection[int], tokeniz
     end = next((place for place, token in enumerate(written) if token in end_tokens), None)
     text = tokenizer.decode(list(written[:end]), skip_special_tokens=True)
     return Completion(text, "length" if end is None else "stop")
+
+
+def end_tokens(model: Any, own: int | None) -> set[int]:
+    """Return the tokens that end a turn: those of the checkpoint's settings, and its `own` one."""
+    ends = model.generation_config.eos_token_id
+    return {end for end in (*(ends if isinstance(ends, list) else [ends]), own) if end is not None}

@@ -5,7 +5,7 @@ code may run; weights are safetensors only, and which attention runs is said her
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,32 +20,34 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _WEIGHTS = "*.safetensors"  # never *.bin, which is a pickle: a program that runs when it is opened
 
 Loaded = TypeVar("Loaded")
-TypeCheck = Callable[[str, str], None]  # the model type and where it stands: a PlanError where it is none to be read
+# Model type and folder to the files beside config and weights that answers depend on; PlanError where it is not read
+OtherFiles = Callable[[str, str], Sequence[str]]
 
 
-def identify_checkpoint(place: str, revision: str, check: TypeCheck) -> str:
+def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> str:
     """Return what identifies the weights, without loading them; PlanError where there are none of a type to be read."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise PlanError("this model needs torch and transformers; install them with pip install 'rewardlab[hf]'")
     folder = Path(place).expanduser()
     if place and folder.is_dir():
-        return _identify_folder(folder, check)
+        return _identify_folder(folder, other_files)
     if place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place):
         raise PlanError(f"there is no folder {place!r}; name a checkpoint folder, or a hub id such as Qwen/NAME")
     return digest("hub", place, revision)
 
 
-def _identify_folder(folder: Path, check: TypeCheck) -> str:
-    """Hash the config and the name, size and time of each weight file: a file written again counts as another."""
+def _identify_folder(folder: Path, other_files: OtherFiles) -> str:
+    """Hash the config, other files, and name, size and time of each weight file: one written again is another."""
     config = folder / "config.json"
     weights = sorted(folder.glob(_WEIGHTS))
     if not config.is_file() or not weights:
         missing = _WEIGHTS if config.is_file() else "config.json"
         raise PlanError(f"{folder} is no checkpoint folder: it holds no {missing}")
     content = config.read_bytes()
-    check(_model_type(folder, content), str(folder))
+    names = [name for name in other_files(_model_type(folder, content), str(folder)) if (folder / name).is_file()]
+    others = (part for name in names for part in (name, (folder / name).read_bytes()))
     files = [(path.name, path.stat()) for path in weights]
-    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files))
+    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files), *others)
 
 
 def _model_type(folder: Path, config: bytes) -> str:

@@ -147,8 +147,13 @@ def _parse(string: ModelString) -> ContrastiveSpec:
 
 
 def _identify(spec: ContrastiveSpec) -> str:
-    weights = checkpoint.identify_checkpoint(spec.checkpoint, spec.options.revision, _check_type)
+    weights = checkpoint.identify_checkpoint(spec.checkpoint, spec.options.revision, _other_files)
     return digest(weights, repr(spec.level_map))
+
+
+def _other_files(model_type: str, place: str) -> tuple[str, ...]:
+    _check_type(model_type, place)
+    return ()
 
 
 def _check_type(model_type: str, place: str) -> None:

@@ -16,9 +16,28 @@ from rewardlab.models.backends.qwen_vlm import QwenVL
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
 
+# What a processor is made of: another chat template is another question.
+_PROCESSOR_FILES = (
+    "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "video_preprocessor_config.json",
+)
+
 
 def _identify(spec: HfSpec) -> str:
-    return identify_checkpoint(spec.checkpoint, spec.options.revision, _check_type)
+    def other_files(model_type: str, place: str) -> tuple[str, ...]:
+        _check_type(model_type, place)
+        return () if _has_fast_path(model_type, spec.options) else _PROCESSOR_FILES
+
+    return identify_checkpoint(spec.checkpoint, spec.options.revision, other_files)
+
+
+def _has_fast_path(model_type: str, options: HfOptions) -> bool:
+    return model_type in FAMILIES and options.frames == "auto"
 
 
 def _check_type(model_type: str, place: str) -> None:
@@ -47,7 +66,7 @@ def _load(place: str, options: HfOptions) -> VisionLanguageModel:
         raise ModelError(
             f"{place} is an encoder-decoder, {config.model_type}; hf: needs a model that goes on with a text"
         )
-    if config.model_type in FAMILIES and options.frames == "auto":
+    if _has_fast_path(config.model_type, options):
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, revision=options.revision, trust_remote_code=False
         )

@@ -5,11 +5,11 @@ that it gives before any processing are those of a plain forward pass.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, TypeVar
 
+from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
-from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, read_completion
+from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, end_tokens, read_completion
 from rewardlab.models.backends.processor_prompts import PromptRenderer, RenderedPrompt
 from rewardlab.models.vlm import AnswerFormat, Completion, Prompt
 
@@ -25,7 +25,7 @@ class ProcessorVlm:
         self.model = model
         self.renderer = renderer
         self.tokenizer = renderer.processor.tokenizer
-        self.end_tokens = _end_tokens(model, self.tokenizer)
+        self.end_tokens = end_tokens(model, self.tokenizer.eos_token_id)
         self.context = model.config.get_text_config().to_dict().get("max_position_embeddings") or 2**31
         model.generation_config = _greedy(self.end_tokens, self.tokenizer.pad_token_id)
 
@@ -95,37 +95,37 @@ class ProcessorVlm:
 
     def _reply_ids(self, reply: str) -> list[int]:
         rendered = self.renderer.chat(Prompt(("Question?",)), reply)
-        assert isinstance(rendered, RenderedPrompt)
+        if isinstance(rendered, Failure):
+            raise ModelError(rendered.reason)
         ids: list[int] = self.renderer.inputs([rendered])["input_ids"][0].tolist()
         return ids
 
 
 def _batches(prompts: Sequence[RenderedPrompt | Failure]) -> Iterator[list[RenderedPrompt] | Failure]:
     """Yield neighbours of the same layout together, up to a number of frames, and failures alone."""
-    for layout, group in groupby(prompts, key=lambda each: None if isinstance(each, Failure) else each.layout):
-        alike = list(group)
-        most = 1 if layout is None else max(1, _MAX_FRAMES // max(1, _frames(alike[0])))
-        for start in range(0, len(alike), most):
-            batch = [each for each in alike[start : start + most] if isinstance(each, RenderedPrompt)]
-            yield batch or alike[start]  # type: ignore[misc]
+    batch: list[RenderedPrompt] = []
+    for prompt in prompts:
+        if batch and (isinstance(prompt, Failure) or not _joins(batch, prompt)):
+            yield batch
+            batch = []
+        if isinstance(prompt, Failure):
+            yield prompt
+        else:
+            batch.append(prompt)
+    if batch:
+        yield batch
 
 
-def _frames(prompt: RenderedPrompt | Failure) -> int:
-    return 0 if isinstance(prompt, Failure) else prompt.frames
+def _joins(batch: Sequence[RenderedPrompt], prompt: RenderedPrompt) -> bool:
+    return prompt.layout == batch[0].layout and (len(batch) + 1) * prompt.frames <= _MAX_FRAMES
 
 
 def _is_per_token(name: str, value: Any, ids: Any) -> bool:
     return not name.startswith("pixel") and value.shape[:2] == ids.shape
 
 
-def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
-    ends = model.generation_config.eos_token_id
-    known = [*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id]
-    return {end for end in known if end is not None}
-
-
-def _greedy(end_tokens: set[int], padding: int) -> Any:
+def _greedy(ends: set[int], padding: int) -> Any:
     """Return settings of generation without what the checkpoint adds, such as sampling and penalties."""
     from transformers import GenerationConfig
 
-    return GenerationConfig(do_sample=False, eos_token_id=sorted(end_tokens), pad_token_id=padding)
+    return GenerationConfig(do_sample=False, eos_token_id=sorted(ends), pad_token_id=padding)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rewardlab.core.trial import Failure
-from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, read_completion
+from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, end_tokens, read_completion
 from rewardlab.models.backends.hf_options import HfOptions
 from rewardlab.models.backends.qwen_patches import FAMILIES
 from rewardlab.models.backends.qwen_prompt import PromptBuilder, QwenPart, TokenSequence, VisualInput
@@ -27,7 +27,7 @@ class QwenVL:
         self.tokenizer = tokenizer
         self.builder = PromptBuilder(tokenizer, family, options.pixels, per_second)
         self.network: QwenNetwork = QwenNetwork(model, family, int(options.reuse_gb * 2**30) if options.reuse else 0)
-        self.end_tokens = _end_tokens(model, tokenizer)
+        self.end_tokens = end_tokens(model, tokenizer.convert_tokens_to_ids("<|im_end|>"))
 
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
@@ -95,9 +95,3 @@ class QwenVL:
 def _up_to_last_visual(parts: Sequence[QwenPart]) -> Sequence[QwenPart]:
     visual = [number for number, part in enumerate(parts, 1) if isinstance(part, VisualInput)]
     return parts[: max(visual, default=0)]
-
-
-def _end_tokens(model: Any, tokenizer: Any) -> set[int]:
-    ends = model.generation_config.eos_token_id
-    known = ends if isinstance(ends, list) else [ends]
-    return {tokenizer.convert_tokens_to_ids("<|im_end|>"), *(end for end in known if end is not None)}
