@@ -308,6 +308,15 @@ def test_qwen_keeps_its_fast_path_unless_frames_are_asked_for(folders: Callable[
     assert name_model(f"hf:{folders('qwen3_vl')}").name == f"hf:{folders('qwen3_vl')}"
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of that processor
+def test_a_processor_that_ends_prompts_itself_can_write_and_cannot_be_asked_for_probabilities(tmp_path: Path) -> None:
+    folder = tiny_vlms.save_paligemma(tmp_path / "paligemma")
+    with pytest.raises(ModelError, match=r"PaliGemmaProcessor adds text after the reply.* use answer=generate"):
+        built(folder).score([episode("open it")])
+    (answer,) = built(folder, "answer=generate&parser=robometer&tokens=3").score([episode("open it")])
+    assert isinstance(answer, Score) and answer.raw
+
+
 def test_another_chat_template_is_another_model(llava: Path, tmp_path: Path) -> None:
     folder = tmp_path / "llava"
     shutil.copytree(llava, folder)

@@ -224,6 +224,28 @@ def save_gemma3(folder: Path) -> Path:
     return _save(Gemma3ForConditionalGeneration(config), processor, folder)
 
 
+def save_paligemma(folder: Path) -> Path:
+    """Save a tiny PaliGemma, which has no chat template and whose processor ends each prompt with a line of its own."""
+    import torch
+    from transformers import (
+        PaliGemmaConfig,
+        PaliGemmaForConditionalGeneration,
+        PaliGemmaProcessor,
+        SiglipImageProcessorPil,
+    )
+
+    torch.manual_seed(0)
+    tokenizer = tokenizer_with("<image>")
+    config = PaliGemmaConfig(
+        text_config={"model_type": "gemma", **_TEXT, **_ids(tokenizer)},
+        vision_config={"model_type": "siglip_vision_model", **_vision(vision_use_head=False)},
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        projection_dim=64,
+    )
+    images = SiglipImageProcessorPil(size=_SIZE, image_seq_length=4)
+    return _save(PaliGemmaForConditionalGeneration(config), PaliGemmaProcessor(images, tokenizer), folder)
+
+
 def save_internvl(folder: Path) -> Path:
     """Save a tiny InternVL: images, in tiles where they are asked for, or video."""
     import torch

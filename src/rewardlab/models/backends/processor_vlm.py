@@ -5,13 +5,16 @@ that it gives before any processing are those of a plain forward pass.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
+
+import numpy as np
 
 from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, end_tokens, read_completion
 from rewardlab.models.backends.processor_prompts import PromptRenderer, RenderedPrompt
-from rewardlab.models.vlm import AnswerFormat, Completion, Prompt
+from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 
 _MAX_FRAMES = 128  # in one pass, whatever the number of prompts
 
@@ -88,6 +91,11 @@ class ProcessorVlm:
 
     def _last_token_logits(self, inputs: Any) -> Any:
         """Return the logits (rows, vocabulary) in the place of the last token of each row, which is not read."""
+        if not self._ends_as_written:
+            name = type(self.renderer.processor).__name__
+            raise ModelError(
+                f"{name} adds text after the reply, so that no answer can be asked for; use answer=generate"
+            )
         ids = inputs["input_ids"]
         read = {name: value[:, :-1] if _is_per_token(name, value, ids) else value for name, value in inputs.items()}
         made = self.model.generate(**read, max_new_tokens=1, return_dict_in_generate=True, output_logits=True)
@@ -97,8 +105,17 @@ class ProcessorVlm:
         rendered = self.renderer.chat(Prompt(("Question?",)), reply)
         if isinstance(rendered, Failure):
             raise ModelError(rendered.reason)
-        ids: list[int] = self.renderer.inputs([rendered])["input_ids"][0].tolist()
+        ids: list[int] = self.tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
         return ids
+
+    @cached_property
+    def _ends_as_written(self) -> bool:
+        """Tell whether the last token of a prompt is that of its text: some processors add an end of their own."""
+        rendered = self.renderer.chat(Prompt((Image(np.zeros((64, 64, 3), np.uint8)), "Question?")), "Reply")
+        if isinstance(rendered, Failure):
+            raise ModelError(rendered.reason)
+        last: int = self.tokenizer(rendered.text, add_special_tokens=False)["input_ids"][-1]
+        return int(self.renderer.inputs([rendered])["input_ids"][0, -1]) == last
 
 
 def _batches(prompts: Sequence[RenderedPrompt | Failure]) -> Iterator[list[RenderedPrompt] | Failure]:
