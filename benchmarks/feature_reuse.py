@@ -33,8 +33,9 @@ from tests.models import tiny
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.backends.checkpoint import choose_dtype
-from rewardlab.models.backends.hf import HfOptions, QwenVL
+from rewardlab.models.backends.hf_options import HfOptions
 from rewardlab.models.backends.lru_cache import LRUCache
+from rewardlab.models.backends.qwen_vlm import QwenVL
 from rewardlab.models.protocols.rubric import Rubric, RubricOptions
 
 BATCH = 8  # the runner's default

@@ -19,7 +19,7 @@ from rewardlab.models.backends.level_map import read_level_map
 from rewardlab.models.pocket import WEIGHTS
 from rewardlab.models.protocols.gvl import completion_percentages
 from tests.conftest import moving_square
-from tests.models import tiny
+from tests.models import tiny, tiny_vlms
 
 MARK = "REWARDLAB_TEST_RAN"  # set in the environment by any code of a checkpoint that runs
 
@@ -49,6 +49,13 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     return tiny.save_clip(tmp_path_factory.mktemp("clip") / "clip")
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    return tiny_vlms.save_llava(tmp_path_factory.mktemp("llava") / "llava")
 
 
 def changed(folder: Path, to: Path, name: str = "config.json", **settings: object) -> Path:
@@ -81,13 +88,15 @@ MAPS = {
     "AutoModelForImageTextToText": "evil.EvilModel",
     "AutoTokenizer": ["evil.EvilTokenizer", "evil.EvilTokenizer"],
     "AutoImageProcessor": "evil.Evil",
+    "AutoVideoProcessor": "evil.Evil",
+    "AutoProcessor": "evil.Evil",
 }
 
 
-def test_code_that_a_config_names_does_not_run(qwen: Path, clip: Path, tmp_path: Path) -> None:
-    for folder, prefix in ((qwen, "hf"), (clip, "contrastive")):
-        bad = changed(folder, tmp_path / prefix, auto_map=MAPS)
-        for name in ("tokenizer_config.json", "preprocessor_config.json"):
+def test_code_that_a_config_names_does_not_run(qwen: Path, clip: Path, llava: Path, tmp_path: Path) -> None:
+    for folder, prefix in ((qwen, "hf"), (clip, "contrastive"), (llava, "hf")):
+        bad = changed(folder, tmp_path / folder.name, auto_map=MAPS)
+        for name in ("tokenizer_config.json", "preprocessor_config.json", "processor_config.json"):
             if (bad / name).exists():
                 (bad / name).write_text(json.dumps(json.loads((bad / name).read_text()) | {"auto_map": MAPS}))
         (bad / "evil.py").write_text(CODE)
@@ -99,12 +108,39 @@ def test_code_that_a_config_names_does_not_run(qwen: Path, clip: Path, tmp_path:
 def test_code_that_is_said_to_be_needed_does_not_run_and_nobody_is_asked(qwen: Path, tmp_path: Path) -> None:
     bad = changed(qwen, tmp_path / "bad", model_type="evil", auto_map=MAPS)
     (bad / "evil.py").write_text(CODE)
-    with pytest.raises(PlanError, match="expected a checkpoint of type qwen2_5_vl or qwen3_vl, got evil"):
+    with pytest.raises(
+        PlanError, match="image-text-to-text model of transformers, such as llava or qwen3_vl, got evil"
+    ):
         name_model(f"hf:{bad}")
     tokenizer = {"auto_map": MAPS, "tokenizer_class": "EvilTokenizer"}
     bad = changed(qwen, tmp_path / "tokenizer", "tokenizer_config.json", **tokenizer)
     (bad / "evil.py").write_text(CODE)
     assert "evil" not in type(name_model(f"hf:{bad}").build().vlm.tokenizer).__module__
+
+
+def test_a_processor_of_its_own_code_does_not_run_and_nobody_is_asked(llava: Path, tmp_path: Path) -> None:
+    for name in ("Evil", "PreTrainedModel"):
+        bad = changed(llava, tmp_path / name, "processor_config.json", processor_class=name, auto_map=MAPS)
+        (bad / "evil.py").write_text(CODE)
+        with pytest.raises(ModelError, match=rf"^cannot load {bad}: [^\n]+$"):
+            name_model(f"hf:{bad}").build()
+
+
+TEMPLATES = (
+    "{{ cycler.__init__.__globals__.os.environ.update({'REWARDLAB_TEST_RAN': 'template'}) }}",
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{% for i in range(1000000000) %}x{% endfor %}",
+    "{% for message in messages",
+    "{{ raise_exception('no') }}",
+)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_chat_template_runs_no_code_and_is_one_sentence(llava: Path, tmp_path: Path, template: str) -> None:
+    shutil.copytree(llava, tmp_path / "bad")
+    (tmp_path / "bad" / "chat_template.jinja").write_text(template)
+    with pytest.raises(ModelError, match=r"^(the chat template of .* leaves out the image token|cannot load [^\n]+$)"):
+        name_model(f"hf:{tmp_path / 'bad'}").build()
 
 
 def test_attention_from_elsewhere_is_not_fetched(clip: Path, tmp_path: Path) -> None:

@@ -356,7 +356,7 @@ def test_weights_written_again_are_another_model(folder: Path) -> None:
         ("hf:two words", "there is no folder 'two words'"),
         ("hf:{empty}", "holds no config.json"),
         ("hf:{bare}", r"holds no \*.safetensors"),
-        ("hf:{other}", "expected a checkpoint of type qwen2_5_vl or qwen3_vl, got clip"),
+        ("hf:{other}", "image-text-to-text model of transformers, such as llava or qwen3_vl, got clip"),
         ("hf:{folder}?answer=guess", "answer must be logits or generate, got 'guess'"),
         ("hf:{folder}?attention=sdpa", "no option is called 'attention'"),
         ("hf:{folder}?tokens=0", "tokens must be at least 1, got 0"),

@@ -5,7 +5,7 @@ code may run; weights are safetensors only, and which attention runs is said her
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,31 +20,34 @@ _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _WEIGHTS = "*.safetensors"  # never *.bin, which is a pickle: a program that runs when it is opened
 
 Loaded = TypeVar("Loaded")
+# Model type and folder to the files beside config and weights that answers depend on; PlanError where it is not read
+OtherFiles = Callable[[str, str], Sequence[str]]
 
 
-def identify_checkpoint(place: str, revision: str, model_types: Sequence[str]) -> str:
-    """Return what identifies the weights, without loading them; PlanError where there are none of these types."""
+def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> str:
+    """Return what identifies the weights, without loading them; PlanError where there are none of a type to be read."""
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise PlanError("this model needs torch and transformers; install them with pip install 'rewardlab[hf]'")
     folder = Path(place).expanduser()
     if place and folder.is_dir():
-        return _identify_folder(folder, model_types)
+        return _identify_folder(folder, other_files)
     if place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place):
         raise PlanError(f"there is no folder {place!r}; name a checkpoint folder, or a hub id such as Qwen/NAME")
     return digest("hub", place, revision)
 
 
-def _identify_folder(folder: Path, model_types: Sequence[str]) -> str:
-    """Hash the config and the name, size and time of each weight file: a file written again counts as another."""
+def _identify_folder(folder: Path, other_files: OtherFiles) -> str:
+    """Hash the config, other files, and name, size and time of each weight file: one written again is another."""
     config = folder / "config.json"
     weights = sorted(folder.glob(_WEIGHTS))
     if not config.is_file() or not weights:
         missing = _WEIGHTS if config.is_file() else "config.json"
         raise PlanError(f"{folder} is no checkpoint folder: it holds no {missing}")
     content = config.read_bytes()
-    check_model_type(_model_type(folder, content), model_types, str(folder))
+    names = [name for name in other_files(_model_type(folder, content), str(folder)) if (folder / name).is_file()]
+    others = (part for name in names for part in (name, (folder / name).read_bytes()))
     files = [(path.name, path.stat()) for path in weights]
-    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files))
+    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files), *others)
 
 
 def _model_type(folder: Path, config: bytes) -> str:
@@ -52,12 +55,6 @@ def _model_type(folder: Path, config: bytes) -> str:
         return str(parse_json(config)["model_type"])[:_MAX_TYPE]
     except (ValueError, KeyError, TypeError):
         raise PlanError(f"{folder / 'config.json'} names no model_type; is it a transformers checkpoint?") from None
-
-
-def check_model_type(model_type: str, known: Sequence[str], place: str) -> None:
-    """Say which types of checkpoint are read here, if this is none of them."""
-    if model_type not in known:
-        raise PlanError(f"expected a checkpoint of type {' or '.join(known)}, got {model_type} in {place}")
 
 
 def load_checkpoint(place: str, load: Callable[[str], Loaded]) -> Loaded:
@@ -76,6 +73,19 @@ def load_checkpoint(place: str, load: Callable[[str], Loaded]) -> Loaded:
         first = str(error).strip().partition("\n")[0] or type(error).__name__
         where = "" if folder.is_dir() else "it is no folder here, and as a hub id: "
         raise ModelError(f"cannot load {place}: {where}{first}") from error
+
+
+def check_weights(loading: Mapping[str, Any], place: str) -> None:
+    """Say that parameters are missing from the weights, where `loading`, what the loader reports, says so.
+
+    The library would go on with random numbers in their place.
+    """
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"the weights in {place} lack {len(missing)} parameters of the model, such as {missing[0]}; "
+            "is it a whole checkpoint, and of the class that its config names?"
+        )
 
 
 def check_hardware(dtype: str, device: str) -> None:

@@ -147,8 +147,18 @@ def _parse(string: ModelString) -> ContrastiveSpec:
 
 
 def _identify(spec: ContrastiveSpec) -> str:
-    weights = checkpoint.identify_checkpoint(spec.checkpoint, spec.options.revision, MODEL_TYPES)
+    weights = checkpoint.identify_checkpoint(spec.checkpoint, spec.options.revision, _other_files)
     return digest(weights, repr(spec.level_map))
+
+
+def _other_files(model_type: str, place: str) -> tuple[str, ...]:
+    _check_type(model_type, place)
+    return ()
+
+
+def _check_type(model_type: str, place: str) -> None:
+    if model_type not in MODEL_TYPES:
+        raise PlanError(f"expected a checkpoint of type {' or '.join(MODEL_TYPES)}, got {model_type} in {place}")
 
 
 def _build(spec: ContrastiveSpec, budget: Budget) -> Contrastive:
@@ -161,7 +171,7 @@ def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
 
     revision, device = options.revision, checkpoint.choose_device(options.device)
     config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
-    checkpoint.check_model_type(config.model_type, MODEL_TYPES, place)
+    _check_type(config.model_type, place)
     model = transformers.AutoModel.from_pretrained(
         place,
         revision=revision,
