@@ -5,10 +5,11 @@ import stat
 import unicodedata
 from collections.abc import Iterator
 from hashlib import file_digest
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path, PurePosixPath
 
 from rewardlab.core.errors import DataError
+from rewardlab.core.limits import ROW_BYTES
 
 VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 
@@ -65,6 +66,21 @@ def open_regular(path: Path) -> BufferedReader:
         file.close()
         raise DataError(f"{path}: expected a regular file, got {_kind(mode)}; name a file")
     return file
+
+
+def text_lines(folder: Path, path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines that hold something, each cut where it is longer than a row may be."""
+    require_inside(folder, path)
+    most = ROW_BYTES.value + 1
+    with TextIOWrapper(open_regular(path), encoding="utf-8-sig", errors="surrogateescape") as handle:
+        number = 0
+        while text := handle.readline(most):
+            number += 1
+            rest = text
+            while len(rest) == most and not rest.endswith("\n"):
+                rest = handle.readline(most)
+            if text.strip():
+                yield number, text
 
 
 def digest_of_file(path: Path) -> str:

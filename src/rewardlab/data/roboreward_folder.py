@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from rewardlab.core.episode import Clip, Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS
 from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.dataset_files import open_regular, path_inside, require_inside
+from rewardlab.data.dataset_files import path_inside, text_lines
 from rewardlab.data.metadata_notes import notes_of_rows
 from rewardlab.data.roboreward_row import (
     METADATA,
@@ -100,18 +99,7 @@ def _clip(path: Path, fps: float | None) -> Clip:
 
 
 def _lines(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that hold something, each cut where it is longer than a row may be."""
-    require_inside(folder, folder / METADATA)
-    most = ROW_BYTES.value + 1
-    with TextIOWrapper(open_regular(folder / METADATA), encoding="utf-8-sig", errors="surrogateescape") as handle:
-        number = 0
-        while text := handle.readline(most):
-            number += 1
-            rest = text
-            while len(rest) == most and not rest.endswith("\n"):
-                rest = handle.readline(most)
-            if text.strip():
-                yield number, text
+    return text_lines(folder, folder / METADATA)
 
 
 ROBOREWARD = Reader(
