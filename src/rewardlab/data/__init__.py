@@ -17,8 +17,11 @@ from rewardlab.data.camera_choice import only_camera
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import video_names
 from rewardlab.data.hub import HUB, fetch, split_name
+from rewardlab.data.image_folder import IMAGES
 from rewardlab.data.lerobot.lerobot_folder import LEROBOT
 from rewardlab.data.roboreward_folder import ROBOREWARD
+from rewardlab.data.single_video import VIDEO
+from rewardlab.data.video_table import TABLE
 
 _SAMPLES = Path(__file__).parent / "samples"
 _OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")  # package.module:name, then a folder
@@ -28,7 +31,8 @@ DATASETS = {  # shipped in the package, usable by name
     "sample": _SAMPLES / "sample",
     "sample-sim": _SAMPLES / "sample-sim",
 }
-READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT)}  # the first that recognises a folder reads it
+# The first that recognises a folder reads it.
+READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, TABLE, IMAGES, VIDEO)}
 
 
 def open_dataset(name: str) -> Contents:

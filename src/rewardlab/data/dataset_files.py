@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES
 
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 
 _NAME_CHARACTERS = 1000
@@ -32,17 +33,27 @@ def video_names(folder: Path) -> list[str]:
     return sorted(name for name in found if not any(part.startswith(".") for part in PurePosixPath(name).parts))
 
 
+def has_video(folder: Path) -> bool:
+    """Tell whether a file below the folder is named like a video; links to folders are not followed."""
+    return any(Path(name).suffix.lower() in VIDEO_SUFFIXES for _, _, names in os.walk(folder) for name in names)
+
+
 def path_inside(folder: Path, name: object, key: str) -> Path:
     """Return the path of a file that a row names; DataError where it is not, or leads, below the folder."""
+    path = folder / require_name(name, key)
+    require_inside(folder, path)
+    return path
+
+
+def require_name(name: object, key: str) -> str:
+    """Return the name of something below a folder; DataError where it is none, whatever is there."""
     if not isinstance(name, str) or not name or len(name) > _NAME_CHARACTERS:
         raise DataError(f"{key} must be a path below the folder, got {shown(name)}")
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise DataError(f"{key} must have no control characters, got {shown(name)}")
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise DataError(f"{key} must stay below the folder, got {shown(name)}")
-    path = folder / name
-    require_inside(folder, path)
-    return path
+    return name
 
 
 def require_inside(folder: Path, path: Path) -> None:

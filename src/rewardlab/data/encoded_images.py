@@ -1,6 +1,6 @@
 """JPEG and PNG images as strangers send them: measured by their header before anything is decoded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import cv2
 import numpy as np
@@ -30,16 +30,24 @@ def image_size(data: bytes) -> tuple[int, int]:
     return size
 
 
-def decode_images(images: Sequence[bytes]) -> Frames:
+def decode_images(images: Iterable[bytes], count: int) -> Frames:
     """Return the frames of images that have one size, RGB as they are stored: no orientation tag turns them."""
-    width, height = image_size(images[0])
-    if len(images) * width * height * 3 > CLIP_MB.in_bytes:
-        size = f"{len(images):,} frames of {width} x {height} pixels"
-        raise DataError(f"{size} do not fit into memory, in MB {CLIP_MB.describe()}")
-    frames = np.empty((len(images), height, width, 3), np.uint8)
+    frames, decoded = np.empty((0, 0, 0, 3), np.uint8), 0
     for number, data in enumerate(images):
-        frames[number] = _decode(data, number, (width, height))
+        if number == 0:
+            frames = _room(count, *image_size(data))
+        frames[number] = _decode(data, number, (frames.shape[2], frames.shape[1]))
+        decoded += 1
+    if decoded < count:
+        raise DataError(f"{decoded} of {count} images are there; the data are damaged, copy them again")
     return frames
+
+
+def _room(count: int, width: int, height: int) -> Frames:
+    if count * width * height * 3 > CLIP_MB.in_bytes:
+        size = f"{count:,} frames of {width} x {height} pixels"
+        raise DataError(f"{size} do not fit into memory, in MB {CLIP_MB.describe()}")
+    return np.empty((count, height, width, 3), np.uint8)
 
 
 def _decode(data: bytes, number: int, size: tuple[int, int]) -> Frames:

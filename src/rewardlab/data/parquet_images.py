@@ -37,7 +37,7 @@ class ParquetImages:
         kept = np.unique(indices)
         wanted = set((kept + self.first).tolist())
         try:
-            frames = decode_images([data for row, data in self._cells() if row in wanted])
+            frames = decode_images((data for row, data in self._cells() if row in wanted), len(kept))
         except DataError as error:
             raise DataError(f"{self.path}, {self.column} from row {self.first} on: {error}") from None
         return InMemoryFrames(frames, kept, self.count, self.digest).read(indices)
