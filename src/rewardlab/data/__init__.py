@@ -16,9 +16,11 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.data.camera_choice import only_camera
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import video_names
+from rewardlab.data.hdf5.hdf5_folder import HDF5
 from rewardlab.data.hub import HUB, fetch, split_name
 from rewardlab.data.image_folder import IMAGES
 from rewardlab.data.lerobot.lerobot_folder import LEROBOT
+from rewardlab.data.rlds.rlds_folder import RLDS
 from rewardlab.data.roboreward_folder import ROBOREWARD
 from rewardlab.data.single_video import VIDEO
 from rewardlab.data.video_table import TABLE
@@ -32,7 +34,7 @@ DATASETS = {  # shipped in the package, usable by name
     "sample-sim": _SAMPLES / "sample-sim",
 }
 # The first that recognises a folder reads it.
-READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, TABLE, IMAGES, VIDEO)}
+READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, RLDS, HDF5, TABLE, IMAGES, VIDEO)}
 
 
 def open_dataset(name: str) -> Contents:

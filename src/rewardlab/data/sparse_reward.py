@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from rewardlab.core.episode import Truth
 
-_END_SHARE = 0.1  # of the steps: a reward for being done comes at the end, and may be repeated there
-
 
 def truth_of_success(success: bool | None) -> Truth:
     """Return the truth of a rollout of which only success is known: a success is level 5, a failure has no level."""
@@ -13,11 +11,13 @@ def truth_of_success(success: bool | None) -> Truth:
 
 
 def success_of_rewards(rewards: Sequence[float]) -> bool | None:
-    """Return True for the reward of a finished task, zero until the end and above zero there; else None.
+    """Return True for the reward of a finished task, zero at first and then one value above zero to the end; else None.
 
-    A rollout that is never rewarded says nothing: many datasets of demonstrations write zeros throughout.
+    The last step may have none: in RLDS the last observation comes after the last action and its reward. A rollout
+    that is never rewarded says nothing: many datasets of demonstrations write zeros throughout.
     """
-    if not rewards or not rewards[-1] > 0:
+    start = next((step for step, reward in enumerate(rewards) if reward), 0)
+    if start == 0 or rewards[start] < 0:
         return None
-    before = rewards[: int(len(rewards) * (1 - _END_SHARE))]
-    return True if not any(before) else None
+    rewarded = rewards[start : max(len(rewards) - 1, start + 1)]
+    return True if {*rewarded} == {rewards[start]} and rewards[-1] in (0, rewards[start]) else None
