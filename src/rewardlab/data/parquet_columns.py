@@ -45,6 +45,18 @@ def read_table(folder: Path, path: Path, names: Sequence[str] | None = None) -> 
     return table
 
 
+def column_values(column: "pyarrow.ChunkedArray") -> Iterator[object]:
+    """Yield the values of a column; a text that comes again is the same object, however often it does."""
+    import pyarrow as pa
+
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(chunk.type):
+            texts = chunk.dictionary.to_pylist()
+            yield from (None if index is None else texts[index] for index in chunk.indices.to_pylist())
+        else:
+            yield from (cell.as_py() for cell in chunk)
+
+
 def require_size(path: Path, metadata: "pyarrow.parquet.FileMetaData", names: Sequence[str]) -> None:
     """Raise DataError where the columns have more rows, or take more memory, than a dataset may."""
     if metadata.num_rows > ROWS.value:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from rewardlab.data.encoded_images import decode_images
 from rewardlab.data.parquet_columns import opened_parquet, require_size
 from rewardlab.data.video_segment import file_digest
 
-_ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE = 1  # a few bytes of a file may stand for a large cell, again and again
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class ParquetImages:
         kept = np.unique(indices)
         wanted = set((kept + self.first).tolist())
         try:
-            frames = decode_images((data for row, data in self._cells() if row in wanted), len(kept))
+            cells = takewhile(lambda cell: cell[0] < self.first + self.count, self._cells())
+            frames = decode_images((data for row, data in cells if row in wanted), len(kept))
         except DataError as error:
             raise DataError(f"{self.path}, {self.column} from row {self.first} on: {error}") from None
         return InMemoryFrames(frames, kept, self.count, self.digest).read(indices)

@@ -9,7 +9,7 @@ from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES
 from rewardlab.data.dataset_files import text_lines
-from rewardlab.data.parquet_columns import read_table
+from rewardlab.data.parquet_columns import column_values, read_table
 from rewardlab.data.roboreward_row import KEYS, OTHER_WORDS, Row, parse_row
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -66,8 +66,9 @@ def _json_rows(path: Path) -> Iterator[NumberedRow]:
 
 def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
     table = read_table(path.parent, path, (*KEYS, *OTHER_WORDS))
-    for number in range(table.num_rows):
-        yield number + 1, {name: table[name][number].as_py() for name in table.column_names}
+    columns = [column_values(table[name]) for name in table.column_names]
+    for number, cells in enumerate(zip(*columns), start=1):
+        yield number, dict(zip(table.column_names, cells))
 
 
 def _common(row: Mapping[str, object]) -> Row:

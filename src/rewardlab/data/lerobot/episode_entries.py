@@ -8,7 +8,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES
 from rewardlab.data.dataset_files import shown, text_lines
 from rewardlab.data.lerobot.dataset_info import DatasetInfo
-from rewardlab.data.parquet_columns import read_table
+from rewardlab.data.parquet_columns import column_values, read_table
 from rewardlab.data.roboreward_row import parse_row
 
 _V2_EPISODES = Path("meta") / "episodes.jsonl"
@@ -69,8 +69,8 @@ def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
         missing = [name for name in names if name not in table.column_names]
         if missing:
             raise DataError(f"{place}: the column {missing[0]!r} is missing; copy the dataset again")
-        for row in (row for batch in table.to_batches(1000) for row in batch.to_pylist()):
-            yield _v3_entry(place, row, keys)
+        for values in zip(*(column_values(table[name]) for name in names)):
+            yield _v3_entry(place, dict(zip(names, values)), keys)
 
 
 def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> EpisodeEntry:
@@ -93,7 +93,8 @@ def _v3_tasks(info: DatasetInfo) -> dict[int, str]:
     if "task_index" not in table.column_names or not texts:
         raise DataError(f"{_V3_TASKS}: expected the columns task_index and task, got {shown(table.column_names)}")
     name = "task" if "task" in texts else texts[0]
-    return {int(index): str(text) for index, text in zip(table["task_index"].to_pylist(), table[name].to_pylist())}
+    indices, names = column_values(table["task_index"]), column_values(table[name])
+    return {index: text for index, text in zip(indices, names) if isinstance(index, int) and isinstance(text, str)}
 
 
 def _json_rows(folder: Path, name: Path) -> Iterator[Mapping[str, object]]:

@@ -120,7 +120,8 @@ def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
 
 def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry]) -> tuple[Camera, ...]:
     """Return the cameras that have frames for the first episode; all, where none has."""
-    return tuple(_cameras_of(info, entries[0])) or info.cameras
+    found = tuple(_cameras_of(info, entries[0])) if entries else ()
+    return found or info.cameras
 
 
 def _cameras_of(info: DatasetInfo, entry: EpisodeEntry) -> Iterator[Camera]:
