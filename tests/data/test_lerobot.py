@@ -100,6 +100,13 @@ def test_episodes_of_one_file_are_different_episodes(tmp_path: Path) -> None:
     assert len({episode.id for episode in episodes}) == len(EPISODES) * 2
 
 
+def test_a_file_that_changes_is_another_episode(tmp_path: Path) -> None:
+    before = open_dataset(str(write_v3(tmp_path))).episodes[0].hash
+    frames = np.concatenate([episode.frames("another") for episode in EPISODES])
+    write_video(tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4", frames)
+    assert open_dataset(str(tmp_path)).episodes[0].hash != before
+
+
 def test_a_camera_is_named_and_the_others_are_told(tmp_path: Path) -> None:
     write_v2(tmp_path)
     assert [str(note) for note in dataset_notes(str(tmp_path))] == [

@@ -39,7 +39,7 @@ READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, RLDS, HDF5, T
 
 def open_dataset(name: str) -> Contents:
     """Read a dataset: its sound episodes and its problems."""
-    name, camera = _split_camera(name)
+    name, camera = split_camera(name)
     readers, folder = _located(name)
     for reader in readers:
         if reader.recognises(folder):
@@ -49,18 +49,18 @@ def open_dataset(name: str) -> Contents:
 
 def dataset_notes(name: str) -> tuple[Problem, ...]:
     """Return what is odd in a dataset and stops no run."""
-    readers, folder = _located(_split_camera(name)[0])
+    readers, folder = _located(split_camera(name)[0])
     return next((reader.notes(folder) for reader in readers if reader.recognises(folder)), ())
 
 
 def dataset_folder(name: str) -> Path:
     """Return the folder that a dataset is read from."""
-    return _located(_split_camera(name)[0])[1]
+    return _located(split_camera(name)[0])[1]
 
 
 def choose_split(name: str, split: str) -> str:
     """Return the name of one split where a dataset holds several, else the name as it is."""
-    name, camera = _split_camera(name)
+    name, camera = split_camera(name)
     suffix = f"@{camera}" if camera else ""
     if name.startswith(HUB):
         return name + suffix if split_name(name)[1] else f"{name}/{split}{suffix}"
@@ -69,10 +69,14 @@ def choose_split(name: str, split: str) -> str:
     return (f"{name.removesuffix('/')}/{split}" if inside else name) + suffix
 
 
-def _split_camera(name: str) -> tuple[str, str]:
-    """Return the dataset and the camera of NAME@CAMERA; a path that is there may have an @ of its own."""
+def split_camera(name: str) -> tuple[str, str]:
+    """Return the dataset and the camera of NAME@CAMERA; a path that is there may have an @ of its own.
+
+    A reader that the name mentions is not loaded: the name may be a stranger's.
+    """
     before, _, camera = name.rpartition("@")
-    if not before or "/" in camera or Path(_readers_and_path(name)[1]).exists():
+    paths = (name, name.partition(":")[2], name.rpartition(":")[2])
+    if not before or "/" in camera or any(path and Path(path).exists() for path in paths):
         return name, ""
     return before, camera
 

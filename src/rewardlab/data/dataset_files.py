@@ -4,6 +4,7 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import file_digest
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path, PurePosixPath
@@ -101,6 +102,20 @@ def digest_of_file(path: Path) -> str:
             return file_digest(file, "sha256").hexdigest()[:16]
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); is the dataset still there?") from error
+
+
+def digest_of_shared_file(path: Path) -> str:
+    """Return the digest of a file that holds many episodes; it is read again only when it has changed."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); is the dataset still there?") from error
+    return _digest_of_version(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _digest_of_version(path: Path, changed: int, size: int) -> str:
+    return digest_of_file(path)
 
 
 def _roots(folder: Path) -> Iterator[Path]:

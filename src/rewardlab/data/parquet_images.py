@@ -11,9 +11,9 @@ import numpy as np
 from rewardlab.core.episode import Frames, Indices, InMemoryFrames
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import digest
+from rewardlab.data.dataset_files import digest_of_shared_file
 from rewardlab.data.encoded_images import decode_images
 from rewardlab.data.parquet_columns import opened_parquet, require_size
-from rewardlab.data.video_segment import file_digest
 
 _ROWS_AT_ONCE = 1  # a few bytes of a file may stand for a large cell, again and again
 
@@ -31,7 +31,7 @@ class ParquetImages:
     @cached_property
     def digest(self) -> str:
         """Identify the frames by the bytes of their file and their place in it."""
-        return digest(file_digest(self.path), self.column, self.first, self.count)
+        return digest(digest_of_shared_file(self.path), self.column, self.first, self.count)
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 
 import av
@@ -12,12 +12,10 @@ from rewardlab.core.episode import Frames, Indices, InMemoryFrames
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
-from rewardlab.data.dataset_files import digest_of_file
+from rewardlab.data.dataset_files import digest_of_shared_file
 from rewardlab.data.video_container import opened
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.data.video_orientation import read_orientation
-
-file_digest = lru_cache(maxsize=4096)(digest_of_file)  # many episodes share a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +35,7 @@ class VideoSegment:
     @cached_property
     def digest(self) -> str:
         """Identify the segment by the bytes of its file and its place there."""
-        return digest(file_digest(self.path), self.first, self.count)
+        return digest(digest_of_shared_file(self.path), self.first, self.count)
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order, from the key frame before the first of them."""

@@ -13,8 +13,7 @@ from rewardlab.core.episode import Frames, Indices, InMemoryFrames
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_MB, FRAME_PIXELS
 from rewardlab.core.seeding import digest
-from rewardlab.data.dataset_files import open_regular, shown
-from rewardlab.data.video_segment import file_digest
+from rewardlab.data.dataset_files import digest_of_shared_file, open_regular, shown
 
 if TYPE_CHECKING:
     import h5py
@@ -106,7 +105,7 @@ class Hdf5Frames:
     @cached_property
     def digest(self) -> str:
         """Identify the frames by the bytes of their file and their place in it."""
-        return digest(file_digest(self.path), *self.places)
+        return digest(digest_of_shared_file(self.path), *self.places)
 
     def read(self, indices: Indices) -> Frames:
         """Return these frames, in this order."""
