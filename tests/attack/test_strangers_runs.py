@@ -15,10 +15,12 @@ import pytest
 import rewardlab
 from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
+from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.sealed_json import sealed
 from rewardlab.perturbations import is_in_catalogue
 from rewardlab.reporting.page import render_page
+from rewardlab.runner.perturbed_episode_rebuild import replay
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
@@ -129,6 +131,18 @@ def test_an_outside_perturbation_is_reported_by_its_numbers_and_a_sentence_says_
     data = shutil.copytree(json.loads((inside / "run.json").read_text())["settings"]["data"], inside / "data")
     own = copy_with(Run(inside), tmp_path / "own", settings(data=str(tmp_path / "own" / "data")))
     assert data.is_dir() and "No clip shows shout: " in page_of(Run(own))
+
+
+def test_a_camera_behind_the_name_hides_no_link_to_elsewhere(strangers_run: Run, tmp_path: Path) -> None:
+    elsewhere = json.loads((strangers_run.folder / "run.json").read_text())["settings"]["data"]
+    run = Run(copy_with(strangers_run, tmp_path / "own", settings(data=str(tmp_path / "own" / "data@front"))))
+    (run.folder / "data").symlink_to(elsewhere)
+    with pytest.raises(DataError, match="a report opens no dataset that a run names"):
+        replay(run, trust=False)
+    (run.folder / "data").unlink()
+    shutil.copytree(elsewhere, run.folder / "data")
+    with pytest.raises(DataError, match="no episode of a camera 'front'"):
+        replay(run, trust=False)
 
 
 def test_a_trusted_run_shows_its_clips_and_what_its_own_perturbations_do(

@@ -122,6 +122,16 @@ def test_the_splits_of_a_folder_are_offered(tmp_path: Path) -> None:
     assert choose_split(f"roboreward:{tmp_path}", "test") == f"roboreward:{tmp_path}/test"
 
 
+def test_a_path_may_have_an_at_of_its_own(tiny_data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "rig@home"
+    folder.symlink_to(tiny_data)
+    for name in (str(folder), f"roboreward:{folder}", f"{folder}@all"):
+        assert len(open_dataset(name).episodes) == 6
+    with pytest.raises(DataError, match="no episode of a camera 'wrist'; there are no named cameras"):
+        open_dataset(f"{folder}@wrist")
+    assert choose_split(f"roboreward:{folder}@wrist", "test") == f"roboreward:{folder}@wrist"
+
+
 def test_a_name_that_is_no_reader_and_a_folder_that_is_not_there_are_said(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"must be a rewardlab\.data\.contract\.Reader, got function"):
         open_dataset(f"rewardlab.data.roboreward_folder:read_folder:{tmp_path}")

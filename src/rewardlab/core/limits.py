@@ -43,6 +43,8 @@ CLIP_FRAMES = Limit("REWARDLAB_MAX_CLIP_FRAMES", 100_000, "frames of one video")
 FRAME_PIXELS = Limit("REWARDLAB_MAX_FRAME_PIXELS", 1920 * 1200, "pixels of one frame of a video")
 VIDEO_PIXELS = Limit("REWARDLAB_MAX_VIDEO_PIXELS", 20_000_000_000, "pixels of all frames of one video together")
 VIDEO_MB = Limit("REWARDLAB_MAX_VIDEO_MB", 500, "a video file, in MB")
+RECORD_MB = Limit("REWARDLAB_MAX_RECORD_MB", 1_000, "one episode of a TFRecord file, in MB")
+TABLE_MB = Limit("REWARDLAB_MAX_TABLE_MB", 1_000, "columns read of one Parquet file of a dataset, in MB of memory")
 ROWS = Limit("REWARDLAB_MAX_ROWS", 1_000_000, "rows of a dataset")
 ROW_BYTES = Limit("REWARDLAB_MAX_ROW_BYTES", 4_000_000, "bytes of one row of a dataset")
 INSTRUCTION_CHARACTERS = Limit("REWARDLAB_MAX_INSTRUCTION_CHARACTERS", 10_000, "characters of an instruction")
@@ -59,6 +61,8 @@ LIMITS = (
     FRAME_PIXELS,
     VIDEO_PIXELS,
     VIDEO_MB,
+    RECORD_MB,
+    TABLE_MB,
     ROWS,
     ROW_BYTES,
     INSTRUCTION_CHARACTERS,

@@ -3,6 +3,8 @@
 hub:OWNER/NAME or hub:OWNER/NAME/SPLIT   fetched from the Hugging Face hub
 READER:FOLDER                            read by a reader of the catalog, whatever the folder looks like
 package.module:name:FOLDER               read by a Reader outside the package
+
+Where a format takes a file, FOLDER may be one. NAME@CAMERA reads what that camera saw, NAME@all what every camera saw.
 """
 
 import re
@@ -11,10 +13,17 @@ from pathlib import Path
 
 from rewardlab.core.catalog_lookup import did_you_mean, load_object
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.data.camera_choice import only_camera
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import video_names
+from rewardlab.data.hdf5.hdf5_folder import HDF5
 from rewardlab.data.hub import HUB, fetch, split_name
+from rewardlab.data.image_folder import IMAGES
+from rewardlab.data.lerobot.lerobot_folder import LEROBOT
+from rewardlab.data.rlds.rlds_folder import RLDS
 from rewardlab.data.roboreward_folder import ROBOREWARD
+from rewardlab.data.single_video import VIDEO
+from rewardlab.data.video_table import TABLE
 
 _SAMPLES = Path(__file__).parent / "samples"
 _OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")  # package.module:name, then a folder
@@ -24,36 +33,58 @@ DATASETS = {  # shipped in the package, usable by name
     "sample": _SAMPLES / "sample",
     "sample-sim": _SAMPLES / "sample-sim",
 }
-READERS = {reader.name: reader for reader in (ROBOREWARD,)}  # the first that recognises a folder reads it
+# The first that recognises a folder reads it.
+READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, RLDS, HDF5, TABLE, IMAGES, VIDEO)}
 
 
 def open_dataset(name: str) -> Contents:
     """Read a dataset: its sound episodes and its problems."""
+    name, camera = split_camera(name)
     readers, folder = _located(name)
     for reader in readers:
         if reader.recognises(folder):
-            return reader.read(folder)
+            return _read(reader, folder, camera)
     raise DataError(_unrecognised(folder, readers))
 
 
 def dataset_notes(name: str) -> tuple[Problem, ...]:
     """Return what is odd in a dataset and stops no run."""
-    readers, folder = _located(name)
+    readers, folder = _located(split_camera(name)[0])
     return next((reader.notes(folder) for reader in readers if reader.recognises(folder)), ())
 
 
 def dataset_folder(name: str) -> Path:
     """Return the folder that a dataset is read from."""
-    return _located(name)[1]
+    return _located(split_camera(name)[0])[1]
 
 
 def choose_split(name: str, split: str) -> str:
     """Return the name of one split where a dataset holds several, else the name as it is."""
+    name, camera = split_camera(name)
+    suffix = f"@{camera}" if camera else ""
     if name.startswith(HUB):
-        return name if split_name(name)[1] else f"{name}/{split}"
+        return name + suffix if split_name(name)[1] else f"{name}/{split}{suffix}"
     readers, folder = _located(name)
     inside = not _recognised(folder, readers) and _recognised(folder / split, readers)
-    return f"{name.removesuffix('/')}/{split}" if inside else name
+    return (f"{name.removesuffix('/')}/{split}" if inside else name) + suffix
+
+
+def split_camera(name: str) -> tuple[str, str]:
+    """Return the dataset and the camera of NAME@CAMERA; a path that is there may have an @ of its own.
+
+    A reader that the name mentions is not loaded: the name may be a stranger's.
+    """
+    before, _, camera = name.rpartition("@")
+    paths = (name, name.partition(":")[2], name.rpartition(":")[2])
+    if not before or "/" in camera or any(path and Path(path).exists() for path in paths):
+        return name, ""
+    return before, camera
+
+
+def _read(reader: Reader, folder: Path, camera: str) -> Contents:
+    if not camera:
+        return reader.read(folder)
+    return reader.read_camera(folder, camera) if reader.read_camera else only_camera(reader.read(folder), camera)
 
 
 def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
@@ -62,7 +93,7 @@ def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
         return tuple(READERS.values()), fetch(name)
     readers, path = _readers_and_path(name)
     folder = DATASETS.get(path, Path(path))
-    if not folder.is_dir():
+    if not folder.is_dir() and not folder.is_file():
         near = did_you_mean(path, DATASETS)
         raise DataError(f"no dataset at {path!r}; {near}give a folder with {_expected(readers)}, or {_or(DATASETS)}")
     return readers, folder
@@ -90,6 +121,8 @@ def _recognised(folder: Path, readers: Iterable[Reader]) -> bool:
 
 
 def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
+    if folder.is_file():
+        return f"{folder} is a file that no reader takes; expected {_expected(readers)}"
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     datasets = [path.name for path in inside if path.is_dir() and _recognised(path, readers)]
     few = ", ".join(path.name for path in inside[:_NAMES_SHOWN]) + (", ..." if len(inside) > _NAMES_SHOWN else "")

@@ -32,7 +32,9 @@ class Reader:
 
     `recognises` looks at file names only. `read` checks what it can without decoding: the frames of an episode come
     from a FrameSource, which opens its file when frames are asked for, so that a large dataset is never in memory.
-    `expects` says in a few words what a folder of this format holds.
+    `expects` says in a few words what a folder of this format holds. `read_camera` is for formats in which cameras film
+    one rollout side by side: it reads what the camera of that name saw, or every camera for `all`, while `read` chooses
+    one camera.
     """
 
     name: str
@@ -41,3 +43,4 @@ class Reader:
     recognises: Callable[[Path], bool]
     read: Callable[[Path], Contents]
     notes: Callable[[Path], tuple[Problem, ...]] = lambda folder: ()  # what is odd and stops no run, for `check`
+    read_camera: Callable[[Path, str], Contents] | None = None

@@ -4,12 +4,15 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import file_digest
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path, PurePosixPath
 
 from rewardlab.core.errors import DataError
+from rewardlab.core.limits import ROW_BYTES
 
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 
 _NAME_CHARACTERS = 1000
@@ -31,17 +34,27 @@ def video_names(folder: Path) -> list[str]:
     return sorted(name for name in found if not any(part.startswith(".") for part in PurePosixPath(name).parts))
 
 
+def has_video(folder: Path) -> bool:
+    """Tell whether a file below the folder is named like a video; links to folders are not followed."""
+    return any(Path(name).suffix.lower() in VIDEO_SUFFIXES for _, _, names in os.walk(folder) for name in names)
+
+
 def path_inside(folder: Path, name: object, key: str) -> Path:
     """Return the path of a file that a row names; DataError where it is not, or leads, below the folder."""
+    path = folder / require_name(name, key)
+    require_inside(folder, path)
+    return path
+
+
+def require_name(name: object, key: str) -> str:
+    """Return the name of something below a folder; DataError where it is none, whatever is there."""
     if not isinstance(name, str) or not name or len(name) > _NAME_CHARACTERS:
         raise DataError(f"{key} must be a path below the folder, got {shown(name)}")
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise DataError(f"{key} must have no control characters, got {shown(name)}")
     if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
         raise DataError(f"{key} must stay below the folder, got {shown(name)}")
-    path = folder / name
-    require_inside(folder, path)
-    return path
+    return name
 
 
 def require_inside(folder: Path, path: Path) -> None:
@@ -67,6 +80,21 @@ def open_regular(path: Path) -> BufferedReader:
     return file
 
 
+def text_lines(folder: Path, path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines that hold something, each cut where it is longer than a row may be."""
+    require_inside(folder, path)
+    most = ROW_BYTES.value + 1
+    with TextIOWrapper(open_regular(path), encoding="utf-8-sig", errors="surrogateescape") as handle:
+        number = 0
+        while text := handle.readline(most):
+            number += 1
+            rest = text
+            while len(rest) == most and not rest.endswith("\n"):
+                rest = handle.readline(most)
+            if text.strip():
+                yield number, text
+
+
 def digest_of_file(path: Path) -> str:
     """Return 16 hex characters that identify the bytes of a file, read a piece at a time."""
     try:
@@ -74,6 +102,20 @@ def digest_of_file(path: Path) -> str:
             return file_digest(file, "sha256").hexdigest()[:16]
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); is the dataset still there?") from error
+
+
+def digest_of_shared_file(path: Path) -> str:
+    """Return the digest of a file that holds many episodes; it is read again only when it has changed."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); is the dataset still there?") from error
+    return _digest_of_version(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _digest_of_version(path: Path, changed: int, size: int) -> str:
+    return digest_of_file(path)
 
 
 def _roots(folder: Path) -> Iterator[Path]:

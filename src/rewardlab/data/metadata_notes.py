@@ -3,31 +3,21 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import digest
 from rewardlab.data.contract import Problem
 from rewardlab.data.dataset_files import shown, video_names
-from rewardlab.data.roboreward_row import KEYS, Row, misnamed, parse_row
+from rewardlab.data.roboreward_row import KEYS, Row, misnamed
 
 _NAMES_SHOWN = 5
 
 Numbered = tuple[int, Row]
 
 
-def notes_of_rows(folder: Path, lines: Iterator[tuple[int, str]]) -> tuple[Problem, ...]:
-    """Return what is odd in the rows of a folder; lines that are no rows are problems, and told elsewhere."""
-    rows = list(_parsed(lines))
+def notes_of_rows(folder: Path, numbered: Iterator[Numbered]) -> tuple[Problem, ...]:
+    """Return what is odd in the rows of a folder."""
+    rows = [(number, {key: _slim(value) for key, value in row.items()}) for number, row in numbered]
     found = [*_misnamed(rows), *_repeated(rows), *_unlabelled(rows), *_unread(rows), *_left_out(folder, rows)]
     return tuple(found)
-
-
-def _parsed(lines: Iterator[tuple[int, str]]) -> Iterator[Numbered]:
-    for number, text in lines:
-        try:
-            row = parse_row(text)
-        except DataError:
-            continue
-        yield number, {key: _slim(value) for key, value in row.items()}
 
 
 def _slim(value: object) -> object:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Positions
 
-_DEFAULT_FPS = 10.0  # for a video that says nothing about time
+DEFAULT_FPS = 10.0  # for a video that says nothing about time
 _LARGEST_TICK = 2**53  # above it a float no longer counts ticks one by one
 
 
@@ -23,7 +23,7 @@ def rate_and_positions(
     every = np.arange(len(stamps))
     known = sorted(stamp for stamp in stamps if stamp is not None)
     if len(known) < max(len(stamps), 2) or time_base is None or known[-1] == known[0]:
-        return stated or _DEFAULT_FPS, every
+        return stated or DEFAULT_FPS, every
     if known[-1] - known[0] > _LARGEST_TICK:
         raise ValueError(f"its frames are {known[-1] - known[0]} ticks apart")
     tick = float(time_base)

@@ -2,9 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
-from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 
@@ -12,10 +11,11 @@ from rewardlab.core.episode import Clip, Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS
 from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.dataset_files import open_regular, path_inside, require_inside
+from rewardlab.data.dataset_files import path_inside, require_name, text_lines
 from rewardlab.data.metadata_notes import notes_of_rows
 from rewardlab.data.roboreward_row import (
     METADATA,
+    Row,
     fps_of,
     instruction_of,
     origin_of,
@@ -37,7 +37,7 @@ def recognises(folder: Path) -> bool:
 
 def read_folder(folder: Path) -> Contents:
     """Read and check every row and every video's container; frames are decoded later, when asked for."""
-    rows = _Rows(folder)
+    rows = RowEpisodes(folder, _clip)
     episodes: list[Episode] = []
     problems: list[Problem] = []
     for line, text in _lines(folder):
@@ -45,7 +45,7 @@ def read_folder(folder: Path) -> Contents:
             problems.append(Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}"))
             break
         try:
-            episodes.append(rows.episode(text))
+            episodes.append(rows.episode(_row(text)))
         except DataError as error:
             problems.append(Problem(f"line {line}", str(error)))
     if not episodes and not problems:
@@ -56,7 +56,16 @@ def read_folder(folder: Path) -> Contents:
 
 def notes(folder: Path) -> tuple[Problem, ...]:
     """Return what is odd in the rows and stops no run."""
-    return notes_of_rows(folder, islice(_lines(folder), ROWS.value))
+    return notes_of_rows(folder, _parsed(islice(_lines(folder), ROWS.value)))
+
+
+def _parsed(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows; lines that are no rows are problems, and told elsewhere."""
+    for number, text in lines:
+        try:
+            yield number, parse_row(text)
+        except DataError:
+            continue
 
 
 def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[str, object] | None = None) -> None:
@@ -70,24 +79,21 @@ def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[st
         handle.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-class _Rows:
-    """The rows of one folder: a video that many of them name is opened once, and its clip is shared."""
+class RowEpisodes:
+    """The episodes of the rows of one folder: a video that many of them name is opened once, and its clip is shared."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, open_clip: Callable[[Path, str, float | None], Clip]) -> None:
         self.folder = folder
         self.seen: Counter[str] = Counter()
-        self.clip = cache(_clip)
+        self.clip = cache(open_clip)
 
-    def episode(self, text: str) -> Episode:
-        """Return the episode of one line; DataError says what is wrong with it."""
-        if len(text) > ROW_BYTES.value:
-            raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
-        row = parse_row(text)
+    def episode(self, row: Row) -> Episode:
+        """Return the episode of one row; DataError says what is wrong with it."""
         require(row, "file_name")
-        path = path_inside(self.folder, row["file_name"], "file_name")
+        require_name(row["file_name"], "file_name")
         name = str(row["file_name"])
         instruction = instruction_of(name, row)
-        clip = self.clip(path, fps_of(name, row))
+        clip = self.clip(self.folder, name, fps_of(name, row))
         valid_fps(name, clip.fps)
         truth, origin, world = truth_of(name, row, len(clip)), origin_of(name, row), world_of(self.folder, name, row)
         self.seen[name] += 1
@@ -95,23 +101,18 @@ class _Rows:
         return Episode(identity, instruction, clip, truth, origin, world)
 
 
-def _clip(path: Path, fps: float | None) -> Clip:
-    return VideoFile(path).clip(fps)
+def _row(text: str) -> Row:
+    if len(text) > ROW_BYTES.value:
+        raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+    return parse_row(text)
+
+
+def _clip(folder: Path, name: str, fps: float | None) -> Clip:
+    return VideoFile(path_inside(folder, name, "file_name")).clip(fps)
 
 
 def _lines(folder: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that hold something, each cut where it is longer than a row may be."""
-    require_inside(folder, folder / METADATA)
-    most = ROW_BYTES.value + 1
-    with TextIOWrapper(open_regular(folder / METADATA), encoding="utf-8-sig", errors="surrogateescape") as handle:
-        number = 0
-        while text := handle.readline(most):
-            number += 1
-            rest = text
-            while len(rest) == most and not rest.endswith("\n"):
-                rest = handle.readline(most)
-            if text.strip():
-                yield number, text
+    return text_lines(folder, folder / METADATA)
 
 
 ROBOREWARD = Reader(

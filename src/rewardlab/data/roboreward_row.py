@@ -16,7 +16,7 @@ KEYS = (  # all that is read of a row
     *("file_name", "task", "reward", "success", "progress", "fps", "task_id"),
     *("embodiment", "camera", "license", "source", "world"),
 )
-_OTHER_WORDS = {  # what others call them
+OTHER_WORDS = {  # what others call them
     **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip"), "file_name"),
     **dict.fromkeys(("instruction", "prompt", "language_instruction", "goal", "text", "description"), "task"),
     **dict.fromkeys(("label", "score", "level", "rating"), "reward"),
@@ -46,7 +46,7 @@ def misnamed(row: Row) -> dict[str, str]:
     found = {}
     for key in (key for key in row if key not in KEYS):
         close = get_close_matches(key, KEYS, n=1, cutoff=_CLOSE)
-        meant = _OTHER_WORDS.get(key.lower()) or (close[0] if close else None)
+        meant = OTHER_WORDS.get(key.lower()) or (close[0] if close else None)
         if meant is not None and meant not in row:
             found[key] = meant
     return found

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import av
+import numpy as np
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from rewardlab.core.episode import Positions
+from rewardlab.core.episode import Indices, Positions
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, FRAME_PIXELS, VIDEO_MB, VIDEO_PIXELS
 from rewardlab.data.dataset_files import open_regular
@@ -30,6 +31,7 @@ class VideoInfo:
     count: int
     fps: float
     positions: Positions
+    stamps: Indices | None  # presentation stamps in the order of time; None where the file lacks some
     width: int
     height: int
 
@@ -54,7 +56,9 @@ def read_info(path: Path) -> VideoInfo:
             fps, positions = rate_and_positions(stamps, stream.time_base, float(rate) if rate else None)
         except ValueError as error:
             raise DataError(f"{path}: the times of the video make no sense, {error}; encode it again") from None
-    return VideoInfo(count, fps, positions, width, height)
+    known = [stamp for stamp in stamps if stamp is not None]
+    ordered = np.sort(np.array(known, np.int64)) if len(known) == count else None
+    return VideoInfo(count, fps, positions, ordered, width, height)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
-from rewardlab.data import DATASETS, open_dataset
+from rewardlab.data import DATASETS, open_dataset, split_camera
 from rewardlab.perturbations import is_in_catalogue
 from rewardlab.perturbations.contract import PerturbedEpisode
 from rewardlab.runner.cell_scoring import Cell, EpisodeCells, ScoringContext, perturb_cells
@@ -45,9 +45,10 @@ def _harmless_dataset(run: Run, data: str) -> str:
     """Return a dataset that is shipped, or the whole path of one in the run folder, which names no reader or hub."""
     if data in DATASETS:
         return data
-    folder = Path(data).resolve()
+    name, camera = split_camera(data)
+    folder = Path(name).resolve()
     if folder.is_relative_to(run.folder.resolve()):
-        return str(folder)
+        return f"{folder}@{camera}" if camera else str(folder)
     raise DataError(
         f"a report opens no dataset that a run names ({data!r}), unless the run is yours: give --trust (trust=True)"
     )

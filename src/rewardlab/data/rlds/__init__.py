@@ -1,0 +1,1 @@
+"""RLDS episodes in TFRecord files, read without TensorFlow."""

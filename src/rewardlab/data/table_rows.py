@@ -1,0 +1,102 @@
+"""Rows of a table as others write it, CSV, JSON lines or Parquet: brought to the keys and types of RoboReward rows."""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rewardlab.core.bounded_json import parse_json
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import ROW_BYTES
+from rewardlab.data.dataset_files import text_lines
+from rewardlab.data.parquet_columns import column_values, read_table
+from rewardlab.data.roboreward_row import KEYS, OTHER_WORDS, Row, parse_row
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+_TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+
+NumberedRow = tuple[int, Row | DataError]  # the line or row, and what it holds or why that cannot be read
+
+
+def table_rows(path: Path) -> Iterator[NumberedRow]:
+    """Yield the rows of a table, one at a time, with the keys of the RoboReward layout."""
+    readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}
+    for number, row in readers[path.suffix.lower()](path):
+        yield number, row if isinstance(row, DataError) else _common(row)
+
+
+def _csv_rows(path: Path) -> Iterator[NumberedRow]:
+    lines = text_lines(path.parent, path)
+    _, header = next(lines, (0, ""))
+    mark = next((mark for mark in ("\t", ",", ";") if mark in header), ",")
+    reader = csv.reader(_whole_lines(path, header, lines), delimiter=mark, strict=True)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        for cells in reader:
+            yield reader.line_num, dict(zip(names, cells)) if len(cells) == len(names) else _uneven(cells, names)
+    except csv.Error as error:
+        raise DataError(f"{path.name}, line {reader.line_num}: not CSV that can be used ({error})") from None
+
+
+def _whole_lines(path: Path, header: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    yield header
+    for number, text in lines:
+        if len(text) > ROW_BYTES.value:
+            raise DataError(f"{path.name}, line {number}: longer than a row may be, {ROW_BYTES.describe()}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{path.name}, line {number}: not UTF-8 text; save the file in UTF-8") from None
+        yield text
+
+
+def _uneven(cells: list[str], names: list[str]) -> DataError:
+    return DataError(f"{len(cells)} cells under {len(names)} names of columns; put texts with commas in quotes")
+
+
+def _json_rows(path: Path) -> Iterator[NumberedRow]:
+    for number, text in text_lines(path.parent, path):
+        try:
+            if len(text) > ROW_BYTES.value:
+                raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+            yield number, parse_row(text)
+        except DataError as error:
+            yield number, error
+
+
+def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
+    table = read_table(path.parent, path, (*KEYS, *OTHER_WORDS))
+    columns = [column_values(table[name]) for name in table.column_names]
+    for number, cells in enumerate(zip(*columns), start=1):
+        yield number, dict(zip(table.column_names, cells))
+
+
+def _common(row: Mapping[str, object]) -> Row:
+    """Return the row under the keys that are read, its texts as the values that they spell, without empty cells."""
+    renamed = {_key(row, key): value for key, value in row.items()}
+    values = {key: _value(key, value) for key, value in renamed.items()}
+    return {key: value for key, value in values.items() if value not in (None, "")}
+
+
+def _key(row: Mapping[str, object], key: str) -> str:
+    meant = OTHER_WORDS.get(key.lower(), key)
+    return key if key in KEYS or meant in row else meant
+
+
+def _value(key: str, value: object) -> object:
+    if isinstance(value, float) and math.isnan(value):
+        return None  # how an empty cell comes out of pandas
+    if key == "success" and not isinstance(value, bool):
+        text = str(value).strip().lower()
+        return True if text in _TRUE else False if text in _FALSE else value
+    if isinstance(value, str) and key in ("reward", "fps", "progress", "world"):
+        return _parsed(value)
+    return value
+
+
+def _parsed(text: str) -> object:
+    """Return the number, list or object that a cell spells; the text itself where it spells none."""
+    try:
+        return parse_json(text.strip()) if text.strip() else ""
+    except ValueError:
+        return text

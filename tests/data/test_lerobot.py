@@ -1,0 +1,214 @@
+"""LeRobot datasets, compared with what pyarrow and PyAV say of the same files."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_array_equal
+
+import rewardlab
+from rewardlab.core.errors import DataError
+from rewardlab.data import READERS, dataset_notes, open_dataset
+from tests.data.lerobot_writer import (
+    EPISODES,
+    FPS,
+    KEYS,
+    TASKS,
+    rows,
+    write_info,
+    write_rows,
+    write_v2,
+    write_v3,
+    write_video,
+)
+
+Writer = Callable[[Path], Path]
+LAYOUTS = {
+    "v2.0": lambda folder: write_v2(folder, "v2.0"),
+    "v2.1": write_v2,
+    "v3.0": write_v3,
+    "v2.1 with images": lambda folder: write_v2(folder, images=True),
+    "v3.0 with images": lambda folder: write_v3(folder, images=True),
+}
+
+
+def decoded(path: Path) -> np.ndarray:
+    with av.open(str(path)) as container:
+        return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_counts_texts_and_times_are_those_of_the_files(layout: str, tmp_path: Path) -> None:
+    contents = open_dataset(str(LAYOUTS[layout](tmp_path)))
+    tables = [pq.read_table(path) for path in sorted((tmp_path / "data").rglob("*.parquet"))]
+    said = [row for table in tables for row in table.drop_columns(["action"]).to_pylist()]
+    assert contents.problems == ()
+    assert len(contents.episodes) == len(EPISODES)
+    for written, episode in zip(EPISODES, contents.episodes):
+        mine = [row for row in said if row["episode_index"] == written.index]
+        assert len(episode.clip) == len(mine) == len(episode.frames)
+        assert np.abs(episode.times - [row["timestamp"] for row in mine]).max() < 1e-6
+        assert episode.instruction == TASKS[mine[0]["task_index"]]
+        assert episode.truth.success is mine[-1]["next.success"]
+        assert episode.truth.level == (5 if written.success else None)
+        assert (episode.origin.camera, episode.origin.embodiment) == ("front", "so100")
+        assert episode.id == f"episode_{written.index:06d}@front"
+
+
+@pytest.mark.parametrize(("writer", "many"), [(write_v2, False), (write_v3, True)])
+def test_frames_are_those_that_pyav_decodes(writer: Writer, many: bool, tmp_path: Path) -> None:
+    writer(tmp_path)
+    start = 0
+    for written, episode in zip(EPISODES, open_dataset(f"lerobot:{tmp_path}@wrist").episodes):
+        place = f"{KEYS[0]}/chunk-000/file-000" if many else f"chunk-000/{KEYS[0]}/episode_{written.index:06d}"
+        frames = decoded(tmp_path / "videos" / f"{place}.mp4")[start if many else 0 :][: written.count]
+        assert_array_equal(episode.frames, frames)
+        picked = np.array([written.count - 1, 2, 2, 0])
+        assert_array_equal(episode.clip.source.read(picked), frames[picked])
+        start += written.count
+
+
+def test_a_segment_behind_many_key_frames_is_found(tmp_path: Path) -> None:
+    """The encoder begins a new group of pictures every so often; a late episode is decoded from the last one."""
+    write_v3(tmp_path)
+    video = tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4"
+    frames = np.concatenate([episode.frames(KEYS[1]) for episode in EPISODES])
+    with av.open(str(video), "w") as container:
+        stream = container.add_stream("libx264", rate=FPS)
+        stream.width = stream.height = 48
+        stream.pix_fmt, stream.options = "yuv420p", {"g": "5", "bf": "2"}
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    whole = decoded(video)
+    episodes = open_dataset(str(tmp_path)).episodes
+    assert_array_equal(np.concatenate([episode.frames for episode in episodes]), whole)
+
+
+def test_images_in_rows_are_read_bit_for_bit(tmp_path: Path) -> None:
+    for episode, written in zip(open_dataset(str(write_v3(tmp_path, images=True))).episodes, EPISODES):
+        assert_array_equal(episode.frames, written.frames(KEYS[1]))
+
+
+def test_episodes_of_one_file_are_different_episodes(tmp_path: Path) -> None:
+    episodes = open_dataset(f"{write_v3(tmp_path)}@all").episodes
+    assert len({episode.clip.source.digest for episode in episodes}) == len(EPISODES) * 2
+    assert len({episode.id for episode in episodes}) == len(EPISODES) * 2
+
+
+def test_a_file_that_changes_is_another_episode(tmp_path: Path) -> None:
+    before = open_dataset(str(write_v3(tmp_path))).episodes[0].hash
+    frames = np.concatenate([episode.frames("another") for episode in EPISODES])
+    write_video(tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4", frames)
+    assert open_dataset(str(tmp_path)).episodes[0].hash != before
+
+
+def test_a_camera_is_named_and_the_others_are_told(tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    assert [str(note) for note in dataset_notes(str(tmp_path))] == [
+        "cameras: front is read; others by DATA@NAME, or DATA@all: wrist"
+    ]
+    assert {each.origin.camera for each in open_dataset(f"{tmp_path}@observation.images.wrist").episodes} == {"wrist"}
+    with pytest.raises(DataError, match="no camera 'top'; there are wrist, front: name one of them, or all"):
+        open_dataset(f"{tmp_path}@top")
+
+
+@pytest.mark.parametrize("version", ["v1.6", "v4.0", None])
+def test_a_version_that_is_not_read_is_said(version: str | None, tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    write_info(tmp_path, "v2.1", codebase_version=version)
+    with pytest.raises(DataError, match=f"codebase_version must be one of v2.0, v2.1, v3.0, got {version!r}"):
+        open_dataset(str(tmp_path))
+
+
+def test_a_missing_video_costs_its_episode_only(tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    (tmp_path / "videos" / "chunk-000" / KEYS[1] / "episode_000001.mp4").unlink()
+    contents = open_dataset(str(tmp_path))
+    assert [episode.id for episode in contents.episodes] == ["episode_000000@front", "episode_000002@front"]
+    (problem,) = contents.problems
+    assert problem.place == "episode 1@front" and "episode_000001.mp4: the file does not exist" in problem.what
+
+
+def test_episodes_that_were_not_copied_are_noted(tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    (tmp_path / "data" / "chunk-000" / "episode_000001.parquet").unlink()
+    contents = open_dataset(str(tmp_path))
+    assert (len(contents.episodes), contents.problems) == (2, ())
+    assert "1 of 3 listed episodes have no data file here" in str(dataset_notes(str(tmp_path))[-1])
+    for path in (tmp_path / "data").rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(DataError, match="none of the 3 listed episodes has its data file here"):
+        open_dataset(str(tmp_path))
+
+
+def test_rows_and_frames_that_differ_in_number_are_a_problem(tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    write_video(tmp_path / "videos" / "chunk-000" / KEYS[1] / "episode_000000.mp4", EPISODES[1].frames("short"))
+    write_rows(
+        tmp_path / "data" / "chunk-000" / "episode_000002.parquet", rows(EPISODES[1]) | {"episode_index": [2] * 7}
+    )
+    problems = [problem.what for problem in open_dataset(str(tmp_path)).problems]
+    assert "7 frames, but the episode has 12 rows" in problems[0]
+    assert "7 rows, but the list of episodes says 9" in problems[1]
+
+
+def test_a_video_that_ends_before_its_episodes_is_a_problem(tmp_path: Path) -> None:
+    write_v3(tmp_path)
+    write_video(tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4", EPISODES[0].frames("short"))
+    contents = open_dataset(str(tmp_path))
+    assert len(contents.episodes) == 1
+    assert "frames 12 to 18 are asked for, but it holds 12" in contents.problems[0].what
+
+
+def test_frames_that_do_not_come_evenly_keep_their_times(tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    times = np.array([0.0, 0.1, 0.2, 0.5, 0.6, 0.7, 1.4])
+    write_rows(tmp_path / "data" / "chunk-000" / "episode_000001.parquet", rows(EPISODES[1], times))
+    episode = open_dataset(str(tmp_path)).episodes[1]
+    assert np.abs(episode.times - times).max() < 1e-6 and not episode.clip.is_even
+
+
+def test_the_check_decodes_segments(tmp_path: Path) -> None:
+    write_v3(tmp_path)
+    assert rewardlab.check(tmp_path) == ()
+    path = tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4"
+    data = bytearray(path.read_bytes())
+    start = data.index(b"mdat") + 1500
+    data[start : start + 400] = bytes(400)
+    path.write_bytes(data)
+    assert rewardlab.check(tmp_path) != ()
+
+
+def test_a_path_in_the_info_leads_nowhere_else(tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    for template, words in (
+        ("../outside/{episode_index:06d}.mp4", "video_path must stay below the folder"),
+        ("{episode_index.__class__}.mp4", "does not exist"),
+        ("{password}.mp4", "unknown field 'password'"),
+        ("{episode_index:0999999999d}.mp4", "does not exist"),
+    ):
+        write_info(tmp_path, "v2.1", video_path=template)
+        with_problem = lambda: " ".join(str(each) for each in open_dataset(f"{tmp_path}@front").problems)
+        assert words in with_problem()
+
+
+def test_broken_metadata_is_one_sentence(tmp_path: Path) -> None:
+    write_v2(tmp_path)
+    (tmp_path / "meta" / "episodes.jsonl").write_text('{"episode_index": -1, "length": 3}\n')
+    with pytest.raises(DataError, match="episode_index must be a whole number from 0 on, got -1"):
+        open_dataset(str(tmp_path))
+    (tmp_path / "meta" / "episodes.jsonl").unlink()
+    with pytest.raises(DataError, match=r"meta/episodes\.jsonl: the file does not exist"):
+        open_dataset(str(tmp_path))
+    (tmp_path / "meta" / "info.json").write_text(json.dumps([1]))
+    with pytest.raises(DataError, match=r"meta/info\.json: expected an object, got list"):
+        open_dataset(str(tmp_path))
+
+
+def test_it_is_in_the_catalog() -> None:
+    assert "lerobot" in READERS
