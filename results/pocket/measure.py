@@ -4,7 +4,7 @@
     rewardlab collect metaworld --tasks UNSEEN --episodes 30 --balance --camera right,left --seed 78 --out unseen
     python results/pocket/measure.py seen unseen --out measured.csv
 
-`python results/pocket/measure.py --tasks` prints SEEN and UNSEEN, `--held-out` the perturbations that pocket was not
+`python results/pocket/measure.py --tasks` prints SEEN and UNSEEN, `--kept-away` the perturbations that pocket was not
 trained with. Every number is a row: model, data, what, value, n.
 """
 
@@ -51,13 +51,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("measured.csv"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--tasks", action="store_true")
-    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--kept-away", action="store_true")
     arguments = parser.parse_args()
     if arguments.tasks:
         for unseen in (False, True):
             print(",".join(task for task in TASKS if (split_of_task(task) == "test") == unseen))
         return
-    if arguments.held_out:
+    if arguments.kept_away:
         print(",".join(shipped_split("pocket").held_out))
         return
     models = arguments.models.split(",")
