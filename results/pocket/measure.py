@@ -17,8 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from read_probes import auc
-from scipy.stats import permutation_test
+from read_probes import auc, sign_flip_p_value
 
 from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.episode import Episode, rearrange
@@ -106,9 +105,7 @@ def p_values_against_controls(trials: TrialTable, errors: dict[str, float]) -> d
     for control in CONTROLS:
         control_errors = by_task(trials, control)
         improvement = np.array([control_errors[task] - errors[task] for task in errors])
-        settings = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}  # fewer choices of signs than that are all tried
-        test = permutation_test((improvement,), np.sum, permutation_type="samples", alternative="greater", **settings)
-        p_values.append(float(test.pvalue))
+        p_values.append(sign_flip_p_value(improvement))
     return dict(zip(CONTROLS, holm(p_values)))
 
 

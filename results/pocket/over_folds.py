@@ -17,12 +17,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from read_probes import auc, median
-from scipy.special import softmax
-from scipy.stats import permutation_test
+from read_probes import auc, median, sign_flip_p_value
 
-from rewardlab.core.seeding import rng_for
 from rewardlab.metrics.significance import holm
+from rewardlab.models.pocket.novelty_calibration import mapped_probabilities
 from rewardlab.training.pocket.fit_novelty_calibration import fit_novelty_calibration, probed_clips
 from rewardlab.training.pocket.plan import PocketPlan, Training
 
@@ -38,7 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folds = tuple(f for f in range(5) if (arguments.folder / f"{arguments.variant}-fold{f}-probes.npz").exists())
     plan = PocketPlan("pocket", variants=(arguments.variant,), folds=folds, out=arguments.folder)
-    tables = {split: by_task(plan, split == "unseen") for split in ("seen", "unseen")}
+    tables = by_split(plan)
     with arguments.out.open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(("tasks", "task", "what", "value", "n"))
@@ -53,28 +51,29 @@ def main() -> None:
             print(f"{split:7} {line}")
 
 
-def by_task(plan: PocketPlan, unseen: bool) -> dict[str, Numbers]:
-    """Return the numbers of every task, the mean over the folds in which it was seen, or was not."""
-    found: dict[str, list[Numbers]] = defaultdict(list)
+def by_split(plan: PocketPlan) -> dict[str, dict[str, Numbers]]:
+    """Return the numbers of every task, the mean over the folds in which it was seen, and over those it was not."""
+    found: dict[str, dict[str, list[Numbers]]] = {split: defaultdict(list) for split in ("seen", "unseen")}
     for training in plan.trainings:
-        for task, numbers in task_numbers(plan, training, unseen):
-            found[task].append(numbers)
-    return {task: joined(many) for task, many in sorted(found.items())}
+        for task, unseen, numbers in task_numbers(plan, training):
+            found["unseen" if unseen else "seen"][task].append(numbers)
+    return {split: {task: joined(many) for task, many in sorted(tasks.items())} for split, tasks in found.items()}
 
 
 def joined(many: list[Numbers]) -> Numbers:
     return {what: (float(np.nanmean([m[what][0] for m in many])), sum(m[what][1] for m in many)) for what in many[0]}
 
 
-def task_numbers(plan: PocketPlan, training: Training, unseen: bool) -> Iterator[tuple[str, Numbers]]:
+def task_numbers(plan: PocketPlan, training: Training) -> Iterator[tuple[str, bool, Numbers]]:
     fitted, clips = fit_novelty_calibration(plan, training), probed_clips(plan, training)
     weight, bias = (np.array(fitted["calibration"][part]) for part in ("weight", "bias"))
-    told = softmax(clips.features @ weight + bias, axis=1)
+    told = mapped_probabilities(clips.features, weight, bias)
     raw = np.exp(clips.features[:, :5])  # the log-probabilities as the network gave them
-    for task in np.unique(clips.task[clips.unseen == unseen]):
+    for task in np.unique(clips.task):
         own = clips.task == task
         yield (
             str(task),
+            bool(clips.unseen[own][0]),
             numbers_of(clips.level[own], raw[own] / raw[own].sum(1, keepdims=True), told[own], fitted["conformal"]),
         )
 
@@ -101,15 +100,11 @@ def summary(table: dict[str, Numbers]) -> Iterator[str]:
     for what in whats:
         yield f"{what:32} {means[what]:6.3f}   {len(table)} tasks"
     blind = ["MAE of random", *(f"MAE of constant {c}" for c in LEVELS)]
-    p_values = holm([p_value(np.array([n[judge][0] - n["MAE"][0] for n in table.values()])) for judge in blind])
+    p_values = holm(
+        [sign_flip_p_value(np.array([n[judge][0] - n["MAE"][0] for n in table.values()])) for judge in blind]
+    )
     for judge, p in zip(blind, p_values):
         yield f"p (Holm) that MAE is below the {judge}: {p:.2g}"
-
-
-def p_value(gains: NDArray[np.float64]) -> float:
-    settings = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}
-    test = permutation_test((gains,), np.sum, permutation_type="samples", alternative="greater", **settings)
-    return float(test.pvalue)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import permutation_test, rankdata, spearmanr
 
+from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.task_splits import unseen_tasks
 
 Row = tuple[str, str, str, float, int]
@@ -93,6 +94,13 @@ def auc(score: NDArray[Any], positive: NDArray[Any]) -> float:
     if not ones or not zeros:
         return float("nan")
     return float((rankdata(score)[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def sign_flip_p_value(gains: NDArray[Any]) -> float:
+    """Return the one-sided p-value that tasks gain nothing: the sign of each task's gain is turned by chance."""
+    settings = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}  # fewer choices of signs than that are all tried
+    test = permutation_test((gains,), np.sum, permutation_type="samples", alternative="greater", **settings)
+    return float(test.pvalue)
 
 
 def order(forward: NDArray[Any], backward: NDArray[Any]) -> float:

@@ -4,16 +4,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Origin
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import CLIP_FRAMES, FRAME_PIXELS, ROWS
+from rewardlab.core.limits import CLIP_FRAMES, FRAME_PIXELS
 from rewardlab.core.seeding import digest
-from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.bounded_contents import bounded_contents
+from rewardlab.data.contract import Contents, Reader
 from rewardlab.data.dataset_files import IMAGE_SUFFIXES, digest_of_file, has_video, open_regular, require_inside
 from rewardlab.data.encoded_images import decode_images
 from rewardlab.data.presentation_times import DEFAULT_FPS
@@ -82,17 +83,8 @@ def recognises(folder: Path) -> bool:
 
 def read_folder(folder: Path) -> Contents:
     """Read one episode from every folder of numbered images."""
-    episodes: list[Episode] = []
-    problems: list[Problem] = []
-    for place in sorted(_frame_folders(folder)):
-        if len(episodes) + len(problems) == ROWS.value:
-            problems.append(Problem(place, f"this folder and those after it are not read, {ROWS.describe()}"))
-            break
-        try:
-            episodes.append(_episode(folder, place))
-        except DataError as error:
-            problems.append(Problem(place, str(error)))
-    return Contents(tuple(episodes), tuple(problems))
+    places = sorted(_frame_folders(folder))
+    return bounded_contents(((place, partial(_episode, folder, place)) for place in places), "folder")
 
 
 def _episode(folder: Path, place: str) -> Episode:

@@ -1,12 +1,14 @@
 """A folder of videos, or of folders of frames, with a table that says what is in each: CSV, JSON lines or Parquet."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from rewardlab.core.episode import Clip, Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROWS
+from rewardlab.data.bounded_contents import bounded_contents
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import has_video, path_inside
 from rewardlab.data.image_folder import image_clip
@@ -31,20 +33,11 @@ def read_table_of_videos(path: Path) -> Contents:
     """Read every row of the table and every video's container; frames are decoded later, when asked for."""
     table = _table(path)
     rows = RowEpisodes(table.parent, _clip)
-    episodes: list[Episode] = []
-    problems: list[Problem] = []
-    for number, row in table_rows(table):
-        place = f"{table.name}, line {number}"
-        if len(episodes) + len(problems) == ROWS.value:
-            problems.append(Problem(place, f"this row and those after it are not read, {ROWS.describe()}"))
-            break
-        try:
-            episodes.append(rows.episode(_sound(row)))
-        except DataError as error:
-            problems.append(Problem(place, str(error)))
-    if not episodes and not problems:
-        problems.append(Problem(table.name, "holds no row; write one per video"))
-    return Contents(tuple(episodes), tuple(problems))
+    numbered = ((f"{table.name}, line {number}", row) for number, row in table_rows(table))
+    contents = bounded_contents(((place, partial(_episode, rows, row)) for place, row in numbered), "row")
+    if contents.episodes or contents.problems:
+        return contents
+    return Contents((), (Problem(table.name, "holds no row; write one per video"),))
 
 
 def notes(path: Path) -> tuple[Problem, ...]:
@@ -57,10 +50,10 @@ def _sound_rows(table: Path) -> Iterator[tuple[int, Row]]:
     return ((number, row) for number, row in table_rows(table) if not isinstance(row, DataError))
 
 
-def _sound(row: Row | DataError) -> Row:
+def _episode(rows: RowEpisodes, row: Row | DataError) -> Episode:
     if isinstance(row, DataError):
         raise row
-    return row
+    return rows.episode(row)
 
 
 def _clip(folder: Path, name: str, fps: float | None) -> Clip:

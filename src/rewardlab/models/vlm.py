@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
@@ -14,6 +14,7 @@ from rewardlab.core.trial import Failure
 from rewardlab.models.contract import Budget
 
 Spec = TypeVar("Spec")
+Other = TypeVar("Other")
 Seconds = NDArray[np.float64]
 
 
@@ -37,6 +38,21 @@ class Video:
 
 
 Part = str | Image | Video
+
+
+def merge_texts(parts: Iterable[str | Other]) -> Iterator[str | Other]:
+    """Yield the parts with neighbouring texts as one, as a tokenizer sees them."""
+    text = ""
+    for part in parts:
+        if isinstance(part, str):
+            text += part
+            continue
+        if text:
+            yield text
+        text = ""
+        yield part
+    if text:
+        yield text
 
 
 @dataclass(frozen=True, eq=False)

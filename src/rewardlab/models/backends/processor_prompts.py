@@ -23,7 +23,7 @@ from rewardlab.models.backends.chat_template import (
     text_piece,
 )
 from rewardlab.models.backends.hf_options import HfOptions
-from rewardlab.models.vlm import Image, Part, Prompt, Video
+from rewardlab.models.vlm import Image, Part, Prompt, Video, merge_texts
 
 # Frames are shown whole, as in a video: tiles of each would fill the context.
 _TILING = ("do_image_splitting", "crop_to_patches", "do_pan_and_scan")
@@ -100,20 +100,14 @@ class PromptRenderer:
         return RenderedPrompt(text, tuple(self._images(parts)), videos)
 
     def _content(self, parts: Sequence[Part]) -> Iterator[Piece]:
-        text = ""
-        for part in parts:
+        merged: Iterator[Part] = merge_texts(parts)
+        for part in merged:
             if isinstance(part, str):
-                text += part
-                continue
-            if text:
-                yield text_piece(text)
-            text = ""
-            if isinstance(part, Video) and self._is_video(part):
+                yield text_piece(part)
+            elif isinstance(part, Video) and self._is_video(part):
                 yield {"type": "video"}
             else:
                 yield from [{"type": "image"}] * (1 if isinstance(part, Image) else len(part.frames))
-        if text:
-            yield text_piece(text)
 
     def _images(self, parts: Sequence[Part]) -> Iterator[Frames]:
         for part in parts:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Frames, fingerprint_frames
 from rewardlab.core.seeding import digest
 from rewardlab.models.backends.qwen_patches import FRAMES_PER_PATCH, Family, FramePair, frame_size, token_grid
+from rewardlab.models.vlm import merge_texts
 
 Ints = NDArray[np.int64]
 TEXT, IMAGE, VIDEO = 0, 1, 2  # kinds of token
@@ -148,7 +149,8 @@ class PromptBuilder:
     def _tokenize(self, segments: Sequence[_Segment]) -> TokenSequence:
         rows: list[tuple[Ints, Ints, Ints, Ints]] = []
         start = 0
-        for segment in _text_merged(segments):
+        merged: Iterator[_Segment] = merge_texts(segments)
+        for segment in merged:
             if isinstance(segment, _VisionBlock):
                 rows.append(self._vision_tokens(segment, start))
             else:
@@ -187,21 +189,6 @@ class PromptBuilder:
 
 def _marked(block: _VisionBlock) -> tuple[_Segment, ...]:
     return _SpecialToken("<|vision_start|>"), block, _SpecialToken("<|vision_end|>")
-
-
-def _text_merged(segments: Sequence[_Segment]) -> Iterator[_Segment]:
-    """Merge neighbouring texts, as the tokenizer sees them."""
-    text = ""
-    for segment in segments:
-        if isinstance(segment, str):
-            text += segment
-            continue
-        if text:
-            yield text
-        text = ""
-        yield segment
-    if text:
-        yield text
 
 
 def _in_pairs(values: NDArray[Any]) -> NDArray[Any]:

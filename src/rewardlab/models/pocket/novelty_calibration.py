@@ -34,8 +34,7 @@ class NoveltyCalibration:
 
     def probabilities(self, logits: Floats, novelty: Floats) -> Floats:
         """Return calibrated probabilities (n, 5) of logits (n, 5) whose states have the given novelty (n,)."""
-        calibrated: Floats = softmax(calibration_features(logits, novelty) @ self.weight + self.bias, axis=1)
-        return calibrated
+        return mapped_probabilities(calibration_features(logits, novelty), self.weight, self.bias)
 
 
 def calibration_features(logits: Floats, novelty: Floats) -> Floats:
@@ -43,6 +42,12 @@ def calibration_features(logits: Floats, novelty: Floats) -> Floats:
     log_probs = np.maximum(log_softmax(logits, axis=1), _LEAST_LOG_PROB)
     log_novelty = np.log(np.maximum(novelty, _LEAST_NOVELTY))[:, None]
     return np.hstack([log_probs, log_novelty, log_probs * log_novelty])
+
+
+def mapped_probabilities(features: Floats, weight: Floats, bias: Floats) -> Floats:
+    """Return the probabilities (n, 5) that a linear map gives to features (n, FEATURES)."""
+    probs: Floats = softmax(features @ weight + bias, axis=1)
+    return probs
 
 
 def novelty_of(states: NDArray[np.float32], familiar: NDArray[np.float32]) -> Floats:

@@ -14,6 +14,7 @@ from rewardlab.models.pocket.novelty_calibration import (
     FEATURES,
     LEVELS,
     calibration_features,
+    mapped_probabilities,
     novelty_of,
     unit_length,
 )
@@ -111,7 +112,7 @@ def _conformal_threshold(plan: PocketPlan, clips: ProbedClips) -> float:
         judged = clips.where((parts == part) & clips.unseen)
         fitted = clips.where(parts != part) if (parts != part).any() else clips
         weight, bias = fit_linear_map(fitted)
-        probs = softmax(judged.features @ weight + bias, axis=1)
+        probs = mapped_probabilities(judged.features, weight, bias)
         scores.append(1 - probs[np.arange(len(judged.level)), judged.level - 1])
     quantile = conformal_quantile(np.concatenate(scores), _COVERAGE)
     return 0.0 if quantile is None else 1 - quantile
