@@ -4,8 +4,9 @@
     python results/pocket/over_folds.py runs/pocket --out over_folds.csv
 
 The clips are the validation rollouts of every task; each fold is calibrated on what the other folds say, as the
-exporter does it. Every task is a row: tasks (seen: mean over the folds that saw it), task, what, value, n. The last
-lines printed are means over tasks, with the p-value that pocket is no better than a blind judge: signs of the tasks'
+exporter does it. Every task is a row: tasks (seen: mean over the folds that saw it), task, what, value, n; the rows of
+probes are over the clips of all tasks. The last lines printed are means over tasks, with the p-value that pocket is
+no better than a blind judge: signs of the tasks'
 differences turned by chance, Holm over the judges. The constants are 1 to 5, the best chosen with hindsight.
 """
 
@@ -14,6 +15,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +23,16 @@ from read_probes import auc, median, sign_flip_p_value
 
 from rewardlab.metrics.significance import holm
 from rewardlab.models.pocket.novelty_calibration import mapped_probabilities
-from rewardlab.training.pocket.fit_novelty_calibration import fit_novelty_calibration, probed_clips
+from rewardlab.training.pocket.fit_novelty_calibration import ProbedClips, fit_novelty_calibration, probed_clips
 from rewardlab.training.pocket.plan import PocketPlan, Training
 
 LEVELS = np.arange(1, 6)
+NAMES = {
+    "held_out": "MAE, held-out phrasings",
+    "still": "mean level of a still frame",
+    "other_thing": "mean level of a success under the instruction for another thing in the scene",
+    "contrary": "contraries told apart",
+}
 Numbers = dict[str, tuple[float, int]]
 
 
@@ -46,9 +54,12 @@ def main() -> None:
                 for task, numbers in table.items()
                 for what, (value, n) in numbers.items()
             )
+        writer.writerows((split, "all", what, f"{value:.6g}", n) for split, what, value, n in probe_rows(plan))
     for split, table in tables.items():
         for line in summary(table):
             print(f"{split:7} {line}")
+    for split, what, value, n in probe_rows(plan):
+        print(f"{split:7} {what:32} {value:6.3f}   {n} clips")
 
 
 def by_split(plan: PocketPlan) -> dict[str, dict[str, Numbers]]:
@@ -65,9 +76,8 @@ def joined(many: list[Numbers]) -> Numbers:
 
 
 def task_numbers(plan: PocketPlan, training: Training) -> Iterator[tuple[str, bool, Numbers]]:
-    fitted, clips = fit_novelty_calibration(plan, training), probed_clips(plan, training)
-    weight, bias = (np.array(fitted["calibration"][part]) for part in ("weight", "bias"))
-    told = mapped_probabilities(clips.features, weight, bias)
+    fitted = fit_novelty_calibration(plan, training)
+    clips, told = answer(plan, training, "own", fitted)
     raw = np.exp(clips.features[:, :5])  # the log-probabilities as the network gave them
     for task in np.unique(clips.task):
         own = clips.task == task
@@ -76,6 +86,35 @@ def task_numbers(plan: PocketPlan, training: Training) -> Iterator[tuple[str, bo
             bool(clips.unseen[own][0]),
             numbers_of(clips.level[own], raw[own] / raw[own].sum(1, keepdims=True), told[own], fitted["conformal"]),
         )
+
+
+def probe_rows(plan: PocketPlan) -> list[tuple[str, str, float, int]]:
+    """Return the mean over folds of what the calibrated answer makes of probes whose states were kept."""
+    found: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+    for training in plan.trainings:
+        with np.load(plan.out / f"{training.name}-probes.npz") as kept:
+            probes = [probe for probe in NAMES if f"{probe}/state" in kept.files]
+            rows = {probe: kept[f"{probe}/row"] for probe in ("own", *probes)}
+        fitted = fit_novelty_calibration(plan, training)
+        told = {probe: answer(plan, training, probe, fitted) for probe in ("own", *probes)}
+        means = dict(zip(rows["own"].tolist(), told["own"][1] @ LEVELS))
+        for probe in probes:
+            clips, probs = told[probe]
+            values = {
+                "held_out": np.abs(median(probs) - clips.level),
+                "contrary": [means[row] > mean + 0.5 for row, mean in zip(rows[probe].tolist(), probs @ LEVELS)],
+            }.get(probe, median(probs))
+            for split, chosen in (("seen", ~clips.unseen), ("unseen", clips.unseen)):
+                found[split, NAMES[probe]].append((float(np.mean(np.array(values)[chosen])), int(chosen.sum())))
+    return [(*key, float(np.mean([v for v, _ in many])), sum(n for _, n in many)) for key, many in found.items()]
+
+
+def answer(
+    plan: PocketPlan, training: Training, probe: str, fitted: dict[str, Any]
+) -> tuple[ProbedClips, NDArray[np.float64]]:
+    clips = probed_clips(plan, training, probe)
+    weight, bias = (np.array(fitted["calibration"][part]) for part in ("weight", "bias"))
+    return clips, mapped_probabilities(clips.features, weight, bias)
 
 
 def numbers_of(level: NDArray[np.int64], raw: NDArray[np.float64], told: NDArray[np.float64], least: float) -> Numbers:

@@ -1,9 +1,12 @@
 """The attack with real files and real processes."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +24,9 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.graded_severity import at_severity, severity_ladder
-from rewardlab.runner.attack_search import Queries, Target, random_queries, search
+from rewardlab.runner.attack_jobs import BLOCK
+from rewardlab.runner.attack_search import Queries, Target, random_queries, search, start_search
+from rewardlab.runner.breaking_beliefs import LearnedPriors
 from tests.runner.test_stress import without_time, write_model
 
 LADDER = tuple(place / 16 for place in range(1, 65))
@@ -43,13 +48,17 @@ def answered(queries: Queries, breaks: Truth) -> list[tuple[tuple[tuple[str, flo
         return asked
 
 
+def searched(targets: list[Target], budget: int, priors: LearnedPriors | None = None) -> Queries:
+    return search(start_search(targets, budget, priors or LearnedPriors()))
+
+
 def at(threshold: dict[str, float]) -> Truth:
     return lambda name, severity: "breaks" if severity >= threshold.get(name, 9) else "holds"
 
 
 def test_bisection_finds_the_smallest_of_all_breaking_points_to_one_step() -> None:
     targets = [Target(name, "visual", LADDER) for name in ("a", "b", "c")]
-    asked = answered(search(targets, 40), at({"a": 3.3, "b": 1.3, "c": 2.0}))
+    asked = answered(searched(targets, 40), at({"a": 3.3, "b": 1.3, "c": 2.0}))
     broken = min(severity for ((_, severity), *pair), outcome in asked if outcome == "breaks" and not pair)
     held = max(s for ((name, s), *pair), outcome in asked if name == "b" and outcome == "holds" and not pair)
     assert (held, broken) == (1.25, 1.3125)
@@ -57,13 +66,28 @@ def test_bisection_finds_the_smallest_of_all_breaking_points_to_one_step() -> No
 
 
 def test_pairs_are_tried_of_changes_that_hold_alone() -> None:
-    targets = [Target(name, "visual", LADDER) for name in ("a", "b")]
-    pairs = [(query, outcome) for query, outcome in answered(search(targets, 40), at({})) if len(query) == 2]
+    targets = [Target(name, "visual", (1.0, 2.0, 3.0, 4.0)) for name in ("a", "b")]
+    pairs = [(query, outcome) for query, outcome in answered(searched(targets, 40), at({})) if len(query) == 2]
     assert pairs == [((("a", 4.0), ("b", 4.0)), "breaks")]
-    worlds = [Target("world", "visual", LADDER, redraws=True), Target("paint", "visual", LADDER, redraws=True)]
-    assert not [q for q, _ in answered(search(worlds, 40), at({})) if len(q) == 2]  # the second would undo the first
-    mixed = [q for q, _ in answered(search([targets[0], worlds[0]], 40), at({})) if len(q) == 2]
+    worlds = [replace(targets[0], name=name, redraws=True) for name in ("world", "paint")]
+    assert not [q for q, _ in answered(searched(worlds, 40), at({})) if len(q) == 2]  # the second would undo the first
+    mixed = [q for q, _ in answered(searched([targets[0], worlds[0]], 40), at({})) if len(q) == 2]
     assert mixed == [(("world", 4.0), ("a", 4.0))]
+
+
+def test_what_broke_earlier_episodes_is_asked_first_of_the_next() -> None:
+    targets, priors = [Target(name, "visual", LADDER) for name in "abcdefgh"], LearnedPriors()
+    ladders = {target.name: target.ladder for target in targets}
+    for _ in range(6):
+        state = start_search(targets, 30, priors)
+        answered(search(state), at({"f": 0.5}))
+        priors.learn(ladders, {probed.target.name: probed.belief for probed in state.probed})
+    asked = answered(searched(targets, 30, priors), at({"f": 0.5}))
+    (((first, severity),), _), *_ = asked
+    assert first == "f" and 0.25 <= severity <= 1
+    blind = answered(searched(targets, 30), at({"f": 0.5}))
+    cost = [next(i for i, (_, outcome) in enumerate(each) if outcome == "breaks") for each in (asked, blind)]
+    assert cost[0] < cost[1]
 
 
 @pytest.mark.parametrize("budget", [1, 7, 25])
@@ -72,7 +96,7 @@ def test_no_strategy_asks_more_than_its_budget_and_none_the_same_twice(budget: i
 
     targets = [Target(name, "visual", LADDER) for name in "abcdefgh"]
     dropped: Truth = lambda name, severity: "dropped" if name == "c" else at({"b": 2.0})(name, severity)
-    for queries in (search(targets, budget), random_queries(targets, budget, np.random.default_rng(0))):
+    for queries in (searched(targets, budget), random_queries(targets, budget, np.random.default_rng(0))):
         asked = answered(queries, dropped)
         assert sum(outcome != "dropped" for _, outcome in asked) <= budget
         assert len({query for query, _ in asked}) == len(asked)
@@ -82,7 +106,7 @@ def test_no_strategy_asks_more_than_its_budget_and_none_the_same_twice(budget: i
 def test_a_break_below_a_severity_that_holds_is_looked_for_with_what_is_left() -> None:
     """Answers need not be monotone: this change breaks the verdict only in the middle."""
     odd: Truth = lambda name, severity: "breaks" if 1.9 <= severity <= 2.1 else "holds"
-    asked = answered(search([Target("a", "visual", LADDER)], 30), odd)
+    asked = answered(searched([Target("a", "visual", LADDER)], 30), odd)
     assert min(query[0][1] for query, outcome in asked if outcome == "breaks") == 1.9375
 
 
@@ -119,6 +143,31 @@ def test_the_bracket_found_is_where_a_known_model_breaks(tiny_data: Path, tmp_pa
     assert (tmp_path / "run" / "breaking_points.csv").read_text().count("low_light@") == 2 * len(truth)
     with pytest.raises(RunError, match="is an attack"):
         rewardlab.report(found.run)
+
+
+def many_copies(data: Path, folder: Path, count: int) -> Path:
+    """Write a dataset of so many copies of each success."""
+    folder.mkdir()
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    with (folder / "metadata.jsonl").open("w") as handle:
+        for row in rows:
+            for copy in range(count) if row.get("reward") == 5 else ():
+                name = f"{Path(row['file_name']).stem}-{copy}.mp4"
+                shutil.copy(data / row["file_name"], folder / name)
+                handle.write(json.dumps(row | {"file_name": name}) + "\n")
+    return folder
+
+
+def test_later_blocks_ask_first_about_what_broke_the_earlier(tiny_data: Path, tmp_path: Path) -> None:
+    data = many_copies(tiny_data, tmp_path / "many", BLOCK)
+    names = ("low_light", "gaussian_noise", "tilt", "jpeg", "elastic")
+    found = rewardlab.attack(
+        brightness_model(), data, perturbations=names, budget=1, out=tmp_path / "run", quiet=True, workers=1
+    )
+    asked = Counter(t.perturbation.split("@")[0] for t in found.run.trials().rows() if t.perturbation != "clean")
+    assert asked.total() >= 2 * BLOCK
+    assert asked["low_light"] >= asked.total() - BLOCK  # every episode after the first block
+    assert len(asked) > 1  # in the first block the order is drawn
 
 
 def test_an_oracle_is_never_broken_and_what_does_not_apply_costs_nothing(tiny_data: Path, tmp_path: Path) -> None:

@@ -1,24 +1,27 @@
 """What an attack asks about one episode, one question after the other: coroutines that are sent each outcome.
 
 `search` looks for the smallest change that breaks the verdict in every category; `random_queries` is its baseline.
-Both are functions of the outcomes alone, so that a stopped attack is gone through again and goes on where it was.
+Both are functions of the outcomes and of what earlier episodes taught, so that a stopped attack is gone through again
+and goes on where it was.
 """
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, zip_longest
 
+import numpy as np
 from numpy.random import Generator as Rng
+from numpy.typing import NDArray
 
-from rewardlab.analysis.breaking_points import Outcome
+from rewardlab.analysis.breaking_points import UNBROKEN, Outcome
 from rewardlab.core.graded_name import GradedPart
 from rewardlab.core.seeding import pick, rng_for
+from rewardlab.runner.breaking_beliefs import Belief, LearnedPriors
 
 Query = tuple[GradedPart, ...]  # one change at its severity, or two
 Queries = Generator[Query, Outcome, None]
-COARSE = 0.5  # width of a bracket while many changes are compared; the best are narrowed to one step afterwards
-_SCAN, _SINGLE = 0.6, 0.8  # shares of the budget for finding which changes break at all, and for single changes
-_BELOW = (1 / 2, 1 / 4, 3 / 4, 1 / 8, 3 / 8, 5 / 8, 7 / 8)  # of the severity at which a change held
+_SCAN, _SINGLE = 0.6, 0.8  # shares of the budget before the best are narrowed, and for single changes
+_NEAR = 0.25  # severities this close answer alike
 _MAX_DROPS = 2  # severities at which a change does not apply before it is left aside
 
 
@@ -32,51 +35,59 @@ class Target:
     redraws: bool = False
 
 
-@dataclass
-class Bracket:
-    """Where a change was seen to hold and to break, as places on its ladder; -1 is clean, None not broken."""
+@dataclass(eq=False)
+class Probed:
+    """What a search knows of one change: its belief, and the places of its ladder that are open, held and broke."""
 
     target: Target
-    low: int = -1
-    high: int | None = None
+    belief: Belief
+    open: NDArray[np.float64]  # 0 where it was asked, little beside a place that held, 1 far from every answer
+    held: set[int] = field(default_factory=set)
+    high: int | None = None  # the lowest place that broke
+    drops: int = 0
 
     @property
-    def width(self) -> float:
-        """Return how far apart the ends are, in severity."""
-        assert self.high is not None
-        return self.target.ladder[self.high] - (self.target.ladder[self.low] if self.low >= 0 else 0.0)
+    def low(self) -> int:
+        """Return the highest place that held below all that broke; -1 is clean."""
+        return max((place for place in self.held if self.high is None or place < self.high), default=-1)
+
+    def severity(self, place: int) -> float:
+        """Return the severity at a place."""
+        return self.target.ladder[place]
 
 
-@dataclass
+@dataclass(eq=False)
 class SearchState:
-    """What a search knows: the queries it spent, its brackets, and the best of each category."""
+    """What a search knows: the queries it spent, every change, and the lowest severity that broke, by category."""
 
     budget: int
+    probed: list[Probed]
     spent: int = 0
-    brackets: list[Bracket] = field(default_factory=list)
-    best: dict[str, Bracket] = field(default_factory=dict)
-    asked: set[Query] = field(default_factory=set)
+    best: dict[str, float] = field(default_factory=dict)
 
-    def ceiling(self, category: str) -> float:
-        """Return the severity that a change must break below to be of interest."""
-        found = self.best.get(category)
-        return float("inf") if found is None or found.high is None else found.target.ladder[found.high]
+    def gains(self, probed: Probed) -> NDArray[np.float64]:
+        """Return for each place what a break there would lower: the breaking point of all, and of the category."""
+        severities = np.array(probed.target.ladder)
+        lowest = min(self.best.values(), default=UNBROKEN)
+        own = self.best.get(probed.target.category, UNBROKEN)
+        gains: NDArray[np.float64] = (lowest - severities).clip(0) + (own - severities).clip(0)
+        return gains
 
 
-def search(targets: Sequence[Target], budget: int) -> Queries:
-    """Ask about each change at the highest severity of interest, and bisect those that break; then try pairs.
+def start_search(targets: Sequence[Target], budget: int, priors: LearnedPriors) -> SearchState:
+    """Return what a search knows before its first question."""
+    probed = [Probed(t, priors.belief(t.name, t.ladder), np.ones(len(t.ladder))) for t in targets]
+    return SearchState(budget, probed)
 
-    Before and after the pairs, changes that held are asked about at lower severities: answers need not be monotone.
-    """
-    state = SearchState(budget)
-    for target in targets:
-        if state.spent < _SCAN * budget:
-            yield from _scan(state, target)
-    for bracket in sorted(state.best.values(), key=lambda each: state.ceiling(each.target.category)):
-        yield from _bisect(state, bracket, 0.0)
-    yield from _look_below(state, _SINGLE * budget)
-    yield from _pairs(state)
-    yield from _look_below(state, budget)
+
+def search(state: SearchState) -> Queries:
+    """Ask where the expected gain is highest, narrow the best of each category to one step, then try pairs."""
+    for share in (_SCAN, _SINGLE):
+        yield from _ask_singles(state, share * state.budget)
+        for probed in _best_by_category(state):
+            yield from _bisect(state, probed)
+    yield from _ask_pairs(state)
+    yield from _ask_singles(state, state.budget)
 
 
 def random_queries(targets: Sequence[Target], budget: int, rng: Rng) -> Queries:
@@ -93,7 +104,7 @@ def random_queries(targets: Sequence[Target], budget: int, rng: Rng) -> Queries:
 
 def most_cells(targets: int, budget: int) -> int:
     """Return how many cells a strategy can ask of one episode, those that do not apply included."""
-    return 2 * budget + 2 * (_MAX_DROPS + len(_BELOW)) * targets
+    return 2 * budget + _MAX_DROPS * targets
 
 
 def in_drawn_order(targets: Sequence[Target], seed: int, episode: str) -> list[Target]:
@@ -105,83 +116,80 @@ def in_drawn_order(targets: Sequence[Target], seed: int, episode: str) -> list[T
     return [target for turn in zip_longest(*by_category.values()) for target in turn if target is not None]
 
 
-def _ask(state: SearchState, query: Query) -> Generator[Query, Outcome, Outcome]:
-    if state.spent >= state.budget:
-        return "unjudged"
-    state.asked.add(query)
-    outcome = yield query
-    state.spent += outcome != "dropped"
-    return outcome
-
-
-def _scan(state: SearchState, target: Target) -> Queries:
-    """Ask about a change just below the best of its category; where it breaks, it is the best."""
-    top = sum(severity < state.ceiling(target.category) for severity in target.ladder) - 1
-    for _ in range(_MAX_DROPS):
-        if top < 0:
+def _ask_singles(state: SearchState, until: float) -> Queries:
+    """Ask about single changes, each time where chance times gain is highest, until so many queries are spent."""
+    while state.spent < until:
+        values = [float(_values(state, probed).max()) for probed in state.probed]
+        probed = state.probed[int(np.argmax(values))]
+        if max(values) <= 0:
             return
-        outcome = yield from _ask(state, ((target.name, target.ladder[top]),))
-        if outcome != "dropped":
-            break
-        top = (top + 1) // 2 - 1  # a change may only apply where it is small
-    else:
+        yield from _ask(state, probed, int(np.argmax(_values(state, probed))))
+
+
+def _values(state: SearchState, probed: Probed) -> NDArray[np.float64]:
+    """Return what asking at each place is worth; rounded, so that ties are ties on every processor."""
+    values: NDArray[np.float64] = (probed.belief.chances() * state.gains(probed) * probed.open).round(9)
+    return values
+
+
+def _ask(state: SearchState, probed: Probed, place: int) -> Queries:
+    """Ask about one change at one place and learn from the outcome."""
+    probed.open[place] = 0
+    outcome = yield ((probed.target.name, probed.severity(place)),)
+    if outcome == "dropped":
+        probed.drops += 1
+        probed.open[place if probed.drops < _MAX_DROPS else 0 :] = 0  # it may only apply where it is small
         return
-    if outcome == "breaks":
-        bracket = state.best[target.category] = Bracket(target, high=top)
-        state.brackets.append(bracket)
-        yield from _bisect(state, bracket, COARSE)
-    elif outcome == "holds":
-        state.brackets.append(Bracket(target, low=top))
+    state.spent += 1
+    if outcome == "unjudged":
+        return
+    probed.belief.update(place, broke=outcome == "breaks")
+    if outcome == "holds":
+        probed.open *= 1 - np.exp(-np.abs(np.array(probed.target.ladder) - probed.severity(place)) / _NEAR)
+        probed.held.add(place)
+    elif probed.high is None or place < probed.high:
+        probed.high = place
+        category, severity = probed.target.category, probed.severity(place)
+        state.best[category] = min(severity, state.best.get(category, UNBROKEN))
 
 
-def _bisect(state: SearchState, bracket: Bracket, width: float) -> Queries:
-    """Halve a bracket until it is that narrow, or one step of its ladder."""
-    assert bracket.high is not None
-    ladder = bracket.target.ladder
-    while bracket.high - bracket.low > 1 and bracket.width > width:
-        middle = (bracket.high + bracket.low) // 2
-        outcome = yield from _ask(state, ((bracket.target.name, ladder[middle]),))
-        if outcome == "breaks":
-            bracket.high = middle
-        elif outcome == "holds":
-            bracket.low = middle
-        else:
-            return
+def _best_by_category(state: SearchState) -> list[Probed]:
+    """Return the change that breaks first in each category, the lowest first."""
+    broken = [(probed.severity(probed.high), probed) for probed in state.probed if probed.high is not None]
+    found: dict[str, Probed] = {}
+    for _, probed in sorted(broken, key=lambda each: each[0]):
+        found.setdefault(probed.target.category, probed)
+    return list(found.values())
 
 
-def _pairs(state: SearchState) -> Queries:
-    """Ask about pairs of changes that hold alone, the smallest first, until one breaks."""
-    held = sorted((b for b in state.brackets if b.low >= 0), key=_held_severity)
-    joined = [_pair(a, b) for a, b in combinations(held, 2) if not (a.target.redraws and b.target.redraws)]
-    joined.sort(key=lambda parts: max(severity for _, severity in parts))
-    for query in joined[: state.budget]:  # those that do not apply cost no query, but their number must end
+def _bisect(state: SearchState, probed: Probed) -> Queries:
+    """Halve the bracket of a change that breaks to one step of its ladder."""
+    while probed.high is not None and probed.high - probed.low > 1 and state.spent < state.budget:
+        middle = (probed.high + probed.low) // 2
+        if not probed.open[middle]:
+            return  # asked before, against the order of severities
+        yield from _ask(state, probed, middle)
+
+
+def _ask_pairs(state: SearchState) -> Queries:
+    """Ask about pairs of changes that hold alone, the likeliest to gain first, until one breaks."""
+    held = [probed for probed in state.probed if probed.low >= 0]
+    pairs = [(a, b) for a, b in combinations(held, 2) if not (a.target.redraws and b.target.redraws)]
+    pairs.sort(key=lambda pair: -_pair_value(*pair))
+    for first, second in pairs[: state.budget]:  # those that do not apply cost no query, but their number must end
         if state.spent >= state.budget:
             return
-        outcome = yield from _ask(state, query)
+        outcome = yield _pair(first, second)
+        state.spent += outcome != "dropped"
         if outcome == "breaks":
             return
 
 
-def _look_below(state: SearchState, until: float) -> Queries:
-    """Ask about changes that held, at severities below; one that breaks there is bisected further down."""
-    held = [bracket for bracket in state.brackets if bracket.high is None]
-    for share, bracket in ((share, bracket) for share in _BELOW for bracket in held):
-        target, place = bracket.target, int(share * (bracket.low + 1)) - 1
-        query = ((target.name, target.ladder[place]),)
-        if state.spent >= until:
-            return
-        if place < 0 or query in state.asked or target.ladder[place] >= state.ceiling(target.category):
-            continue
-        outcome = yield from _ask(state, query)
-        if outcome == "breaks":
-            found = state.best[target.category] = Bracket(target, high=place)
-            yield from _bisect(state, found, 0.0)
+def _pair_value(first: Probed, second: Probed) -> float:
+    chances = [float(each.belief.chances()[each.low]) for each in (first, second)]
+    return sum(chances) * (UNBROKEN - max(first.severity(first.low), second.severity(second.low)))
 
 
-def _held_severity(bracket: Bracket) -> float:
-    return bracket.target.ladder[bracket.low]
-
-
-def _pair(first: Bracket, second: Bracket) -> Query:
+def _pair(first: Probed, second: Probed) -> Query:
     ordered = (second, first) if second.target.redraws else (first, second)
-    return tuple((each.target.name, _held_severity(each)) for each in ordered)
+    return tuple((each.target.name, each.severity(each.low)) for each in ordered)

@@ -66,11 +66,11 @@ def familiar_states(plan: PocketPlan, training: Training) -> NDArray[np.float16]
     return states
 
 
-def probed_clips(plan: PocketPlan, training: Training) -> ProbedClips:
+def probed_clips(plan: PocketPlan, training: Training, probe: str = "own") -> ProbedClips:
     """Return what a training says of the validation rollouts; where a plan has no unseen task, all count as unseen."""
     with np.load(_probe_file(plan, training)) as found:
-        task, level = found["own/task"], found["own/level"].astype(np.int64)
-        logits, states = found["own/logits"].astype(np.float64), found["own/state"].astype(np.float32)
+        task, level = found[f"{probe}/task"], found[f"{probe}/level"].astype(np.int64)
+        logits, states = found[f"{probe}/logits"].astype(np.float64), found[f"{probe}/state"].astype(np.float32)
         familiar = unit_length(found["trained/state"].astype(np.float32))
     names = plan.unseen(training.fold)
     unseen = np.isin(task, names) if names else np.ones(len(task), bool)
