@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
@@ -108,6 +109,7 @@ def _cells_to_show(run: Run, missing: list[str], *, trust: bool) -> CellReplay |
         return None
 
 
+@cache
 def environment() -> Environment:
     """Return the templates of this package, with escaping on."""
     made = Environment(loader=PackageLoader("rewardlab.reporting", "."), autoescape=True, trim_blocks=True)
