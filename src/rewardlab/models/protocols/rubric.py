@@ -67,13 +67,7 @@ class Rubric:
         for episode in episodes:
             key = _clip_key(episode)
             videos[key] = videos.get(key) or Video(episode.frames, episode.times, frame_rate(episode.times))
-        return [self._prompt(videos[_clip_key(episode)], episode.instruction) for episode in episodes]
-
-    def _prompt(self, video: Video, instruction: str) -> Prompt:
-        text = roboreward_prompt(instruction)
-        if self.options.video_first:
-            return Prompt((video, text), prefix=(video, roboreward_prompt("")))
-        return Prompt((text, video))
+        return [rubric_prompt(videos[_clip_key(each)], each.instruction, self.options) for each in episodes]
 
     def _parse(self, completion: Completion | Failure) -> Answer:
         if isinstance(completion, Failure):
@@ -86,6 +80,14 @@ class Rubric:
             cut = f"; the answer was cut off at {self.options.tokens} tokens, allow more with ?tokens="
             return Failure(answer.reason + cut, answer.raw)
         return answer
+
+
+def rubric_prompt(video: Video, instruction: str, options: RubricOptions) -> Prompt:
+    """Return what is asked about a clip, when it is scored and when a model is trained to answer."""
+    text = roboreward_prompt(instruction)
+    if options.video_first:
+        return Prompt((video, text), prefix=(video, roboreward_prompt("")))
+    return Prompt((text, video))
 
 
 def _clip_key(episode: Episode) -> str:

@@ -1,0 +1,83 @@
+"""One process, or several that `accelerate launch` has started: who this one is, and what they do together."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rewardlab.core.errors import PlanError
+from rewardlab.models.backends.checkpoint import choose_device
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a training; a single one needs no accelerate."""
+
+    device: str
+    rank: int = 0
+    world: int = 1
+    accelerator: Any = None
+
+    @property
+    def first(self) -> bool:
+        """Tell whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def prepare(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+        """Return network and optimizer as they are shared between the processes."""
+        return self.accelerator.prepare(network, optimizer) if self.accelerator else (network, optimizer)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add to the gradients."""
+        if self.accelerator:
+            self.accelerator.backward(loss)
+        else:
+            loss.backward()
+
+    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
+        """Scale the gradients down to a norm."""
+        if self.accelerator:
+            self.accelerator.clip_grad_norm_(parameters, max_norm)
+        else:
+            nn.utils.clip_grad_norm_(parameters, max_norm)
+
+    def accumulating(self, network: Any, *, last: bool) -> Any:
+        """Return the context of a forward pass whose gradients are not exchanged yet, unless it is the last."""
+        return nullcontext() if last or not self.accelerator else self.accelerator.no_sync(network)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum over all processes."""
+        if not self.accelerator:
+            return values
+        total: Tensor = self.accelerator.reduce(values, "sum")
+        return total
+
+    def wait(self) -> None:
+        """Return when every process is here."""
+        if self.accelerator:
+            self.accelerator.wait_for_everyone()
+
+    @contextmanager
+    def one_after_the_first(self) -> Iterator[None]:
+        """Let the first process do something before the others do it."""
+        if not self.first:
+            self.wait()
+        yield
+        if self.first:
+            self.wait()
+
+
+def open_processes(device: str) -> Processes:
+    """Return this process, or its place among those that a launcher has started."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return Processes(choose_device(device))
+    try:
+        from accelerate import Accelerator
+    except ImportError:
+        raise PlanError("several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'") from None
+    accelerator = Accelerator(cpu=device == "cpu")
+    return Processes(str(accelerator.device), accelerator.process_index, accelerator.num_processes, accelerator)

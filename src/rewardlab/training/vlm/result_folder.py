@@ -1,0 +1,176 @@
+"""The result: an ordinary folder for `hf:` with the best parameters, the files of its checkpoint, and a model card."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rewardlab.core.bounded_json import read_json
+from rewardlab.core.command_settings import as_command, flat_settings
+from rewardlab.core.errors import ModelError, RunError
+from rewardlab.core.run import atomic_write
+from rewardlab.core.trial import Failure
+from rewardlab.core.version import __version__
+from rewardlab.models import name_model
+from rewardlab.training.vlm.base_model import Named, load_base, other_files
+from rewardlab.training.vlm.example import Example, ShowFrames
+from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
+from rewardlab.training.vlm.training_loop import WORK, TrainingData
+from rewardlab.training.vlm.training_state import BEST, Progress, put_trained
+from rewardlab.training.vlm.validation import LevelErrors, constant_error, errors_by_source
+
+RECORD, CARD, ADAPTER = "training.json", "README.md", "adapter"
+_SCORED_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training: its model string, and the errors of that model on the validation examples."""
+
+    model: str
+    errors: LevelErrors
+    constant: float  # the error of the best constant
+
+
+def start_folder(training: VlmTraining) -> None:
+    """Make the folder of a training, or reopen it if it was planned alike."""
+    path, planned = training.out / WORK / "plan.json", _planned(training)
+    finished = training.out / RECORD
+    there = path if path.exists() else finished
+    if there.exists() and json.loads(there.read_text(encoding="utf-8"))["plan"] != planned:
+        raise RunError(f"{training.out} holds a training with other settings; choose another --out or remove that folder")
+    if not finished.exists():
+        (training.out / WORK).mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial:
+            partial.write_text(json.dumps({"plan": planned}) + "\n", encoding="utf-8")
+
+
+def _planned(training: VlmTraining) -> dict[str, Any]:
+    """Return the settings that decide what comes out: where it runs and goes to is not among them."""
+    settings = flat_settings(training.plan)
+    left_out = ("out", "mixture", "seeds", "workers", "dry_run")
+    kept = {name: str(value) for name, value in settings.items() if name not in left_out}
+    return {**kept, "mixture": training.mixture, "seed": training.seed}
+
+
+def finished(training: VlmTraining, named: Named) -> Trained | None:
+    """Return what a training has come to, if it is done."""
+    if not (training.out / RECORD).exists():
+        return None
+    record = read_json(training.out / RECORD)
+    return Trained(named.scoring_string(training.out), LevelErrors(record["validation_mae"]), record["constant_mae"])
+
+
+def write_result(training: VlmTraining, named: Named, data: TrainingData, progress: Progress) -> Trained:
+    """Write the folder, score the validation examples through `hf:` with it, and write the card."""
+    _write_model(training, named)
+    model = named.scoring_string(training.out)
+    levels = scored_levels(model, data.validation, data.show, training.plan.device)
+    found = errors_by_source(data.validation, levels)
+    constant = constant_error(data.examples, data.validation)
+    _write(training.out / "validation.jsonl", _validation_lines(data.validation, levels))
+    _write(training.out / CARD, model_card(training, data, progress, (found, *constant)))
+    record = {
+        "plan": _planned(training),
+        "version": __version__,
+        "best_step": progress.best_step,
+        "steps": progress.step,
+        "validation_mae_while_training": progress.best_mae,
+        "validation_mae": found.mae,
+        "constant_mae": constant[1],
+        "validation_rule": data.rule,
+        "examples": dict(Counter(example.source for example in data.examples)),
+    }
+    _write(training.out / RECORD, json.dumps(record, indent=2) + "\n")
+    shutil.rmtree(training.out / WORK)
+    return Trained(model, found, constant[1])
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def _write_model(training: VlmTraining, named: Named) -> None:
+    """Write weights in the numbers of the checkpoint; what was frozen is written as it was read."""
+    from safetensors.torch import load_file
+
+    base = load_base(named, training.plan.lora, "cpu")
+    put_trained(base.network, load_file(training.out / WORK / BEST))
+    model = base.model
+    if base.adapted is not None:
+        base.adapted.save_pretrained(str(training.out / ADAPTER))
+        model = base.adapted.merge_and_unload()
+    stored = model.config.dtype or torch.float32
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(stored)
+    model.save_pretrained(training.out)
+    for path in other_files(named):
+        shutil.copyfile(path, training.out / path.name)
+
+
+def scored_levels(model: str, examples: Sequence[Example], show: ShowFrames, device: str) -> list[float]:
+    """Return the level that a model of the catalog gives to each example."""
+    asked = model if device == "auto" else f"{model}{'&' if '?' in model else '?'}device={device}"
+    judge, levels = name_model(asked).build(), []
+    for start in range(0, len(examples), _SCORED_AT_ONCE):
+        episodes = [show(example, 0) for example in examples[start : start + _SCORED_AT_ONCE]]
+        for answer in judge.score(episodes):
+            if isinstance(answer, Failure):
+                raise ModelError(f"{model} gives no answer after its training: {answer.reason}")
+            levels.append(answer.level)
+    return levels
+
+
+def _validation_lines(examples: Sequence[Example], levels: Sequence[float]) -> str:
+    rows = [
+        {"episode": e.episode.id, "instruction": e.episode.instruction, "source": e.source, "level": e.level, "said": said}
+        for e, said in zip(examples, levels)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def model_card(
+    training: VlmTraining, data: TrainingData, progress: Progress, judged: tuple[LevelErrors, float, float]
+) -> str:
+    """Return what a reader must know of the model: data, recipe, steps, errors beside a constant's, the command."""
+    plan, (errors, constant, constant_mae) = training.plan, judged
+    numbers, levels = plan.numbers, Counter(example.level for example in data.examples)
+    sources = Counter(example.source for example in data.examples)
+    counts = ", ".join(f"{count} {source}" for source, count in sources.items())
+    by_level = ", ".join(f"{levels[level]} of level {level}" for level in sorted(levels))
+    parts = f"LoRA of rank {plan.lora} in the language layers, fusion in full" if plan.lora else "fusion and language layers"
+    rows = "\n".join(f"| {name} | {value:.3f} |" for name, value in errors.mae.items())
+    return f"""# {training.out.name}: a reward model that answers 1 to 5
+
+{plan.model}, fine-tuned with rewardlab {__version__} to answer the RoboReward prompt. Use it as `hf:{training.out}`.
+
+- **Data**: {', '.join(plan.data)}; mixture `{training.mixture}`: {counts} examples ({by_level}).
+- **Validation**: {len(data.validation)} examples ({data.rule}); the checkpoint with the least error on them was kept.
+- **Recipe** `{plan.recipe}`: vision tower frozen, {parts} trained; {numbers.epochs} epochs, learning rate {numbers.rate:g}
+  with a warm-up of {numbers.warm_up} and a cosine decay, weight decay {numbers.weight_decay}, gradients clipped at
+  {numbers.max_norm}, {numbers.batch} examples a step, seed {training.seed}; frames `{plan.frames}`.
+- **Steps**: {progress.step}; kept is the checkpoint of step {progress.best_step}.
+
+| validation examples | mean absolute error of the level |
+|---|---|
+{rows}
+| all, by the constant {constant:g} that sees nothing | {constant_mae:.3f} |
+
+Trained with
+
+    {as_command("train vlm", _single(plan, training))}
+
+Nothing is known of robots, cameras and tasks unlike those of the data: measure before you trust it.
+"""
+
+
+def _single(plan: VlmPlan, training: VlmTraining) -> VlmPlan:
+    from dataclasses import replace
+
+    return replace(plan, mixture=(training.mixture,), seeds=(training.seed,), out=training.out)

@@ -1,0 +1,98 @@
+"""`rewardlab train vlm`: one training for each mixture and seed, and a table where there are several."""
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+
+from rewardlab.core.episode import LEVELS
+from rewardlab.core.errors import PlanError
+from rewardlab.core.run import atomic_write
+from rewardlab.core.terminal_text import one_line
+from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
+from rewardlab.training.vlm.recipes import CLIPPED, COUNTERFACTUAL, MIXTURES, ORIGINAL
+
+TABLE = "mixtures.csv"
+
+
+def train_vlm(plan: VlmPlan) -> tuple[str, ...]:
+    """Train every mixture and seed of a plan, and return the model strings; what is already there is not made again."""
+    require_libraries(plan)
+    from rewardlab.training.vlm.base_model import name_base
+    from rewardlab.training.vlm.mixtures import split_episodes
+    from rewardlab.training.vlm.processes import open_processes
+    from rewardlab.training.vlm.result_folder import Trained, finished, start_folder, write_result
+    from rewardlab.training.vlm.training_loop import fit
+
+    named, processes, split = name_base(plan.model), open_processes(plan.device), split_episodes(plan)
+    results: list[Trained] = []
+    for training in plan.trainings:
+        start_folder(training)
+        done = finished(training, named)
+        if done is None:
+            data = training_data(training, split)
+            progress = fit(training, named, data, processes)
+            done = write_result(training, named, data, progress) if processes.first else None
+            processes.wait()
+        results += [done] if done else []
+    if len(plan.trainings) > 1 and processes.first:
+        _write_table(plan, results)
+    return tuple(trained.model for trained in results)
+
+
+def require_libraries(plan: VlmPlan) -> None:
+    """Say what is not installed before anything is read."""
+    needed = ("torch", "transformers", "PIL", *(("peft",) if plan.lora else ()))
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise PlanError(f"train vlm needs {', '.join(missing)}; install with pip install 'rewardlab[vlm-train]'")
+
+
+def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData":
+    """Return the examples of a training, having said which levels and negatives it lacks."""
+    from rewardlab.training.vlm.mixtures import FrameSampling, training_examples, validation_examples
+    from rewardlab.training.vlm.training_loop import TrainingData
+
+    examples, sampling = training_examples(split, training), FrameSampling(training.plan.frames, training.seed)
+    for note in lacking(training.mixture, Counter(e.source for e in examples), {e.level for e in examples}):
+        print(one_line(note), file=sys.stderr)
+    return TrainingData(examples, validation_examples(split), sampling, split.rule)
+
+
+def lacking(mixture: str, sources: Counter[str], levels: set[int]) -> list[str]:
+    """Return a sentence for each kind of negative that a mixture should hold and for the levels nobody shows."""
+    why = {
+        COUNTERFACTUAL: "no success has an instruction that a rule can turn into another",
+        CLIPPED: "no success has progress for every frame, which tells how much a shorter clip deserves",
+    }
+    notes = [
+        f"mixture {mixture} holds no {part} examples: {why[part]}"
+        for part in MIXTURES[mixture]
+        if part in why and not sources[part]
+    ]
+    absent = [str(level) for level in LEVELS if level not in levels]
+    if absent:
+        notes.append(f"no training example deserves level {' or '.join(absent)}, so the model cannot learn to say so")
+    return notes
+
+
+def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> Path:
+    """Write the error of every mixture over all seeds: on all validation examples, and on the original ones."""
+    text = StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("mixture", "seeds", "mae", "mae_least", "mae_most", "mae_original", "mae_constant"))
+    for mixture in dict.fromkeys(training.mixture for training in plan.trainings):
+        found = [r for t, r in zip(plan.trainings, results) if t.mixture == mixture]
+        overall = [r.errors.overall for r in found]
+        originals = np.mean([r.errors.mae[ORIGINAL] for r in found])
+        numbers = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
+        rows.writerow((mixture, len(found), *(f"{number:.4f}" for number in numbers)))
+    path = plan.out / TABLE
+    with atomic_write(path) as partial:
+        partial.write_text(text.getvalue(), encoding="utf-8")
+    return path

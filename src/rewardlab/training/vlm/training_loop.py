@@ -1,0 +1,261 @@
+"""The training loop: steps on batches, validation, checkpoints; it resumes to the very same weights."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rewardlab.core.errors import ModelError
+from rewardlab.core.seeding import rng_for
+from rewardlab.training.vlm.answer_network import Batch, answer_loss
+from rewardlab.training.vlm.base_model import BaseModel, Named, load_base
+from rewardlab.training.vlm.batches import BatchOrder, DecodedPasses, Pass, example_lengths, load_ahead
+from rewardlab.training.vlm.example import Example, ShowFrames
+from rewardlab.training.vlm.feature_store import FeatureStore, encode_clips, on_device, read_store, write_store
+from rewardlab.training.vlm.live_view import Curves, LiveView
+from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
+from rewardlab.training.vlm.processes import Processes
+from rewardlab.training.vlm.recipes import PERTURBED, Recipe
+from rewardlab.training.vlm.trained_parts import parameter_groups, set_training, trained_parameters, training_dtype
+from rewardlab.training.vlm.training_state import (
+    Progress,
+    resume,
+    save_best,
+    save_state,
+    state_parts,
+    trained_tensors,
+)
+from rewardlab.training.vlm.validation import LevelErrors, errors_by_source, expected_levels, validation_passes
+
+WORK = "training"  # the folder of what is needed to go on, below that of the model; gone when the training is done
+_FEATURES = "features.safetensors"
+_LOG_EVERY = 10  # steps; only then does the processor wait for the GPU
+_VALIDATIONS = 10  # in a training, unless the plan says otherwise
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """What is learned, what it is judged by, and how frames are shown; `rule` says how the two were parted."""
+
+    examples: tuple[Example, ...]
+    validation: tuple[Example, ...]
+    show: ShowFrames
+    rule: str
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """All that a step and a validation work with."""
+
+    training: VlmTraining
+    data: TrainingData
+    base: BaseModel
+    processes: Processes
+    network: Any  # as the processes share it
+    optimizer: Any
+    order: BatchOrder
+    store: FeatureStore | None
+    dtype: torch.dtype
+
+    @property
+    def plan(self) -> VlmPlan:
+        """Return the settings."""
+        return self.training.plan
+
+    @property
+    def work(self) -> Path:
+        """Return the folder of what is needed to go on."""
+        return self.training.out / WORK
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context that computes in the dtype of the training."""
+        kind = torch.device(self.processes.device).type
+        return torch.autocast(kind, self.dtype, enabled=self.dtype != torch.float32)
+
+
+def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Progress:
+    """Train one model from its last checkpoint on; the best parameters are then in its working folder."""
+    trainer = make_trainer(training, load_base(named, training.plan.lora, processes.device), data, processes)
+    progress = resume(trainer.work, trainer.network, trainer.optimizer, processes)
+    view = LiveView("training", trainer.order.steps, progress.step, quiet=not processes.first)
+    curves = Curves(training.out, progress.step) if processes.first else None
+    try:
+        return _run(trainer, progress, view, curves)
+    finally:
+        view.close()
+        if curves:
+            curves.close()
+
+
+def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
+    """Return what the training works with; features of the frozen tower are made here where they can be kept."""
+    plan, numbers = training.plan, training.plan.numbers
+    dtype = training_dtype(plan, processes.device)
+    if plan.checkpointing:
+        base.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    store = _features(training, base, data, processes)
+    groups = parameter_groups(base.network, numbers.weight_decay)
+    fused = {"fused": True} if processes.device != "cpu" else {}
+    optimizer = torch.optim.AdamW(groups, lr=numbers.rate, betas=(0.9, 0.999), **fused)
+    network, optimizer = processes.prepare(base.network, optimizer)
+    lengths = example_lengths(data.examples)
+    ranks = (processes.rank, processes.world)
+    order = BatchOrder(lengths, numbers.batch, plan.micro, numbers.epochs, training.seed, *ranks)
+    return Trainer(training, data, base, processes, network, optimizer, order, store, dtype)
+
+
+def _features(
+    training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes
+) -> FeatureStore | None:
+    """Return the features of all clips, made once and kept for when the training resumes; None where they change."""
+    plan, path = training.plan, training.out / WORK / _FEATURES
+    if not plan.cache_gb or any(example.source == PERTURBED for example in data.examples):
+        return None
+    with processes.one_after_the_first():
+        if path.exists():
+            return on_device(read_store(path, base.inputs.padding), processes.device)
+        view = LiveView("encoding clips", 0, 0, quiet=not processes.first)
+        store = _encode(training, base, data, view)
+        if store is None:
+            view.say("features of the vision tower are not kept: too large, or this model fuses them in its own way")
+            return None
+        if processes.first:
+            write_store(store, path)
+    return on_device(store, processes.device)
+
+
+def _encode(training: VlmTraining, base: BaseModel, data: TrainingData, view: LiveView) -> FeatureStore | None:
+    if not base.network.fuses_features:
+        return None
+    plan, found = training.plan, None
+    clips = (base.inputs, (*data.examples, *data.validation), data.show)
+    for made in encode_clips(base.network.eval(), clips, plan.workers, plan.cache_gb):
+        if isinstance(made, FeatureStore):
+            found = made
+        else:
+            view.step(made[0], f"of {made[1]}")
+    view.close()
+    return found
+
+
+def _run(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
+    steps = trainer.order.steps
+    every = trainer.plan.check_every or max(1, math.ceil(steps / _VALIDATIONS))
+    losses: list[Tensor] = []
+    tokens, clips, since = 0, 0, time.monotonic()
+    batches = step_batches(trainer, progress.step)
+    for step in range(progress.step, steps):
+        passes = next(batches)
+        loss = take_step(trainer, step, passes)
+        losses.append(loss)
+        tokens += sum(batch.mask.numel() for batch in passes)
+        clips += sum(len(batch.places) for batch in passes)
+        done = step + 1
+        view.step(done)
+        if done % _LOG_EVERY == 0 or done % every == 0 or done == steps:
+            mean, seconds = _finite(losses, done), time.monotonic() - since
+            rates = {"clips_per_s": clips / seconds, "tokens_per_s": tokens / seconds}
+            if curves:
+                curves.add(done, {"loss": mean, "rate": learning_rate(step, steps, trainer.plan.numbers), **rates})
+            view.step(done, f"loss {mean:.3f}, {rates['clips_per_s']:.1f} clips/s")
+            losses, tokens, clips, since = [], 0, 0, time.monotonic()
+        if done % every == 0 or done == steps:
+            progress = _check(trainer, replace(progress, step=done), view, curves)
+            since = time.monotonic()
+    return progress
+
+
+def _finite(losses: Sequence[Tensor], step: int) -> float:
+    mean = float(torch.stack(list(losses)).mean())
+    if not math.isfinite(mean):
+        raise ModelError(f"the loss is not a number at step {step}; try a lower --rate or --dtype float32")
+    return mean
+
+
+def step_batches(trainer: Trainer, start: int) -> Iterator[list[Batch]]:
+    """Yield the batches of each step from one on."""
+    order = trainer.order
+    if trainer.store is not None:
+        for step in range(start, order.steps):
+            yield [trainer.store.batch(one) for one in order.step(step)]
+        return
+    planned = [order.step(step) for step in range(start, order.steps)]
+    passes = _decoded(trainer, trainer.data.examples, [one for step in planned for one in step])
+    for step in planned:
+        yield [batch for _ in step for batch in next(passes)]
+
+
+def _decoded(trainer: Trainer, examples: Sequence[Example], passes: Sequence[Pass]) -> Iterator[list[Batch]]:
+    dataset = DecodedPasses(trainer.base.inputs, examples, trainer.data.show, passes)
+    return load_ahead(dataset, trainer.plan.workers)
+
+
+def take_step(trainer: Trainer, step: int, batches: Sequence[Batch]) -> Tensor:
+    """Take one optimizer step on all batches together, and return the loss, still on its device."""
+    numbers, processes = trainer.plan.numbers, trainer.processes
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = learning_rate(step, trainer.order.steps, numbers)
+    torch.manual_seed(int(rng_for(trainer.training.seed, "step", step, processes.rank).integers(2**31)))
+    set_training(trainer.base.model)
+    total = torch.zeros((), device=processes.device)
+    for number, batch in enumerate(batches, 1):
+        moved = batch.to(processes.device)
+        with processes.accumulating(trainer.network, last=number == len(batches)):
+            with trainer.autocast():
+                loss = answer_loss(trainer.network(moved), moved)
+            processes.backward(loss)
+        total += loss.detach()
+    processes.clip(list(trained_parameters(trainer.network).values()), numbers.max_norm)
+    trainer.optimizer.step()
+    trainer.optimizer.zero_grad(set_to_none=True)
+    return total
+
+
+def learning_rate(step: int, steps: int, numbers: Recipe) -> float:
+    """Return the rate of a step: a linear warm-up from nothing, then half a cosine down to nothing."""
+    warm_up = math.ceil(numbers.warm_up * steps)
+    if step < warm_up:
+        return numbers.rate * step / warm_up
+    return numbers.rate * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
+
+
+def _check(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
+    """Validate, keep the parameters where they are the best so far, and save what is needed to go on."""
+    found = validate(trainer)
+    better = found.overall < progress.best_mae
+    progress = replace(progress, best_step=progress.step, best_mae=found.overall) if better else progress
+    tensors = trained_tensors(trainer.network, trainer.processes)
+    parts = state_parts(trainer.network, trainer.optimizer, tensors, trainer.processes)
+    if trainer.processes.first:
+        if better:
+            save_best(trainer.work, tensors)
+        if curves:
+            curves.add(progress.step, {f"validation_mae_{name}": value for name, value in found.mae.items()})
+        save_state(trainer.work, progress, parts)
+    view.say(f"step {progress.step}: validation MAE {found.overall:.3f}{' (best so far)' if better else ''}")
+    return progress
+
+
+def validate(trainer: Trainer) -> LevelErrors:
+    """Return the errors on the validation examples; every process takes its part."""
+    data, plan, processes = trainer.data, trainer.plan, trainer.processes
+    first = len(data.examples) if trainer.store is not None else 0
+    passes = validation_passes(len(data.validation), first, plan.micro, processes)
+    if trainer.store is not None:
+        batches = iter([trainer.store.batch(one)] for one in passes)
+    else:
+        batches = _decoded(trainer, data.validation, passes)
+    trainer.network.eval()
+    with trainer.autocast():
+        flat = (batch.to(processes.device) for several in batches for batch in several)
+        found = expected_levels(trainer.network, flat, trainer.base.inputs.reply)
+    levels = torch.zeros(len(data.validation), dtype=torch.float64)
+    for place, level in found.items():
+        levels[place - first] = level
+    return errors_by_source(data.validation, processes.sum(levels.to(processes.device)).tolist())
