@@ -1,12 +1,15 @@
 """Verbs that make data and models: record rollouts, and train on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Unpack
 
-from rewardlab.api.options import CollectOptions, TrainOptions, documented_by, plan_from
+from rewardlab.api.options import CollectOptions, Place, TrainOptions, TrainVlmOptions, documented_by, plan_from
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.dataset_collection import collect as collect_rollouts
 from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.vlm.plan import VlmPlan
+from rewardlab.training.vlm.train_command import train_vlm as train_by_plan
 
 
 @documented_by(CollectPlan)
@@ -23,3 +26,14 @@ def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str
     plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
     train_pocket(plan)
     return tuple(f"pocket:{plan.out / training.name}" for training in plan.trainings)
+
+
+@documented_by(VlmPlan)
+def train_vlm(model: str, data: Place | Sequence[Place], **settings: Unpack[TrainVlmOptions]) -> tuple[str, ...]:
+    """Fine-tune a vision-language model to answer the 1-5 prompt and return the model strings of what came out.
+
+    Needs torch and transformers, from the extra `vlm-train`; a dry run trains nothing and returns nothing.
+    """
+    several = [data] if isinstance(data, str | Path) else data
+    plan = plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings})
+    return () if plan.dry_run else train_by_plan(plan)

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +164,11 @@ def model_card(
 
 Trained with
 
-    {as_command("train vlm", _single(plan, training))}
+    {as_command("train-vlm", _single(plan, training)).replace("train-vlm", "train vlm", 1)}
 
 Nothing is known of robots, cameras and tasks unlike those of the data: measure before you trust it.
 """
 
 
 def _single(plan: VlmPlan, training: VlmTraining) -> VlmPlan:
-    from dataclasses import replace
-
     return replace(plan, mixture=(training.mixture,), seeds=(training.seed,), out=training.out)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from io import StringIO
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from rewardlab.core.run import atomic_write
 from rewardlab.core.terminal_text import one_line
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
 from rewardlab.training.vlm.recipes import CLIPPED, COUNTERFACTUAL, MIXTURES, ORIGINAL
+
+if TYPE_CHECKING:
+    from rewardlab.training.vlm.mixtures import EpisodeSplit
+    from rewardlab.training.vlm.result_folder import Trained
+    from rewardlab.training.vlm.training_loop import TrainingData
 
 TABLE = "mixtures.csv"
 
@@ -43,6 +48,21 @@ def train_vlm(plan: VlmPlan) -> tuple[str, ...]:
     if len(plan.trainings) > 1 and processes.first:
         _write_table(plan, results)
     return tuple(trained.model for trained in results)
+
+
+def forecast_vlm(plan: VlmPlan) -> list[str]:
+    """Return what the trainings of a plan would take, in sentences, having measured the first."""
+    require_libraries(plan)
+    from rewardlab.training.vlm.base_model import name_base
+    from rewardlab.training.vlm.estimate import estimate
+    from rewardlab.training.vlm.mixtures import split_episodes
+    from rewardlab.training.vlm.processes import open_processes
+
+    named, first = name_base(plan.model), plan.trainings[0]
+    data = training_data(first, split_episodes(plan))
+    lines = estimate(first, named, data, open_processes(plan.device)).lines
+    more = len(plan.trainings) - 1
+    return [*lines, *([f"and {more} trainings more, each with its own mixture or seed"] if more else [])]
 
 
 def require_libraries(plan: VlmPlan) -> None:
@@ -81,7 +101,7 @@ def lacking(mixture: str, sources: Counter[str], levels: set[int]) -> list[str]:
     return notes
 
 
-def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> Path:
+def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> None:
     """Write the error of every mixture over all seeds: on all validation examples, and on the original ones."""
     text = StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -92,7 +112,5 @@ def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> Path:
         originals = np.mean([r.errors.mae[ORIGINAL] for r in found])
         numbers = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
         rows.writerow((mixture, len(found), *(f"{number:.4f}" for number in numbers)))
-    path = plan.out / TABLE
-    with atomic_write(path) as partial:
+    with atomic_write(plan.out / TABLE) as partial:
         partial.write_text(text.getvalue(), encoding="utf-8")
-    return path
