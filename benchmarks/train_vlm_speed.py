@@ -2,9 +2,9 @@
 
     python benchmarks/train_vlm_speed.py [--shape tiny|smol|qwen] [--model FOLDER] [--device cuda]
 
-Both train the same model (vision tower frozen, the rest in float32, computed in bfloat16 on a GPU) with AdamW, clipped
-gradients and accumulation over 32 examples. Trainer gets every example as ready tensors, its fused AdamW, and the loss
-over the whole sequence's logits, as it comes. Ours takes the features of the frozen tower from the pass over all clips
+Both train the same model (vision tower frozen, AdamW on float32, bfloat16 inside on a GPU) with clipped gradients and
+accumulation over 32 examples. Trainer gets every example as ready tensors, `bf16=True`, its fused AdamW, and the loss
+over the whole sequence's logits, as it comes. Ours computes in bfloat16 beside float32 masters, takes the features of the frozen tower from the pass over all clips
 that comes before the first step, sorts each step by length, and computes logits of the answer's tokens alone. Frames
 are noise made in memory, so that neither decodes a video; each clip comes under several instructions, as
 counterfactual relabelling has it, and three epochs are counted, with the pass over all clips in them.
@@ -36,7 +36,7 @@ from rewardlab.training.vlm.base_model import BaseModel, Named, load_base, name_
 from rewardlab.training.vlm.example import Example, show_as_is
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
 from rewardlab.training.vlm.processes import Processes
-from rewardlab.training.vlm.trained_parts import set_training
+from rewardlab.training.vlm.trained_parts import set_training, training_dtype
 from rewardlab.training.vlm.training_loop import WORK, Trainer, TrainingData, make_trainer, step_batches, take_step
 
 EPOCHS = 3
@@ -128,16 +128,16 @@ def peak(device: str) -> float:
     return torch.cuda.max_memory_allocated() / 1e9 if device != "cpu" else float("nan")
 
 
-def fresh(named: Named, device: str) -> BaseModel:
+def fresh(named: Named, device: str, dtype: torch.dtype) -> BaseModel:
     if device != "cpu":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    return load_base(named, 0, device)
+    return load_base(named, 0, device, dtype)
 
 
 def ours(training: VlmTraining, named: Named, data: TrainingData, steps: int, device: str) -> tuple[Speed, float]:
     """Return our speed over all epochs, and the seconds of the pass over all clips."""
-    base = fresh(named, device)
+    base = fresh(named, device, training_dtype(training.plan, device))
     started = clock(device)
     trainer = make_trainer(training, base, data, Processes(device))
     encoded = clock(device) - started
@@ -206,7 +206,7 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
     from transformers import Trainer as PlainTrainer
     from transformers import TrainerCallback, TrainingArguments
 
-    base, plan = fresh(named, device), training.plan
+    base, plan = fresh(named, device, torch.float32), training.plan
     inputs = base.inputs
     samples = [with_patches(inputs.sample(e.episode, e.level), base) for e in data.examples]
     order = [int(i) for epoch in range(EPOCHS) for i in rng_for(0, "epoch", epoch).permutation(len(samples))]

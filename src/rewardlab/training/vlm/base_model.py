@@ -61,12 +61,20 @@ def name_base(text: str) -> Named:
     return Named(spec.backend_spec, spec.options, string.text.partition("?")[2])
 
 
-def load_base(named: Named, lora: int, device: str) -> BaseModel:
-    """Load a checkpoint with the parts chosen that are trained."""
-    return load_checkpoint(named.spec.checkpoint, lambda place: _load(place, named, lora, choose_device(device)))
+def load_base(named: Named, lora: int, device: str, dtype: Any = None) -> BaseModel:
+    """Load a checkpoint with the parts chosen that are trained; without a dtype it keeps the one it is stored in."""
+
+    def load(place: str) -> BaseModel:
+        loaded = _load(place, named, lora, dtype or "auto")
+        loaded.network.to(choose_device(device))
+        for parameter in loaded.network.parameters():  # adapters too; buffers keep their precision
+            parameter.data = parameter.data.to(dtype or parameter.dtype)
+        return loaded
+
+    return load_checkpoint(named.spec.checkpoint, load)
 
 
-def _load(place: str, named: Named, lora: int, device: str) -> BaseModel:
+def _load(place: str, named: Named, lora: int, dtype: Any) -> BaseModel:
     import transformers
 
     options = named.spec.options
@@ -74,7 +82,7 @@ def _load(place: str, named: Named, lora: int, device: str) -> BaseModel:
     config = transformers.AutoConfig.from_pretrained(place, **said)
     fast = config.model_type in FAMILIES and options.frames == "auto"
     renderer = None if fast else _renderer(place, config, options)  # before the weights, which take longer
-    model = _network(place, options).to(device)
+    model = _network(place, options, dtype)
     adapted = choose_trained(model, lora)
     if renderer is not None:
         ends = end_tokens(model, renderer.processor.tokenizer.eos_token_id)
@@ -92,8 +100,7 @@ def _renderer(place: str, config: Any, options: HfOptions) -> Any:
     return prompt_renderer(load_processor(place, config, options), place, options)
 
 
-def _network(place: str, options: HfOptions) -> Any:
-    """Return the model in the numbers it is stored in, so that what is frozen is written back as it was."""
+def _network(place: str, options: HfOptions, dtype: Any) -> Any:
     import transformers
 
     model, loading = transformers.AutoModelForImageTextToText.from_pretrained(
@@ -101,7 +108,7 @@ def _network(place: str, options: HfOptions) -> Any:
         revision=options.revision,
         trust_remote_code=False,
         use_safetensors=True,
-        dtype="auto",
+        dtype=dtype,
         attn_implementation=options.attn,
         output_loading_info=True,
     )

@@ -10,7 +10,7 @@ from rewardlab.training.vlm.answer_network import answer_loss
 from rewardlab.training.vlm.base_model import Named, load_base
 from rewardlab.training.vlm.plan import VlmTraining
 from rewardlab.training.vlm.processes import Processes
-from rewardlab.training.vlm.trained_parts import set_training
+from rewardlab.training.vlm.trained_parts import set_training, training_dtype
 from rewardlab.training.vlm.training_loop import Trainer, TrainingData, make_trainer, step_batches
 
 _MB = 1e6
@@ -55,7 +55,7 @@ class Estimate:
 def estimate(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Estimate:
     """Load the model, measure one forward pass and its backward pass, and tell what the training would take."""
     plan = replace(training.plan, cache_gb=0.0, workers=0)
-    base = load_base(named, plan.lora, processes.device)
+    base = load_base(named, plan.lora, processes.device, training_dtype(plan, processes.device))
     trainer = make_trainer(replace(training, plan=plan), base, data, processes)
     seconds, kept = _measure(trainer)
     every = plan.check_every or max(1, trainer.order.steps // 10)
@@ -89,9 +89,9 @@ def _measure(trainer: Trainer) -> tuple[float, int]:
     seconds = 0.0
     for _ in range(_MEASURED):
         started = time.perf_counter()
-        with trainer.autocast(), torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
             loss = answer_loss(trainer.network(batch), batch)
         loss.backward()
-        float(loss)  # waits for a GPU
+        float(loss.detach())  # waits for a GPU
         seconds = time.perf_counter() - started
     return seconds / len(batch.places), sum(kept.values())

@@ -6,7 +6,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from rewardlab.core.errors import PlanError
@@ -27,23 +26,9 @@ class Processes:
         """Tell whether this process writes files and speaks."""
         return self.rank == 0
 
-    def prepare(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
-        """Return network and optimizer as they are shared between the processes."""
-        return self.accelerator.prepare(network, optimizer) if self.accelerator else (network, optimizer)
-
-    def backward(self, loss: Tensor) -> None:
-        """Add to the gradients."""
-        if self.accelerator:
-            self.accelerator.backward(loss)
-        else:
-            loss.backward()
-
-    def clip(self, parameters: list[nn.Parameter], max_norm: float) -> None:
-        """Scale the gradients down to a norm."""
-        if self.accelerator:
-            self.accelerator.clip_grad_norm_(parameters, max_norm)
-        else:
-            nn.utils.clip_grad_norm_(parameters, max_norm)
+    def share(self, network: nn.Module) -> Any:
+        """Return the network as the processes share it."""
+        return self.accelerator.prepare(network) if self.accelerator else network
 
     def accumulating(self, network: Any, *, last: bool) -> Any:
         """Return the context of a forward pass whose gradients are not exchanged yet, unless it is the last."""
@@ -80,4 +65,7 @@ def open_processes(device: str) -> Processes:
     except ImportError:
         raise PlanError("several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'") from None
     accelerator = Accelerator(cpu=device == "cpu")
-    return Processes(str(accelerator.device), accelerator.process_index, accelerator.num_processes, accelerator)
+    if accelerator.num_processes < 2:
+        raise PlanError("several processes were started that do not know of each other; start them by accelerate launch")
+    place = "cpu" if accelerator.device.type == "cpu" else str(accelerator.device)
+    return Processes(place, accelerator.process_index, accelerator.num_processes, accelerator)

@@ -100,18 +100,27 @@ def _write_model(training: VlmTraining, named: Named) -> None:
     """Write weights in the numbers of the checkpoint; what was frozen is written as it was read."""
     from safetensors.torch import load_file
 
-    base = load_base(named, training.plan.lora, "cpu")
-    put_trained(base.network, load_file(training.out / WORK / BEST))
-    model = base.model
+    base, best = load_base(named, training.plan.lora, "cpu"), load_file(training.out / WORK / BEST)
+    model, stored = base.model, base.model.dtype
     if base.adapted is not None:
-        base.adapted.save_pretrained(str(training.out / ADAPTER))
-        model = base.adapted.merge_and_unload()
-    stored = model.config.dtype or torch.float32
-    for parameter in model.parameters():
-        parameter.data = parameter.data.to(stored)
+        base.adapted.float()  # adapters are merged in full numbers
+        put_trained(base.network, best)
+        _write_adapter(base.adapted, best, training.out / ADAPTER)
+        model = base.adapted.merge_and_unload().to(stored)
+    else:
+        put_trained(base.network, best)
     model.save_pretrained(training.out)
     for path in other_files(named):
         shutil.copyfile(path, training.out / path.name)
+
+
+def _write_adapter(adapted: Any, best: dict[str, torch.Tensor], folder: Path) -> None:
+    """Write the adapters as peft reads them, and beside them the fusion, which is trained in full."""
+    from safetensors.torch import save_file
+
+    adapted.save_pretrained(str(folder))
+    (folder / CARD).unlink(missing_ok=True)  # a form that nobody filled in
+    save_file({n.removeprefix("model."): v for n, v in best.items() if "lora_" not in n}, folder / "fusion.safetensors")
 
 
 def scored_levels(model: str, examples: Sequence[Example], show: ShowFrames, device: str) -> list[float]:

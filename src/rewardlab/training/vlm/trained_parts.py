@@ -22,19 +22,13 @@ def vision_tower(model: Any) -> nn.Module:
 
 
 def choose_trained(model: Any, lora: int) -> Any:
-    """Freeze the vision tower, and have the rest trained in float32; return the adapters' model where there are any."""
-    tower = vision_tower(model)
-    frozen = {id(p) for name, p in tower.named_parameters() if _FUSION_IN_TOWER not in name}
-    if lora:
-        language = {id(p) for module in _language_modules(model) for p in module.parameters()}
-        adapted = _with_adapters(model, lora)
-        frozen |= language
-    for name, parameter in model.named_parameters():
-        trained = id(parameter) not in frozen if not lora else "lora_" in name or id(parameter) not in frozen
-        parameter.requires_grad_(trained)
-        if trained:
-            parameter.data = parameter.data.float()  # steps of 3e-6 vanish in bfloat16
-    return adapted if lora else None
+    """Freeze the vision tower, and the language layers where adapters are trained in them; return the adapters' model."""
+    frozen = {id(p) for name, p in vision_tower(model).named_parameters() if _FUSION_IN_TOWER not in name}
+    frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()} if lora else set()
+    adapted = _with_adapters(model, lora) if lora else None
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) not in frozen)
+    return adapted
 
 
 def _language_modules(model: Any) -> list[nn.Module]:
@@ -62,13 +56,6 @@ def set_training(model: Any) -> None:
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained, by name."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def parameter_groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Return the trained parameters, of which matrices decay and all else does not."""
-    trained = list(trained_parameters(model).values())
-    parts = {flat: [p for p in trained if (p.ndim < 2) == flat] for flat in (False, True)}
-    return [{"params": parts[False], "weight_decay": decay}, {"params": parts[True], "weight_decay": 0.0}]
 
 
 def training_dtype(plan: VlmPlan, device: str) -> torch.dtype:

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,18 +18,12 @@ from rewardlab.training.vlm.batches import BatchOrder, DecodedPasses, Pass, exam
 from rewardlab.training.vlm.example import Example, ShowFrames
 from rewardlab.training.vlm.feature_store import FeatureStore, encode_clips, on_device, read_store, write_store
 from rewardlab.training.vlm.live_view import Curves, LiveView
+from rewardlab.training.vlm.master_weights import MasterAdamW
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
 from rewardlab.training.vlm.processes import Processes
 from rewardlab.training.vlm.recipes import PERTURBED, Recipe
-from rewardlab.training.vlm.trained_parts import parameter_groups, set_training, trained_parameters, training_dtype
-from rewardlab.training.vlm.training_state import (
-    Progress,
-    resume,
-    save_best,
-    save_state,
-    state_parts,
-    trained_tensors,
-)
+from rewardlab.training.vlm.trained_parts import set_training, training_dtype
+from rewardlab.training.vlm.training_state import Progress, resume, save_best, save_state
 from rewardlab.training.vlm.validation import LevelErrors, errors_by_source, expected_levels, validation_passes
 
 WORK = "training"  # the folder of what is needed to go on, below that of the model; gone when the training is done
@@ -58,10 +51,9 @@ class Trainer:
     base: BaseModel
     processes: Processes
     network: Any  # as the processes share it
-    optimizer: Any
+    optimizer: MasterAdamW
     order: BatchOrder
     store: FeatureStore | None
-    dtype: torch.dtype
 
     @property
     def plan(self) -> VlmPlan:
@@ -73,16 +65,13 @@ class Trainer:
         """Return the folder of what is needed to go on."""
         return self.training.out / WORK
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context that computes in the dtype of the training."""
-        kind = torch.device(self.processes.device).type
-        return torch.autocast(kind, self.dtype, enabled=self.dtype != torch.float32)
-
 
 def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Progress:
     """Train one model from its last checkpoint on; the best parameters are then in its working folder."""
-    trainer = make_trainer(training, load_base(named, training.plan.lora, processes.device), data, processes)
-    progress = resume(trainer.work, trainer.network, trainer.optimizer, processes)
+    plan, device = training.plan, processes.device
+    base = load_base(named, plan.lora, device, training_dtype(plan, device))
+    trainer = make_trainer(training, base, data, processes)
+    progress = resume(trainer.work, trainer.optimizer)
     view = LiveView("training", trainer.order.steps, progress.step, quiet=not processes.first)
     curves = Curves(training.out, progress.step) if processes.first else None
     try:
@@ -96,18 +85,14 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
 def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
     """Return what the training works with; features of the frozen tower are made here where they can be kept."""
     plan, numbers = training.plan, training.plan.numbers
-    dtype = training_dtype(plan, processes.device)
     if plan.checkpointing:
         base.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     store = _features(training, base, data, processes)
-    groups = parameter_groups(base.network, numbers.weight_decay)
-    fused = {"fused": True} if processes.device != "cpu" else {}
-    optimizer = torch.optim.AdamW(groups, lr=numbers.rate, betas=(0.9, 0.999), **fused)
-    network, optimizer = processes.prepare(base.network, optimizer)
-    lengths = example_lengths(data.examples)
-    ranks = (processes.rank, processes.world)
+    network = processes.share(base.network)
+    optimizer = MasterAdamW(network, numbers, processes.device)
+    lengths, ranks = example_lengths(data.examples), (processes.rank, processes.world)
     order = BatchOrder(lengths, numbers.batch, plan.micro, numbers.epochs, training.seed, *ranks)
-    return Trainer(training, data, base, processes, network, optimizer, order, store, dtype)
+    return Trainer(training, data, base, processes, network, optimizer, order, store)
 
 
 def _features(
@@ -198,22 +183,18 @@ def _decoded(trainer: Trainer, examples: Sequence[Example], passes: Sequence[Pas
 
 def take_step(trainer: Trainer, step: int, batches: Sequence[Batch]) -> Tensor:
     """Take one optimizer step on all batches together, and return the loss, still on its device."""
-    numbers, processes = trainer.plan.numbers, trainer.processes
-    for group in trainer.optimizer.param_groups:
-        group["lr"] = learning_rate(step, trainer.order.steps, numbers)
+    processes = trainer.processes
     torch.manual_seed(int(rng_for(trainer.training.seed, "step", step, processes.rank).integers(2**31)))
     set_training(trainer.base.model)
     total = torch.zeros((), device=processes.device)
     for number, batch in enumerate(batches, 1):
         moved = batch.to(processes.device)
         with processes.accumulating(trainer.network, last=number == len(batches)):
-            with trainer.autocast():
-                loss = answer_loss(trainer.network(moved), moved)
-            processes.backward(loss)
+            loss = answer_loss(trainer.network(moved), moved)
+            loss.backward()
+        trainer.optimizer.collect()
         total += loss.detach()
-    processes.clip(list(trained_parameters(trainer.network).values()), numbers.max_norm)
-    trainer.optimizer.step()
-    trainer.optimizer.zero_grad(set_to_none=True)
+    trainer.optimizer.step(learning_rate(step, trainer.order.steps, trainer.plan.numbers))
     return total
 
 
@@ -230,14 +211,13 @@ def _check(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves 
     found = validate(trainer)
     better = found.overall < progress.best_mae
     progress = replace(progress, best_step=progress.step, best_mae=found.overall) if better else progress
-    tensors = trained_tensors(trainer.network, trainer.processes)
-    parts = state_parts(trainer.network, trainer.optimizer, tensors, trainer.processes)
+    trained, moments = trainer.optimizer.trained(), trainer.optimizer.moments()
     if trainer.processes.first:
         if better:
-            save_best(trainer.work, tensors)
+            save_best(trainer.work, trained)
         if curves:
             curves.add(progress.step, {f"validation_mae_{name}": value for name, value in found.mae.items()})
-        save_state(trainer.work, progress, parts)
+        save_state(trainer.work, progress, trained, moments)
     view.say(f"step {progress.step}: validation MAE {found.overall:.3f}{' (best so far)' if better else ''}")
     return progress
 
@@ -252,9 +232,8 @@ def validate(trainer: Trainer) -> LevelErrors:
     else:
         batches = _decoded(trainer, data.validation, passes)
     trainer.network.eval()
-    with trainer.autocast():
-        flat = (batch.to(processes.device) for several in batches for batch in several)
-        found = expected_levels(trainer.network, flat, trainer.base.inputs.reply)
+    flat = (batch.to(processes.device) for several in batches for batch in several)
+    found = expected_levels(trainer.network, flat, trainer.base.inputs.reply)
     levels = torch.zeros(len(data.validation), dtype=torch.float64)
     for place, level in found.items():
         levels[place - first] = level

@@ -1,17 +1,16 @@
-"""What a training resumes from: trained parameters, optimizer and the best validation so far, in one file.
+"""What a training resumes from: trained parameters, the optimizer's moments and the best validation so far.
 
 Random numbers are not in it: each step makes its own from the seed and its number.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rewardlab.core.run import atomic_write
-from rewardlab.training.vlm.processes import Processes
+from rewardlab.training.vlm.master_weights import MasterAdamW
 from rewardlab.training.vlm.trained_parts import trained_parameters
 
 STATE, BEST = "state.pt", "best.safetensors"
@@ -26,18 +25,6 @@ class Progress:
     best_mae: float = float("inf")
 
 
-def trained_tensors(network: nn.Module, processes: Processes) -> dict[str, Tensor]:
-    """Return the trained parameters in full, in main memory; every process must ask."""
-    names = trained_parameters(network)
-    if processes.world == 1:
-        return {name: parameter.detach().cpu().clone() for name, parameter in names.items()}
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    whole = get_model_state_dict(network, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-    wanted = {name.removeprefix("module.") for name in names}
-    return {name: value.contiguous() for name, value in whole.items() if name in wanted}
-
-
 def save_best(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Write the trained parameters of the best checkpoint, as numbers alone."""
     from safetensors.torch import save_file
@@ -46,40 +33,20 @@ def save_best(folder: Path, tensors: dict[str, Tensor]) -> None:
         save_file(tensors, partial)
 
 
-def save_state(folder: Path, progress: Progress, parts: dict[str, Any]) -> None:
+def save_state(
+    folder: Path, progress: Progress, trained: dict[str, Tensor], moments: dict[str, dict[str, Tensor]]
+) -> None:
     """Write all that is needed to go on, in one step."""
     with atomic_write(folder / STATE) as partial:
-        torch.save({**parts, "progress": vars(progress)}, partial)
+        torch.save({"progress": vars(progress), "trained": trained, "moments": moments}, partial)
 
 
-def state_parts(network: nn.Module, optimizer: Any, tensors: dict[str, Tensor], processes: Processes) -> dict[str, Any]:
-    """Return parameters and optimizer as they are saved; every process must ask."""
-    if processes.world == 1:
-        return {"trained": tensors, "optimizer": optimizer.state_dict()}
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
-
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return {"trained": tensors, "optimizer": get_optimizer_state_dict(network, optimizer.optimizer, options=options)}
-
-
-def resume(folder: Path, network: nn.Module, optimizer: Any, processes: Processes) -> Progress:
-    """Put the saved parameters and optimizer in place, and return where to go on."""
+def resume(folder: Path, optimizer: MasterAdamW) -> Progress:
+    """Put the saved parameters and moments in place, and return where to go on."""
     if not (folder / STATE).exists():
         return Progress()
     state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-    if processes.world == 1:
-        put_trained(network, state["trained"])
-        optimizer.load_state_dict(state["optimizer"])
-        return Progress(**state["progress"])
-    from torch.distributed.checkpoint.state_dict import (
-        StateDictOptions,
-        set_model_state_dict,
-        set_optimizer_state_dict,
-    )
-
-    options = StateDictOptions(full_state_dict=True, strict=False)
-    set_model_state_dict(network, state["trained"], options=options)
-    set_optimizer_state_dict(network, optimizer.optimizer, state["optimizer"], options=options)
+    optimizer.restore(state["trained"], state["moments"])
     return Progress(**state["progress"])
 
 
