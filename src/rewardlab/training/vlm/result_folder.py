@@ -66,7 +66,7 @@ def finished(training: VlmTraining, named: Named) -> Trained | None:
     return Trained(named.scoring_string(training.out), LevelErrors(record["validation_mae"]), record["constant_mae"])
 
 
-def write_result(training: VlmTraining, named: Named, data: TrainingData, progress: Progress) -> Trained:
+def write_result(training: VlmTraining, named: Named, data: TrainingData, progress: Progress) -> None:
     """Write the folder, score the validation examples through `hf:` with it, and write the card."""
     _write_model(training, named)
     model = named.scoring_string(training.out)
@@ -88,7 +88,6 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
     }
     _write(training.out / RECORD, json.dumps(record, indent=2) + "\n")
     shutil.rmtree(training.out / WORK)
-    return Trained(model, found, constant[1])
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 import csv
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from rewardlab.training.vlm.recipes import CLIPPED, COUNTERFACTUAL, MIXTURES, OR
 
 if TYPE_CHECKING:
     from rewardlab.training.vlm.mixtures import EpisodeSplit
+    from rewardlab.training.vlm.processes import Processes
     from rewardlab.training.vlm.result_folder import Trained
     from rewardlab.training.vlm.training_loop import TrainingData
 
@@ -28,26 +29,35 @@ TABLE = "mixtures.csv"
 def train_vlm(plan: VlmPlan) -> tuple[str, ...]:
     """Train every mixture and seed of a plan, and return the model strings; what is already there is not made again."""
     require_libraries(plan)
-    from rewardlab.training.vlm.base_model import name_base
     from rewardlab.training.vlm.mixtures import split_episodes
     from rewardlab.training.vlm.processes import open_processes
-    from rewardlab.training.vlm.result_folder import Trained, finished, start_folder, write_result
-    from rewardlab.training.vlm.training_loop import fit
 
-    named, processes, split = name_base(plan.model), open_processes(plan.device), split_episodes(plan)
-    results: list[Trained] = []
-    for training in plan.trainings:
-        start_folder(training)
-        done = finished(training, named)
-        if done is None:
-            data = training_data(training, split)
-            progress = fit(training, named, data, processes)
-            done = write_result(training, named, data, progress) if processes.first else None
-            processes.wait()
-        results += [done] if done else []
+    processes, split = open_processes(plan.device), split_episodes(plan)
+    results = [train_one(each, lambda: training_data(each, split), processes) for each in plan.trainings]  # noqa: B023
     if len(plan.trainings) > 1 and processes.first:
         _write_table(plan, results)
     return tuple(trained.model for trained in results)
+
+
+def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", processes: "Processes") -> "Trained":
+    """Train one model on examples of any origin and return what came out; one that is there is not made again."""
+    from rewardlab.training.vlm.base_model import name_base
+    from rewardlab.training.vlm.result_folder import finished, start_folder, write_result
+    from rewardlab.training.vlm.training_loop import fit
+
+    named = name_base(training.plan.model)
+    start_folder(training)
+    done = finished(training, named)
+    if done is not None:
+        return done
+    found = data()
+    progress = fit(training, named, found, processes)
+    if processes.first:
+        write_result(training, named, found, progress)
+    processes.wait()
+    done = finished(training, named)
+    assert done is not None
+    return done
 
 
 def forecast_vlm(plan: VlmPlan) -> list[str]:
