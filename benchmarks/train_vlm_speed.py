@@ -4,10 +4,11 @@
 
 Both train the same model (vision tower frozen, AdamW on float32, bfloat16 inside on a GPU) with clipped gradients and
 accumulation over 32 examples. Trainer gets every example as ready tensors, `bf16=True`, its fused AdamW, and the loss
-over the whole sequence's logits, as it comes. Ours computes in bfloat16 beside float32 masters, takes the features of the frozen tower from the pass over all clips
-that comes before the first step, sorts each step by length, and computes logits of the answer's tokens alone. Frames
-are noise made in memory, so that neither decodes a video; each clip comes under several instructions, as
-counterfactual relabelling has it, and three epochs are counted, with the pass over all clips in them.
+over the whole sequence's logits, as it comes. Ours computes in bfloat16 beside float32 masters, takes the features of
+the frozen tower from the pass over all clips that comes before the first step, sorts each step by length, and computes
+logits of the answer's tokens alone. Frames are noise made in memory, so that neither decodes a video; each clip comes
+under several instructions, as counterfactual relabelling has it, and three epochs are counted, with the pass over all
+clips in them.
 
 Shapes, all with random weights: `smol` is DINOv2 ViT-S/14 on SmolLM2-135M as a LLaVA with 64 tokens a frame; `qwen` is
 the vision tower of Qwen3-VL-4B on a language model like Qwen3-0.6B; `tiny` is for a processor.
@@ -77,7 +78,11 @@ def save_smol(folder: Path, dtype: torch.dtype) -> None:
     vision |= {"image_size": 112, "patch_size": 14}
     image = tokenizer.convert_tokens_to_ids("<image>")
     config = LlavaConfig(
-        text_config=text, vision_config=vision, image_token_index=image, vision_feature_layer=-1, tie_word_embeddings=True
+        text_config=text,
+        vision_config=vision,
+        image_token_index=image,
+        vision_feature_layer=-1,
+        tie_word_embeddings=True,
     )
     size = {"height": 112, "width": 112}
     images = CLIPImageProcessorPil(size={"shortest_edge": 112}, crop_size=size)

@@ -88,7 +88,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def plan_of(base: Path, kind: str, data: Path, out: Path, **changes: Any) -> VlmPlan:
-    settings = {"rate": 2e-3, "epochs": EPOCHS, "check_every": 1, "frames": "uniform:4", "holdout": 0.25, "workers": 0}
+    settings = {"rate": 2e-3, "epochs": EPOCHS, "check_every": 1, "frames": "uniform:4", "holdout": 0.25}
+    settings |= {"workers": 0, "micro": 8}
     return VlmPlan(f"{base}{KINDS[kind]}", (str(data),), out, **{**settings, **changes})
 
 
@@ -115,15 +116,15 @@ def curve(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
 
 
-def test_a_killed_training_resumes_to_the_same_weights(
-    kind: str, trained: tuple[VlmPlan, str], tmp_path: Path
-) -> None:
+def test_a_killed_training_resumes_to_the_same_weights(kind: str, trained: tuple[VlmPlan, str], tmp_path: Path) -> None:
     plan, _ = trained
     again = replace(plan, out=tmp_path / "killed")
     words = [plan.model, *plan.data, "--out", str(again.out), "--rate", "2e-3", "--epochs", str(EPOCHS)]
-    words += ["--check-every", "1", "--frames", "uniform:4", "--holdout", "0.25", "--workers", "0"]
+    words += ["--check-every", "1", "--frames", "uniform:4", "--holdout", "0.25", "--workers", "0", "--micro", "8"]
     command = [sys.executable, "-m", "rewardlab", "train", "vlm", *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}) as run:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    ) as run:
         assert run.stderr is not None
         said = next((line for line in run.stderr if line.startswith("step 2:")), "")
         run.kill()
@@ -189,7 +190,9 @@ def test_a_finished_training_is_not_made_again_and_other_settings_are_refused(tr
         train_vlm(replace(plan, rate=1e-3))
 
 
-@pytest.mark.parametrize(("kind", "end"), [("llava", "<|im_end|>"), ("gemma3", "<|im_end|>"), ("qwen3_vl", "<|im_end|>")])
+@pytest.mark.parametrize(
+    ("kind", "end"), [("llava", "<|im_end|>"), ("gemma3", "<|im_end|>"), ("qwen3_vl", "<|im_end|>")]
+)
 def test_only_the_answer_is_learned_as_the_template_writes_it(
     kind: str, end: str, bases: Callable[[str], Path], data: Path
 ) -> None:
@@ -206,9 +209,7 @@ def test_only_the_answer_is_learned_as_the_template_writes_it(
 def test_features_that_are_kept_train_the_same_weights(
     bases: Callable[[str], Path], data: Path, tmp_path: Path
 ) -> None:
-    plans = [
-        plan_of(bases("llava"), "llava", data, tmp_path / str(gb), epochs=2, cache_gb=gb, micro=3) for gb in (1.0, 0.0)
-    ]
+    plans = [plan_of(bases("llava"), "llava", data, tmp_path / str(gb), epochs=2, cache_gb=gb) for gb in (1.0, 0.0)]
     first, second = (weights(plan.out) for plan in plans if train_vlm(plan))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -237,7 +238,10 @@ def test_mixtures_hold_what_their_rules_can_label(data: Path) -> None:
     assert not {e.origin.task for e in split.train} & {e.origin.task for e in split.validation}
     made = {name: mixture_examples(split.train, name, 0) for name in MIXTURES}
     sources = {name: Counter(example.source for example in examples) for name, examples in made.items()}
-    assert set(sources["no-negatives"]) == {"original"} and set(sources["no-clipping"]) == {"original", "counterfactual"}
+    assert set(sources["no-negatives"]) == {"original"} and set(sources["no-clipping"]) == {
+        "original",
+        "counterfactual",
+    }
     assert set(sources["full"]) == {"original", "counterfactual", "clipped"}
     assert len(made["clean"]) == len(made["perturbed"]) == 2 * len(made["full"])
     for example in made["full"]:
@@ -318,7 +322,18 @@ def test_several_mixtures_are_one_command_and_one_table(
     bases: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "vlm", str(bases("llava")), str(data), "--out", str(tmp_path / "table"), "--frames", "uniform:4"]
-    words += ["--mixture", "no-negatives,perturbed", "--epochs", "1", "--holdout", "0.25", "--workers", "0"]
+    words += [
+        "--mixture",
+        "no-negatives,perturbed",
+        "--epochs",
+        "1",
+        "--holdout",
+        "0.25",
+        "--workers",
+        "0",
+        "--micro",
+        "16",
+    ]
     assert main(words) == 0
     shown = capsys.readouterr()
     assert [line.rsplit("/", 1)[1] for line in shown.out.splitlines()] == ["no-negatives-seed0", "perturbed-seed0"]
@@ -354,7 +369,11 @@ def test_mistakes_are_one_sentence_each(bases: Callable[[str], Path], data: Path
         (replace(good, model=str(tmp_path / "none")), PlanError, "there is no folder"),
         (replace(good, model=f"hf:{llava}?answer=generate"), PlanError, "leave out answer=generate"),
         (replace(good, data=(str(tmp_path / "none"),)), DataError, "no dataset at"),
-        (replace(good, rate=1e30, out=tmp_path / "nan", dtype="float32"), ModelError, "not a number at step|not finite"),
+        (
+            replace(good, rate=1e30, out=tmp_path / "nan", dtype="float32"),
+            ModelError,
+            "not a number at step|not finite",
+        ),
     ):
         with pytest.raises(kind, match=said):
             train_vlm(plan)
@@ -372,7 +391,9 @@ def test_mistakes_are_one_sentence_each(bases: Callable[[str], Path], data: Path
 
 
 def test_an_episode_without_a_level_is_left_out_and_a_success_is_a_five(tmp_path: Path) -> None:
-    rows = [{"file_name": f"arm/{n}.mp4", "task": f"open the {n}", "success": n == "drawer"} for n in ("drawer", "door")]
+    rows = [
+        {"file_name": f"arm/{n}.mp4", "task": f"open the {n}", "success": n == "drawer"} for n in ("drawer", "door")
+    ]
     folder = write_rows(tmp_path / "rows", rows)
     (folder / "arm").mkdir()
     for row in rows:

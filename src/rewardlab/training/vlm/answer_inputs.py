@@ -25,7 +25,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Reply:
-    """The tokens of an answer: the opening as the model reads it, one choice for each level, and the end of the turn."""
+    """The tokens of an answer: the opening as the model reads it, a choice for each level, and the end of the turn."""
 
     asked: str  # the opening with a choice, whose token is replaced by the right one
     opening: tuple[int, ...]
@@ -54,8 +54,13 @@ class Sample:
 class AnswerInputs(Protocol):
     """Makes samples for one checkpoint; it travels to the processes that decode."""
 
-    reply: Reply
-    padding: dict[str, int]  # what stands left of a shorter row, by the name of the tokens; 0 elsewhere
+    @property
+    def reply(self) -> Reply:
+        """Return the tokens of an answer."""
+
+    @property
+    def padding(self) -> dict[str, int]:
+        """Return what stands left of a shorter row, by the name of the tokens; 0 elsewhere."""
 
     def sample(self, episode: Episode, level: int) -> Sample:
         """Return the inputs of a clip and the answer to be learned."""

@@ -29,7 +29,10 @@ class Batch:
 
     def to(self, device: str) -> "Batch":
         """Return the batch on a device, without waiting for it; the network itself moves the pictures it needs."""
-        move = lambda value: value.to(device, non_blocking=True)
+
+        def move(value: Tensor) -> Tensor:
+            return value.to(device, non_blocking=True)
+
         return replace(
             self,
             tokens={name: move(value) for name, value in self.tokens.items()},

@@ -89,7 +89,9 @@ def _load(place: str, named: Named, lora: int, dtype: Any) -> BaseModel:
         return BaseModel(ProcessorAnswerNetwork(model), processor_inputs(renderer, ends, named.rubric), adapted)
     family = FAMILIES[config.model_type]
     per_second = 0.0 if family.timestamps else float(config.vision_config.tokens_per_second)
-    builder = PromptBuilder(transformers.AutoTokenizer.from_pretrained(place, **said), family, options.pixels, per_second)
+    builder = PromptBuilder(
+        transformers.AutoTokenizer.from_pretrained(place, **said), family, options.pixels, per_second
+    )
     return BaseModel(QwenAnswerNetwork(model, family), qwen_inputs(builder, named.rubric), adapted)
 
 

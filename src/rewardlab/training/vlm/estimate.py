@@ -45,7 +45,8 @@ class Estimate:
         told = ", ".join(f"{name} {size / _MB:,.0f}" for name, size in parts.items())
         passes = self.examples * self.epochs + self.validation * self.checks * _FORWARD_SHARE
         return [
-            f"{self.examples:,} examples, {self.validation:,} to validate by, {self.epochs} epochs: {self.steps:,} steps",
+            f"{self.examples:,} examples, {self.validation:,} to validate by, "
+            f"{self.epochs} epochs: {self.steps:,} steps",
             f"{self.trained / _MB:,.1f} of {self.parameters / _MB:,.1f} million parameters are trained",
             f"memory: about {whole / _MB:,.0f} MB ({told})",
             f"time: about {passes * self.seconds / 60:,.1f} minutes on {self.device}, {self.seconds:.3g} s an example",

@@ -5,6 +5,7 @@ It is safetensors, which holds numbers and no code; a training that resumes read
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -70,10 +71,13 @@ def encode_clips(
     dataset, examples = _Clips(*clips), clips[1]
     samples: list[Sample | None] = [None] * len(examples)
     features: list[Tensor] = []
-    for number, group in enumerate(load_ahead(dataset, workers)):
+    loaded: Iterator[list[Sample]] = load_ahead(dataset, workers)
+    for number, group in enumerate(loaded):
         with torch.no_grad():
             made = network.encode(group[0].pictures)
-            if number == 0 and not (_fits(made, len(dataset), cache_gb) and network.check_fusion(group[0].pictures, made)):
+            if number == 0 and not (
+                _fits(made, len(dataset), cache_gb) and network.check_fusion(group[0].pictures, made)
+            ):
                 return
         if features and made.shape[1:] != features[0].shape[1:]:
             return
@@ -85,7 +89,7 @@ def encode_clips(
 
 
 def _fits(features: Tensor, clips: int, cache_gb: float) -> bool:
-    return features.nbytes * clips <= cache_gb * _GIB
+    return bool(features.nbytes * clips <= cache_gb * _GIB)
 
 
 def _store(
@@ -130,9 +134,9 @@ def read_store(path: Path, padding: dict[str, int]) -> FeatureStore:
     whole = load_file(path)
     starts = whole["token_starts"].tolist()
     columns = {name.removeprefix("tokens."): value for name, value in whole.items() if name.startswith("tokens.")}
-    rows = tuple({name: value[a:b] for name, value in columns.items()} for a, b in zip(starts, starts[1:]))
-    places = [tuple(whole[name].tolist()) for name in ("clip_starts", "clip_of")]
-    return FeatureStore(whole["features"], *places, tokens=rows, labels=whole["labels"], padding=padding)
+    rows = tuple({name: value[a:b] for name, value in columns.items()} for a, b in pairwise(starts))
+    clip_starts, clip_of = (tuple(whole[name].tolist()) for name in ("clip_starts", "clip_of"))
+    return FeatureStore(whole["features"], clip_starts, clip_of, rows, whole["labels"], padding)
 
 
 def on_device(store: FeatureStore, device: str) -> FeatureStore:

@@ -20,10 +20,11 @@ class MasterAdamW:
     def __init__(self, network: nn.Module, numbers: Recipe, device: str) -> None:
         self.working = trained_parameters(network)
         self.apart = any(p.dtype != torch.float32 for p in self.working.values())
-        copy = lambda p: nn.Parameter(p.detach().float().clone()) if self.apart else p
-        self.masters = {name: copy(parameter) for name, parameter in self.working.items()}
+        self.masters = {name: _master(p) if self.apart else p for name, p in self.working.items()}
         fused = {"fused": True} if device != "cpu" else {}
-        self.adamw = torch.optim.AdamW(_groups(list(self.masters.values()), numbers.weight_decay), numbers.rate, **fused)
+        self.adamw = torch.optim.AdamW(
+            _groups(list(self.masters.values()), numbers.weight_decay), numbers.rate, **fused
+        )
         self.max_norm = numbers.max_norm
 
     @torch.no_grad()
@@ -60,7 +61,9 @@ class MasterAdamW:
     def moments(self) -> dict[str, dict[str, Tensor]]:
         """Return what AdamW remembers of each parameter, likewise."""
         state = self.adamw.state
-        return {_plain(n): {key: _whole(v) for key, v in state[m].items()} for n, m in self.masters.items() if m in state}
+        return {
+            _plain(n): {key: _whole(v) for key, v in state[m].items()} for n, m in self.masters.items() if m in state
+        }
 
     @torch.no_grad()
     def restore(self, trained: dict[str, Tensor], moments: dict[str, dict[str, Tensor]]) -> None:
@@ -74,6 +77,10 @@ class MasterAdamW:
             }
             self.adamw.state[master] |= {k: _placed(v, master) for k, v in kept.items() if v.ndim}
         self._round()
+
+
+def _master(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().float().clone())
 
 
 def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:

@@ -50,8 +50,8 @@ def split_episodes(plan: VlmPlan) -> EpisodeSplit:
         )
     count = min(len(tasks) - 1, max(1, round(plan.holdout * len(tasks))))
     chosen = {str(task) for task in rng_for(0, "validation tasks").choice(tasks, count, replace=False)}
-    parts = [tuple(e for e in episodes if (_task(e) in chosen) == held_out) for held_out in (False, True)]
-    return EpisodeSplit(*parts, rule=f"{count} of {len(tasks)} tasks, held out whole")
+    train, held_out = (tuple(e for e in episodes if (_task(e) in chosen) == held) for held in (False, True))
+    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole")
 
 
 def _read(name: str, limit: int | None) -> tuple[Episode, ...]:
@@ -59,7 +59,9 @@ def _read(name: str, limit: int | None) -> tuple[Episode, ...]:
     labelled = [_with_level(episode) for episode in open_dataset(name).episodes[:limit]]
     known = tuple(episode for episode in labelled if episode.truth.level is not None)
     if not known:
-        raise DataError(f"no episode of {name} has a level from 1 to 5, nor is one a success; there is nothing to learn")
+        raise DataError(
+            f"no episode of {name} has a level from 1 to 5, nor is one a success; there is nothing to learn"
+        )
     return known
 
 

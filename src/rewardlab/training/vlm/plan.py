@@ -15,7 +15,9 @@ ALL_MIXTURES = "all"
 class VlmPlan:
     """Fine-tune a vision-language model to answer the 1-5 prompt; the result is a folder for `hf:`."""
 
-    model: str = setting("what hf: loads: a checkpoint folder or hub id, with hf: and ?options or without", positional=True)
+    model: str = setting(
+        "what hf: loads: a checkpoint folder or hub id, with hf: and ?options or without", positional=True
+    )
     data: tuple[str, ...] = setting("dataset folders; NAME@CAMERA for one camera", positional=True)
     out: Path = setting("folder of the trained model; of several, one below it for each", Path("runs/vlm"))
     recipe: str = setting(f"numbers of the training: {', '.join(RECIPES)}", "roboreward-4b")

@@ -63,9 +63,13 @@ def open_processes(device: str) -> Processes:
     try:
         from accelerate import Accelerator
     except ImportError:
-        raise PlanError("several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'") from None
+        raise PlanError(
+            "several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'"
+        ) from None
     accelerator = Accelerator(cpu=device == "cpu")
     if accelerator.num_processes < 2:
-        raise PlanError("several processes were started that do not know of each other; start them by accelerate launch")
+        raise PlanError(
+            "several processes were started that do not know of each other; start them by accelerate launch"
+        )
     place = "cpu" if accelerator.device.type == "cpu" else str(accelerator.device)
     return Processes(place, accelerator.process_index, accelerator.num_processes, accelerator)

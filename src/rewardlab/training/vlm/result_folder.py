@@ -4,14 +4,14 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rewardlab.core.bounded_json import read_json
-from rewardlab.core.command_settings import as_command, flat_settings
+from rewardlab.core.command_settings import flat_settings
 from rewardlab.core.errors import ModelError, RunError
 from rewardlab.core.run import atomic_write
 from rewardlab.core.trial import Failure
@@ -19,7 +19,8 @@ from rewardlab.core.version import __version__
 from rewardlab.models import name_model
 from rewardlab.training.vlm.base_model import Named, load_base, other_files
 from rewardlab.training.vlm.example import Example, ShowFrames
-from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
+from rewardlab.training.vlm.model_card import ModelCard
+from rewardlab.training.vlm.plan import VlmTraining
 from rewardlab.training.vlm.training_loop import WORK, TrainingData
 from rewardlab.training.vlm.training_state import BEST, Progress, put_trained
 from rewardlab.training.vlm.validation import LevelErrors, constant_error, errors_by_source
@@ -43,7 +44,9 @@ def start_folder(training: VlmTraining) -> None:
     finished = training.out / RECORD
     there = path if path.exists() else finished
     if there.exists() and json.loads(there.read_text(encoding="utf-8"))["plan"] != planned:
-        raise RunError(f"{training.out} holds a training with other settings; choose another --out or remove that folder")
+        raise RunError(
+            f"{training.out} holds a training with other settings; choose another --out or remove that folder"
+        )
     if not finished.exists():
         (training.out / WORK).mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as partial:
@@ -74,7 +77,8 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
     found = errors_by_source(data.validation, levels)
     constant = constant_error(data.examples, data.validation)
     _write(training.out / "validation.jsonl", _validation_lines(data.validation, levels))
-    _write(training.out / CARD, model_card(training, data, progress, (found, *constant)))
+    card = ModelCard(training, data, progress, found, constant)
+    _write(training.out / CARD, card.text(model))
     record = {
         "plan": _planned(training),
         "version": __version__,
@@ -137,46 +141,13 @@ def scored_levels(model: str, examples: Sequence[Example], show: ShowFrames, dev
 
 def _validation_lines(examples: Sequence[Example], levels: Sequence[float]) -> str:
     rows = [
-        {"episode": e.episode.id, "instruction": e.episode.instruction, "source": e.source, "level": e.level, "said": said}
+        {
+            "episode": e.episode.id,
+            "instruction": e.episode.instruction,
+            "source": e.source,
+            "level": e.level,
+            "said": said,
+        }
         for e, said in zip(examples, levels)
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def model_card(
-    training: VlmTraining, data: TrainingData, progress: Progress, judged: tuple[LevelErrors, float, float]
-) -> str:
-    """Return what a reader must know of the model: data, recipe, steps, errors beside a constant's, the command."""
-    plan, (errors, constant, constant_mae) = training.plan, judged
-    numbers, levels = plan.numbers, Counter(example.level for example in data.examples)
-    sources = Counter(example.source for example in data.examples)
-    counts = ", ".join(f"{count} {source}" for source, count in sources.items())
-    by_level = ", ".join(f"{levels[level]} of level {level}" for level in sorted(levels))
-    parts = f"LoRA of rank {plan.lora} in the language layers, fusion in full" if plan.lora else "fusion and language layers"
-    rows = "\n".join(f"| {name} | {value:.3f} |" for name, value in errors.mae.items())
-    return f"""# {training.out.name}: a reward model that answers 1 to 5
-
-{plan.model}, fine-tuned with rewardlab {__version__} to answer the RoboReward prompt. Use it as `hf:{training.out}`.
-
-- **Data**: {', '.join(plan.data)}; mixture `{training.mixture}`: {counts} examples ({by_level}).
-- **Validation**: {len(data.validation)} examples ({data.rule}); the checkpoint with the least error on them was kept.
-- **Recipe** `{plan.recipe}`: vision tower frozen, {parts} trained; {numbers.epochs} epochs, learning rate {numbers.rate:g}
-  with a warm-up of {numbers.warm_up} and a cosine decay, weight decay {numbers.weight_decay}, gradients clipped at
-  {numbers.max_norm}, {numbers.batch} examples a step, seed {training.seed}; frames `{plan.frames}`.
-- **Steps**: {progress.step}; kept is the checkpoint of step {progress.best_step}.
-
-| validation examples | mean absolute error of the level |
-|---|---|
-{rows}
-| all, by the constant {constant:g} that sees nothing | {constant_mae:.3f} |
-
-Trained with
-
-    {as_command("train-vlm", _single(plan, training)).replace("train-vlm", "train vlm", 1)}
-
-Nothing is known of robots, cameras and tasks unlike those of the data: measure before you trust it.
-"""
-
-
-def _single(plan: VlmPlan, training: VlmTraining) -> VlmPlan:
-    return replace(plan, mixture=(training.mixture,), seeds=(training.seed,), out=training.out)

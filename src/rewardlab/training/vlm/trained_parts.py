@@ -22,7 +22,7 @@ def vision_tower(model: Any) -> nn.Module:
 
 
 def choose_trained(model: Any, lora: int) -> Any:
-    """Freeze the vision tower, and the language layers where adapters are trained in them; return the adapters' model."""
+    """Freeze the vision tower, and the language layers where they get adapters; return the model with these."""
     frozen = {id(p) for name, p in vision_tower(model).named_parameters() if _FUSION_IN_TOWER not in name}
     frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()} if lora else set()
     adapted = _with_adapters(model, lora) if lora else None

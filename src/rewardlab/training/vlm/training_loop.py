@@ -95,9 +95,7 @@ def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, pro
     return Trainer(training, data, base, processes, network, optimizer, order, store)
 
 
-def _features(
-    training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes
-) -> FeatureStore | None:
+def _features(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> FeatureStore | None:
     """Return the features of all clips, made once and kept for when the training resumes; None where they change."""
     plan, path = training.plan, training.out / WORK / _FEATURES
     if not plan.cache_gb or any(example.source == PERTURBED for example in data.examples):
@@ -172,8 +170,8 @@ def step_batches(trainer: Trainer, start: int) -> Iterator[list[Batch]]:
         return
     planned = [order.step(step) for step in range(start, order.steps)]
     passes = _decoded(trainer, trainer.data.examples, [one for step in planned for one in step])
-    for step in planned:
-        yield [batch for _ in step for batch in next(passes)]
+    for some in planned:
+        yield [batch for _ in some for batch in next(passes)]
 
 
 def _decoded(trainer: Trainer, examples: Sequence[Example], passes: Sequence[Pass]) -> Iterator[list[Batch]]:
@@ -227,14 +225,18 @@ def validate(trainer: Trainer) -> LevelErrors:
     data, plan, processes = trainer.data, trainer.plan, trainer.processes
     first = len(data.examples) if trainer.store is not None else 0
     passes = validation_passes(len(data.validation), first, plan.micro, processes)
-    if trainer.store is not None:
-        batches = iter([trainer.store.batch(one)] for one in passes)
-    else:
-        batches = _decoded(trainer, data.validation, passes)
     trainer.network.eval()
-    flat = (batch.to(processes.device) for several in batches for batch in several)
-    found = expected_levels(trainer.network, flat, trainer.base.inputs.reply)
+    batches = (batch.to(processes.device) for batch in _validation_batches(trainer, passes))
+    found = expected_levels(trainer.network, batches, trainer.base.inputs.reply)
     levels = torch.zeros(len(data.validation), dtype=torch.float64)
     for place, level in found.items():
         levels[place - first] = level
     return errors_by_source(data.validation, processes.sum(levels.to(processes.device)).tolist())
+
+
+def _validation_batches(trainer: Trainer, passes: Sequence[Pass]) -> Iterator[Batch]:
+    if trainer.store is not None:
+        yield from (trainer.store.batch(one) for one in passes)
+        return
+    for several in _decoded(trainer, trainer.data.validation, passes):
+        yield from several
