@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rewardlab.runner.scoring_settings import ScoringSettings
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.pocket.plan import PocketPlan
-    from rewardlab.training.vlm.plan import VlmPlan
+    from rewardlab.training.vlm.plan import TrainVlmCommand
 
 
 def score(plan: "ScorePlan") -> int:
@@ -264,15 +264,15 @@ def train(plan: "PocketPlan") -> int:
     return 0
 
 
-def train_vlm(plan: "VlmPlan") -> int:
+def train_vlm(command: "TrainVlmCommand") -> int:
     """Fine-tune, and print how to use what came out; a dry run prints what it would take."""
-    if plan.dry_run:
+    if command.dry_run:
         from rewardlab.training.vlm.train_command import forecast_vlm
 
-        for line in forecast_vlm(plan):
+        for line in forecast_vlm(command.plan):
             _say(line)
         return 0
-    for model in rewardlab.train_vlm(**flat_settings(plan)):
+    for model in rewardlab.train_vlm(**flat_settings(command.plan)):
         _say(f"trained model: {model}")
     return 0
 
@@ -339,7 +339,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
     "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
-    "train-vlm": ("rewardlab.training.vlm.plan:VlmPlan", train_vlm),
+    "train-vlm": ("rewardlab.training.vlm.plan:TrainVlmCommand", train_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),

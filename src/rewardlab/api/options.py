@@ -146,7 +146,6 @@ class TrainVlmOptions(TypedDict, total=False):
     dtype: str
     device: str
     workers: int
-    dry_run: bool
 
 
 def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:

@@ -32,8 +32,7 @@ def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str
 def train_vlm(model: str, data: Place | Sequence[Place], **settings: Unpack[TrainVlmOptions]) -> tuple[str, ...]:
     """Fine-tune a vision-language model to answer the 1-5 prompt and return the model strings of what came out.
 
-    Needs torch and transformers, from the extra `vlm-train`; a dry run trains nothing and returns nothing.
+    Needs torch and transformers, from the extra `vlm-train`.
     """
     several = [data] if isinstance(data, str | Path) else data
-    plan = plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings})
-    return () if plan.dry_run else train_by_plan(plan)
+    return train_by_plan(plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings}))

@@ -13,7 +13,7 @@ ALL_MIXTURES = "all"
 
 @dataclass(frozen=True)
 class VlmPlan:
-    """Fine-tune a vision-language model to answer the 1-5 prompt; the result is a folder for `hf:`."""
+    """What a vision-language model is fine-tuned from, on, and how."""
 
     model: str = setting(
         "what hf: loads: a checkpoint folder or hub id, with hf: and ?options or without", positional=True
@@ -37,7 +37,6 @@ class VlmPlan:
     dtype: str = setting("auto (bfloat16 on a GPU, float32 without), bfloat16 or float32", "auto")
     device: str = setting("auto, cpu, cuda or cuda:N", "auto")
     workers: int = setting("processes that decode and perturb; 0 does it in this one", 4)
-    dry_run: bool = setting("say how long and how much memory it would take, and train nothing", False)
 
     def __post_init__(self) -> None:
         find(RECIPES, self.recipe, "recipe")
@@ -73,6 +72,14 @@ class VlmPlan:
             for name in names
             for seed in seeds
         )
+
+
+@dataclass(frozen=True)
+class TrainVlmCommand:
+    """Fine-tune a vision-language model to answer the 1-5 prompt; the result is a folder for `hf:`."""
+
+    plan: VlmPlan
+    dry_run: bool = setting("say how long and how much memory it would take, and train nothing", False)
 
 
 @dataclass(frozen=True)

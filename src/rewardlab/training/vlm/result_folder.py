@@ -56,7 +56,7 @@ def start_folder(training: VlmTraining) -> None:
 def _planned(training: VlmTraining) -> dict[str, Any]:
     """Return the settings that decide what comes out: where it runs and goes to is not among them."""
     settings = flat_settings(training.plan)
-    left_out = ("out", "mixture", "seeds", "workers", "dry_run")
+    left_out = ("out", "mixture", "seeds", "workers")
     kept = {name: str(value) for name, value in settings.items() if name not in left_out}
     return {**kept, "mixture": training.mixture, "seed": training.seed}
 
