@@ -56,8 +56,6 @@ class QwenAnswerNetwork(nn.Module):
         super().__init__()
         self.model, self.family = model, family
 
-    fuses_features = True  # it has parts that can take up what the tower has made
-
     @property
     def fusion(self) -> list[nn.Module]:
         """Return the modules that turn features of the tower into tokens: of its end, and of inner layers."""
@@ -92,9 +90,10 @@ class QwenAnswerNetwork(nn.Module):
         """Return what the tower makes of a clip, (patches, layers, size), as it enters the fusion."""
         return torch.stack(recorded_inputs(self.fusion, lambda: self._run_tower(pictures)), dim=1)
 
-    def check_fusion(self, pictures: Tensors, features: Tensor) -> bool:
-        """Tell whether the recorded features give the very tokens that the model makes itself."""
-        return all(torch.allclose(a, b, atol=1e-4) for a, b in zip(self._see(pictures), self._fuse(features)))
+    @torch.no_grad()
+    def can_fuse(self, pictures: Tensors) -> bool:
+        """Tell whether recorded features give the very tokens that the model makes itself."""
+        return _same(self._see(pictures), self._fuse(self.encode(pictures)))
 
     def _run_tower(self, pictures: Tensors) -> Any:
         tower, device = self.model.model.visual, str(self.model.device)
@@ -113,16 +112,12 @@ class ProcessorAnswerNetwork(nn.Module):
         self.model = model
         rope = model.config.get_text_config().to_dict().get("rope_parameters") or {}
         self.counts_positions = "mrope_section" not in rope  # else the model itself knows where images stand
+        self.one_tensor = False  # tokens of all images, not a list of them
 
     @property
     def projector(self) -> nn.Module | None:
         """Return the module between tower and language model, where it goes by the usual name."""
         return dict(self.model.base_model.named_children()).get("multi_modal_projector")
-
-    @property
-    def fuses_features(self) -> bool:
-        """Tell whether it has a part that can take up what the tower has made."""
-        return self.projector is not None
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the logits (rows, reply, vocabulary)."""
@@ -142,10 +137,14 @@ class ProcessorAnswerNetwork(nn.Module):
         (features,) = recorded_inputs([self.projector], lambda: self._see(pictures))
         return features
 
-    def check_fusion(self, pictures: Tensors, features: Tensor) -> bool:
-        """Tell whether the recorded features give the very tokens that the model makes itself."""
-        own, fused = self._see(pictures), self._fused(features).pooler_output
-        return len(own) == len(fused) and all(torch.allclose(a, b, atol=1e-4) for a, b in zip(own, fused))
+    @torch.no_grad()
+    def can_fuse(self, pictures: Tensors) -> bool:
+        """Tell whether recorded features give the very tokens that the model makes itself; learn how it holds them."""
+        if self.projector is None or "pixel_values" not in pictures:
+            return False
+        own = self._see(pictures)
+        self.one_tensor = isinstance(own, Tensor)
+        return _same(list(own), list(self.projector(self.encode(pictures))))
 
     def _see(self, pictures: Tensors) -> Any:
         moved = {name: self._cast(value) for name, value in pictures.items()}
@@ -155,11 +154,17 @@ class ProcessorAnswerNetwork(nn.Module):
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
         assert self.projector is not None
-        return BaseModelOutputWithPooling(pooler_output=list(self.projector(features)))
+        fused = self.projector(features)
+        return BaseModelOutputWithPooling(pooler_output=fused if self.one_tensor else list(fused))
 
     def _cast(self, value: Tensor) -> Tensor:
         dtype = next(vision_tower(self.model).parameters()).dtype if value.is_floating_point() else value.dtype
         return value.to(self.model.device, dtype, non_blocking=True)
+
+
+def _same(own: list[Tensor], fused: list[Tensor]) -> bool:
+    pairs = list(zip(own, fused))
+    return len(own) == len(fused) and all(a.shape == b.shape and torch.allclose(a, b, atol=1e-4) for a, b in pairs)
 
 
 AnswerNetwork = QwenAnswerNetwork | ProcessorAnswerNetwork

@@ -43,6 +43,7 @@ class Named:
     spec: HfSpec
     rubric: RubricOptions
     options: str  # as written, to score the result with
+    identity: str  # of its files
 
     def scoring_string(self, folder: Path) -> str:
         """Return the model string of a folder that was trained from this one."""
@@ -55,10 +56,10 @@ def name_base(text: str) -> Named:
     entry = MODELS["hf"]
     assert isinstance(entry, ModelEntry)
     spec = entry.parse(string)
-    entry.identify(spec)
+    identity = entry.identify(spec)
     if spec.options.answer != "logits":
         raise PlanError("a model is trained and chosen by the probabilities of its answers; leave out answer=generate")
-    return Named(spec.backend_spec, spec.options, string.text.partition("?")[2])
+    return Named(spec.backend_spec, spec.options, string.text.partition("?")[2], identity)
 
 
 def load_base(named: Named, lora: int, device: str, dtype: Any = None) -> BaseModel:

@@ -1,5 +1,6 @@
 """What a training would take: parameters, memory and time, from a forward and backward pass that are measured."""
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from rewardlab.training.vlm.base_model import Named, load_base
 from rewardlab.training.vlm.plan import VlmTraining
 from rewardlab.training.vlm.processes import Processes
 from rewardlab.training.vlm.trained_parts import set_training, training_dtype
-from rewardlab.training.vlm.training_loop import Trainer, TrainingData, make_trainer, step_batches
+from rewardlab.training.vlm.training_loop import Trainer, TrainingData, check_interval, make_trainer, step_batches
 
 _MB = 1e6
 _FLOAT32 = 4
@@ -59,13 +60,13 @@ def estimate(training: VlmTraining, named: Named, data: TrainingData, processes:
     base = load_base(named, plan.lora, processes.device, training_dtype(plan, processes.device))
     trainer = make_trainer(replace(training, plan=plan), base, data, processes)
     seconds, kept = _measure(trainer)
-    every = plan.check_every or max(1, trainer.order.steps // 10)
+    steps = trainer.order.steps
     parameters = list(base.model.parameters())
     return Estimate(
         examples=len(data.examples),
         validation=len(data.validation),
-        steps=trainer.order.steps,
-        checks=max(1, trainer.order.steps // every),
+        steps=steps,
+        checks=math.ceil(steps / check_interval(plan, steps)),
         trained=sum(p.numel() for p in parameters if p.requires_grad),
         parameters=sum(p.numel() for p in parameters),
         weight_bytes=sum(p.nbytes for p in parameters),

@@ -18,6 +18,7 @@ from rewardlab.training.vlm.answer_inputs import AnswerInputs, Sample
 from rewardlab.training.vlm.answer_network import AnswerNetwork, Batch
 from rewardlab.training.vlm.batches import Pass, load_ahead, token_batch
 from rewardlab.training.vlm.example import Example, ShowFrames, clips_of
+from rewardlab.training.vlm.live_view import LiveView
 
 _GIB = 2**30
 _DEVICE_SHARE = 0.25  # of the free memory of a GPU that features may take; else they stay in main memory
@@ -42,7 +43,7 @@ class FeatureStore:
         return replace(token_batch(tokens, labels, one, self.padding), features=features)
 
 
-class _Clips(Dataset[list[Sample]]):
+class Clips(Dataset[list[Sample]]):
     """Decodes each clip once for all examples that show it."""
 
     def __init__(self, inputs: AnswerInputs, examples: Sequence[Example], show: ShowFrames) -> None:
@@ -61,48 +62,60 @@ class _Clips(Dataset[list[Sample]]):
         return [samples[0], *(Sample(sample.tokens, {}, sample.labels) for sample in samples[1:])]
 
 
-def encode_clips(
-    network: AnswerNetwork,
-    clips: "tuple[AnswerInputs, Sequence[Example], ShowFrames]",
-    workers: int,
-    cache_gb: float,
-) -> Iterator[tuple[int, int] | FeatureStore]:
-    """Yield how many clips are done and in all, then the store; nothing more where it cannot be, or is too large."""
-    dataset, examples = _Clips(*clips), clips[1]
-    samples: list[Sample | None] = [None] * len(examples)
+@dataclass(frozen=True)
+class CacheLimits:
+    """How much memory features may take, and how many processes decode the clips."""
+
+    gib: float
+    workers: int
+
+
+def clip_features(
+    network: AnswerNetwork, clips: Clips, path: Path, limits: CacheLimits, view: LiveView
+) -> FeatureStore | None:
+    """Return the features of all clips, from the file if it is there; None where this model has no place for them."""
+    pictures, padding = clips[0][0].pictures, clips.inputs.padding
+    if not network.can_fuse(pictures):
+        view.say("features of the vision tower are not kept: this model fuses them in its own way")
+        return None
+    with torch.no_grad():
+        size = network.encode(pictures).nbytes * len(clips)
+    if size > limits.gib * _GIB:
+        view.say(f"features of the vision tower are not kept: they are about {size / _GIB:.1f} GiB, see --cache-gb")
+        return None
+    if path.exists():
+        return read_store(path, padding)
+    store = _encode(network, clips, limits.workers, view)
+    if store is None:
+        view.say("features of the vision tower are not kept: clips of different sizes have tokens of different kinds")
+        return None
+    write_store(store, path)
+    return store
+
+
+def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) -> FeatureStore | None:
+    samples: dict[int, Sample] = {}
     features: list[Tensor] = []
-    loaded: Iterator[list[Sample]] = load_ahead(dataset, workers)
+    loaded: Iterator[list[Sample]] = load_ahead(clips, workers)
     for number, group in enumerate(loaded):
         with torch.no_grad():
-            made = network.encode(group[0].pictures)
-            if number == 0 and not (
-                _fits(made, len(dataset), cache_gb) and network.check_fusion(group[0].pictures, made)
-            ):
-                return
-        if features and made.shape[1:] != features[0].shape[1:]:
-            return
-        features.append(made.cpu())
-        for place, sample in zip(dataset.groups[number], group):
-            samples[place] = Sample(sample.tokens, {}, sample.labels)
-        yield number + 1, len(dataset)
-    yield _store(features, [sample for sample in samples if sample is not None], dataset.groups, clips[0].padding)
+            features.append(network.encode(group[0].pictures).cpu())
+        if features[-1].shape[1:] != features[0].shape[1:]:
+            return None
+        samples |= {place: replace(sample, pictures={}) for place, sample in zip(clips.groups[number], group)}
+        view.step(number + 1)
+    return _store(features, [samples[place] for place in range(len(samples))], clips)
 
 
-def _fits(features: Tensor, clips: int, cache_gb: float) -> bool:
-    return bool(features.nbytes * clips <= cache_gb * _GIB)
-
-
-def _store(
-    features: list[Tensor], samples: list[Sample], groups: list[list[int]], padding: dict[str, int]
-) -> FeatureStore:
-    clip_of = {place: clip for clip, group in enumerate(groups) for place in group}
+def _store(features: list[Tensor], samples: list[Sample], clips: Clips) -> FeatureStore:
+    clip_of = {place: clip for clip, group in enumerate(clips.groups) for place in group}
     return FeatureStore(
         torch.cat(features),
         _starts(features),
         tuple(clip_of[place] for place in range(len(samples))),
         tuple(sample.tokens for sample in samples),
         torch.stack([sample.labels for sample in samples]),
-        padding,
+        clips.inputs.padding,
     )
 
 

@@ -4,12 +4,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from torch import Tensor, nn
 
 from rewardlab.core.errors import PlanError
 from rewardlab.models.backends.checkpoint import choose_device
+
+_PATIENCE = timedelta(hours=12)  # while the first process encodes clips or writes the result, the others wait
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,13 @@ def open_processes(device: str) -> Processes:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return Processes(choose_device(device))
     try:
-        from accelerate import Accelerator
+        from accelerate import Accelerator, InitProcessGroupKwargs
     except ImportError:
         raise PlanError(
             "several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'"
         ) from None
-    accelerator = Accelerator(cpu=device == "cpu")
+    patience = InitProcessGroupKwargs(timeout=_PATIENCE)
+    accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[patience])
     if accelerator.num_processes < 2:
         raise PlanError(
             "several processes were started that do not know of each other; start them by accelerate launch"

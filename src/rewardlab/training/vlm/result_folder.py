@@ -1,5 +1,6 @@
 """The result: an ordinary folder for `hf:` with the best parameters, the files of its checkpoint, and a model card."""
 
+import gc
 import json
 import shutil
 from collections import Counter
@@ -14,6 +15,7 @@ from rewardlab.core.bounded_json import read_json
 from rewardlab.core.command_settings import flat_settings
 from rewardlab.core.errors import ModelError, RunError
 from rewardlab.core.run import atomic_write
+from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Failure
 from rewardlab.core.version import __version__
 from rewardlab.models import name_model
@@ -38,19 +40,37 @@ class Trained:
     constant: float  # the error of the best constant
 
 
-def start_folder(training: VlmTraining) -> None:
-    """Make the folder of a training, or reopen it if it was planned alike."""
-    path, planned = training.out / WORK / "plan.json", _planned(training)
-    finished = training.out / RECORD
-    there = path if path.exists() else finished
-    if there.exists() and json.loads(there.read_text(encoding="utf-8"))["plan"] != planned:
+def start_folder(training: VlmTraining, named: Named, data: TrainingData) -> None:
+    """Make the folder of a training, or reopen it if it was begun with the same settings, model and data."""
+    path = training.out / WORK / "begun.json"
+    begun = {"plan": _planned(training), "model": named.identity, "data": _digest(data)}
+    if path.exists() and read_json(path) != begun:
+        raise RunError(
+            f"{training.out} holds a training that was begun with other settings, another model or other data; "
+            "choose another --out or remove that folder"
+        )
+    if not path.exists() and (training.out / "config.json").exists():
+        raise RunError(f"{training.out} holds a checkpoint already, which would be overwritten; choose another --out")
+    (training.out / WORK).mkdir(parents=True, exist_ok=True)
+    _write(path, json.dumps(begun) + "\n")
+
+
+def _digest(data: TrainingData) -> str:
+    """Identify every example, its clip, words and label."""
+    examples = (*data.examples, *data.validation)
+    return digest(*(part for e in examples for part in (e.clip_key, e.episode.instruction, e.level, e.source)))
+
+
+def finished(training: VlmTraining, named: Named) -> Trained | None:
+    """Return what a training has come to, if it is done; one with other settings is refused."""
+    if not (training.out / RECORD).exists():
+        return None
+    record = read_json(training.out / RECORD)
+    if record["plan"] != _planned(training):
         raise RunError(
             f"{training.out} holds a training with other settings; choose another --out or remove that folder"
         )
-    if not finished.exists():
-        (training.out / WORK).mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as partial:
-            partial.write_text(json.dumps({"plan": planned}) + "\n", encoding="utf-8")
+    return Trained(named.scoring_string(training.out), LevelErrors(record["validation_mae"]), record["constant_mae"])
 
 
 def _planned(training: VlmTraining) -> dict[str, Any]:
@@ -61,16 +81,10 @@ def _planned(training: VlmTraining) -> dict[str, Any]:
     return {**kept, "mixture": training.mixture, "seed": training.seed}
 
 
-def finished(training: VlmTraining, named: Named) -> Trained | None:
-    """Return what a training has come to, if it is done."""
-    if not (training.out / RECORD).exists():
-        return None
-    record = read_json(training.out / RECORD)
-    return Trained(named.scoring_string(training.out), LevelErrors(record["validation_mae"]), record["constant_mae"])
-
-
 def write_result(training: VlmTraining, named: Named, data: TrainingData, progress: Progress) -> None:
     """Write the folder, score the validation examples through `hf:` with it, and write the card."""
+    gc.collect()  # a network that was trained on a GPU makes room for the one that is scored
+    torch.cuda.empty_cache()
     _write_model(training, named)
     model = named.scoring_string(training.out)
     levels = scored_levels(model, data.validation, data.show, training.plan.device)

@@ -46,11 +46,11 @@ def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", process
     from rewardlab.training.vlm.training_loop import fit
 
     named = name_base(training.plan.model)
-    start_folder(training)
     done = finished(training, named)
     if done is not None:
         return done
     found = data()
+    start_folder(training, named, found)
     progress = fit(training, named, found, processes)
     if processes.first:
         write_result(training, named, found, progress)

@@ -16,7 +16,7 @@ from rewardlab.training.vlm.answer_network import Batch, answer_loss
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base
 from rewardlab.training.vlm.batches import BatchOrder, DecodedPasses, Pass, example_lengths, load_ahead
 from rewardlab.training.vlm.example import Example, ShowFrames
-from rewardlab.training.vlm.feature_store import FeatureStore, encode_clips, on_device, read_store, write_store
+from rewardlab.training.vlm.feature_store import CacheLimits, Clips, FeatureStore, clip_features, on_device
 from rewardlab.training.vlm.live_view import Curves, LiveView
 from rewardlab.training.vlm.master_weights import MasterAdamW
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
@@ -96,40 +96,24 @@ def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, pro
 
 
 def _features(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> FeatureStore | None:
-    """Return the features of all clips, made once and kept for when the training resumes; None where they change."""
-    plan, path = training.plan, training.out / WORK / _FEATURES
+    """Return the features of all clips where they stay as they are and can be kept."""
+    plan = training.plan
     if not plan.cache_gb or any(example.source == PERTURBED for example in data.examples):
         return None
+    clips = Clips(base.inputs, (*data.examples, *data.validation), data.show)
+    path = training.out / WORK / _FEATURES
     with processes.one_after_the_first():
-        if path.exists():
-            return on_device(read_store(path, base.inputs.padding), processes.device)
-        view = LiveView("encoding clips", 0, 0, quiet=not processes.first)
-        store = _encode(training, base, data, view)
-        if store is None:
-            view.say("features of the vision tower are not kept: too large, or this model fuses them in its own way")
-            return None
-        if processes.first:
-            write_store(store, path)
-    return on_device(store, processes.device)
-
-
-def _encode(training: VlmTraining, base: BaseModel, data: TrainingData, view: LiveView) -> FeatureStore | None:
-    if not base.network.fuses_features:
-        return None
-    plan, found = training.plan, None
-    clips = (base.inputs, (*data.examples, *data.validation), data.show)
-    for made in encode_clips(base.network.eval(), clips, plan.workers, plan.cache_gb):
-        if isinstance(made, FeatureStore):
-            found = made
-        else:
-            view.step(made[0], f"of {made[1]}")
-    view.close()
-    return found
+        view = LiveView("encoding clips", len(clips), 0, quiet=not processes.first)
+        try:
+            store = clip_features(base.network.eval(), clips, path, CacheLimits(plan.cache_gb, plan.workers), view)
+        finally:
+            view.close()
+    return None if store is None else on_device(store, processes.device)
 
 
 def _run(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
     steps = trainer.order.steps
-    every = trainer.plan.check_every or max(1, math.ceil(steps / _VALIDATIONS))
+    every = check_interval(trainer.plan, steps)
     losses: list[Tensor] = []
     tokens, clips, since = 0, 0, time.monotonic()
     batches = step_batches(trainer, progress.step)
@@ -152,6 +136,11 @@ def _run(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | 
             progress = _check(trainer, replace(progress, step=done), view, curves)
             since = time.monotonic()
     return progress
+
+
+def check_interval(plan: VlmPlan, steps: int) -> int:
+    """Return the steps between validations."""
+    return plan.check_every or math.ceil(steps / _VALIDATIONS)
 
 
 def _finite(losses: Sequence[Tensor], step: int) -> float:
