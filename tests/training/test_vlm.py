@@ -23,7 +23,7 @@ from rewardlab.h264_encoding import encode  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
-from rewardlab.training.vlm.batches import BatchOrder  # noqa: E402
+from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E402
 from rewardlab.training.vlm.example import Example  # noqa: E402
 from rewardlab.training.vlm.master_weights import MasterAdamW  # noqa: E402
 from rewardlab.training.vlm.mixtures import (  # noqa: E402
@@ -129,6 +129,8 @@ def test_a_killed_training_resumes_to_the_same_weights(kind: str, trained: tuple
         said = next((line for line in run.stderr if line.startswith("step 2:")), "")
         run.kill()
     assert said and (again.out / "training" / "state.pt").exists() and not (again.out / "training.json").exists()
+    with pytest.raises(RunError, match="begun with other settings, another model or other data"):
+        train_vlm(replace(again, limit=7))
     train_vlm(again)
     first, second = weights(plan.out), weights(again.out)
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
@@ -188,6 +190,10 @@ def test_a_finished_training_is_not_made_again_and_other_settings_are_refused(tr
     assert train_vlm(plan) == (model,) and (plan.out / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(RunError, match="holds a training with other settings"):
         train_vlm(replace(plan, rate=1e-3))
+    (plan.out / "training.json").rename(plan.out / "moved.json")
+    with pytest.raises(RunError, match="holds a checkpoint already, which would be overwritten"):
+        train_vlm(plan)
+    (plan.out / "moved.json").rename(plan.out / "training.json")
 
 
 @pytest.mark.parametrize(
@@ -204,6 +210,31 @@ def test_only_the_answer_is_learned_as_the_template_writes_it(
     read = tokenizer.decode(sample.tokens["input_ids"])
     assert read.endswith("ANSWER: 4") and example.episode.instruction in read
     assert sample.tokens["input_ids"][-len(sample.labels) + 1 :].tolist() == sample.labels[:-1].tolist()
+
+
+@pytest.mark.parametrize("kind", [*(f"{kind}?frames=images" for kind in tiny_vlms.SAVE), "qwen3_vl?pixels=3000"])
+def test_training_reads_what_scoring_reads_with_features_or_without(
+    kind: str, bases: Callable[[str], Path], data: Path
+) -> None:
+    name, _, options = kind.partition("?")
+    model = f"hf:{bases(name)}?{options}"
+    base = load_base(name_base(model), 0, "cpu")
+    examples = mixture_examples(split_episodes(VlmPlan("m", (str(data),))).train, "full", 0)[:3]
+    shown = [FrameSampling("uniform:4", 0)(example, 0) for example in examples]
+    samples = [base.inputs.sample(episode, 2) for episode in shown]
+    batches = collate(samples, Pass(0, (0, 1, 2), (1.0, 1.0, 1.0)), base.inputs.padding)
+    with torch.no_grad():
+        logits = torch.cat([base.network.eval()(batch) for batch in batches])
+    probs = logits[:, -2, list(base.inputs.reply.choices)].softmax(dim=-1).numpy()
+    scored = [answer.probabilities for answer in name_model(model).build().score(shown)]
+    np.testing.assert_allclose(probs, scored, atol=2e-5)
+    fuses = base.network.can_fuse(samples[0].pictures)
+    assert fuses == (name in ("llava", "gemma3", "internvl") or options == "pixels=3000")
+    if fuses:
+        with torch.no_grad():
+            features = torch.cat([base.network.encode(sample.pictures) for sample in samples])
+            kept = base.network(replace(batches[0], pictures={}, features=features))
+        torch.testing.assert_close(kept, logits, atol=1e-5, rtol=0)
 
 
 def test_features_that_are_kept_train_the_same_weights(
