@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="needs rewardlab[vlm-train]")
 pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
 
 from rewardlab.cli import main  # noqa: E402
-from rewardlab.core.episode import level_of_progress  # noqa: E402
+from rewardlab.core.episode import episode_from_frames, level_of_progress  # noqa: E402
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError  # noqa: E402
 from rewardlab.h264_encoding import encode  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
@@ -27,7 +27,6 @@ from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E4
 from rewardlab.training.vlm.example import Example  # noqa: E402
 from rewardlab.training.vlm.master_weights import MasterAdamW  # noqa: E402
 from rewardlab.training.vlm.mixtures import (  # noqa: E402
-    EpisodeSplit,
     FrameSampling,
     mixture_examples,
     split_episodes,
@@ -297,7 +296,8 @@ def test_perturbed_copies_keep_the_label_and_are_drawn_anew_in_every_epoch(data:
 
 
 def test_what_a_mixture_lacks_is_one_sentence_each() -> None:
-    notes = lacking("full", Counter(original=3), {1, 5})
+    clip = episode_from_frames(moving_square("a", 2), "open it")
+    notes = lacking("full", [Example(clip, level, "original") for level in (1, 5, 5)])
     assert [note.split(":")[0] for note in notes[:2]] == [
         "mixture full holds no counterfactual examples",
         "mixture full holds no clipped examples",
@@ -408,6 +408,9 @@ def test_mistakes_are_one_sentence_each(bases: Callable[[str], Path], data: Path
     ):
         with pytest.raises(kind, match=said):
             train_vlm(plan)
+    short = tiny_vlms.save_llava(tmp_path / "short", context=100)
+    with pytest.raises(ModelError, match=r"episode 'arm/.*' are \d+ tokens, and the model reads 100 at most"):
+        train_vlm(replace(good, model=str(short), out=tmp_path / "long"))
     if not torch.cuda.is_available():
         with pytest.raises(PlanError, match="dtype bfloat16 was asked for, and torch sees no GPU here"):
             train_vlm(replace(good, dtype="bfloat16"))
@@ -430,5 +433,5 @@ def test_an_episode_without_a_level_is_left_out_and_a_success_is_a_five(tmp_path
     for row in rows:
         encode(moving_square("a", 4, 32), folder / str(row["file_name"]), fps=10)
     split = split_episodes(VlmPlan("m", (str(folder),), validation=str(folder)))
-    assert isinstance(split, EpisodeSplit) and split.rule == f"all of {folder}"
-    assert [Example(e, e.truth.level, "original").level for e in split.train if e.truth.level] == [5]
+    assert [episode.truth.level for episode in split.train] == [5] and split.rule == f"all of {folder}"
+    assert split.notes[0] == f"{folder}: 1 episodes have no level from 1 to 5 and are left out"

@@ -31,6 +31,7 @@ class Estimate:
     trained: int  # parameters
     parameters: int
     weight_bytes: int
+    master_bytes: int  # float32 copies of what computes in bfloat16
     activation_bytes: int  # kept for the backward pass of one forward pass
     seconds: float  # of one example, decoded already, vision tower included
     device: str
@@ -39,10 +40,13 @@ class Estimate:
     @property
     def lines(self) -> list[str]:
         """Return the estimate as a person reads it."""
-        gradients, optimizer = self.trained * _FLOAT32, 2 * self.trained * _FLOAT32
-        whole = self.weight_bytes + gradients + optimizer + self.activation_bytes
-        parts = {"weights": self.weight_bytes, "gradients": gradients, "optimizer": optimizer}
-        parts["activations"] = self.activation_bytes
+        parts = {
+            "weights": self.weight_bytes + self.master_bytes,
+            "gradients": self.trained * _FLOAT32 + self.master_bytes // 2,
+            "optimizer": 2 * self.trained * _FLOAT32,
+            "activations": self.activation_bytes,
+        }
+        whole = sum(parts.values())
         told = ", ".join(f"{name} {size / _MB:,.0f}" for name, size in parts.items())
         passes = self.examples * self.epochs + self.validation * self.checks * _FORWARD_SHARE
         return [
@@ -70,6 +74,7 @@ def estimate(training: VlmTraining, named: Named, data: TrainingData, processes:
         trained=sum(p.numel() for p in parameters if p.requires_grad),
         parameters=sum(p.numel() for p in parameters),
         weight_bytes=sum(p.nbytes for p in parameters),
+        master_bytes=sum(p.nbytes for p in trainer.optimizer.masters.values()) if trainer.optimizer.apart else 0,
         activation_bytes=kept,
         seconds=seconds,
         device=processes.device,

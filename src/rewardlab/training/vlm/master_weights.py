@@ -22,6 +22,7 @@ class MasterAdamW:
         self.apart = any(p.dtype != torch.float32 for p in self.working.values())
         self.masters = {name: _master(p) if self.apart else p for name, p in self.working.items()}
         fused = {"fused": True} if device != "cpu" else {}
+        self.counts_on = device  # where AdamW counts its steps: beside the parameters if it is fused
         self.adamw = torch.optim.AdamW(
             _groups(list(self.masters.values()), numbers.weight_decay), numbers.rate, **fused
         )
@@ -33,11 +34,12 @@ class MasterAdamW:
         if not self.apart:
             return
         pairs = [(m, p) for m, p in zip(self.masters.values(), self.working.values()) if p.grad is not None]
-        for master, _ in pairs:
-            master.grad = torch.zeros_like(master) if master.grad is None else master.grad
-        grads = _parts(parameter.grad for _, parameter in pairs)
-        torch._foreach_add_(_parts(master.grad for master, _ in pairs), [grad.float() for grad in grads])
-        for _, parameter in pairs:
+        for master, parameter in pairs:
+            if master.grad is None:
+                master.grad = parameter.grad.float()
+            else:
+                whole, part = _parts((master.grad, parameter.grad))
+                whole.add_(part)
             parameter.grad = None
 
     def step(self, rate: float) -> None:
@@ -72,10 +74,8 @@ class MasterAdamW:
             master.copy_(_placed(trained[_plain(name)], master))
             kept = moments.get(_plain(name), {})
             self.adamw.state[master] = {
-                key: value.to(master.device) if value.ndim == 0 and "fused" in self.adamw.defaults else value
-                for key, value in kept.items()
+                key: _placed(value, master) if value.ndim else value.to(self.counts_on) for key, value in kept.items()
             }
-            self.adamw.state[master] |= {k: _placed(v, master) for k, v in kept.items() if v.ndim}
         self._round()
 
 

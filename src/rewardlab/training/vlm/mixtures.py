@@ -30,18 +30,21 @@ _SUCCESS = LEVELS[-1]
 
 @dataclass(frozen=True)
 class EpisodeSplit:
-    """Episodes to train on and to validate by; `rule` says in words how they were parted."""
+    """Episodes to train on and to validate by; `rule` says how they were parted, `notes` what was left out."""
 
     train: tuple[Episode, ...]
     validation: tuple[Episode, ...]
     rule: str
+    notes: tuple[str, ...]
 
 
 def split_episodes(plan: VlmPlan) -> EpisodeSplit:
     """Read the data of a plan, and hold out whole tasks unless other data is named for validation."""
-    episodes = tuple(episode for name in plan.data for episode in _read(name, plan.limit))
+    notes: list[str] = []
+    episodes = tuple(episode for name in plan.data for episode in _read(name, plan.limit, notes))
     if plan.validation:
-        return EpisodeSplit(episodes, _read(plan.validation, plan.limit), f"all of {plan.validation}")
+        others = _read(plan.validation, plan.limit, notes)
+        return EpisodeSplit(episodes, others, f"all of {plan.validation}", tuple(notes))
     tasks = sorted({_task(episode) for episode in episodes})
     if len(tasks) < 2:
         raise DataError(
@@ -51,13 +54,18 @@ def split_episodes(plan: VlmPlan) -> EpisodeSplit:
     count = min(len(tasks) - 1, max(1, round(plan.holdout * len(tasks))))
     chosen = {str(task) for task in rng_for(0, "validation tasks").choice(tasks, count, replace=False)}
     train, held_out = (tuple(e for e in episodes if (_task(e) in chosen) == held) for held in (False, True))
-    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole")
+    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole", tuple(notes))
 
 
-def _read(name: str, limit: int | None) -> tuple[Episode, ...]:
-    """Return the episodes of a dataset whose level is known, up to a number of them."""
-    labelled = [_with_level(episode) for episode in open_dataset(name).episodes[:limit]]
+def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
+    """Return the episodes of a dataset whose level is known, up to a number of them, and note what is left out."""
+    contents = open_dataset(name)
+    labelled = [_with_level(episode) for episode in contents.episodes[:limit]]
     known = tuple(episode for episode in labelled if episode.truth.level is not None)
+    if contents.problems:
+        notes.append(f"{name}: {len(contents.problems)} problems, left out; `rewardlab check {name}` lists them")
+    if len(known) < len(labelled):
+        notes.append(f"{name}: {len(labelled) - len(known)} episodes have no level from 1 to 5 and are left out")
     if not known:
         raise DataError(
             f"no episode of {name} has a level from 1 to 5, nor is one a success; there is nothing to learn"

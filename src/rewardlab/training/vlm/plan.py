@@ -1,6 +1,6 @@
 """The settings of `rewardlab train vlm`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rewardlab.core.catalog_lookup import find
@@ -59,7 +59,7 @@ class VlmPlan:
     def numbers(self) -> Recipe:
         """Return the recipe with what the plan says otherwise."""
         stated = RECIPES[self.recipe]
-        return Recipe(self.rate or stated.rate, self.epochs or stated.epochs)
+        return replace(stated, rate=self.rate or stated.rate, epochs=self.epochs or stated.epochs)
 
     @property
     def trainings(self) -> "tuple[VlmTraining, ...]":

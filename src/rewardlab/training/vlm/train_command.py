@@ -2,8 +2,8 @@
 
 import csv
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from io import StringIO
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
 from rewardlab.training.vlm.recipes import CLIPPED, COUNTERFACTUAL, MIXTURES, ORIGINAL
 
 if TYPE_CHECKING:
+    from rewardlab.training.vlm.example import Example
     from rewardlab.training.vlm.mixtures import EpisodeSplit
     from rewardlab.training.vlm.processes import Processes
     from rewardlab.training.vlm.result_folder import Trained
@@ -33,7 +34,9 @@ def train_vlm(plan: VlmPlan) -> tuple[str, ...]:
     from rewardlab.training.vlm.processes import open_processes
 
     processes, split = open_processes(plan.device), split_episodes(plan)
-    results = [train_one(each, lambda: training_data(each, split), processes) for each in plan.trainings]  # noqa: B023
+    if processes.first:
+        _say(split.notes)
+    results = [train_one(each, partial(training_data, each, split), processes) for each in plan.trainings]
     if len(plan.trainings) > 1 and processes.first:
         _write_table(plan, results)
     return tuple(trained.model for trained in results)
@@ -50,6 +53,8 @@ def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", process
     if done is not None:
         return done
     found = data()
+    if processes.first:
+        _say(lacking(training.mixture, found.examples))
     start_folder(training, named, found)
     progress = fit(training, named, found, processes)
     if processes.first:
@@ -70,6 +75,7 @@ def forecast_vlm(plan: VlmPlan) -> list[str]:
 
     named, first = name_base(plan.model), plan.trainings[0]
     data = training_data(first, split_episodes(plan))
+    _say(lacking(first.mixture, data.examples))
     lines = estimate(first, named, data, open_processes(plan.device)).lines
     more = len(plan.trainings) - 1
     return [*lines, *([f"and {more} trainings more, each with its own mixture or seed"] if more else [])]
@@ -84,18 +90,22 @@ def require_libraries(plan: VlmPlan) -> None:
 
 
 def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData":
-    """Return the examples of a training, having said which levels and negatives it lacks."""
+    """Return the examples of a training, and those it is judged by."""
     from rewardlab.training.vlm.mixtures import FrameSampling, training_examples, validation_examples
     from rewardlab.training.vlm.training_loop import TrainingData
 
     examples, sampling = training_examples(split, training), FrameSampling(training.plan.frames, training.seed)
-    for note in lacking(training.mixture, Counter(e.source for e in examples), {e.level for e in examples}):
-        print(one_line(note), file=sys.stderr)
     return TrainingData(examples, validation_examples(split), sampling, split.rule)
 
 
-def lacking(mixture: str, sources: Counter[str], levels: set[int]) -> list[str]:
+def _say(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(one_line(note), file=sys.stderr)
+
+
+def lacking(mixture: str, examples: "Sequence[Example]") -> list[str]:
     """Return a sentence for each kind of negative that a mixture should hold and for the levels nobody shows."""
+    sources, levels = {example.source for example in examples}, {example.level for example in examples}
     why = {
         COUNTERFACTUAL: "no success has an instruction that a rule can turn into another",
         CLIPPED: "no success has progress for every frame, which tells how much a shorter clip deserves",
@@ -103,7 +113,7 @@ def lacking(mixture: str, sources: Counter[str], levels: set[int]) -> list[str]:
     notes = [
         f"mixture {mixture} holds no {part} examples: {why[part]}"
         for part in MIXTURES[mixture]
-        if part in why and not sources[part]
+        if part in why and part not in sources
     ]
     absent = [str(level) for level in LEVELS if level not in levels]
     if absent:

@@ -70,6 +70,7 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
     """Train one model from its last checkpoint on; the best parameters are then in its working folder."""
     plan, device = training.plan, processes.device
     base = load_base(named, plan.lora, device, training_dtype(plan, device))
+    _require_context(base, data)
     trainer = make_trainer(training, base, data, processes)
     progress = resume(trainer.work, trainer.optimizer)
     view = LiveView("training", trainer.order.steps, progress.step, quiet=not processes.first)
@@ -80,6 +81,19 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
         view.close()
         if curves:
             curves.close()
+
+
+def _require_context(base: BaseModel, data: TrainingData) -> None:
+    """Say that a clip is too long for the model before it is trained, and not when it is scored afterwards."""
+    context = base.model.config.get_text_config().to_dict().get("max_position_embeddings") or 2**31
+    examples = (*data.examples, *data.validation)
+    lengths = example_lengths(examples)
+    for kind in range(2):  # the most frames, and the longest instruction
+        example = examples[max(range(len(examples)), key=[length[kind] for length in lengths].__getitem__)]
+        tokens = len(base.inputs.sample(data.show(example, 0), example.level).tokens["input_ids"])
+        if tokens > context:
+            few = f"frames and text of episode {example.episode.id!r} are {tokens:,} tokens"
+            raise ModelError(f"{few}, and the model reads {context:,} at most; show fewer, as with --frames uniform:4")
 
 
 def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
