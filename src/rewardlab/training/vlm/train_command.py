@@ -39,7 +39,7 @@ def train_vlm(plan: VlmPlan) -> tuple[str, ...]:
     results = [train_one(each, partial(training_data, each, split), processes) for each in plan.trainings]
     if len(plan.trainings) > 1 and processes.first:
         _write_table(plan, results)
-    return tuple(trained.model for trained in results)
+    return tuple(trained.model for trained in results) if processes.first else ()
 
 
 def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", processes: "Processes") -> "Trained":
