@@ -19,9 +19,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,10 @@ def noise_examples(clips: int, size: int) -> tuple[Example, ...]:
 
 
 def clock(device: str) -> float:
-    if device != "cpu":
-        torch.cuda.synchronize()
+    """Return the time; on a processor its own, so that other work on the machine matters little."""
+    if device == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
     return time.perf_counter()
 
 
@@ -265,11 +268,6 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
     return Speed(seconds * share, len(order), int(tokens * share), peak(device))
 
 
-def repeated(results: Iterator[float]) -> str:
-    values = sorted(results)
-    return f"{values[len(values) // 2]:.2f} ({values[0]:.2f} to {values[-1]:.2f})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=("tiny", "smol", "qwen"), default="tiny")
@@ -279,7 +277,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--micro", type=int, default=8)
     parser.add_argument("--size", type=int, default=224, help="side of a frame in pixels")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
@@ -319,7 +317,7 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
         print(fast.row("         rewardlab train vlm"))
         print(f"         of which the pass over all clips {encoded / fast.seconds:.0%}", flush=True)
         ratios.append((fast.clips / fast.seconds) / (slow.clips / slow.seconds))
-    print(f"ratio: {repeated(iter(ratios))}")
+    print(f"ratio: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 if __name__ == "__main__":
