@@ -13,11 +13,13 @@ _ATTENTION = "rewardlab_flash_pairs"  # with `flash` in its name the tower hands
 
 
 def use_fewer_kernels(model: Any) -> None:
-    """Change a Qwen-VL in place; its answers differ by rounding only."""
+    """Change a Qwen-VL in place, once; its answers differ by rounding only."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(_ATTENTION, _attend_within_pairs)
     tower = model.model.visual
+    if isinstance(tower.patch_embed, nn.Linear):
+        return
+    AttentionInterface.register(_ATTENTION, _attend_within_pairs)
     if tower.config._attn_implementation == "sdpa":
         tower.config._attn_implementation = _ATTENTION
     tower.patch_embed = _as_linear(tower.patch_embed.proj)

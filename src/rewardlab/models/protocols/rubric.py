@@ -1,6 +1,7 @@
 """The RoboReward rubric: a vision-language model is asked for the level, 1 to 5, that the final state deserves."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,10 +65,11 @@ class Rubric:
     def _prompts(self, episodes: Sequence[Episode]) -> list[Prompt]:
         """Return one prompt per episode; episodes that show the same clip share its Video."""
         videos: dict[str, Video] = {}
-        for episode in episodes:
-            key = _clip_key(episode)
+        with ThreadPoolExecutor() as pool:  # frames in memory are identified by hashing them, which threads can do
+            keys = list(pool.map(_clip_key, episodes))
+        for key, episode in zip(keys, episodes):
             videos[key] = videos.get(key) or Video(episode.frames, episode.times, frame_rate(episode.times))
-        return [self._prompt(videos[_clip_key(episode)], episode.instruction) for episode in episodes]
+        return [self._prompt(videos[key], episode.instruction) for key, episode in zip(keys, episodes)]
 
     def _prompt(self, video: Video, instruction: str) -> Prompt:
         text = roboreward_prompt(instruction)
