@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rewardlab.runner.scoring_settings import ScoringSettings
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.pocket.plan import PocketPlan
+    from rewardlab.training.vlm_assembly.plan import AssemblePlan
 
 
 def score(plan: "ScorePlan") -> int:
@@ -263,6 +264,12 @@ def train(plan: "PocketPlan") -> int:
     return 0
 
 
+def assemble_vlm(plan: "AssemblePlan") -> int:
+    """Put the model together and print how to use it."""
+    _say(f"assembled model: {rewardlab.assemble_vlm(**flat_settings(plan))}")
+    return 0
+
+
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
@@ -325,6 +332,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
     "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
+    "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),

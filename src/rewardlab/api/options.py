@@ -125,6 +125,13 @@ class TrainOptions(TypedDict, total=False):
     out: Place
 
 
+class AssembleOptions(TypedDict, total=False):
+    """What `assemble_vlm` takes beside the two models and the folder."""
+
+    tokens: int
+    seed: int
+
+
 def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
     """Give a verb the signature and the help that its command has, so that `help` shows every setting."""
 

@@ -1,12 +1,13 @@
-"""Verbs that make data and models: record rollouts, and train on them."""
+"""Verbs that make data and models: record rollouts, train on them, put vision-language models together."""
 
 from collections.abc import Mapping
 from typing import Unpack
 
-from rewardlab.api.options import CollectOptions, TrainOptions, documented_by, plan_from
+from rewardlab.api.options import AssembleOptions, CollectOptions, Place, TrainOptions, documented_by, plan_from
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.dataset_collection import collect as collect_rollouts
 from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.vlm_assembly.plan import AssemblePlan
 
 
 @documented_by(CollectPlan)
@@ -23,3 +24,14 @@ def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str
     plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
     train_pocket(plan)
     return tuple(f"pocket:{plan.out / training.name}" for training in plan.trainings)
+
+
+@documented_by(AssemblePlan)
+def assemble_vlm(vision: str, language: str, out: Place, **settings: Unpack[AssembleOptions]) -> str:
+    """Write a vision-language model made of two others as a folder, and return its model string.
+
+    Needs torch and transformers, from the extra `assemble`.
+    """
+    from rewardlab.training.vlm_assembly.assembly import assemble
+
+    return f"hf:{assemble(plan_from(AssemblePlan, {'vision': vision, 'language': language, 'out': out, **settings}))}"
