@@ -126,8 +126,11 @@ class TrainOptions(TypedDict, total=False):
 
 
 class AssembleOptions(TypedDict, total=False):
-    """What `assemble_vlm` takes beside the two models and the folder."""
+    """What `assemble_vlm` takes."""
 
+    vision: Place
+    language: Place
+    out: Place
     tokens: int
     seed: int
 

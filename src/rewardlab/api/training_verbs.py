@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Unpack
 
-from rewardlab.api.options import AssembleOptions, CollectOptions, Place, TrainOptions, documented_by, plan_from
+from rewardlab.api.options import AssembleOptions, CollectOptions, TrainOptions, documented_by, plan_from
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.dataset_collection import collect as collect_rollouts
 from rewardlab.training.pocket.plan import PocketPlan
@@ -27,11 +27,11 @@ def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str
 
 
 @documented_by(AssemblePlan)
-def assemble_vlm(vision: str, language: str, out: Place, **settings: Unpack[AssembleOptions]) -> str:
+def assemble_vlm(**settings: Unpack[AssembleOptions]) -> str:
     """Write a vision-language model made of two others as a folder, and return its model string.
 
     Needs torch and transformers, from the extra `assemble`.
     """
     from rewardlab.training.vlm_assembly.assembly import assemble
 
-    return f"hf:{assemble(plan_from(AssemblePlan, {'vision': vision, 'language': language, 'out': out, **settings}))}"
+    return f"hf:{assemble(plan_from(AssemblePlan, settings))}"
