@@ -27,7 +27,7 @@ class QwenVL:
         per_second = 0.0 if family.timestamps else float(model.config.vision_config.tokens_per_second)
         self.tokenizer = tokenizer
         self.builder = PromptBuilder(tokenizer, family, options.pixels, per_second)
-        self.network: QwenNetwork = QwenNetwork(model, family, int(options.reuse_gb * 2**30) if options.reuse else 0)
+        self.network: QwenNetwork = QwenNetwork(model, family, options.reuse_bytes)
         self.end_tokens = end_tokens(model, tokenizer.convert_tokens_to_ids("<|im_end|>"))
 
     def complete(
