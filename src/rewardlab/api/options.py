@@ -92,6 +92,7 @@ class CollectOptions(TypedDict, total=False):
     balance: bool
     things: int
     counterfactuals: int
+    captions: bool
     phrasings: str
     marker: bool
     size: int

@@ -37,9 +37,9 @@ class ImageFeatureCache:
             if len(encoded) != len(missing):
                 self.reuse = False
                 return dict(inputs)
-            found |= dict(zip(missing, encoded))
-            for key in missing:
-                self.cache.put(key, found[key], found[key].nbytes)
+            for key, features in zip(missing, encoded):
+                found[key] = features
+                self.cache.put(key, features, features.nbytes)
         others = {name: value for name, value in inputs.items() if name != "pixel_values"}
         return others | {FEATURES: {"image": self._output([found[key] for key in keys])}}
 
