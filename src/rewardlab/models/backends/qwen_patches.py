@@ -74,8 +74,10 @@ def patchify(pairs: Sequence[FramePair], family: Family, device: Any) -> Any:
     """Return patches of pairs of one size, (patches, 3 * 2 * size * size), in the order in which they are merged."""
     import torch
 
-    stacked = torch.from_numpy(np.stack([pair.frames for pair in pairs])).to(device)
-    frames = stacked.permute(0, 1, 4, 2, 3).flatten(0, 1).float()
+    shape = len(pairs), *pairs[0].frames.shape
+    stacked = torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")  # copied twice as fast from there
+    np.stack([pair.frames for pair in pairs], out=stacked.numpy())
+    frames = stacked.to(device, non_blocking=True).permute(0, 1, 4, 2, 3).flatten(0, 1).float()
     if frames.shape[-2:] != pairs[0].size:
         frames = torch.nn.functional.interpolate(frames, pairs[0].size, mode="bicubic", antialias=True)
         frames = frames.round().clamp(0, 255)

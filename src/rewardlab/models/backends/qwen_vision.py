@@ -42,7 +42,7 @@ class VisionEncoder:
         device = self.tower.device
         patches = patchify(pairs, self.family, device)
         size = [length // self.family.patch_size for length in pairs[0].size]
-        grid = torch.tensor([[1, *size]] * len(pairs), device=device)
+        grid = torch.tensor([[len(pairs), *size]], device=device)  # as one video, whose pairs do not see each other
         output = self.tower(patches.to(self.tower.dtype), grid_thw=grid)
         deepstack = output.deepstack_features if self.family.deepstack else []
         features = torch.stack([output.pooler_output, *deepstack])
