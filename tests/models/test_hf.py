@@ -171,6 +171,7 @@ def test_reuse_does_not_change_the_answers(folder: Path, model: Any) -> None:
     together = model.score(episodes)
     assert gap(together, built(folder, "reuse=no").score(episodes)) < TOLERANCE
     assert gap(together, [model.score([each])[0] for each in reversed(episodes)][::-1]) < TOLERANCE
+    assert gap(together, built(folder, "attn=eager").score(episodes)) < TOLERANCE
     assert gap(together[:1] * 3, together[1:4]) > 100 * TOLERANCE  # the instruction matters, so equality says something
     assert gap(together[:1] * 7, together[4:11]) > 100 * TOLERANCE  # and so do the frames
 
@@ -209,7 +210,7 @@ def test_memory_for_reuse_is_bounded_and_too_little_of_it_costs_only_time(folder
     small = built(folder, "reuse_gb=0.001")
     episodes = variants(folder)
     assert gap(small.score(episodes), model.score(episodes)) < TOLERANCE
-    for cache in (small.vlm.network.vision.cache, small.vlm.network.prefixes):
+    for cache in (small.vlm.network.vision.cache, small.vlm.network.prefixes.cache):
         assert 0 < cache.used_bytes <= cache.max_bytes < 1e6
 
 
