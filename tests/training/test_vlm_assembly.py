@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -292,7 +293,10 @@ def wrong_parts(tmp_path: Path, llama: Path, dinov2: Path) -> dict[str, tuple[ob
     (tmp_path / "no model").mkdir()
     (tmp_path / "broken.gguf").write_bytes(b"GGUF")
     (tmp_path / "broken.npz").write_bytes(b"PK")
+    shutil.copytree(dinov2, tmp_path / "odd pixels")
+    (tmp_path / "odd pixels" / "preprocessor_config.json").write_text('{"image_mean": [0.5], "image_std": [0.5]}')
     return {
+        "odd pixels": (tmp_path / "odd pixels", llama, "must state image_mean and image_std, three numbers each"),
         "nothing": ("", llama, "name both models .* vision is missing"),
         "no folder": (tmp_path / "none", llama, "there is no vision tower .*none"),
         "empty folder": (tmp_path / "no model", llama, "holds no config.json"),
@@ -300,13 +304,14 @@ def wrong_parts(tmp_path: Path, llama: Path, dinov2: Path) -> dict[str, tuple[ob
         "no DINOv2": (tmp_path / "broken.npz", llama, "is not DINOv2 ViT-S/14"),
         "no language": (dinov2, tmp_path / "none.gguf", "there is no language model .*none.gguf"),
         "no causal model": (dinov2, dinov2, "expected a causal language model .* got dinov2"),
-        "broken GGUF": (dinov2, tmp_path / "broken.gguf", "cannot load"),
+        "broken GGUF": (dinov2, tmp_path / "broken.gguf", "cannot load|needs gguf"),
     }
 
 
 @pytest.mark.parametrize(
     "case",
     [
+        "odd pixels",
         "nothing",
         "no folder",
         "empty folder",

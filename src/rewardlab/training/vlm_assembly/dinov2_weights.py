@@ -50,7 +50,9 @@ def _load(source: Path) -> Dinov2:
             convert(source, converted)
             return load_eyes(str(converted), "cpu")
     except ImportError:
-        raise PlanError("a vision tower as .onnx needs onnx; install it with pip install 'rewardlab[train]'") from None
+        raise PlanError(
+            "a vision tower as .onnx needs onnx; install it with pip install 'rewardlab[assemble]'"
+        ) from None
     except Exception as error:  # a file that is something else may raise anything
         raise PlanError(
             f"{source} is not DINOv2 ViT-S/14: {error}; name a folder of transformers, or see docs/assemble_vlm.md"

@@ -39,8 +39,7 @@ def load_language_model(place: str) -> LanguageModel:
     elif path.is_file() and path.suffix == ".gguf":
         _check_gguf_installed()
         model, tokenizer = _load(path.parent, {"gguf_file": path.name})
-        model.config.quantization_config = None
-        del model.config.quantization_config  # it is none any more, and a folder that says so cannot be loaded
+        vars(model.config).pop("quantization_config", None)  # it is no more, and a folder that says so cannot be loaded
         upstream = gguf_upstream(path, model.config.model_type)
     else:
         raise PlanError(f"there is no language model {place!r}; name a checkpoint folder or a .gguf file")

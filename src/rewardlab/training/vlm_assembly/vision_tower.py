@@ -88,11 +88,17 @@ def _load_folder(folder: Path, side: int, upstream: Upstream) -> VisionTower:
 
 def _normalisation(folder: Path, family: _Family) -> tuple[Colour, Colour]:
     """Return mean and deviation of pixels as the folder says, or as the family was published with."""
-    try:
-        said = read_json(folder / "preprocessor_config.json")
-        return tuple(map(float, said["image_mean"])), tuple(map(float, said["image_std"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    path = folder / "preprocessor_config.json"
+    if not path.is_file():
         return family.mean, family.std
+    try:
+        said = read_json(path)
+        mean, std = (tuple(map(float, said[name])) for name in ("image_mean", "image_std"))
+    except (ValueError, KeyError, TypeError):
+        mean, std = (), ()
+    if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+        raise PlanError(f"{path} must state image_mean and image_std, three numbers each, the second above 0")
+    return mean, std
 
 
 def _for_pixels(model: Any, side: int) -> Any:
