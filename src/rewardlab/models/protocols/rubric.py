@@ -64,11 +64,10 @@ class Rubric:
 
     def _prompts(self, episodes: Sequence[Episode]) -> list[Prompt]:
         """Return one prompt per episode; episodes that show the same clip share its Video."""
-        videos: dict[str, Video] = {}
-        with ThreadPoolExecutor() as pool:  # frames in memory are identified by hashing them, which threads can do
+        with ThreadPoolExecutor() as pool:  # hashing, copying and decoding frames let other threads run
             keys = list(pool.map(_clip_key, episodes))
-        for key, episode in zip(keys, episodes):
-            videos[key] = videos.get(key) or Video(episode.frames, episode.times, frame_rate(episode.times))
+            clips = dict(zip(keys, episodes))
+            videos = dict(zip(clips, pool.map(_video, clips.values())))
         return [self._prompt(videos[key], episode.instruction) for key, episode in zip(keys, episodes)]
 
     def _prompt(self, video: Video, instruction: str) -> Prompt:
@@ -88,6 +87,10 @@ class Rubric:
             cut = f"; the answer was cut off at {self.options.tokens} tokens, allow more with ?tokens="
             return Failure(answer.reason + cut, answer.raw)
         return answer
+
+
+def _video(episode: Episode) -> Video:
+    return Video(episode.frames, episode.times, frame_rate(episode.times))
 
 
 def _clip_key(episode: Episode) -> str:
