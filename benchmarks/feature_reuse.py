@@ -136,7 +136,9 @@ def orders(rng: np.random.Generator) -> Iterator[Any]:
         yield from (np.argsort(every + rng.uniform(0, (STREAM - kept) / 4, STREAM)) for _ in range(4))
 
 
-def plain_answers(model: Any, builder: PromptBuilder, episodes: Sequence[Episode]) -> list[float]:
+def plain_answers(
+    model: Any, builder: PromptBuilder, digits: Sequence[int], episodes: Sequence[Episode]
+) -> list[float]:
     """Return the levels by the library's own forward pass over all of each prompt, padded on the left."""
     visual = [unhashed(builder, episode) for episode in episodes]
     prompts = [
@@ -161,7 +163,6 @@ def plain_answers(model: Any, builder: PromptBuilder, episodes: Sequence[Episode
             logits_to_keep=1,
             use_cache=False,
         ).logits[:, -1]
-    digits = [int(builder.chat((), (), ANSWER.opening + choice).ids[-1]) for choice in ANSWER.choices]
     return (logits[:, digits].float().softmax(dim=-1).cpu() @ torch.arange(1.0, 6.0)).tolist()
 
 
@@ -247,7 +248,8 @@ def main() -> None:
         cells = invented(options.clips, options.new_frames, options.height)
     builder = PromptBuilder(tokenizer, FAMILIES["qwen3_vl"], 0, 0.0)
     print(f"of the pairs of frames in temporal changes {new_pairs(builder, cells):.0%} come for the first time")
-    plain = partial(plain_answers, model.eval(), builder)
+    digits = [int(builder.chat((), (), ANSWER.opening + choice).ids[-1]) for choice in ANSWER.choices]
+    plain = partial(plain_answers, model.eval(), builder, digits)
     plain([cells[0][1]])  # the first pass chooses kernels
     by_one, alone = timed(plain, cells, 1, options.device)
     _, together = timed(plain, cells, BATCH, options.device)
