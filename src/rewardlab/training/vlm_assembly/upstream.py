@@ -7,9 +7,11 @@ from typing import Any
 
 from rewardlab.core.bounded_json import read_json
 from rewardlab.core.errors import PlanError
+from rewardlab.core.terminal_text import one_line
 
 NOT_STATED = "not stated"
 _LICENCE = re.compile(r"^license:\s*['\"]?([\w.+-]{1,60})", re.MULTILINE)
+_MAX_NAME = 100  # letters of a name or a licence
 _README_BYTES = 1 << 16  # the licence stands at its beginning
 
 
@@ -37,7 +39,7 @@ def folder_upstream(folder: Path) -> Upstream:
     readme = folder / "README.md"
     text = readme.read_bytes()[:_README_BYTES].decode(errors="replace") if readme.is_file() else ""
     found = _LICENCE.search(text)
-    return Upstream(folder.resolve().name, found[1] if found else NOT_STATED, model_type(folder))
+    return Upstream(_shown(folder.resolve().name), found[1] if found else NOT_STATED, model_type(folder))
 
 
 def gguf_upstream(path: Path, kind: str) -> Upstream:
@@ -46,8 +48,13 @@ def gguf_upstream(path: Path, kind: str) -> Upstream:
 
     fields = GGUFReader(path).fields
     name, licence = (_text(fields.get(f"general.{key}")) for key in ("name", "license"))
-    return Upstream(f"{path.stem} ({name})" if name else path.stem, licence or NOT_STATED, kind)
+    return Upstream(_shown(f"{path.stem} ({name})" if name else path.stem), licence or NOT_STATED, kind)
 
 
 def _text(field: Any) -> str:
-    return str(field.contents()) if field is not None else ""
+    return _shown(str(field.contents())) if field is not None else ""
+
+
+def _shown(text: str) -> str:
+    """Return a stranger's text as it may stand in a cell of a table."""
+    return one_line(text)[:_MAX_NAME].replace("|", "/")
