@@ -19,7 +19,7 @@ from rewardlab.models.backends.qwen_prompt import TEXT, Ints, TokenSequence
 from rewardlab.models.backends.qwen_vision import Features, VisionEncoder
 
 _FEATURES_SHARE = 0.5  # of the memory for reuse; the rest is for keys and values
-_MAX_STACKED = 1 << 14  # tokens of whole prompts in one pass
+_MAX_STACKED = {"cuda": 1 << 14, "cpu": 1 << 11}  # tokens of whole prompts in one pass; a processor's caches are small
 _MAX_CHAINED = 1 << 11  # tokens after a prefix in one pass: the mask between them grows with their square
 
 Group = Mapping[int, TokenSequence]  # some of the prompts, by their number
@@ -64,7 +64,7 @@ class QwenNetwork:
                 continue
             for some in self._batches(group, start, _MAX_CHAINED):
                 yield self._go_on(some, start, kv_cache, features)
-        for some in self._batches(whole, 0, _MAX_STACKED):
+        for some in self._batches(whole, 0, _MAX_STACKED[self.model.device.type]):
             yield self._read_whole(some, features)
 
     def decode(self, state: DecoderState, tokens: torch.Tensor) -> DecoderState:

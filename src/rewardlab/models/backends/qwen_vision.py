@@ -12,7 +12,7 @@ import torch
 from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.backends.qwen_patches import MERGE, Family, FramePair, patchify
 
-_MAX_PATCHES = 1 << 15  # the tower takes the pairs of a batch together, up to so many patches
+_MAX_PATCHES = {"cuda": 1 << 15, "cpu": 1 << 13}  # the tower takes the pairs of a batch together, up to so many
 
 Features = dict[str, torch.Tensor]  # of pairs of frames, by their key: (1 + deepstack layers, tokens, size)
 
@@ -29,7 +29,7 @@ class VisionEncoder:
         """Return the features of each pair; those in the cache are not computed again."""
         features = {pair.key: self.cache.get(pair.key) for pair in pairs}
         missing = {pair.key: pair for pair in pairs if features[pair.key] is None}
-        for batch in _batches(list(missing.values()), self.family):
+        for batch in _batches(list(missing.values()), _MAX_PATCHES[self.tower.device.type] * self.family.patch_size**2):
             with torch.inference_mode():
                 encoded = self._run(batch)
             for pair, value in zip(batch, encoded):
@@ -50,12 +50,12 @@ class VisionEncoder:
         return [part.clone() for part in parts]  # a view would keep the whole batch alive
 
 
-def _batches(pairs: Sequence[FramePair], family: Family) -> Iterator[list[FramePair]]:
-    """Yield the pairs in batches of one size that the tower can take at once."""
+def _batches(pairs: Sequence[FramePair], pixels: int) -> Iterator[list[FramePair]]:
+    """Yield the pairs in batches of one size, of so many pixels at most."""
     alike: dict[tuple[object, ...], list[FramePair]] = {}
     for pair in pairs:
         alike.setdefault((pair.frames.shape, pair.size), []).append(pair)
     for group in alike.values():
         height, width = group[0].size
-        most = max(1, _MAX_PATCHES * family.patch_size**2 // (height * width))
+        most = max(1, pixels // (height * width))
         yield from (group[start : start + most] for start in range(0, len(group), most))
