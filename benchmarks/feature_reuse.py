@@ -1,25 +1,32 @@
-"""How much faster a vision-language model answers when it keeps what it has worked out for a clip.
+"""How much faster a vision-language model answers when it shares work between the cells of a stress test.
 
     python benchmarks/feature_reuse.py [--shape small|2b|tiny] [--clips N]
     python benchmarks/feature_reuse.py --frames random --device cuda --shape 4b
 
-One model judges every instruction and temporal change of the catalogue, at all four severities, on the shipped clip of
-median length (or on N clips spread over the lengths): in the runner's batches with reuse on, then each cell alone with
-reuse off. On a processor it is processor time that is counted, so that other work on the machine matters little.
-Weights are random: they change what is answered, not what it costs, and both ways must answer alike. `--frames random`
-needs neither a codec nor OpenCV: noise for frames, instructions and frame orders from lists, no catalogue.
+One model judges one clip (or N) under the changes of the catalogue: through `hf:` with reuse, in the runner's batches,
+and by the library's plain forward pass, each cell alone and in batches as large, on the same weights in the same run.
+The plain pass gets its patches from the same code on the same device. On a processor it is processor time that is
+counted, so that other work on the machine matters little. Weights are random: they change what is answered, not what it
+costs, and both ways must answer alike.
+
+`--frames catalogue` shows shipped clips of median length under all instruction and temporal changes, at all
+severities. `--frames random` needs neither a codec nor the catalogue: noise for frames, and as many cells of each kind
+as `rewardlab stress --perturbations all` makes of a shipped clip: the clean clip, 172 with new frames (156 visual
+changes and 16 of the scene), 72 other instructions, 84 other orders of the same frames. So half of the cells show
+frames that no cell before has shown; in `quick`, the default of `stress`, it is half of them too (16 of 33).
 
 Shapes: `small` is the vision tower of Qwen3-VL-2B and -4B on a language model like Qwen3-0.6B, both at half their
 depth and an eighth of their width, so that vision takes most of a lone cell; `2b` is Qwen3-VL-2B cut down alike;
 `4b` is Qwen3-VL-4B in full but for its vocabulary, in bfloat16 on a GPU. The last line is `ratio: X`, the time of
-every cell alone over the time with reuse.
+every cell alone in the plain pass over the time with reuse.
 """
 
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +37,19 @@ from transformers import AutoModelForImageTextToText
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.models import tiny
 
-from rewardlab.core.episode import Episode, episode_from_frames, rearrange
+from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import Score
 from rewardlab.models.backends.checkpoint import choose_dtype
 from rewardlab.models.backends.hf_options import HfOptions
-from rewardlab.models.backends.lru_cache import LRUCache
+from rewardlab.models.backends.qwen_patches import FAMILIES, FramePair, frame_size, patchify
+from rewardlab.models.backends.qwen_prompt import PromptBuilder, VisualInput
 from rewardlab.models.backends.qwen_vlm import QwenVL
-from rewardlab.models.protocols.rubric import Rubric, RubricOptions
+from rewardlab.models.protocols.prompts import roboreward_prompt
+from rewardlab.models.protocols.rubric import ANSWER, Rubric, RubricOptions
 
 BATCH = 8  # the runner's default
+NEW_FRAMES = 172  # cells whose frames no other cell shows
 STREAM = 45  # frames of an invented clip, chosen so that as many pairs of frames come again as in the shipped clips
 Cells = list[tuple[str, Episode]]  # the category of each change, and the episode as it shows it
 
@@ -92,15 +103,20 @@ def catalogue(clips: int) -> Cells:
     return [(each.category, each.outcome.episode) for each in made if isinstance(each.outcome, PerturbedEpisode)]
 
 
-def invented(clips: int) -> Cells:
-    """Return noise under as many instructions and changes of order as the catalogue has."""
+def invented(clips: int, new_frames: int, height: int) -> Cells:
+    """Return noise under as many changes of each kind as the catalogue has."""
     cells: Cells = []
     for clip in range(clips):
         rng = rng_for(0, "feature reuse", clip)
-        noise = episode_from_frames(rng.integers(0, 256, (STREAM, 480, 640, 3), dtype=np.uint8), "")
+        shape = STREAM, height, height * 4 // 3, 3
+        noise = episode_from_frames(rng.integers(0, 256, shape, dtype=np.uint8), "open the drawer")
+        clean = shown(noise, np.arange(STREAM))
+        pixels = clean.frames
+        cells += [("clean", clean)]
+        cells += [("new frames", with_frames(clean, pixels + np.uint8(1 + i))) for i in range(new_frames)]
         for number in range(72):
             text = f"put cup {number} on the plate and {'open' if number % 2 else 'close'} the drawer"
-            cells.append(("semantic", replace(shown(noise, np.arange(STREAM)), instruction=text)))
+            cells.append(("semantic", replace(clean, instruction=text)))
         cells += [("temporal", shown(noise, order)) for order in orders(rng)]
     return cells
 
@@ -120,36 +136,68 @@ def orders(rng: np.random.Generator) -> Iterator[Any]:
         yield from (np.argsort(every + rng.uniform(0, (STREAM - kept) / 4, STREAM)) for _ in range(4))
 
 
-def rubric(model: Any, tokenizer: Any, options: HfOptions) -> Rubric:
-    return Rubric(QwenVL(model, tokenizer, options), RubricOptions("logits"))
+def plain_answers(
+    model: Any, builder: PromptBuilder, digits: Sequence[int], episodes: Sequence[Episode]
+) -> list[float]:
+    """Return the levels by the library's own forward pass over all of each prompt, padded on the left."""
+    visual = [unhashed(builder, episode) for episode in episodes]
+    prompts = [
+        builder.chat([shown, roboreward_prompt(episode.instruction)], (), ANSWER.opening + ANSWER.choices[0])
+        for shown, episode in zip(visual, episodes)
+    ]
+    length = max(map(len, prompts)) - 1  # the last token, a choice, is not read
+    ids, kinds, mask = (np.zeros((len(prompts), length), np.int64) for _ in range(3))
+    for row, prompt in enumerate(prompts):
+        ids[row, length + 1 - len(prompt) :] = prompt.ids[:-1]
+        kinds[row, length + 1 - len(prompt) :] = prompt.kinds[:-1]
+        mask[row, length + 1 - len(prompt) :] = 1
+    pairs = [pair for shown in visual for pair in shown.pairs]
+    size = [side // builder.family.patch_size for side in pairs[0].size]
+    with torch.inference_mode():
+        logits = model(
+            input_ids=torch.from_numpy(ids).to(model.device),
+            mm_token_type_ids=torch.from_numpy(kinds).to(model.device),
+            attention_mask=torch.from_numpy(mask).to(model.device),
+            pixel_values_videos=patchify(pairs, builder.family, model.device).to(model.dtype),
+            video_grid_thw=torch.tensor([[len(shown.pairs), *size] for shown in visual], device=model.device),
+            logits_to_keep=1,
+            use_cache=False,
+        ).logits[:, -1]
+    return (logits[:, digits].float().softmax(dim=-1).cpu() @ torch.arange(1.0, 6.0)).tolist()
 
 
-def network(model: Rubric) -> Any:
-    assert isinstance(model.vlm, QwenVL)
-    return model.vlm.network
+def unhashed(builder: PromptBuilder, episode: Episode) -> VisualInput:
+    """Return the frames in pairs without their hashes, which a plain pass does not need."""
+    frames = episode.frames
+    size = frame_size(*frames.shape[1:3], builder.family, builder.max_pixels)
+    pairs = frames if len(frames) % 2 == 0 else np.concatenate([frames, frames[-1:]])
+    pairs = pairs.reshape(-1, 2, *frames.shape[1:])
+    return VisualInput(tuple(FramePair("0", pair, size) for pair in pairs), episode.times)
 
 
-def now(model: Rubric) -> float:
-    if network(model).device == "cpu":
+def now(device: str) -> float:
+    if device == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
 
 
-def timed(model: Rubric, cells: Cells, batch: int) -> tuple[list[Any], dict[str, float]]:
-    """Return the answers, and the seconds spent on each category."""
-    answers: list[Any] = []
+def timed(
+    answer: Callable[[Sequence[Episode]], list[float]], cells: Cells, batch: int, device: str
+) -> tuple[list[float], dict[str, float]]:
+    """Return the levels, and the seconds spent on each kind of change."""
+    levels: list[float] = []
     seconds: dict[str, float] = {}
     for group in portions(cells, batch):
-        started = now(model)
-        answers += model.score([episode for _, episode in group])
+        started = now(device)
+        levels += answer([episode for _, episode in group])
         name = group[0][0]
-        seconds[name] = seconds.get(name, 0.0) + now(model) - started
-    return answers, seconds
+        seconds[name] = seconds.get(name, 0.0) + now(device) - started
+    return levels, seconds
 
 
 def portions(cells: Cells, batch: int) -> Iterable[Cells]:
-    """Yield batches of one category each, as the runner's are but at the seams."""
+    """Yield batches of one kind of change each, as the runner's are but at the seams."""
     group: Cells = []
     for cell in cells:
         if group and (len(group) == batch or group[0][0] != cell[0]):
@@ -160,35 +208,25 @@ def portions(cells: Cells, batch: int) -> Iterable[Cells]:
         yield group
 
 
-def vision_share(model: Rubric, episode: Episode) -> float:
-    """Return the share of a lone cell's time that its frames take, by asking again with their features known."""
-    model.score([episode])
-    times = []
-    for forget in (True, False):
-        if forget:
-            network(model).features = LRUCache(network(model).features.max_bytes)
-        network(model).prefixes = LRUCache(network(model).prefixes.max_bytes)
-        started = now(model)
-        model.score([episode])
-        times.append(now(model) - started)
-    return 1 - times[1] / times[0]
-
-
-def new_pairs(model: Rubric, cells: Cells) -> float:
+def new_pairs(builder: PromptBuilder, cells: Cells) -> float:
     """Return the share of pairs of frames in temporal changes that no earlier one has shown."""
-    assert isinstance(model.vlm, QwenVL)
-    builder = model.vlm.builder
     shows = [builder.visual_input(e.frames, e.times).pairs for category, e in cells if category == "temporal"]
     keys = [pair.key for pairs in shows for pair in pairs]
     return len(set(keys)) / len(keys)
 
 
-def report(cells: Cells, alone: dict[str, float], reused: dict[str, float]) -> None:
-    print(f"\n{'change':<10}{'cells':>7}{'alone, s/cell':>15}{'reuse, s/cell':>15}{'ratio':>8}")
+def report(cells: Cells, alone: dict[str, float], together: dict[str, float], reused: dict[str, float]) -> None:
+    """Print seconds per cell of the plain pass, alone and in batches, and with reuse."""
+    print(f"\n{'change':<12}{'cells':>6}{'plain, s/cell':>15}{f'plain by {BATCH}':>12}{'reuse':>10}{'ratio':>8}")
     for name in alone:
         count = sum(category == name for category, _ in cells)
-        row = (alone[name] / count, reused[name] / count)
-        print(f"{name:<10}{count:>7}{row[0]:>15.4f}{row[1]:>15.4f}{row[0] / row[1]:>8.1f}")
+        row = [times[name] / count for times in (alone, together, reused)]
+        print(f"{name:<12}{count:>6}{row[0]:>15.4f}{row[1]:>12.4f}{row[2]:>10.4f}{row[0] / row[2]:>8.1f}")
+
+
+def run_reuse(model: Any, tokenizer: Any) -> Callable[[Sequence[Episode]], list[float]]:
+    rubric = Rubric(QwenVL(model, tokenizer, HfOptions(reuse_gb=16)), RubricOptions("logits"))
+    return lambda episodes: [score.level for score in rubric.score(episodes) if isinstance(score, Score)]
 
 
 def main() -> None:
@@ -197,22 +235,32 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--frames", choices=("catalogue", "random"), default="catalogue")
     parser.add_argument("--clips", type=int, default=1)
+    parser.add_argument("--new-frames", type=int, default=NEW_FRAMES, help="cells with new frames of a random clip")
+    parser.add_argument("--height", type=int, default=480, help="pixels of a random frame")
     options = parser.parse_args()
     started = time.perf_counter()
     model, tokenizer = build(options.shape, options.device)
     size = sum(parameter.numel() for parameter in model.parameters())
     print(f"{options.shape}: {size / 1e6:,.0f} M random weights, built in {time.perf_counter() - started:.1f} s")
-    cells = catalogue(options.clips) if options.frames == "catalogue" else invented(options.clips)
-    plain = rubric(model, tokenizer, HfOptions(reuse=False))
-    first, keeping = (rubric(model, tokenizer, HfOptions(reuse_gb=16)) for _ in range(2))
-    print(f"frames take {vision_share(first, cells[0][1]):.0%} of a lone cell")
-    print(f"of the pairs of frames in temporal changes {new_pairs(plain, cells):.0%} come for the first time")
-    with_reuse, reused = timed(keeping, cells, BATCH)
-    without, alone = timed(plain, cells, 1)
-    report(cells, alone, reused)
-    gap = max(abs(a.level - b.level) for a, b in zip(with_reuse, without))
-    spread = np.std([answer.level for answer in without])
-    print(f"largest difference of a level with and without reuse: {gap:.1g} (levels spread by {spread:.2g})")
+    if options.frames == "catalogue":
+        cells = catalogue(options.clips)
+    else:
+        cells = invented(options.clips, options.new_frames, options.height)
+    builder = PromptBuilder(tokenizer, FAMILIES["qwen3_vl"], 0, 0.0)
+    print(f"of the pairs of frames in temporal changes {new_pairs(builder, cells):.0%} come for the first time")
+    digits = [int(builder.chat((), (), ANSWER.opening + choice).ids[-1]) for choice in ANSWER.choices]
+    plain = partial(plain_answers, model.eval(), builder, digits)
+    plain([cells[0][1]])  # the first pass chooses kernels
+    by_one, alone = timed(plain, cells, 1, options.device)
+    _, together = timed(plain, cells, BATCH, options.device)
+    run_reuse(model, tokenizer)([episode for _, episode in cells[:BATCH]])
+    by_reuse, reused = timed(run_reuse(model, tokenizer), cells, BATCH, options.device)
+    report(cells, alone, together, reused)
+    gap, spread = np.abs(np.array(by_reuse) - by_one).max(), np.std(by_one)
+    print(f"largest difference of a level with reuse and in the plain pass: {gap:.1g} (levels spread by {spread:.2g})")
+    print(f"ratio to the plain pass in batches of {BATCH}: {sum(together.values()) / sum(reused.values()):.1f}")
+    known = [name for name in alone if name in ("semantic", "temporal")]
+    print(f"ratio where no frame is new: {sum(map(alone.get, known)) / sum(map(reused.get, known)):.1f}")
     print(f"ratio: {sum(alone.values()) / sum(reused.values()):.1f}")
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.pocket.plan import PocketPlan
     from rewardlab.training.vlm.plan import TrainVlmCommand
+    from rewardlab.training.vlm_assembly.plan import AssemblePlan
 
 
 def score(plan: "ScorePlan") -> int:
@@ -277,6 +278,12 @@ def train_vlm(command: "TrainVlmCommand") -> int:
     return 0
 
 
+def assemble_vlm(plan: "AssemblePlan") -> int:
+    """Put the model together and print how to use it."""
+    _say(f"assembled model: {rewardlab.assemble_vlm(**flat_settings(plan))}")
+    return 0
+
+
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
@@ -340,6 +347,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
     "train-vlm": ("rewardlab.training.vlm.plan:TrainVlmCommand", train_vlm),
+    "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),

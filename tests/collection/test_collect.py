@@ -8,9 +8,10 @@ import pytest
 
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.dataset_collection import collect
-from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.errors import DataError, PlanError, RunError
 from rewardlab.core.run import Run, locked
 from rewardlab.data import open_dataset
+from rewardlab.data.captioned_videos import captioned_videos
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.task_splits import SPLITS, split_of_task
 from tests.worlds.conftest import physics, renderer, rows_of  # noqa: F401
@@ -158,3 +159,18 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], wo
 def test_the_record_of_a_collection_is_its_settings(reference: Path) -> None:
     record = json.loads((reference / "collect.json").read_text())
     assert record["episodes"] == 3 and "out" not in record
+
+
+def test_captions_say_what_moved_and_what_stands_beside_it(renderer: None, tmp_path: Path) -> None:  # noqa: F811
+    folder = tmp_path / "captioned"
+    collect(plan(folder, tasks=("push",), quality=("expert",), episodes=1, captions=True, things=2, counterfactuals=1))
+    (row, *_) = rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and row["caption"].startswith("the gripper moved") and "the puck was pushed" in row["caption"]
+    assert row["caption"].endswith("; beside it: " + ", ".join(row["things"]))
+    ((shown, said),) = captioned_videos(folder)  # a video once, however many instructions it has
+    assert said == row["caption"] and len(shown.frames) == len(row["progress"])
+
+
+def test_a_dataset_without_captions_is_told_how_to_get_them(reference: Path) -> None:
+    with pytest.raises(DataError, match=r"no row in .* has a caption; .* --captions"):
+        next(captioned_videos(reference))

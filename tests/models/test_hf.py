@@ -171,6 +171,7 @@ def test_reuse_does_not_change_the_answers(folder: Path, model: Any) -> None:
     together = model.score(episodes)
     assert gap(together, built(folder, "reuse=no").score(episodes)) < TOLERANCE
     assert gap(together, [model.score([each])[0] for each in reversed(episodes)][::-1]) < TOLERANCE
+    assert gap(together, built(folder, "attn=eager").score(episodes)) < TOLERANCE
     assert gap(together[:1] * 3, together[1:4]) > 100 * TOLERANCE  # the instruction matters, so equality says something
     assert gap(together[:1] * 7, together[4:11]) > 100 * TOLERANCE  # and so do the frames
 
@@ -209,7 +210,7 @@ def test_memory_for_reuse_is_bounded_and_too_little_of_it_costs_only_time(folder
     small = built(folder, "reuse_gb=0.001")
     episodes = variants(folder)
     assert gap(small.score(episodes), model.score(episodes)) < TOLERANCE
-    for cache in (small.vlm.network.features, small.vlm.network.prefixes):
+    for cache in (small.vlm.network.vision.cache, small.vlm.network.prefixes.cache):
         assert 0 < cache.used_bytes <= cache.max_bytes < 1e6
 
 
@@ -390,3 +391,42 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: P
             named.build()
     with pytest.raises(ModelError, match="no CUDA device"):
         name_model(f"hf:{folder}?device=cuda:7").build()
+
+
+def test_fewer_kernels_change_rounding_only(folder: Path, model: Any) -> None:
+    from rewardlab.models.backends.qwen_kernels import use_fewer_kernels
+
+    fused = built(folder, "reuse=yes")
+    use_fewer_kernels(fused.vlm.network.model)
+    episodes = variants(folder)
+    big = episode_from_frames(moving_square("a", 4, size=4 * SIDE[folder.name]), INSTRUCTIONS[0])
+    assert gap(fused.score([*episodes, big]), model.score([*episodes, big])) < TOLERANCE
+
+
+def test_clips_of_different_lengths_are_read_in_one_pass_and_answered_as_alone(folder: Path) -> None:
+    model, plain = built(folder, "reuse=yes"), built(folder, "reuse=no")
+    passes: list[tuple[int, int]] = []
+    layer = model.vlm.network.model.model.language_model.layers[0]
+    layer.register_forward_pre_hook(
+        lambda _, given, named: passes.append(tuple((named["hidden_states"] if not given else given[0]).shape[:2])),
+        with_kwargs=True,
+    )
+    clips = [
+        episode(folder, INSTRUCTIONS[i % 3], name, count) for i, (name, count) in enumerate(zip("abcd", (5, 8, 2, 6)))
+    ]
+    together = model.score(clips)
+    assert [rows for rows, _ in passes] == [4]
+    assert gap(together, plain.score(clips)) < TOLERANCE
+    questions = [replace(clip, instruction=text) for text in INSTRUCTIONS[:3] for clip in clips[:2]]
+    again = model.score(questions)
+    assert [rows for rows, _ in passes[1:]] == [1, 1]  # one pass for each clip, over what follows its frames
+    assert sum(length for _, length in passes[1:]) < passes[0][1] * 2
+    assert gap(again, plain.score(questions)) < TOLERANCE
+
+
+def test_what_is_written_after_clips_of_different_lengths_is_what_is_written_alone(folder: Path, model: Any) -> None:
+    clips = [episode(folder, "x", name, count) for name, count in (("a", 3), ("b", 7))]
+    prompts = [Prompt((video(clip), text)) for text in ("what?", "and what is this now?") for clip in clips]
+    together = built(folder, "reuse=yes").vlm.complete(prompts, 4)
+    assert together == [built(folder, "reuse=no").vlm.complete([prompt], 4)[0] for prompt in prompts]
+    assert together == model.vlm.complete(prompts[::-1], 4)[::-1]

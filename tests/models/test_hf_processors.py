@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,35 @@ def test_it_keeps_the_contract_and_answers_alike_alone_and_in_a_batch(model: Any
     assert gap(together, [model.score([each])[0] for each in reversed(episodes)][::-1]) < TOLERANCE
     assert gap(together[:1] * 3, together[1:4]) > 10 * TOLERANCE  # the instruction matters, so equality says something
     assert gap(together[:1] * 4, together[4:]) > 10 * TOLERANCE  # and so do the frames
+
+
+def test_a_frame_seen_before_is_not_encoded_again_and_answers_stay_the_same(folder: Path) -> None:
+    model, plain = built(folder), built(folder, "frames=images&reuse=no")
+    episodes = [*variants(), *variants()[::-1]]
+    answers = model.score(episodes)
+    expected = plain.score(episodes)
+    np.testing.assert_allclose(
+        [score.probabilities for score in answers], [score.probabilities for score in expected], atol=1e-4
+    )
+    again = built(folder, "frames=images&reuse_gb=0.00001").score(episodes)  # too little to keep all of them
+    np.testing.assert_allclose(
+        [score.probabilities for score in again], [score.probabilities for score in expected], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", ["llava", "gemma3", "internvl"])
+def test_features_of_frames_are_kept_where_the_model_takes_them(folders: Callable[[str], Path], kind: str) -> None:
+    model = built(folders(kind))
+    clip = episode("open it")
+    encoded = []
+    tower = model.vlm.model.base_model.vision_tower
+    tower.register_forward_pre_hook(
+        lambda _, given, named: encoded.append(len((*given, *named.values())[0])), with_kwargs=True
+    )
+    model.score([clip, replace(clip, instruction="close it"), rearrange(clip, np.array([2, 0, 1, 3]))])
+    assert encoded == [4]  # frames, once each
+    model.score([rearrange(clip, np.array([3, 2, 1, 0]))])
+    assert encoded == [4]
 
 
 def test_what_it_writes_is_what_the_library_generates(model: Any) -> None:

@@ -24,7 +24,6 @@ from rewardlab.models.pocket.wordpiece import load_word_pieces  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.training.pocket.batches import draw_batch, make_batch  # noqa: E402
-from rewardlab.training.pocket.captions import CAPTION_WORDS, caption  # noqa: E402
 from rewardlab.training.pocket.clip_sampling import Lesson, SampledClip, sample_clip  # noqa: E402
 from rewardlab.training.pocket.frame_store import FrameStore, calibration_frames  # noqa: E402
 from rewardlab.training.pocket.losses import level_and_progress_loss  # noqa: E402
@@ -38,6 +37,7 @@ from rewardlab.training.pocket.rendered_clips import RenderedScene  # noqa: E402
 from rewardlab.training.pocket.rollout_table import RolloutTable, of_fold  # noqa: E402
 from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction  # noqa: E402
 from rewardlab.training.pocket.training_loop import train_pocket  # noqa: E402
+from rewardlab.worlds.metaworld.captions import CAPTION_WORDS, caption  # noqa: E402
 from rewardlab.worlds.metaworld.contraries import contrary_texts  # noqa: E402
 from rewardlab.worlds.metaworld.instructions import phrasings  # noqa: E402
 from rewardlab.worlds.metaworld.thing_looks import draw_look  # noqa: E402

@@ -92,6 +92,7 @@ class CollectOptions(TypedDict, total=False):
     balance: bool
     things: int
     counterfactuals: int
+    captions: bool
     phrasings: str
     marker: bool
     size: int
@@ -146,6 +147,16 @@ class TrainVlmOptions(TypedDict, total=False):
     dtype: str
     device: str
     workers: int
+
+
+class AssembleOptions(TypedDict, total=False):
+    """What `assemble_vlm` takes."""
+
+    vision: Place
+    language: Place
+    out: Place
+    tokens: int
+    seed: int
 
 
 def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:

@@ -1,15 +1,24 @@
-"""Verbs that make data and models: record rollouts, and train on them."""
+"""Verbs that make data and models: record rollouts, train on them, put vision-language models together."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from rewardlab.api.options import CollectOptions, Place, TrainOptions, TrainVlmOptions, documented_by, plan_from
+from rewardlab.api.options import (
+    AssembleOptions,
+    CollectOptions,
+    Place,
+    TrainOptions,
+    TrainVlmOptions,
+    documented_by,
+    plan_from,
+)
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.dataset_collection import collect as collect_rollouts
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.vlm.plan import VlmPlan
 from rewardlab.training.vlm.train_command import train_vlm as train_by_plan
+from rewardlab.training.vlm_assembly.plan import AssemblePlan
 
 
 @documented_by(CollectPlan)
@@ -36,3 +45,14 @@ def train_vlm(model: str, data: Place | Sequence[Place], **settings: Unpack[Trai
     """
     several = [data] if isinstance(data, str | Path) else data
     return train_by_plan(plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings}))
+
+
+@documented_by(AssemblePlan)
+def assemble_vlm(**settings: Unpack[AssembleOptions]) -> str:
+    """Write a vision-language model made of two others as a folder, and return its model string.
+
+    Needs torch and transformers, from the extra `assemble`.
+    """
+    from rewardlab.training.vlm_assembly.assembly import assemble
+
+    return f"hf:{assemble(plan_from(AssemblePlan, settings))}"

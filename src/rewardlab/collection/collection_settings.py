@@ -27,6 +27,7 @@ class CollectPlan:
     balance: bool = setting("look for rollouts until every level is there equally often", False)
     things: int = setting("things of other tasks that stand in the scene, at most so many", 0)
     counterfactuals: int = setting("rows with another instruction for the same video, at most so many each", 0)
+    captions: bool = setting("say in every row what the video shows, for training that aligns images with words", False)
     phrasings: str = setting("train or held_out phrasings of the instructions", "train")
     marker: bool = setting("show the goal as a marker; it gives the goal away", False)
     size: int = setting("side of the frame in pixels", 128)

@@ -15,6 +15,7 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.h264_encoding import encode
+from rewardlab.worlds.metaworld.captions import caption
 from rewardlab.worlds.metaworld.instructions import Counterfactual, ask_for_thing, counterfactuals, draw_instruction
 from rewardlab.worlds.metaworld.physics import STEPS_PER_SECOND, Trajectory
 from rewardlab.worlds.metaworld.render import camera_view
@@ -59,6 +60,7 @@ def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisod
     row = {"file_name": f"{planned.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
     row |= {"world": record_json(trajectory, record) | extra}
     row |= {"things": [thing.name for thing in things]} if plan.things else {}
+    row |= {"caption": _caption(trajectory, [thing.name for thing in things])} if plan.captions else {}
     seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist()))
     asked = [ask_for_thing(pick(thing.state.tasks, rng), plan.phrasings, rng) for thing in things]
     return RecordedEpisode(_rows(plan, trajectory, row, asked, rng), seconds)
@@ -94,6 +96,12 @@ def _rows(
         row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen
     ]
     return (row | labels, *more)
+
+
+def _caption(trajectory: Trajectory, things: Sequence[str]) -> str:
+    """Return what moved, and what else stands in the scene."""
+    moved = caption(trajectory.task, trajectory.gripper_pos, trajectory.object_pos)
+    return f"{moved}; beside it: {', '.join(things)}" if things else moved
 
 
 def _film(trajectory: Trajectory, record: RolloutRecord, world: str) -> tuple[Frames, RolloutRecord, str]:

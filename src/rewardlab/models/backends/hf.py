@@ -81,7 +81,7 @@ def _load_with_processor(place: str, config: Any, options: HfOptions) -> VisionL
 
     processor = load_processor(place, config, options)
     renderer = prompt_renderer(processor, place, options)  # before the weights, which take longer
-    return ProcessorVlm(_load_network(place, options), renderer)
+    return ProcessorVlm(_load_network(place, options), renderer, options.reuse_bytes)
 
 
 def _load_network(place: str, options: HfOptions) -> Any:

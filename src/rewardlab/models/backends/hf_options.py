@@ -18,7 +18,7 @@ class HfOptions:
         "auto", "how a clip is shown: images, video, or auto: video where the model's processor has it"
     )
     pixels: int = option(0, "most pixels per frame; 0 for what the model was published with")
-    reuse: bool = option(True, "Qwen: cache features of frames, and keys and values of prefixes", speed=True)
+    reuse: bool = option(True, "cache features of frames and, for Qwen, keys and values of prefixes", speed=True)
     reuse_gb: float = option(4.0, "GiB of memory for that cache", speed=True)
     revision: str = option("main", "revision of a hub id")
 
@@ -28,6 +28,11 @@ class HfOptions:
         one_of("frames", self.frames, ("auto", "images", "video"))
         if self.pixels < 0 or self.reuse_gb < 0:
             raise PlanError("options pixels and reuse_gb must not be negative")
+
+    @property
+    def reuse_bytes(self) -> int:
+        """Return how many bytes of the cache there may be; 0 for no reuse."""
+        return int(self.reuse_gb * 2**30) if self.reuse else 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, end_tokens, read_completion
+from rewardlab.models.backends.image_features import FEATURES, ImageFeatureCache
 from rewardlab.models.backends.processor_prompts import PromptRenderer, RenderedPrompt
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 
@@ -24,8 +25,9 @@ Reply = TypeVar("Reply")
 class ProcessorVlm:
     """A checkpoint of transformers; neighbouring prompts that show frames alike are one batch."""
 
-    def __init__(self, model: Any, renderer: PromptRenderer) -> None:
+    def __init__(self, model: Any, renderer: PromptRenderer, reuse_bytes: int) -> None:
         self.model = model
+        self.features = ImageFeatureCache(model, reuse_bytes)
         self.renderer = renderer
         self.tokenizer = renderer.processor.tokenizer
         self.end_tokens = end_tokens(model, self.tokenizer.eos_token_id)
@@ -83,7 +85,7 @@ class ProcessorVlm:
         inputs = self.renderer.inputs(batch).to(self.model.device, dtype=self.model.dtype)
         length = inputs["input_ids"].shape[1]
         if length < self.context:
-            return answer(inputs)
+            return answer(self.features.fill_in(inputs, [image for prompt in batch for image in prompt.images]))
         if len(batch) > 1:  # a shorter one may fit
             return [reply for prompt in batch for reply in self._ask_batch([prompt], answer)]
         few = f"{batch[0].frames} frames and text are {length:,} tokens"
@@ -138,7 +140,7 @@ def _joins(batch: Sequence[RenderedPrompt], prompt: RenderedPrompt) -> bool:
 
 
 def _is_per_token(name: str, value: Any, ids: Any) -> bool:
-    return not name.startswith("pixel") and value.shape[:2] == ids.shape
+    return not name.startswith("pixel") and name != FEATURES and value.shape[:2] == ids.shape
 
 
 def _greedy(ends: set[int], padding: int) -> Any:

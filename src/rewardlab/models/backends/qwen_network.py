@@ -1,38 +1,39 @@
-"""The networks of Qwen-VL: pairs of frames to features, tokens to logits of the next one, with a KV cache.
+"""The language model of Qwen-VL: tokens to logits of the next one, with a KV cache.
 
-The vision tower of Qwen2.5-VL and Qwen3-VL attends within a pair of frames, never across pairs, so the features of a
-pair are the same in whatever video it stands; and a token of the language model attends only to what stands before it,
-so the keys and values of a prefix hold for every prompt that begins with it. Both are cached by their content.
+A token attends only to what stands before it, so the keys and values of a prefix hold for every prompt that begins with
+it: they are cached by their content, as the features of frames are.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from rewardlab.models.backends.lru_cache import LRUCache
-from rewardlab.models.backends.qwen_patches import MERGE, Family, FramePair, patchify
+from rewardlab.models.backends.qwen_batches import SHARED, TokenBatch, batch_by_length, chain_prompts, stack_prompts
+from rewardlab.models.backends.qwen_kernels import use_fewer_kernels
+from rewardlab.models.backends.qwen_patches import Family
+from rewardlab.models.backends.qwen_prefixes import KVCache, PrefixCache
 from rewardlab.models.backends.qwen_prompt import TEXT, Ints, TokenSequence
+from rewardlab.models.backends.qwen_vision import Features, VisionEncoder
 
-_MAX_PATCHES = 1 << 13  # the vision tower takes the pairs of a batch together, up to so many patches
 _FEATURES_SHARE = 0.5  # of the memory for reuse; the rest is for keys and values
-_MIN_REUSED = 0.2  # of a prefix: if less is cached it is all read again, since attention is fastest from the start
+_MAX_STACKED = {"cuda": 1 << 14, "cpu": 1 << 11}  # tokens of whole prompts in one pass; a processor's caches are small
+_MAX_CHAINED = 1 << 11  # tokens after a prefix in one pass: the mask between them grows with their square
 
-KVCache = list[tuple[torch.Tensor, torch.Tensor]]  # keys and values (1, heads, tokens, size) of each layer
-Features = dict[str, torch.Tensor]  # of pairs of frames, by their key: (1 + deepstack layers, tokens, size)
+Group = Mapping[int, TokenSequence]  # some of the prompts, by their number
 
 
 @dataclass
 class DecoderState:
-    """A batch while it is decoded: the next token's logits per row, and what it takes to go on."""
+    """Some of the prompts while they are decoded: the next token's logits, and what it takes to go on."""
 
-    logits: torch.Tensor  # (rows, vocabulary), float32
+    prompts: Sequence[int]  # which of all they are
+    logits: torch.Tensor  # (prompts, vocabulary), float32
     kv_cache: Any  # of transformers
-    mask: torch.Tensor  # (rows, tokens so far): 0 at padding
-    position: Ints  # (rows,): where the next token stands
+    owners: torch.Tensor  # (rows, tokens so far): which prompt of the row sees a token
+    position: Ints  # (prompts,): where the next token stands
 
 
 class QwenNetwork:
@@ -40,149 +41,147 @@ class QwenNetwork:
 
     def __init__(self, model: Any, family: Family, reuse_bytes: int) -> None:
         self.model = model.eval().requires_grad_(False)
-        self.family = family
         self.device = str(model.device)
+        if model.device.type == "cuda":
+            use_fewer_kernels(model)
         self.reuse = reuse_bytes > 0
-        self.features: LRUCache[torch.Tensor] = LRUCache(int(reuse_bytes * _FEATURES_SHARE))
-        self.prefixes: LRUCache[tuple[TokenSequence, KVCache]] = LRUCache(int(reuse_bytes * (1 - _FEATURES_SHARE)))
+        self.attention = model.config.get_text_config()._attn_implementation
+        self.vision = VisionEncoder(model.model.visual, family, int(reuse_bytes * _FEATURES_SHARE))
+        self.prefixes = PrefixCache(int(reuse_bytes * (1 - _FEATURES_SHARE)))
 
     def prefill(self, prompts: Sequence[TokenSequence]) -> Iterator[DecoderState]:
-        """Yield the states after all prompts in their order; neighbours with the same prefix are one batch."""
-        for some in [prompts] if self.reuse else [[prompt] for prompt in prompts]:
-            features = self._encode([pair for prompt in some for pair in prompt.pairs])
-            for _, group in groupby(some, key=lambda prompt: prompt.prefix_key):
-                yield self._prefill_group(list(group), features)
+        """Yield states after the prompts, each for one or more of them, in any order; what they share is read once."""
+        if not self.reuse:
+            for number, prompt in enumerate(prompts):
+                yield self._read_whole({number: prompt}, self.vision.encode(prompt.pairs))
+            return
+        features = self.vision.encode([pair for prompt in prompts for pair in prompt.pairs])
+        whole: dict[int, TokenSequence] = {}
+        for group in _by_prefix(prompts):
+            start, kv_cache = self._prefix(group, features)
+            if not start:
+                whole |= group
+                continue
+            for some in self._batches(group, start, _MAX_CHAINED):
+                yield self._go_on(some, start, kv_cache, features)
+        for some in self._batches(whole, 0, _MAX_STACKED[self.model.device.type]):
+            yield self._read_whole(some, features)
 
     def decode(self, state: DecoderState, tokens: torch.Tensor) -> DecoderState:
-        """Return the state after one more token per row."""
-        mask = torch.cat([state.mask, state.mask.new_ones(len(tokens), 1)], dim=1)
-        positions = torch.from_numpy(np.tile(state.position[None, :, None], (3, 1, 1)))
+        """Return the state after one more token per prompt."""
+        rows = len(state.owners)
+        new = torch.arange(len(tokens) // rows, device=self.device).expand(rows, -1)
+        owners = torch.cat([state.owners, new], dim=1)
+        positions = np.tile(state.position.reshape(1, rows, -1), (3, 1, 1))
         with torch.inference_mode():
-            embedded = self.model.get_input_embeddings()(tokens[:, None])
-            logits = self._forward(embedded, positions, mask, state.kv_cache, {})
-        return DecoderState(logits, state.kv_cache, mask, state.position + 1)
+            embedded = self.model.get_input_embeddings()(tokens.view(rows, -1))
+            mask = self._mask(owners, new) if self._takes_masks else None
+            hidden = self._forward(embedded, positions, mask, state.kv_cache, {})
+            logits = self.model.lm_head(hidden.flatten(0, 1)).float()
+        return DecoderState(state.prompts, logits, state.kv_cache, owners, state.position + 1)
 
-    def _prefill_group(self, group: Sequence[TokenSequence], features: Features) -> DecoderState:
-        """Read prompts with the same prefix: it alone first, if several go on from it."""
-        with torch.inference_mode():
-            if not self.reuse:
-                return self._read(group, 0, [], features)
-            length = min(group[0].prefix_length, min(map(len, group)) - 1)  # one token at least is left to read
-            prefix = group[0].truncated(length)
-            cached, kv_cache = self._cached_prefix(prefix)
-            if cached < length and len(group) > 1:
-                kv_cache = self._store(prefix, self._read([prefix], cached, kv_cache, features))
-                cached = length
-            state = self._read(group, cached, kv_cache, features)
-            if cached < length:
-                self._store(prefix, state)
-            return state
+    def _batches(self, group: Group, start: int, most: int) -> Iterator[Group]:
+        """Yield those of a group that are read at once; each alone where attention takes no mask to tell them apart."""
+        numbers = list(group)
+        lengths = [len(prompt) - start for prompt in group.values()]
+        for places in batch_by_length(lengths, most if self._takes_masks else 0):
+            yield {numbers[place]: group[numbers[place]] for place in places}
 
-    def _cached_prefix(self, prompt: TokenSequence) -> tuple[int, KVCache]:
-        """Return how many of these tokens, from the first on, are cached already, and their keys and values."""
-        common = {key: prompt.common_prefix(other) for key, (other, _) in self.prefixes.items()}
-        best = max(common, key=lambda key: common[key], default="")
-        found = self.prefixes.get(best)
-        if found is None or common[best] < _MIN_REUSED * len(prompt):
-            return 0, []
-        return common[best], _first_tokens(found[1], common[best])
+    @property
+    def _takes_masks(self) -> bool:
+        return not self.attention.startswith("flash")
 
-    def _store(self, prefix: TokenSequence, state: DecoderState) -> KVCache:
-        kv_cache = _first_tokens([(layer.keys, layer.values) for layer in state.kv_cache.layers], len(prefix))
-        size = sum(keys.nbytes + values.nbytes for keys, values in kv_cache)
-        self.prefixes.put(prefix.prefix_key, (replace(prefix, pairs=()), kv_cache), size)
-        return kv_cache
+    def _prefix(self, group: Group, features: Features) -> tuple[int, KVCache]:
+        """Return how much of their common prefix these prompts need not read, and its keys and values.
 
-    def _read(self, rows: Sequence[TokenSequence], start: int, kv_cache: KVCache, features: Features) -> DecoderState:
-        """Read the tokens from `start` on; shorter rows are padded on the left."""
+        It is read here if several go on from it.
+        """
+        prompts = list(group.values())
+        length = min(prompts[0].prefix_length, min(map(len, prompts)) - 1)  # one token at least is left to read
+        prefix = prompts[0].truncated(length)
+        start, kv_cache = self.prefixes.longest(prefix)
+        if start < length and len(group) > 1:
+            state = self._read({0: prefix}, chain_prompts([prefix], start), kv_cache, features)
+            return length, self.prefixes.store(prefix, state.kv_cache, 0)
+        return start, kv_cache
+
+    def _go_on(self, group: Group, start: int, kv_cache: KVCache, features: Features) -> DecoderState:
+        """Read prompts from the end of what they have in common and is cached."""
+        prompts = list(group.values())
+        state = self._read(group, chain_prompts(prompts, start), kv_cache, features)
+        if start < min(prompts[0].prefix_length, len(prompts[0]) - 1):
+            self.prefixes.store(prompts[0], state.kv_cache, 0)
+        return state
+
+    def _read_whole(self, group: Group, features: Features) -> DecoderState:
+        """Read prompts from their first token on."""
+        state = self._read(group, stack_prompts(list(group.values())), [], features)
+        if self.reuse:
+            for row, prompt in enumerate(group.values()):
+                self.prefixes.store(prompt, state.kv_cache, row)
+        return state
+
+    def _read(self, group: Group, batch: TokenBatch, kv_cache: KVCache, features: Features) -> DecoderState:
         from transformers import DynamicCache
 
-        longest = max(map(len, rows)) - start
-        padding = [longest - (len(row) - start) for row in rows]
-        ids, positions = (np.zeros((*shape, len(rows), longest), np.int64) for shape in ((), (3,)))
-        visual = np.zeros(ids.shape, np.bool_)
-        for i, row in enumerate(rows):
-            ids[i, padding[i] :] = row.ids[start:]
-            positions[:, i, padding[i] :] = row.positions[:, start:]
-            visual[i, padding[i] :] = row.kinds[start:] != TEXT
-        mask = torch.ones(len(rows), start + longest, dtype=torch.long, device=self.device)
-        for i, empty in enumerate(padding):
-            mask[i, start : start + empty] = 0
-        repeated = [tuple(part.expand(len(rows), -1, -1, -1) for part in layer) for layer in kv_cache]
-        cache = DynamicCache(repeated) if kv_cache else DynamicCache()
-        embedded = self.model.get_input_embeddings()(torch.from_numpy(ids).to(self.device))
-        deepstack = self._insert_features(embedded, torch.from_numpy(visual).to(self.device), rows, start, features)
-        logits = self._forward(embedded, torch.from_numpy(positions), mask, cache, deepstack)
-        return DecoderState(logits, cache, mask, np.array([int(row.positions.max()) + 1 for row in rows]))
+        start = kv_cache[0][0].shape[2] if kv_cache else 0
+        cache = DynamicCache(kv_cache) if kv_cache else DynamicCache()
+        own = torch.from_numpy(batch.owners).to(self.device)
+        owners = torch.cat([own.new_full((len(own), start), SHARED), own], dim=1)
+        mask = self._mask(owners, own) if len(group) > len(own) else None  # else causal, as the library does it
+        shown = [part for prompt in group.values() for part in _shown(prompt, start, features)]
+        with torch.inference_mode():
+            embedded = self.model.get_input_embeddings()(torch.from_numpy(batch.ids).to(self.device))
+            deepstack = self._insert_features(embedded, batch, shown)
+            hidden = self._forward(embedded, batch.positions, mask, cache, deepstack)
+            logits = self.model.lm_head(hidden[batch.last]).float()
+        return DecoderState(tuple(group), logits, cache, owners, batch.next_position)
 
-    def _insert_features(
-        self,
-        embedded: torch.Tensor,
-        visual: torch.Tensor,
-        rows: Sequence[TokenSequence],
-        start: int,
-        features: Features,
-    ) -> dict[str, Any]:
+    def _mask(self, owners: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
+        """Return which of all tokens (rows, tokens) the last ones (rows, queries) see, (rows, 1, queries, tokens)."""
+        past = owners.shape[1] - queries.shape[1]
+        seen = (owners[:, None] == queries[:, :, None]) | (owners[:, None] == SHARED)
+        mask = seen.tril(diagonal=past)[:, None]
+        if self.attention == "sdpa":
+            return mask
+        lowest = torch.finfo(self.model.dtype).min
+        return torch.zeros(mask.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~mask, lowest)
+
+    def _insert_features(self, embedded: torch.Tensor, batch: TokenBatch, shown: list[torch.Tensor]) -> dict[str, Any]:
         """Put features where images and videos stand, and return what the deeper layers are given of them."""
-        if not visual.any():
+        if not shown:
             return {}
-        shown = [torch.cat([features[pair.key] for pair in row.pairs], dim=1) for row in rows if row.pairs]
-        skipped = [int((row.kinds[:start] != TEXT).sum()) for row in rows if row.pairs]
-        inserted = torch.cat([part[:, skip:] for part, skip in zip(shown, skipped)], dim=1)
+        visual = torch.from_numpy(batch.visual).to(self.device)
+        inserted = torch.cat(shown, dim=1)
         embedded[visual] = inserted[0]
         if len(inserted) == 1:
             return {}
         return {"visual_pos_masks": visual, "deepstack_visual_embeds": list(inserted[1:])}
 
     def _forward(
-        self, embedded: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, cache: Any, deepstack: dict[str, Any]
+        self, embedded: torch.Tensor, positions: Ints, mask: torch.Tensor | None, cache: Any, deepstack: dict[str, Any]
     ) -> torch.Tensor:
         output = self.model.model.language_model(
             inputs_embeds=embedded,
-            position_ids=positions.to(self.device),
+            position_ids=torch.from_numpy(positions).to(self.device),
             attention_mask=mask,
             past_key_values=cache,
             use_cache=True,
             **deepstack,
         )
-        return self.model.lm_head(output.last_hidden_state[:, -1]).float()
-
-    def _encode(self, pairs: Sequence[FramePair]) -> Features:
-        """Return the features of each pair; those in the cache are not computed again."""
-        features = {pair.key: self.features.get(pair.key) for pair in pairs}
-        missing = {pair.key: pair for pair in pairs if features[pair.key] is None}
-        for batch in _batches(list(missing.values()), self.family):
-            with torch.inference_mode():
-                encoded = self._run_vision_tower(batch)
-            for pair, value in zip(batch, encoded):
-                features[pair.key] = value
-                self.features.put(pair.key, value, value.nbytes)
-        return {key: value for key, value in features.items() if value is not None}
-
-    def _run_vision_tower(self, pairs: Sequence[FramePair]) -> Sequence[torch.Tensor]:
-        patches = torch.cat([patchify(pair, self.family, self.device) for pair in pairs])
-        grid = torch.tensor([[1, *(length // self.family.patch_size for length in pair.size)] for pair in pairs])
-        tower = self.model.model.visual
-        output = tower(patches.to(tower.dtype), grid_thw=grid.to(self.device))
-        deepstack = output.deepstack_features if self.family.deepstack else []
-        features = torch.stack([output.pooler_output, *deepstack])
-        parts = features.split((grid.prod(dim=1) // MERGE**2).tolist(), dim=1)
-        return [part.clone() for part in parts]  # a view would keep the whole batch alive
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden
 
 
-def _batches(pairs: Sequence[FramePair], family: Family) -> list[list[FramePair]]:
-    """Return the pairs in batches that the vision tower can take at once."""
-    batches: list[list[FramePair]] = [[]]
-    patches = 0
-    for pair in pairs:
-        own = pair.size[0] * pair.size[1] // family.patch_size**2
-        if batches[-1] and patches + own > _MAX_PATCHES:
-            batches.append([])
-            patches = 0
-        batches[-1].append(pair)
-        patches += own
-    return [batch for batch in batches if batch]
+def _by_prefix(prompts: Sequence[TokenSequence]) -> list[Group]:
+    groups: dict[str, dict[int, TokenSequence]] = {}
+    for number, prompt in enumerate(prompts):
+        groups.setdefault(prompt.prefix_key, {})[number] = prompt
+    return list(groups.values())
 
 
-def _first_tokens(kv_cache: KVCache, tokens: int) -> KVCache:
-    return [(keys[:, :, :tokens], values[:, :, :tokens]) for keys, values in kv_cache]
+def _shown(prompt: TokenSequence, start: int, features: Features) -> Iterator[torch.Tensor]:
+    """Yield the features of what a prompt shows after its first `start` tokens, if it shows anything there."""
+    visual = prompt.kinds != TEXT
+    if visual[start:].any():
+        yield torch.cat([features[pair.key] for pair in prompt.pairs], dim=1)[:, int(visual[:start].sum()) :]

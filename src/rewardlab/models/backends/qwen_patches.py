@@ -1,6 +1,7 @@
 """Frames as the vision tower of Qwen-VL takes them: resized, normalised, and cut into patches of two frames."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,16 +70,19 @@ def token_grid(pair: FramePair, family: Family) -> tuple[int, int]:
     return height // family.patch_size // MERGE, width // family.patch_size // MERGE
 
 
-def patchify(pair: FramePair, family: Family, device: str) -> Any:
-    """Return the patches of a pair, (patches, 3 * 2 * size * size), in the order in which they are merged."""
+def patchify(pairs: Sequence[FramePair], family: Family, device: Any) -> Any:
+    """Return patches of pairs of one size, (patches, 3 * 2 * size * size), in the order in which they are merged."""
     import torch
 
-    frames = torch.from_numpy(np.array(pair.frames)).to(device).permute(0, 3, 1, 2).float()
-    if frames.shape[-2:] != pair.size:
-        frames = torch.nn.functional.interpolate(frames, pair.size, mode="bicubic", antialias=True)
+    shape = len(pairs), *pairs[0].frames.shape
+    stacked = torch.empty(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")  # copied twice as fast from there
+    np.stack([pair.frames for pair in pairs], out=stacked.numpy())
+    frames = stacked.to(device, non_blocking=True).permute(0, 1, 4, 2, 3).flatten(0, 1).float()
+    if frames.shape[-2:] != pairs[0].size:
+        frames = torch.nn.functional.interpolate(frames, pairs[0].size, mode="bicubic", antialias=True)
         frames = frames.round().clamp(0, 255)
     mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) * 255 for v in (family.mean, family.std))
-    (rows, columns), size = token_grid(pair, family), family.patch_size
-    patches = ((frames - mean) / std).view(FRAMES_PER_PATCH, 3, rows, MERGE, size, columns, MERGE, size)
-    # window row, window column, row in it, column in it, then the patch itself: channel, frame, y, x
-    return patches.permute(2, 5, 3, 6, 1, 0, 4, 7).reshape(rows * columns * MERGE * MERGE, -1)
+    (rows, columns), size = token_grid(pairs[0], family), family.patch_size
+    patches = ((frames - mean) / std).view(len(pairs), FRAMES_PER_PATCH, 3, rows, MERGE, size, columns, MERGE, size)
+    # pair, window row, window column, row in it, column in it, then the patch itself: channel, frame, y, x
+    return patches.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(len(pairs) * rows * columns * MERGE * MERGE, -1)

@@ -7,6 +7,7 @@ on does otherwise.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from rewardlab.models.vlm import merge_texts
 Ints = NDArray[np.int64]
 TEXT, IMAGE, VIDEO = 0, 1, 2  # kinds of token
 _MAX_CACHED_TEXTS = 4096  # texts whose token ids are kept
+_MIN_THREADED_BYTES = 1 << 20  # fewer are hashed before threads have started
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +106,9 @@ class PromptBuilder:
     def visual_input(self, frames: Frames, times: NDArray[np.float64] | None) -> VisualInput:
         """Return frames (T, H, W, 3) in pairs; the hash of each pair is made here, once."""
         size = frame_size(frames.shape[1], frames.shape[2], self.family, self.max_pixels)
-        pairs = (FramePair(digest(fingerprint_frames(pair), *size), pair, size) for pair in _in_pairs(frames))
-        return VisualInput(tuple(pairs), times)
+        pairs = _in_pairs(frames)
+        keys = (digest(fingerprint, *size) for fingerprint in _fingerprints(pairs))
+        return VisualInput(tuple(FramePair(key, pair, size) for key, pair in zip(keys, pairs)), times)
 
     def chat(self, parts: Sequence[QwenPart], prefix: Sequence[QwenPart], reply: str = "") -> TokenSequence:
         """Return the user's turn and the beginning of the reply; `prefix` is what many turns begin with."""
@@ -189,6 +192,14 @@ class PromptBuilder:
 
 def _marked(block: _VisionBlock) -> tuple[_Segment, ...]:
     return _SpecialToken("<|vision_start|>"), block, _SpecialToken("<|vision_end|>")
+
+
+def _fingerprints(pairs: NDArray[np.uint8]) -> list[str]:
+    """Return the hash of each pair of frames; big ones are hashed in threads, which hashing allows."""
+    if pairs.nbytes < _MIN_THREADED_BYTES:
+        return [fingerprint_frames(pair) for pair in pairs]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(fingerprint_frames, pairs))
 
 
 def _in_pairs(values: NDArray[Any]) -> NDArray[Any]:

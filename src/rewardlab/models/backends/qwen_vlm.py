@@ -1,7 +1,7 @@
 """Qwen2.5-VL, Qwen3-VL and models tuned from them, such as RoboReward: the fast path, which shares work on frames."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, end_tokens, read_completion
@@ -13,6 +13,7 @@ from rewardlab.models.vlm import AnswerFormat, Completion, Image, Part, Prompt, 
 if TYPE_CHECKING:
     from rewardlab.models.backends.qwen_network import DecoderState
 
+Given = TypeVar("Given")
 Layout = Callable[[Sequence[QwenPart], Sequence[QwenPart]], TokenSequence]  # parts and prefix to tokens
 
 
@@ -26,7 +27,7 @@ class QwenVL:
         per_second = 0.0 if family.timestamps else float(model.config.vision_config.tokens_per_second)
         self.tokenizer = tokenizer
         self.builder = PromptBuilder(tokenizer, family, options.pixels, per_second)
-        self.network: QwenNetwork = QwenNetwork(model, family, int(options.reuse_gb * 2**30) if options.reuse else 0)
+        self.network: QwenNetwork = QwenNetwork(model, family, options.reuse_bytes)
         self.end_tokens = end_tokens(model, tokenizer.convert_tokens_to_ids("<|im_end|>"))
 
     def complete(
@@ -34,14 +35,15 @@ class QwenVL:
     ) -> list[Completion | Failure]:
         """Return what the model writes after each prompt: always the likeliest token."""
         states = self.network.prefill(self._sequences(prompts, self.builder.chat))
-        return [completion for state in states for completion in self._generate(state, max_tokens)]
+        return _in_order((state.prompts, self._generate(state, max_tokens)) for state in states)
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
         """Return the probabilities of the choices after the opening, from one forward pass; nothing is written."""
         opening, choices = choice_tokens(answer, self._reply_ids)
         sequences = self._sequences(prompts, lambda parts, prefix: self.builder.chat(parts, prefix, opening))
         states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
-        return [choice_softmax(row) for state in states for row in state.logits[:, choices].tolist()]
+        rows = _in_order((state.prompts, state.logits[:, choices].tolist()) for state in states)
+        return [choice_softmax(row) for row in rows]
 
     def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
         """Return, per prompt, the log-probability of the continuation's last token as the user's text goes on with it.
@@ -54,8 +56,8 @@ class QwenVL:
             prompts, lambda parts, prefix: self.builder.open_turn([*parts, continuation], prefix)
         )
         states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
-        logprobs = [torch.log_softmax(row, dim=-1) for state in states for row in state.logits]
-        return [float(row[int(sequence.ids[-1])]) for row, sequence in zip(logprobs, sequences)]
+        rows = _in_order((state.prompts, torch.log_softmax(state.logits, dim=-1)) for state in states)
+        return [float(row[int(sequence.ids[-1])]) for row, sequence in zip(rows, sequences)]
 
     def _sequences(self, prompts: Sequence[Prompt], layout: Layout) -> list[TokenSequence]:
         """Return the prompts as tokens; a video that several prompts hold is prepared once."""
@@ -76,7 +78,7 @@ class QwenVL:
         return self.builder.visual_input(part.frames, part.times)
 
     def _generate(self, state: "DecoderState", max_tokens: int) -> Iterator[Completion]:
-        """Yield what the model writes per row, until it ends its turn."""
+        """Yield what the model writes after each prompt, until it ends its turn."""
         written: list[list[int]] = []
         for _ in range(max_tokens):
             tokens = state.logits.argmax(dim=-1)
@@ -90,6 +92,12 @@ class QwenVL:
     def _reply_ids(self, reply: str) -> list[int]:
         ids: list[int] = self.builder.chat((), (), reply).ids.tolist()
         return ids
+
+
+def _in_order(answers: Iterable[tuple[Sequence[int], Iterable[Given]]]) -> list[Given]:
+    """Return what was given for some prompts and then for others in the order of all prompts."""
+    found = {number: value for numbers, values in answers for number, value in zip(numbers, values, strict=True)}
+    return [found[number] for number in range(len(found))]
 
 
 def _up_to_last_visual(parts: Sequence[QwenPart]) -> Sequence[QwenPart]:

@@ -1,6 +1,7 @@
 """The RoboReward rubric: a vision-language model is asked for the level, 1 to 5, that the final state deserves."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,11 +64,11 @@ class Rubric:
 
     def _prompts(self, episodes: Sequence[Episode]) -> list[Prompt]:
         """Return one prompt per episode; episodes that show the same clip share its Video."""
-        videos: dict[str, Video] = {}
-        for episode in episodes:
-            key = _clip_key(episode)
-            videos[key] = videos.get(key) or Video(episode.frames, episode.times, frame_rate(episode.times))
-        return [rubric_prompt(videos[_clip_key(each)], each.instruction, self.options) for each in episodes]
+        with ThreadPoolExecutor() as pool:  # hashing, copying and decoding frames let other threads run
+            keys = list(pool.map(_clip_key, episodes))
+            clips = dict(zip(keys, episodes))
+            videos = dict(zip(clips, pool.map(_video, clips.values())))
+        return [rubric_prompt(videos[key], episode.instruction, self.options) for key, episode in zip(keys, episodes)]
 
     def _parse(self, completion: Completion | Failure) -> Answer:
         if isinstance(completion, Failure):
@@ -88,6 +89,10 @@ def rubric_prompt(video: Video, instruction: str, options: RubricOptions) -> Pro
     if options.video_first:
         return Prompt((video, text), prefix=(video, roboreward_prompt("")))
     return Prompt((text, video))
+
+
+def _video(episode: Episode) -> Video:
+    return Video(episode.frames, episode.times, frame_rate(episode.times))
 
 
 def _clip_key(episode: Episode) -> str:

@@ -12,10 +12,10 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.wordpiece import load_word_pieces
 from rewardlab.runner.dispatch import map_processes
-from rewardlab.training.pocket.captions import CAPTION_WORDS
 from rewardlab.training.pocket.clip_sampling import Lesson, SampledClip, sample_clip, sample_perturbed_clip
 from rewardlab.training.pocket.plan import PocketPlan, Training
 from rewardlab.training.pocket.rollout_table import Floats, Ints, RolloutTable
+from rewardlab.worlds.metaworld.captions import CAPTION_WORDS
 
 _PREFETCH = 48  # batches that are drawn while the device is busy
 _DRAWERS = 12  # processes that draw them

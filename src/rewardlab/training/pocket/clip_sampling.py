@@ -13,11 +13,11 @@ from rewardlab.core.seeding import pick
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
 from rewardlab.models.pocket.wordpiece import load_word_pieces
-from rewardlab.training.pocket.captions import caption
 from rewardlab.training.pocket.renaming import names_a_colour, new_name, renamed
 from rewardlab.training.pocket.rendered_clips import PerturbedClip, RenderedScene
 from rewardlab.training.pocket.rollout_table import MIN_CLIP_FRAMES, Floats, Ints, RolloutTable, levels_of
 from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction
+from rewardlab.worlds.metaworld.captions import caption
 from rewardlab.worlds.metaworld.contraries import SYMMETRIC_TASKS, contrary_texts
 from rewardlab.worlds.metaworld.instructions import ask_for_thing, phrasings
 from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS, TASK_OBJECTS

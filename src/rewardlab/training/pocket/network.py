@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
-from rewardlab.training.pocket.captions import CAPTION_WORDS
 from rewardlab.training.pocket.pretrained_eyes import WIDTH as EYES_WIDTH
 from rewardlab.training.pocket.word_vectors import WORD_VECTOR_WIDTH
+from rewardlab.worlds.metaworld.captions import CAPTION_WORDS
 
 LEVELS = 5
 DISPLACEMENTS = 7  # how far the object and the gripper have moved along three axes, and the distance between them

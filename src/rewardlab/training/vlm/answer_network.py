@@ -96,10 +96,10 @@ class QwenAnswerNetwork(nn.Module):
         return _same(self._see(pictures), self._fuse(self.encode(pictures)))
 
     def _run_tower(self, pictures: Tensors) -> Any:
-        tower, device = self.model.model.visual, str(self.model.device)
+        tower, device = self.model.model.visual, self.model.device
         sizes = pictures["sizes"].tolist()
         pairs = [FramePair("", frames.numpy(), tuple(size)) for frames, size in zip(pictures["frames"], sizes)]
-        patches = torch.cat([patchify(pair, self.family, device) for pair in pairs])
+        patches = torch.cat([patchify([pair], self.family, device) for pair in pairs])
         grid = torch.tensor([[1, *(side // self.family.patch_size for side in size)] for size in sizes], device=device)
         return tower(patches.to(tower.dtype), grid_thw=grid)
 

@@ -1,4 +1,4 @@
-"""Captions: what happened in a clip in words, from the positions of gripper and object, as an extra target."""
+"""Captions: what happened in a clip in words, from the positions of gripper and object."""
 
 import numpy as np
 from numpy.typing import NDArray
