@@ -47,5 +47,5 @@ $(VENV)/core.stamp: pyproject.toml
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(BIN)/pip install --quiet --editable ".[api,dev,figures,hf,sim,train]"
+	$(BIN)/pip install --quiet --editable ".[api,dev,figures,hf,sim,train,vlm-train]"
 	touch $@

@@ -4,6 +4,7 @@ python docs/make_reference.py
 """
 
 import re
+import typing
 from dataclasses import MISSING
 from pathlib import Path
 
@@ -32,8 +33,8 @@ def commands_page() -> str:
     for name in COMMANDS:
         plan_type = plan_of(name)
         words = [
-            f"{e.name.upper()}{'...' if e.name in ('models', 'runs') else ''}"
-            for e, _ in flat_fields(plan_type)
+            f"{e.name.upper()}{'...' if typing.get_origin(hint) is tuple else ''}"
+            for e, hint in flat_fields(plan_type)
             if e.metadata["positional"]
         ]
         parts += [f"## rewardlab {name} {' '.join(words)}", (plan_type.__doc__ or "").strip() + "\n"]

@@ -27,6 +27,8 @@ WITH_SETTINGS = {
     "perturb": options.PerturbOptions,
     "collect": options.CollectOptions,
     "train": options.TrainOptions,
+    "train-vlm": options.TrainVlmOptions,
+    "assemble-vlm": options.AssembleOptions,
 }
 
 
@@ -34,6 +36,10 @@ def settings_of(verb: str) -> list[tuple[Any, Any]]:
     """Return the settings of a command, less those that are about what it prints."""
     printed = {entry.name for entry, _ in flat_fields(OutputSettings)}
     return [(entry, hint) for entry, hint in flat_fields(plan_of(verb)) if entry.name not in printed]
+
+
+def in_python(verb: str) -> Any:
+    return getattr(rewardlab, verb.replace("-", "_"))
 
 
 @pytest.mark.parametrize("verb", WITH_SETTINGS)
@@ -44,13 +50,13 @@ def test_a_verb_takes_every_setting_of_its_command_and_no_other(verb: str) -> No
 
 @pytest.mark.parametrize("verb", sorted({*COMMANDS} - {"list", "show", "montecarlo", "init", "completion"}))
 def test_every_command_is_a_verb_in_python(verb: str) -> None:
-    assert callable(getattr(rewardlab, verb.replace("-", "_")))
+    assert callable(in_python(verb))
 
 
 @pytest.mark.parametrize("verb", WITH_SETTINGS)
 def test_help_names_every_setting_with_its_meaning_and_default(verb: str) -> None:
-    text = pydoc.plain(pydoc.render_doc(getattr(rewardlab, verb)))
-    parameters = inspect.signature(getattr(rewardlab, verb)).parameters
+    text = pydoc.plain(pydoc.render_doc(in_python(verb)))
+    parameters = inspect.signature(in_python(verb)).parameters
     for entry, _ in settings_of(verb):
         assert entry.name in parameters
         if not entry.metadata["positional"]:

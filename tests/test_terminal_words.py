@@ -145,4 +145,4 @@ def test_the_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
 def test_the_readme_lists_the_commands_that_exist() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     table = readme.partition("## Commands")[2].partition("\n\n[")[0]
-    assert sorted(re.findall(r"^\| `rewardlab (\w+)", table, re.MULTILINE)) == sorted(COMMANDS)
+    assert sorted(re.findall(r"^\| `rewardlab ([\w-]+)", table, re.MULTILINE)) == sorted(COMMANDS)

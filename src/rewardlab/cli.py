@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rewardlab.runner.scoring_settings import ScoringSettings
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.pocket.plan import PocketPlan
+    from rewardlab.training.vlm.plan import TrainVlmCommand
     from rewardlab.training.vlm_assembly.plan import AssemblePlan
 
 
@@ -270,6 +271,19 @@ def assemble_vlm(plan: "AssemblePlan") -> int:
     return 0
 
 
+def train_vlm(command: "TrainVlmCommand") -> int:
+    """Fine-tune, and print how to use what came out; a dry run prints what it would take."""
+    if command.dry_run:
+        from rewardlab.training.vlm.train_command import forecast_vlm
+
+        for line in forecast_vlm(command.plan):
+            _say(line)
+        return 0
+    for model in rewardlab.train_vlm(**flat_settings(command.plan)):
+        _say(f"trained model: {model}")
+    return 0
+
+
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
@@ -333,6 +347,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
     "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
+    "train-vlm": ("rewardlab.training.vlm.plan:TrainVlmCommand", train_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),
@@ -356,7 +371,7 @@ def plan_of(command: str) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what the user can correct is said in one sentence, and the exit code says whose fault it is."""
-    words = sys.argv[1:] if arguments is None else list(arguments)
+    words = _command_first(sys.argv[1:] if arguments is None else list(arguments))
     with safe_streams():
         try:
             command, plan = parsed(vars(_parser(_asked(words)).parse_args(words)))
@@ -370,6 +385,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception:  # a fault of rewardlab: shown in full, and through the same filter as everything else
             traceback.print_exc()
             return FAULT
+
+
+def _command_first(words: Sequence[str]) -> list[str]:
+    """Return the words with `train vlm`, a command with settings of its own, as one."""
+    return ["train-vlm", *words[2:]] if list(words[:2]) == ["train", "vlm"] else list(words)
 
 
 def _exit_code(error: BaseException) -> int:

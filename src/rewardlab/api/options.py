@@ -136,6 +136,29 @@ class AssembleOptions(TypedDict, total=False):
     seed: int
 
 
+class TrainVlmOptions(TypedDict, total=False):
+    """What `train_vlm` takes beside model and data."""
+
+    out: Place
+    recipe: str
+    mixture: Names
+    seeds: int | Sequence[int]
+    validation: str
+    holdout: float
+    limit: int | None
+    frames: str
+    lora: int
+    rate: float | None
+    epochs: int | None
+    micro: int
+    check_every: int
+    checkpointing: bool
+    cache_gb: float
+    dtype: str
+    device: str
+    workers: int
+
+
 def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
     """Give a verb the signature and the help that its command has, so that `help` shows every setting."""
 

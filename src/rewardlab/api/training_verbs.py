@@ -1,12 +1,23 @@
 """Verbs that make data and models: record rollouts, train on them, put vision-language models together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Unpack
 
-from rewardlab.api.options import AssembleOptions, CollectOptions, TrainOptions, documented_by, plan_from
+from rewardlab.api.options import (
+    AssembleOptions,
+    CollectOptions,
+    Place,
+    TrainOptions,
+    TrainVlmOptions,
+    documented_by,
+    plan_from,
+)
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.dataset_collection import collect as collect_rollouts
 from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.vlm.plan import VlmPlan
+from rewardlab.training.vlm.train_command import train_vlm as train_by_plan
 from rewardlab.training.vlm_assembly.plan import AssemblePlan
 
 
@@ -35,3 +46,13 @@ def assemble_vlm(**settings: Unpack[AssembleOptions]) -> str:
     from rewardlab.training.vlm_assembly.assembly import assemble
 
     return f"hf:{assemble(plan_from(AssemblePlan, settings))}"
+
+
+@documented_by(VlmPlan)
+def train_vlm(model: str, data: Place | Sequence[Place], **settings: Unpack[TrainVlmOptions]) -> tuple[str, ...]:
+    """Fine-tune a vision-language model to answer the 1-5 prompt and return the model strings of what came out.
+
+    Needs torch and transformers, from the extra `vlm-train`.
+    """
+    several = [data] if isinstance(data, str | Path) else data
+    return train_by_plan(plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings}))

@@ -68,13 +68,7 @@ class Rubric:
             keys = list(pool.map(_clip_key, episodes))
             clips = dict(zip(keys, episodes))
             videos = dict(zip(clips, pool.map(_video, clips.values())))
-        return [self._prompt(videos[key], episode.instruction) for key, episode in zip(keys, episodes)]
-
-    def _prompt(self, video: Video, instruction: str) -> Prompt:
-        text = roboreward_prompt(instruction)
-        if self.options.video_first:
-            return Prompt((video, text), prefix=(video, roboreward_prompt("")))
-        return Prompt((text, video))
+        return [rubric_prompt(videos[key], each.instruction, self.options) for key, each in zip(keys, episodes)]
 
     def _parse(self, completion: Completion | Failure) -> Answer:
         if isinstance(completion, Failure):
@@ -91,6 +85,14 @@ class Rubric:
 
 def _video(episode: Episode) -> Video:
     return Video(episode.frames, episode.times, frame_rate(episode.times))
+
+
+def rubric_prompt(video: Video, instruction: str, options: RubricOptions) -> Prompt:
+    """Return what is asked about a clip, when it is scored and when a model is trained to answer."""
+    text = roboreward_prompt(instruction)
+    if options.video_first:
+        return Prompt((video, text), prefix=(video, roboreward_prompt("")))
+    return Prompt((text, video))
 
 
 def _clip_key(episode: Episode) -> str:

@@ -1,0 +1,184 @@
+"""What a model reads when it is trained: the tokens of the prompt as scoring writes them, with the right answer.
+
+The tokens of an example are those that `hf:` asks with, whose last one is the choice; nothing else is replaced.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import ModelError
+from rewardlab.core.trial import Failure
+from rewardlab.models.backends.answer_tokens import choice_tokens
+from rewardlab.models.backends.chat_template import text_piece
+from rewardlab.models.backends.processor_prompts import PromptRenderer
+from rewardlab.models.backends.qwen_prompt import TEXT, PromptBuilder
+from rewardlab.models.protocols.rubric import ANSWER, RubricOptions, rubric_prompt
+from rewardlab.models.vlm import Prompt, Video, frame_rate
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The tokens of an answer: the opening as the model reads it, a choice for each level, and the end of the turn."""
+
+    asked: str  # the opening with a choice, whose token is replaced by the right one
+    opening: tuple[int, ...]
+    choices: tuple[int, ...]
+    end: int
+
+    @property
+    def length(self) -> int:
+        """Return how many tokens are learned: the opening, the choice and the end."""
+        return len(self.opening) + 2
+
+    def labels(self, level: int) -> list[int]:
+        """Return the tokens that the model should write for a level."""
+        return [*self.opening, self.choices[level - 1], self.end]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The inputs of one example: what has one row per token, and what shows its frames."""
+
+    tokens: Tensors  # each (tokens,) or (tokens, 3)
+    pictures: Tensors
+    labels: Tensor  # (reply,)
+
+
+class AnswerInputs(Protocol):
+    """Makes samples for one checkpoint; it travels to the processes that decode."""
+
+    @property
+    def reply(self) -> Reply:
+        """Return the tokens of an answer."""
+
+    @property
+    def padding(self) -> dict[str, int]:
+        """Return what stands left of a shorter row, by the name of the tokens; 0 elsewhere."""
+
+    def sample(self, episode: Episode, level: int) -> Sample:
+        """Return the inputs of a clip and the answer to be learned."""
+
+
+@dataclass(frozen=True)
+class QwenInputs:
+    """Inputs of the fast path of `hf:`: token ids with three positions each, and pairs of frames."""
+
+    builder: PromptBuilder
+    options: RubricOptions
+    reply: Reply
+    padding: dict[str, int]
+
+    def sample(self, episode: Episode, level: int) -> Sample:
+        """Return the inputs of a clip and the answer to be learned."""
+        prompt = rubric_prompt(_video(episode), episode.instruction, self.options)
+        parts = [part if isinstance(part, str) else self._visual(part) for part in prompt.parts]
+        sequence = self.builder.chat(parts, (), self.reply.asked)
+        ids = torch.from_numpy(sequence.ids)
+        ids[-1] = self.reply.choices[level - 1]
+        tokens = {
+            "input_ids": ids,
+            "position_ids": torch.from_numpy(sequence.positions.T.copy()),
+            "visual": torch.from_numpy(sequence.kinds != TEXT),
+        }
+        pairs = sequence.pairs
+        pictures = {
+            "frames": torch.stack([torch.from_numpy(pair.frames.copy()) for pair in pairs]),
+            "sizes": torch.tensor([pair.size for pair in pairs]),
+        }
+        return Sample(tokens, pictures, torch.tensor(self.reply.labels(level)))
+
+    def _visual(self, part: Any) -> Any:
+        return self.builder.visual_input(part.frames, part.times)
+
+
+@dataclass(frozen=True)
+class ProcessorInputs:
+    """Inputs of any other image-text-to-text model, as its processor makes them."""
+
+    renderer: PromptRenderer
+    options: RubricOptions
+    reply: Reply
+    padding: dict[str, int]
+
+    def sample(self, episode: Episode, level: int) -> Sample:
+        """Return the inputs of a clip and the answer to be learned."""
+        prompt = rubric_prompt(_video(episode), episode.instruction, self.options)
+        rendered = self.renderer.chat(prompt, self.reply.asked)
+        if isinstance(rendered, Failure):
+            raise ModelError(f"episode {episode.id!r}: {rendered.reason}")
+        inputs = dict(self.renderer.inputs([rendered]))
+        shape = inputs["input_ids"].shape
+        names = [name for name, value in inputs.items() if value.shape == shape and not name.startswith("pixel")]
+        tokens = {name: inputs[name][0] for name in names}
+        if int(tokens["input_ids"][-1]) != self.reply.choices[0]:
+            name = type(self.renderer.processor).__name__
+            raise ModelError(f"{name} adds text after the reply, so that no answer can be learned; use another model")
+        tokens["input_ids"][-1] = self.reply.choices[level - 1]
+        pictures = {name: value for name, value in inputs.items() if name not in names}
+        return Sample(tokens, pictures, torch.tensor(self.reply.labels(level)))
+
+
+def _video(episode: Episode) -> Video:
+    return Video(episode.frames, episode.times, frame_rate(episode.times))
+
+
+def qwen_inputs(builder: PromptBuilder, options: RubricOptions) -> QwenInputs:
+    """Return what makes samples for a Qwen-VL checkpoint."""
+
+    def reply_ids(reply: str) -> list[int]:
+        ids: list[int] = builder.chat((), (), reply).ids.tolist()
+        return ids
+
+    end = int(builder.tokenizer.convert_tokens_to_ids("<|im_end|>"))
+    return QwenInputs(builder, options, _reply(reply_ids, end), {})
+
+
+def processor_inputs(renderer: PromptRenderer, ends: set[int], options: RubricOptions) -> ProcessorInputs:
+    """Return what makes samples for a checkpoint with a processor, whose turns end with one of these tokens."""
+    tokenizer = renderer.processor.tokenizer
+
+    def reply_ids(reply: str) -> list[int]:
+        rendered = renderer.chat(Prompt(("Question?",)), reply)
+        if isinstance(rendered, Failure):
+            raise ModelError(rendered.reason)
+        ids: list[int] = tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
+        return ids
+
+    reply = _reply(reply_ids, _end_of_turn(renderer, ends))
+    return ProcessorInputs(renderer, options, reply, {"input_ids": tokenizer.pad_token_id})
+
+
+def _reply(reply_ids: Any, end: int) -> Reply:
+    """Return the tokens of the answer, those that follow what a chat without a reply ends in."""
+    asked, choices = choice_tokens(ANSWER, reply_ids)
+    whole, before = reply_ids(asked), reply_ids("")
+    common = next((place for place, pair in enumerate(zip(whole, before)) if pair[0] != pair[1]), len(before))
+    return Reply(asked, tuple(whole[common:-1]), tuple(choices), end)
+
+
+def _end_of_turn(renderer: PromptRenderer, ends: set[int]) -> int:
+    """Return the token with which the chat template ends a reply; the tokenizer's own end where it writes none."""
+    tokenizer, own = renderer.processor.tokenizer, renderer.processor.tokenizer.eos_token_id
+    if renderer.processor.chat_template is None:
+        return int(own)
+    turns = [("user", "Question?"), ("assistant", "Reply")]
+    messages = [{"role": role, "content": [text_piece(text)]} for role, text in turns]
+    after = renderer.write(messages, False).rpartition("Reply")[2]
+    written = tokenizer(after, add_special_tokens=False)["input_ids"]
+    return int(next((token for token in written if token in ends), own))
+
+
+def pad_left(rows: Sequence[Tensor], value: int) -> Tensor:
+    """Return rows of different lengths as one tensor, the shorter ones filled up on the left."""
+    longest = max(map(len, rows))
+    padded = rows[0].new_full((len(rows), longest, *rows[0].shape[1:]), value)
+    for place, row in enumerate(rows):
+        padded[place, longest - len(row) :] = row
+    return padded

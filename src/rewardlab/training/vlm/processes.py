@@ -1,0 +1,79 @@
+"""One process, or several that `accelerate launch` has started: who this one is, and what they do together."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch import Tensor, nn
+
+from rewardlab.core.errors import PlanError
+from rewardlab.models.backends.checkpoint import choose_device
+
+_PATIENCE = timedelta(hours=12)  # while the first process encodes clips or writes the result, the others wait
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a training; a single one needs no accelerate."""
+
+    device: str
+    rank: int = 0
+    world: int = 1
+    accelerator: Any = None
+
+    @property
+    def first(self) -> bool:
+        """Tell whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def share(self, network: nn.Module) -> Any:
+        """Return the network as the processes share it."""
+        return self.accelerator.prepare(network) if self.accelerator else network
+
+    def accumulating(self, network: Any, *, last: bool) -> Any:
+        """Return the context of a forward pass whose gradients are not exchanged yet, unless it is the last."""
+        return nullcontext() if last or not self.accelerator else self.accelerator.no_sync(network)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum over all processes."""
+        if not self.accelerator:
+            return values
+        total: Tensor = self.accelerator.reduce(values, "sum")
+        return total
+
+    def wait(self) -> None:
+        """Return when every process is here."""
+        if self.accelerator:
+            self.accelerator.wait_for_everyone()
+
+    @contextmanager
+    def one_after_the_first(self) -> Iterator[None]:
+        """Let the first process do something before the others do it."""
+        if not self.first:
+            self.wait()
+        yield
+        if self.first:
+            self.wait()
+
+
+def open_processes(device: str) -> Processes:
+    """Return this process, or its place among those that a launcher has started."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return Processes(choose_device(device))
+    try:
+        from accelerate import Accelerator, InitProcessGroupKwargs
+    except ImportError:
+        raise PlanError(
+            "several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'"
+        ) from None
+    patience = InitProcessGroupKwargs(timeout=_PATIENCE)
+    accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[patience])
+    if accelerator.num_processes < 2:
+        raise PlanError(
+            "several processes were started that do not know of each other; start them by accelerate launch"
+        )
+    place = "cpu" if accelerator.device.type == "cpu" else str(accelerator.device)
+    return Processes(place, accelerator.process_index, accelerator.num_processes, accelerator)

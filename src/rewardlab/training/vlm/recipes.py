@@ -1,0 +1,36 @@
+"""The recipes and mixtures by name: what RoboReward states of its training, and the data of its ablation."""
+
+from dataclasses import dataclass
+
+ORIGINAL, COUNTERFACTUAL, CLIPPED, PERTURBED, REPEATED = (
+    "original",
+    "counterfactual",
+    "clipped",
+    "perturbed",
+    "repeated",
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Numbers of a training run that a paper states."""
+
+    rate: float  # the highest learning rate
+    epochs: int = 3
+    warm_up: float = 0.05  # share of the steps
+    weight_decay: float = 0.05
+    max_norm: float = 1.0  # of the gradient
+    batch: int = 32  # examples behind one step
+
+
+RECIPES = {"roboreward-4b": Recipe(3e-6), "roboreward-8b": Recipe(5e-6)}
+
+# Which examples each mixture trains on. The first three are the rows of RoboReward's Table 3. `perturbed` adds a
+# perturbed copy of every example, and `clean` adds a plain one, so that both take equally many steps.
+MIXTURES: dict[str, tuple[str, ...]] = {
+    "full": (ORIGINAL, COUNTERFACTUAL, CLIPPED),
+    "no-negatives": (ORIGINAL,),
+    "no-clipping": (ORIGINAL, COUNTERFACTUAL),
+    "clean": (ORIGINAL, COUNTERFACTUAL, CLIPPED, REPEATED),
+    "perturbed": (ORIGINAL, COUNTERFACTUAL, CLIPPED, PERTURBED),
+}

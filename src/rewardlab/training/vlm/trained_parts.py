@@ -1,0 +1,67 @@
+"""Which parts of a model are trained: the vision tower is frozen, what fuses it with language and language are not."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.training.vlm.plan import VlmPlan
+
+_FUSION_IN_TOWER = "merger"  # Qwen-VL keeps what fuses vision and language inside its tower
+_LORA_SCALE, _LORA_DROPOUT = 2, 0.05  # alpha over rank, and dropout before an adapter
+
+
+def vision_tower(model: Any) -> nn.Module:
+    """Return the vision tower of an image-text-to-text model."""
+    tower = model.get_encoder(modality="image")
+    if tower is model or tower is model.base_model:
+        raise ModelError(f"{type(model).__name__} has no vision tower of its own, which the recipe freezes")
+    assert isinstance(tower, nn.Module)
+    return tower
+
+
+def choose_trained(model: Any, lora: int) -> Any:
+    """Freeze the vision tower, and the language layers where they get adapters; return the model with these."""
+    frozen = {id(p) for name, p in vision_tower(model).named_parameters() if _FUSION_IN_TOWER not in name}
+    frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()} if lora else set()
+    adapted = _with_adapters(model, lora) if lora else None
+    for parameter in model.parameters():
+        parameter.requires_grad_(id(parameter) not in frozen)
+    return adapted
+
+
+def _language_modules(model: Any) -> list[nn.Module]:
+    return [model.get_decoder(), model.get_output_embeddings(), model.get_input_embeddings()]
+
+
+def _with_adapters(model: Any, rank: int) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError:
+        raise PlanError("--lora needs peft; install it with pip install 'rewardlab[vlm-train]'") from None
+    decoder = model.get_decoder()
+    linear = {id(module) for module in decoder.modules() if isinstance(module, nn.Linear)}
+    targets = [name for name, module in model.named_modules() if id(module) in linear]
+    config = LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, lora_dropout=_LORA_DROPOUT, target_modules=targets)
+    return get_peft_model(model, config)
+
+
+def set_training(model: Any) -> None:
+    """Put the trained parts into training mode; nothing is dropped in the frozen tower."""
+    model.train()
+    vision_tower(model).eval()
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def training_dtype(plan: VlmPlan, device: str) -> torch.dtype:
+    """Return what is computed in; bfloat16 needs a GPU."""
+    if plan.dtype == "bfloat16" and device == "cpu":
+        raise PlanError("dtype bfloat16 was asked for, and torch sees no GPU here; use --dtype float32")
+    if plan.dtype == "auto":
+        return torch.float32 if device == "cpu" else torch.bfloat16
+    return torch.bfloat16 if plan.dtype == "bfloat16" else torch.float32

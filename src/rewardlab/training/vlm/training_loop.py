@@ -1,0 +1,245 @@
+"""The training loop: steps on batches, validation, checkpoints; it resumes to the very same weights."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rewardlab.core.errors import ModelError
+from rewardlab.core.seeding import rng_for
+from rewardlab.training.vlm.answer_network import Batch, answer_loss
+from rewardlab.training.vlm.base_model import BaseModel, Named, load_base
+from rewardlab.training.vlm.batches import BatchOrder, DecodedPasses, Pass, example_lengths, load_ahead
+from rewardlab.training.vlm.example import Example, ShowFrames
+from rewardlab.training.vlm.feature_store import CacheLimits, Clips, FeatureStore, clip_features, on_device
+from rewardlab.training.vlm.live_view import Curves, LiveView
+from rewardlab.training.vlm.master_weights import MasterAdamW
+from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
+from rewardlab.training.vlm.processes import Processes
+from rewardlab.training.vlm.recipes import PERTURBED, Recipe
+from rewardlab.training.vlm.trained_parts import set_training, training_dtype
+from rewardlab.training.vlm.training_state import Progress, resume, save_best, save_state
+from rewardlab.training.vlm.validation import LevelErrors, errors_by_source, expected_levels, validation_passes
+
+WORK = "training"  # the folder of what is needed to go on, below that of the model; gone when the training is done
+_FEATURES = "features.safetensors"
+_LOG_EVERY = 10  # steps; only then does the processor wait for the GPU
+_VALIDATIONS = 10  # in a training, unless the plan says otherwise
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """What is learned, what it is judged by, and how frames are shown; `rule` says how the two were parted."""
+
+    examples: tuple[Example, ...]
+    validation: tuple[Example, ...]
+    show: ShowFrames
+    rule: str
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """All that a step and a validation work with."""
+
+    training: VlmTraining
+    data: TrainingData
+    base: BaseModel
+    processes: Processes
+    network: Any  # as the processes share it
+    optimizer: MasterAdamW
+    order: BatchOrder
+    store: FeatureStore | None
+
+    @property
+    def plan(self) -> VlmPlan:
+        """Return the settings."""
+        return self.training.plan
+
+    @property
+    def work(self) -> Path:
+        """Return the folder of what is needed to go on."""
+        return self.training.out / WORK
+
+
+def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Progress:
+    """Train one model from its last checkpoint on; the best parameters are then in its working folder."""
+    plan, device = training.plan, processes.device
+    base = load_base(named, plan.lora, device, training_dtype(plan, device))
+    _require_context(base, data)
+    trainer = make_trainer(training, base, data, processes)
+    progress = resume(trainer.work, trainer.optimizer)
+    view = LiveView("training", trainer.order.steps, progress.step, quiet=not processes.first)
+    curves = Curves(training.out, progress.step) if processes.first else None
+    try:
+        return _run(trainer, progress, view, curves)
+    finally:
+        view.close()
+        if curves:
+            curves.close()
+
+
+def _require_context(base: BaseModel, data: TrainingData) -> None:
+    """Say that a clip is too long for the model before it is trained, and not when it is scored afterwards."""
+    context = base.model.config.get_text_config().to_dict().get("max_position_embeddings") or 2**31
+    examples = (*data.examples, *data.validation)
+    lengths = example_lengths(examples)
+    for kind in range(2):  # the most frames, and the longest instruction
+        example = examples[max(range(len(examples)), key=[length[kind] for length in lengths].__getitem__)]
+        tokens = len(base.inputs.sample(data.show(example, 0), example.level).tokens["input_ids"])
+        if tokens > context:
+            few = f"frames and text of episode {example.episode.id!r} are {tokens:,} tokens"
+            raise ModelError(f"{few}, and the model reads {context:,} at most; show fewer, as with --frames uniform:4")
+
+
+def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
+    """Return what the training works with; features of the frozen tower are made here where they can be kept."""
+    plan, numbers = training.plan, training.plan.numbers
+    if plan.checkpointing:
+        base.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    store = _features(training, base, data, processes)
+    network = processes.share(base.network)
+    optimizer = MasterAdamW(network, numbers, processes.device)
+    lengths, ranks = example_lengths(data.examples), (processes.rank, processes.world)
+    order = BatchOrder(lengths, numbers.batch, plan.micro, numbers.epochs, training.seed, *ranks)
+    return Trainer(training, data, base, processes, network, optimizer, order, store)
+
+
+def _features(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> FeatureStore | None:
+    """Return the features of all clips where they stay as they are and can be kept."""
+    plan = training.plan
+    if not plan.cache_gb or any(example.source == PERTURBED for example in data.examples):
+        return None
+    clips = Clips(base.inputs, (*data.examples, *data.validation), data.show)
+    path = training.out / WORK / _FEATURES
+    with processes.one_after_the_first():
+        view = LiveView("encoding clips", len(clips), 0, quiet=not processes.first)
+        try:
+            store = clip_features(base.network.eval(), clips, path, CacheLimits(plan.cache_gb, plan.workers), view)
+        finally:
+            view.close()
+    return None if store is None else on_device(store, processes.device)
+
+
+def _run(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
+    steps = trainer.order.steps
+    every = check_interval(trainer.plan, steps)
+    losses: list[Tensor] = []
+    tokens, clips, since = 0, 0, time.monotonic()
+    batches = step_batches(trainer, progress.step)
+    for step in range(progress.step, steps):
+        passes = next(batches)
+        loss = take_step(trainer, step, passes)
+        losses.append(loss)
+        tokens += sum(batch.mask.numel() for batch in passes)
+        clips += sum(len(batch.places) for batch in passes)
+        done = step + 1
+        view.step(done)
+        if done % _LOG_EVERY == 0 or done % every == 0 or done == steps:
+            mean, seconds = _finite(losses, done), time.monotonic() - since
+            rates = {"clips_per_s": clips / seconds, "tokens_per_s": tokens / seconds}
+            if curves:
+                curves.add(done, {"loss": mean, "rate": learning_rate(step, steps, trainer.plan.numbers), **rates})
+            view.step(done, f"loss {mean:.3f}, {rates['clips_per_s']:.1f} clips/s")
+            losses, tokens, clips, since = [], 0, 0, time.monotonic()
+        if done % every == 0 or done == steps:
+            progress = _check(trainer, replace(progress, step=done), view, curves)
+            since = time.monotonic()
+    return progress
+
+
+def check_interval(plan: VlmPlan, steps: int) -> int:
+    """Return the steps between validations."""
+    return plan.check_every or math.ceil(steps / _VALIDATIONS)
+
+
+def _finite(losses: Sequence[Tensor], step: int) -> float:
+    mean = float(torch.stack(list(losses)).mean())
+    if not math.isfinite(mean):
+        raise ModelError(f"the loss is not a number at step {step}; try a lower --rate or --dtype float32")
+    return mean
+
+
+def step_batches(trainer: Trainer, start: int) -> Iterator[list[Batch]]:
+    """Yield the batches of each step from one on."""
+    order = trainer.order
+    if trainer.store is not None:
+        for step in range(start, order.steps):
+            yield [trainer.store.batch(one) for one in order.step(step)]
+        return
+    planned = [order.step(step) for step in range(start, order.steps)]
+    passes = _decoded(trainer, trainer.data.examples, [one for step in planned for one in step])
+    for some in planned:
+        yield [batch for _ in some for batch in next(passes)]
+
+
+def _decoded(trainer: Trainer, examples: Sequence[Example], passes: Sequence[Pass]) -> Iterator[list[Batch]]:
+    dataset = DecodedPasses(trainer.base.inputs, examples, trainer.data.show, passes)
+    return load_ahead(dataset, trainer.plan.workers)
+
+
+def take_step(trainer: Trainer, step: int, batches: Sequence[Batch]) -> Tensor:
+    """Take one optimizer step on all batches together, and return the loss, still on its device."""
+    processes = trainer.processes
+    torch.manual_seed(int(rng_for(trainer.training.seed, "step", step, processes.rank).integers(2**31)))
+    set_training(trainer.base.model)
+    total = torch.zeros((), device=processes.device)
+    for number, batch in enumerate(batches, 1):
+        moved = batch.to(processes.device)
+        with processes.accumulating(trainer.network, last=number == len(batches)):
+            loss = answer_loss(trainer.network(moved), moved)
+            loss.backward()
+        trainer.optimizer.collect()
+        total += loss.detach()
+    trainer.optimizer.step(learning_rate(step, trainer.order.steps, trainer.plan.numbers))
+    return total
+
+
+def learning_rate(step: int, steps: int, numbers: Recipe) -> float:
+    """Return the rate of a step: a linear warm-up from nothing, then half a cosine down to nothing."""
+    warm_up = math.ceil(numbers.warm_up * steps)
+    if step < warm_up:
+        return numbers.rate * step / warm_up
+    return numbers.rate * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
+
+
+def _check(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
+    """Validate, keep the parameters where they are the best so far, and save what is needed to go on."""
+    found = validate(trainer)
+    better = found.overall < progress.best_mae
+    progress = replace(progress, best_step=progress.step, best_mae=found.overall) if better else progress
+    trained, moments = trainer.optimizer.trained(), trainer.optimizer.moments()
+    if trainer.processes.first:
+        if better:
+            save_best(trainer.work, trained)
+        if curves:
+            curves.add(progress.step, {f"validation_mae_{name}": value for name, value in found.mae.items()})
+        save_state(trainer.work, progress, trained, moments)
+    view.say(f"step {progress.step}: validation MAE {found.overall:.3f}{' (best so far)' if better else ''}")
+    return progress
+
+
+def validate(trainer: Trainer) -> LevelErrors:
+    """Return the errors on the validation examples; every process takes its part."""
+    data, plan, processes = trainer.data, trainer.plan, trainer.processes
+    first = len(data.examples) if trainer.store is not None else 0
+    passes = validation_passes(len(data.validation), first, plan.micro, processes)
+    trainer.network.eval()
+    batches = (batch.to(processes.device) for batch in _validation_batches(trainer, passes))
+    found = expected_levels(trainer.network, batches, trainer.base.inputs.reply)
+    levels = torch.zeros(len(data.validation), dtype=torch.float64)
+    for place, level in found.items():
+        levels[place - first] = level
+    return errors_by_source(data.validation, processes.sum(levels.to(processes.device)).tolist())
+
+
+def _validation_batches(trainer: Trainer, passes: Sequence[Pass]) -> Iterator[Batch]:
+    if trainer.store is not None:
+        yield from (trainer.store.batch(one) for one in passes)
+        return
+    for several in _decoded(trainer, trainer.data.validation, passes):
+        yield from several

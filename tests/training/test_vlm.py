@@ -1,0 +1,437 @@
+"""The RoboReward recipe on a tiny Qwen3-VL and a tiny LLaVA: what is trained, kept, resumed and scored."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs rewardlab[vlm-train]")
+pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
+
+from rewardlab.cli import main  # noqa: E402
+from rewardlab.core.episode import episode_from_frames, level_of_progress  # noqa: E402
+from rewardlab.core.errors import DataError, ModelError, PlanError, RunError  # noqa: E402
+from rewardlab.h264_encoding import encode  # noqa: E402
+from rewardlab.models import name_model  # noqa: E402
+from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
+from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
+from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E402
+from rewardlab.training.vlm.example import Example  # noqa: E402
+from rewardlab.training.vlm.master_weights import MasterAdamW  # noqa: E402
+from rewardlab.training.vlm.mixtures import (  # noqa: E402
+    FrameSampling,
+    mixture_examples,
+    split_episodes,
+    training_perturbations,
+    validation_examples,
+)
+from rewardlab.training.vlm.plan import VlmPlan  # noqa: E402
+from rewardlab.training.vlm.recipes import MIXTURES, RECIPES, Recipe  # noqa: E402
+from rewardlab.training.vlm.train_command import lacking, train_vlm  # noqa: E402
+from rewardlab.training.vlm.training_loop import learning_rate  # noqa: E402
+from tests.conftest import moving_square, write_rows  # noqa: E402
+from tests.models import tiny_vlms  # noqa: E402
+
+KINDS = {"llava": "", "qwen3_vl": "?pixels=3000"}
+TASKS = ("put the red cup on the plate", "open the drawer", "push the green block left", "close the window")
+EPOCHS = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four tasks, each with a success whose progress is known and a failure."""
+    folder, rows = tmp_path_factory.mktemp("rollouts"), []
+    for number, task in enumerate(TASKS):
+        rising = [min(1.0, (i + 1) / 12) for i in range(12)]
+        rows.append({"file_name": f"arm/{number}-good.mp4", "task": task, "reward": 5, "progress": rising})
+        rows.append({"file_name": f"arm/{number}-bad.mp4", "task": task, "reward": 1 + number % 3})
+    write_rows(folder, rows)
+    for row in rows:
+        path = folder / str(row["file_name"])
+        path.parent.mkdir(exist_ok=True)
+        encode(moving_square(path.name, count=12, size=32), path, fps=10)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    root, made = tmp_path_factory.mktemp("bases"), {}
+
+    def saved(kind: str) -> Path:
+        if kind not in made:
+            made[kind] = tiny_vlms.SAVE[kind](root / kind)
+        return made[kind]
+
+    return saved
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def plan_of(base: Path, kind: str, data: Path, out: Path, **changes: Any) -> VlmPlan:
+    settings = {"rate": 2e-3, "epochs": EPOCHS, "check_every": 1, "frames": "uniform:4", "holdout": 0.25}
+    settings |= {"workers": 0, "micro": 8}
+    return VlmPlan(f"{base}{KINDS[kind]}", (str(data),), out, **{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def trained(
+    kind: str, bases: Callable[[str], Path], data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[VlmPlan, str]:
+    plan = plan_of(bases(kind), kind, data, tmp_path_factory.mktemp("trained") / kind)
+    (model,) = train_vlm(plan)
+    return plan, model
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "training.json").read_text())
+
+
+def curve(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
+
+
+def test_a_killed_training_resumes_to_the_same_weights(kind: str, trained: tuple[VlmPlan, str], tmp_path: Path) -> None:
+    plan, _ = trained
+    again = replace(plan, out=tmp_path / "killed")
+    words = [plan.model, *plan.data, "--out", str(again.out), "--rate", "2e-3", "--epochs", str(EPOCHS)]
+    words += ["--check-every", "1", "--frames", "uniform:4", "--holdout", "0.25", "--workers", "0", "--micro", "8"]
+    command = [sys.executable, "-m", "rewardlab", "train", "vlm", *words]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    ) as run:
+        assert run.stderr is not None
+        said = next((line for line in run.stderr if line.startswith("step 2:")), "")
+        run.kill()
+    assert said and (again.out / "training" / "state.pt").exists() and not (again.out / "training.json").exists()
+    with pytest.raises(RunError, match="begun with other settings, another model or other data"):
+        train_vlm(replace(again, limit=7))
+    train_vlm(again)
+    first, second = weights(plan.out), weights(again.out)
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    assert [row for row in curve(again.out) if "loss" not in row] == [r for r in curve(plan.out) if "loss" not in r]
+    assert not (again.out / "training").exists()
+
+
+def test_the_tower_is_bit_identical_and_the_rest_has_moved(
+    kind: str, trained: tuple[VlmPlan, str], bases: Callable[[str], Path]
+) -> None:
+    before, after = weights(bases(kind)), weights(trained[0].out)
+    tower = {name for name in before if "vision_tower" in name or ("visual" in name and "merger" not in name)}
+    fusion = {name for name in before if "projector" in name or "merger" in name}
+    assert before.keys() == after.keys() and tower and fusion
+    assert all(torch.equal(before[name], after[name]) for name in tower)
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert fusion <= moved and any("layers" in name and name not in tower for name in moved)
+
+
+def test_the_kept_checkpoint_is_the_best_by_validation_and_scores_through_hf_as_in_training(
+    trained: tuple[VlmPlan, str],
+) -> None:
+    plan, model = trained
+    errors = {row["step"]: row["validation_mae_all"] for row in curve(plan.out) if "validation_mae_all" in row}
+    best, found = min(errors, key=lambda step: errors[step]), record(plan.out)
+    assert len(errors) == EPOCHS and len(set(errors.values())) > 3
+    assert found["best_step"] == best and found["validation_mae"]["all"] == pytest.approx(errors[best], abs=1e-6)
+    held_out, sampling = validation_examples(split_episodes(plan)), FrameSampling(plan.frames, 0)
+    answers = name_model(model).build().score([sampling(example, 0) for example in held_out])
+    said = np.array([answer.level for answer in answers])
+    mae = np.abs(said - [example.level for example in held_out]).mean()
+    assert mae == pytest.approx(errors[best], abs=1e-6)
+    lines = [json.loads(line) for line in (plan.out / "validation.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose([line["said"] for line in lines], said, atol=1e-5)
+
+
+def test_the_best_checkpoint_need_not_be_the_last(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
+    plan = plan_of(bases("llava"), "llava", data, tmp_path / "out", rate=0.3, epochs=3)
+    train_vlm(plan)
+    assert record(plan.out)["best_step"] < record(plan.out)["steps"] == 3
+
+
+def test_the_card_states_data_recipe_and_what_a_constant_gets(trained: tuple[VlmPlan, str]) -> None:
+    plan, model = trained
+    card, found = (plan.out / "README.md").read_text(), record(plan.out)
+    assert f"by the constant 3 that sees nothing | {found['constant_mae']:.3f}" in card
+    assert f"| all | {found['validation_mae']['all']:.3f} |" in card and "1 of 4 tasks, held out whole" in card
+    assert "vision tower frozen, fusion and language layers trained; 5 epochs, learning rate 0.002" in card
+    assert f"rewardlab train vlm {plan.model.split('?')[0]}" in card.replace("'", "")
+    assert not list(plan.out.rglob("*.bin")) and not list(plan.out.rglob("*.pt"))
+    assert model == f"hf:{plan.out}" + KINDS[plan.model.split("?")[0].rsplit("/", 1)[1]]
+
+
+def test_a_finished_training_is_not_made_again_and_other_settings_are_refused(trained: tuple[VlmPlan, str]) -> None:
+    plan, model = trained
+    before = (plan.out / "model.safetensors").stat().st_mtime_ns
+    assert train_vlm(plan) == (model,) and (plan.out / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(RunError, match="holds a training with other settings"):
+        train_vlm(replace(plan, rate=1e-3))
+    (plan.out / "training.json").rename(plan.out / "moved.json")
+    with pytest.raises(RunError, match="holds a checkpoint already, which would be overwritten"):
+        train_vlm(plan)
+    (plan.out / "moved.json").rename(plan.out / "training.json")
+
+
+@pytest.mark.parametrize(
+    ("kind", "end"), [("llava", "<|im_end|>"), ("gemma3", "<|im_end|>"), ("qwen3_vl", "<|im_end|>")]
+)
+def test_only_the_answer_is_learned_as_the_template_writes_it(
+    kind: str, end: str, bases: Callable[[str], Path], data: Path
+) -> None:
+    base = load_base(name_base(str(bases(kind)) + KINDS.get(kind, "")), 0, "cpu")
+    example = mixture_examples(split_episodes(plan_of(bases(kind), "llava", data, data)).train, "no-negatives", 0)[0]
+    sample = base.inputs.sample(FrameSampling("uniform:4", 0)(example, 0), 4)
+    tokenizer = base.inputs.builder.tokenizer if kind == "qwen3_vl" else base.inputs.renderer.processor.tokenizer
+    assert tokenizer.decode(sample.labels).replace(" ", "") == f"ANSWER:4{end}"
+    read = tokenizer.decode(sample.tokens["input_ids"])
+    assert read.endswith("ANSWER: 4") and example.episode.instruction in read
+    assert sample.tokens["input_ids"][-len(sample.labels) + 1 :].tolist() == sample.labels[:-1].tolist()
+
+
+@pytest.mark.parametrize("kind", [*(f"{kind}?frames=images" for kind in tiny_vlms.SAVE), "qwen3_vl?pixels=3000"])
+def test_training_reads_what_scoring_reads_with_features_or_without(
+    kind: str, bases: Callable[[str], Path], data: Path
+) -> None:
+    name, _, options = kind.partition("?")
+    model = f"hf:{bases(name)}?{options}"
+    base = load_base(name_base(model), 0, "cpu")
+    examples = mixture_examples(split_episodes(VlmPlan("m", (str(data),))).train, "full", 0)[:3]
+    shown = [FrameSampling("uniform:4", 0)(example, 0) for example in examples]
+    samples = [base.inputs.sample(episode, 2) for episode in shown]
+    batches = collate(samples, Pass(0, (0, 1, 2), (1.0, 1.0, 1.0)), base.inputs.padding)
+    with torch.no_grad():
+        logits = torch.cat([base.network.eval()(batch) for batch in batches])
+    probs = logits[:, -2, list(base.inputs.reply.choices)].softmax(dim=-1).numpy()
+    scored = [answer.probabilities for answer in name_model(model).build().score(shown)]
+    np.testing.assert_allclose(probs, scored, atol=2e-5)
+    fuses = base.network.can_fuse(samples[0].pictures)
+    assert fuses == (name in ("llava", "gemma3", "internvl") or options == "pixels=3000")
+    if fuses:
+        with torch.no_grad():
+            features = torch.cat([base.network.encode(sample.pictures) for sample in samples])
+            kept = base.network(replace(batches[0], pictures={}, features=features))
+        torch.testing.assert_close(kept, logits, atol=1e-5, rtol=0)
+
+
+def test_features_that_are_kept_train_the_same_weights(
+    bases: Callable[[str], Path], data: Path, tmp_path: Path
+) -> None:
+    plans = [plan_of(bases("llava"), "llava", data, tmp_path / str(gb), epochs=2, cache_gb=gb) for gb in (1.0, 0.0)]
+    first, second = (weights(plan.out) for plan in plans if train_vlm(plan))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_adapters_are_merged_and_kept(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    from safetensors.torch import load_file
+    from transformers import AutoModelForImageTextToText
+
+    plan = plan_of(bases("llava"), "llava", data, tmp_path / "out", epochs=3, lora=2, rate=2e-2)
+    train_vlm(plan)
+    before, after = weights(bases("llava")), weights(plan.out)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all("projector" in name or ("proj" in name and "language" in name) for name in changed)
+    model = AutoModelForImageTextToText.from_pretrained(bases("llava"))
+    adapted = peft.PeftModel.from_pretrained(model, plan.out / "adapter").merge_and_unload()
+    adapted.load_state_dict(load_file(plan.out / "adapter" / "fusion.safetensors"), strict=False)
+    whole = AutoModelForImageTextToText.from_pretrained(plan.out)
+    for (name, mine), theirs in zip(adapted.named_parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=0, msg=name)
+
+
+def test_mixtures_hold_what_their_rules_can_label(data: Path) -> None:
+    split = split_episodes(VlmPlan("m", (str(data),), holdout=0.25))
+    assert len(split.train) == 6 and len(split.validation) == 2
+    assert not {e.origin.task for e in split.train} & {e.origin.task for e in split.validation}
+    made = {name: mixture_examples(split.train, name, 0) for name in MIXTURES}
+    sources = {name: Counter(example.source for example in examples) for name, examples in made.items()}
+    assert set(sources["no-negatives"]) == {"original"} and set(sources["no-clipping"]) == {
+        "original",
+        "counterfactual",
+    }
+    assert set(sources["full"]) == {"original", "counterfactual", "clipped"}
+    assert len(made["clean"]) == len(made["perturbed"]) == 2 * len(made["full"])
+    for example in made["full"]:
+        if example.source == "clipped":
+            assert example.episode.truth.progress is not None and example.level < 5
+            assert example.level == level_of_progress(example.episode.truth.progress[-1])
+        if example.source == "counterfactual":
+            original = next(e for e in split.train if e.clip.source.digest == example.episode.clip.source.digest)
+            assert original.truth.level == 5 and example.episode.instruction != original.instruction
+            assert example.level < 5
+
+
+def test_perturbed_copies_keep_the_label_and_are_drawn_anew_in_every_epoch(data: Path) -> None:
+    split = split_episodes(VlmPlan("m", (str(data),), holdout=0.25))
+    copies = [e for e in mixture_examples(split.train, "perturbed", 0) if e.source == "perturbed"][:4]
+    sampling = FrameSampling("uniform:4", 0)
+    shown = [[sampling(copy, epoch) for copy in copies] for epoch in (0, 0, 1)]
+    looks = [[(e.frames.tobytes(), e.instruction) for e in one] for one in shown]
+    assert looks[0] == looks[1] != looks[2]
+    assert training_perturbations() and all(p.label in ("keeps", "keeps_if") for p in training_perturbations())
+    assert len(training_perturbations()) < sum(p.label in ("keeps", "keeps_if") for p in PERTURBATIONS.values())
+
+
+def test_what_a_mixture_lacks_is_one_sentence_each() -> None:
+    clip = episode_from_frames(moving_square("a", 2), "open it")
+    notes = lacking("full", [Example(clip, level, "original") for level in (1, 5, 5)])
+    assert [note.split(":")[0] for note in notes[:2]] == [
+        "mixture full holds no counterfactual examples",
+        "mixture full holds no clipped examples",
+    ]
+    assert notes[2] == "no training example deserves level 2 or 3 or 4, so the model cannot learn to say so"
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_every_epoch_sees_every_example_once_whatever_the_number_of_processes(world: int) -> None:
+    lengths = tuple((i % 7, i) for i in range(50))
+    orders = [BatchOrder(lengths, 32, 5, 2, seed=1, rank=rank, world=world) for rank in range(world)]
+    assert orders[0].steps == 4
+    for epoch in (0, 1):
+        counted: Counter[int] = Counter()
+        for step in (2 * epoch, 2 * epoch + 1):
+            passes = [order.step(step) for order in orders]
+            assert len({len(some) for some in passes}) == 1
+            rows = [(place, share) for some in passes for one in some for place, share in zip(one.places, one.weights)]
+            assert sum(share for _, share in rows) == pytest.approx(world)
+            counted.update(place for place, share in rows if share)
+            for some in passes:
+                frames = [lengths[place] for one in some for place, share in zip(one.places, one.weights) if share]
+                assert frames == sorted(frames)
+        assert counted == Counter(range(50))
+    assert orders[0].step(0) != orders[0].step(2)
+
+
+def test_the_schedule_is_that_of_the_library() -> None:
+    from transformers import get_cosine_schedule_with_warmup
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=3e-6)
+    schedule = get_cosine_schedule_with_warmup(optimizer, 2, 40)
+    for step in range(40):
+        assert learning_rate(step, 40, RECIPES["roboreward-4b"]) == pytest.approx(schedule.get_last_lr()[0], rel=1e-6)
+        optimizer.step()
+        schedule.step()
+
+
+def test_steps_too_small_for_bfloat16_add_up_in_the_masters() -> None:
+    network = torch.nn.Linear(4, 1, bias=False).to(torch.bfloat16)
+    with torch.no_grad():
+        network.weight.fill_(1.0)
+    optimizer = MasterAdamW(network, Recipe(rate=1e-4, weight_decay=0.0), "cpu")
+    for _ in range(60):
+        network(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+        optimizer.collect()
+        optimizer.step(1e-4)
+    torch.testing.assert_close(optimizer.trained()["weight"], torch.full((1, 4), 1 - 60e-4), atol=1e-5, rtol=0)
+    assert network.weight.detach().tolist() == [[0.9921875] * 4]  # the nearest that bfloat16 has
+
+
+def test_several_mixtures_are_one_command_and_one_table(
+    bases: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "vlm", str(bases("llava")), str(data), "--out", str(tmp_path / "table"), "--frames", "uniform:4"]
+    words += [
+        "--mixture",
+        "no-negatives,perturbed",
+        "--epochs",
+        "1",
+        "--holdout",
+        "0.25",
+        "--workers",
+        "0",
+        "--micro",
+        "16",
+    ]
+    assert main(words) == 0
+    shown = capsys.readouterr()
+    assert [line.rsplit("/", 1)[1] for line in shown.out.splitlines()] == ["no-negatives-seed0", "perturbed-seed0"]
+    assert max(map(len, shown.err.splitlines())) < 120
+    rows = (tmp_path / "table" / "mixtures.csv").read_text().splitlines()
+    assert rows[0].startswith("mixture,seeds,mae,") and [row.split(",")[0] for row in rows[1:]] == [
+        "no-negatives",
+        "perturbed",
+    ]
+    found = [record(tmp_path / "table" / f"{name}-seed0") for name in ("no-negatives", "perturbed")]
+    assert found[0]["validation_mae"].keys() == found[1]["validation_mae"].keys() >= {"clipped", "counterfactual"}
+
+
+def test_a_dry_run_tells_memory_and_time_and_writes_nothing(
+    bases: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["train", "vlm", str(bases("llava")), str(data), "--out", str(out), "--frames", "uniform:4", "--dry-run"]
+    assert main([*words, "--workers", "0"]) == 0 and not out.exists()
+    lines = capsys.readouterr().out.splitlines()
+    assert "3 epochs: 3 steps" in lines[0] and "million parameters are trained" in lines[1]
+    assert "MB (weights 1, gradients 1, optimizer 2, activations" in lines[2] and lines[3].startswith("time: about")
+
+
+def test_mistakes_are_one_sentence_each(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
+    llava, out = str(bases("llava")), tmp_path / "out"
+    one_task = write_rows(tmp_path / "one", [{"file_name": "arm/a.mp4", "task": "open it", "reward": 5}])
+    (one_task / "arm").mkdir()
+    encode(moving_square("a", 4, 32), one_task / "arm" / "a.mp4", fps=10)
+    good = plan_of(bases("llava"), "llava", data, out)
+    for plan, kind, said in (
+        (replace(good, data=(str(one_task),)), DataError, "are of one task, 'open it', so that none can be held out"),
+        (replace(good, model=str(tmp_path / "none")), PlanError, "there is no folder"),
+        (replace(good, model=f"hf:{llava}?answer=generate"), PlanError, "leave out answer=generate"),
+        (replace(good, data=(str(tmp_path / "none"),)), DataError, "no dataset at"),
+        (
+            replace(good, rate=1e30, out=tmp_path / "nan", dtype="float32"),
+            ModelError,
+            "not a number at step|not finite",
+        ),
+    ):
+        with pytest.raises(kind, match=said):
+            train_vlm(plan)
+    short = tiny_vlms.save_llava(tmp_path / "short", context=100)
+    with pytest.raises(ModelError, match=r"episode 'arm/.*' are \d+ tokens, and the model reads 100 at most"):
+        train_vlm(replace(good, model=str(short), out=tmp_path / "long"))
+    if not torch.cuda.is_available():
+        with pytest.raises(PlanError, match="dtype bfloat16 was asked for, and torch sees no GPU here"):
+            train_vlm(replace(good, dtype="bfloat16"))
+    for changes, said in (
+        ({"recipe": "robo"}, "no recipe is called 'robo'"),
+        ({"mixture": ("ful",)}, "did you mean full"),
+        ({"holdout": 1.0}, "holdout is a share between 0 and 1, got 1.0"),
+        ({"micro": 0}, "micro must be at least 1"),
+    ):
+        with pytest.raises(PlanError, match=said):
+            replace(good, **changes)
+
+
+def test_an_episode_without_a_level_is_left_out_and_a_success_is_a_five(tmp_path: Path) -> None:
+    rows = [
+        {"file_name": f"arm/{n}.mp4", "task": f"open the {n}", "success": n == "drawer"} for n in ("drawer", "door")
+    ]
+    folder = write_rows(tmp_path / "rows", rows)
+    (folder / "arm").mkdir()
+    for row in rows:
+        encode(moving_square("a", 4, 32), folder / str(row["file_name"]), fps=10)
+    split = split_episodes(VlmPlan("m", (str(folder),), validation=str(folder)))
+    assert [episode.truth.level for episode in split.train] == [5] and split.rule == f"all of {folder}"
+    assert split.notes[0] == f"{folder}: 1 episodes have no level from 1 to 5 and are left out"
