@@ -204,7 +204,7 @@ def with_patches(sample: Sample, base: BaseModel) -> Sample:
 
     family, sizes = base.network.family, sample.pictures["sizes"].tolist()
     pairs = [FramePair("", frames.numpy(), tuple(size)) for frames, size in zip(sample.pictures["frames"], sizes)]
-    patches = torch.cat([patchify(pair, family, "cpu") for pair in pairs]).to(torch.bfloat16)
+    patches = torch.cat([patchify([pair], family, torch.device("cpu")) for pair in pairs]).to(torch.bfloat16)
     grid = torch.tensor([[1, *(side // family.patch_size for side in size)] for size in sizes])
     return Sample(sample.tokens, {"patches": patches, "grid": grid}, sample.labels)
 
