@@ -38,7 +38,7 @@ from rewardlab.training.vlm.base_model import BaseModel, Named, load_base, name_
 from rewardlab.training.vlm.example import Example, show_as_is
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
 from rewardlab.training.vlm.processes import Processes
-from rewardlab.training.vlm.trained_parts import set_training, training_dtype
+from rewardlab.training.vlm.trained_parts import TrainedParts, set_training, training_dtype
 from rewardlab.training.vlm.training_loop import WORK, Trainer, TrainingData, make_trainer, step_batches, take_step
 
 EPOCHS = 3
@@ -140,7 +140,7 @@ def fresh(named: Named, device: str, dtype: torch.dtype) -> BaseModel:
     if device != "cpu":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    return load_base(named, 0, device, dtype)
+    return load_base(named, TrainedParts(), device, dtype)
 
 
 def ours(training: VlmTraining, named: Named, data: TrainingData, steps: int, device: str) -> tuple[Speed, float]:
@@ -303,7 +303,7 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
     )
     training = VlmTraining(plan, "full", 0, folder / "ours")
     data, named = TrainingData(examples, examples[:1], show_as_is, "noise"), name_base(model)
-    size = sum(p.numel() for p in load_base(named, 0, "cpu").model.parameters())
+    size = sum(p.numel() for p in load_base(named, TrainedParts(), "cpu").model.parameters())
     print(f"{model if options.model else options.shape}: {size / 1e6:,.0f} M parameters, {len(examples)} examples of")
     print(f"{clips} clips, {EPOCHS} epochs from {options.steps} timed steps of 32 in passes of {options.micro}")
     print(f"\n{'':<34}{'clips/s':>10}{'tokens/s':>12}{'peak, GB':>11}")

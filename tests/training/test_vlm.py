@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -22,6 +23,7 @@ from rewardlab.core.errors import DataError, ModelError, PlanError, RunError  # 
 from rewardlab.h264_encoding import encode  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
+from rewardlab.training.vlm.answer_network import answer_losses  # noqa: E402
 from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
 from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E402
 from rewardlab.training.vlm.example import Example  # noqa: E402
@@ -36,6 +38,7 @@ from rewardlab.training.vlm.mixtures import (  # noqa: E402
 from rewardlab.training.vlm.plan import VlmPlan  # noqa: E402
 from rewardlab.training.vlm.recipes import MIXTURES, RECIPES, Recipe  # noqa: E402
 from rewardlab.training.vlm.train_command import lacking, train_vlm  # noqa: E402
+from rewardlab.training.vlm.trained_parts import TrainedParts  # noqa: E402
 from rewardlab.training.vlm.training_loop import learning_rate  # noqa: E402
 from tests.conftest import moving_square, write_rows  # noqa: E402
 from tests.models import tiny_vlms  # noqa: E402
@@ -156,7 +159,8 @@ def test_the_kept_checkpoint_is_the_best_by_validation_and_scores_through_hf_as_
     errors = {row["step"]: row["validation_mae_all"] for row in curve(plan.out) if "validation_mae_all" in row}
     best, found = min(errors, key=lambda step: errors[step]), record(plan.out)
     assert len(errors) == EPOCHS and len(set(errors.values())) > 3
-    assert found["best_step"] == best and found["validation_mae"]["all"] == pytest.approx(errors[best], abs=1e-6)
+    assert found["best_step"] == best
+    assert found["validation"]["by_source"]["all"] == pytest.approx(errors[best], abs=1e-6)
     held_out, sampling = validation_examples(split_episodes(plan)), FrameSampling(plan.frames, 0)
     answers = name_model(model).build().score([sampling(example, 0) for example in held_out])
     said = np.array([answer.level for answer in answers])
@@ -172,11 +176,59 @@ def test_the_best_checkpoint_need_not_be_the_last(bases: Callable[[str], Path], 
     assert record(plan.out)["best_step"] < record(plan.out)["steps"] == 3
 
 
+@pytest.fixture(scope="module")
+def described(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same clips with a caption of its own length in each row."""
+    folder = tmp_path_factory.mktemp("captions")
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    shutil.copytree(data / "arm", folder / "arm")
+    return write_rows(folder, [row | {"caption": "the red cup is put " * (1 + n % 3)} for n, row in enumerate(rows)])
+
+
+def test_captions_are_learned_by_the_fusion_alone_and_the_folder_then_learns_levels(
+    kind: str, bases: Callable[[str], Path], described: Path, tmp_path: Path
+) -> None:
+    plan = plan_of(bases(kind), kind, described, tmp_path / "stage1", recipe="llava-projector", rate=1e-2)
+    train_vlm(plan)
+    before, after, found = weights(bases(kind)), weights(plan.out), record(plan.out)
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved and all("projector" in name or "merger" in name for name in moved)
+    losses = [row["validation_loss_all"] for row in curve(plan.out) if "validation_loss_all" in row]
+    assert found["validation"] == {"measure": "loss", "by_source": {"all": min(losses)}} and losses[-1] < losses[0]
+    assert "projector has learned captions" in (plan.out / "README.md").read_text()
+    second = plan_of(plan.out, kind, described, tmp_path / "stage2", epochs=1)
+    (scored,) = train_vlm(second)
+    assert record(second.out)["validation"]["measure"] == "mae" and scored.startswith("hf:")
+
+
+def test_the_loss_on_captions_of_several_lengths_is_that_of_each_alone(
+    kind: str, bases: Callable[[str], Path], data: Path
+) -> None:
+    base = load_base(name_base(str(bases(kind)) + KINDS[kind]), TrainedParts(), "cpu")
+    episodes = split_episodes(plan_of(bases(kind), kind, data, Path("x"))).train
+    sampling = FrameSampling("uniform:4", 0)
+    captions = ("the cup", "the drawer is opened by the arm", "push the block")
+    examples = [Example(each, 0, "captioned", text) for each, text in zip(episodes, captions)]
+    samples = [base.inputs.sample(sampling(example, 0), example.answer) for example in examples]
+    base.network.eval()
+    with torch.no_grad():
+        alone = [losses_of(base, [sample]) for sample in samples]
+        together = losses_of(base, samples)
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
+    assert len({len(sample.labels) for sample in samples}) == 3
+
+
+def losses_of(base: Any, samples: list[Any]) -> Any:
+    rows = tuple(range(len(samples)))
+    (batch,) = collate(samples, Pass(0, rows, (1.0,) * len(rows)), base.inputs.padding)
+    return answer_losses(base.network(batch), batch)
+
+
 def test_the_card_states_data_recipe_and_what_a_constant_gets(trained: tuple[VlmPlan, str]) -> None:
     plan, model = trained
     card, found = (plan.out / "README.md").read_text(), record(plan.out)
     assert f"by the constant 3 that sees nothing | {found['constant_mae']:.3f}" in card
-    assert f"| all | {found['validation_mae']['all']:.3f} |" in card and "1 of 4 tasks, held out whole" in card
+    assert f"| all | {found['validation']['by_source']['all']:.3f} |" in card and "1 of 4 tasks, held out whole" in card
     assert "vision tower frozen, fusion and language layers trained; 5 epochs, learning rate 0.002" in card
     assert f"rewardlab train vlm {plan.model.split('?')[0]}" in card.replace("'", "")
     assert not list(plan.out.rglob("*.bin")) and not list(plan.out.rglob("*.pt"))
@@ -201,7 +253,7 @@ def test_a_finished_training_is_not_made_again_and_other_settings_are_refused(tr
 def test_only_the_answer_is_learned_as_the_template_writes_it(
     kind: str, end: str, bases: Callable[[str], Path], data: Path
 ) -> None:
-    base = load_base(name_base(str(bases(kind)) + KINDS.get(kind, "")), 0, "cpu")
+    base = load_base(name_base(str(bases(kind)) + KINDS.get(kind, "")), TrainedParts(), "cpu")
     example = mixture_examples(split_episodes(plan_of(bases(kind), "llava", data, data)).train, "no-negatives", 0)[0]
     sample = base.inputs.sample(FrameSampling("uniform:4", 0)(example, 0), 4)
     tokenizer = base.inputs.builder.tokenizer if kind == "qwen3_vl" else base.inputs.renderer.processor.tokenizer
@@ -217,7 +269,7 @@ def test_training_reads_what_scoring_reads_with_features_or_without(
 ) -> None:
     name, _, options = kind.partition("?")
     model = f"hf:{bases(name)}?{options}"
-    base = load_base(name_base(model), 0, "cpu")
+    base = load_base(name_base(model), TrainedParts(), "cpu")
     examples = mixture_examples(split_episodes(VlmPlan("m", (str(data),))).train, "full", 0)[:3]
     shown = [FrameSampling("uniform:4", 0)(example, 0) for example in examples]
     samples = [base.inputs.sample(episode, 2) for episode in shown]
@@ -375,7 +427,8 @@ def test_several_mixtures_are_one_command_and_one_table(
         "perturbed",
     ]
     found = [record(tmp_path / "table" / f"{name}-seed0") for name in ("no-negatives", "perturbed")]
-    assert found[0]["validation_mae"].keys() == found[1]["validation_mae"].keys() >= {"clipped", "counterfactual"}
+    sources = [each["validation"]["by_source"].keys() for each in found]
+    assert sources[0] == sources[1] >= {"clipped", "counterfactual"}
 
 
 def test_a_dry_run_tells_memory_and_time_and_writes_nothing(

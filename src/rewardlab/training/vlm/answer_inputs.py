@@ -3,8 +3,9 @@
 The tokens of an example are those that `hf:` asks with, whose last one is the choice; nothing else is replaced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +22,9 @@ from rewardlab.models.protocols.rubric import ANSWER, RubricOptions, rubric_prom
 from rewardlab.models.vlm import Prompt, Video, frame_rate
 
 Tensors = dict[str, Tensor]
+Answer = int | str  # a level, or a caption
+SpellReply = Callable[[str], list[int]]  # the tokens of a whole chat that ends in this reply
+CAPTION_QUESTION = "Describe in one sentence what the robot does in the video."
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class AnswerInputs(Protocol):
     def padding(self) -> dict[str, int]:
         """Return what stands left of a shorter row, by the name of the tokens; 0 elsewhere."""
 
-    def sample(self, episode: Episode, level: int) -> Sample:
+    def sample(self, episode: Episode, answer: Answer) -> Sample:
         """Return the inputs of a clip and the answer to be learned."""
 
 
@@ -75,13 +79,14 @@ class QwenInputs:
     reply: Reply
     padding: dict[str, int]
 
-    def sample(self, episode: Episode, level: int) -> Sample:
+    def sample(self, episode: Episode, answer: Answer) -> Sample:
         """Return the inputs of a clip and the answer to be learned."""
-        prompt = rubric_prompt(_video(episode), episode.instruction, self.options)
+        prompt = _prompt(episode, answer, self.options)
         parts = [part if isinstance(part, str) else self._visual(part) for part in prompt.parts]
-        sequence = self.builder.chat(parts, (), self.reply.asked)
+        asked, labels = _answered(answer, self.reply, partial(_spell_qwen, self.builder))
+        sequence = self.builder.chat(parts, (), asked)
         ids = torch.from_numpy(sequence.ids)
-        ids[-1] = self.reply.choices[level - 1]
+        ids[1 - len(labels) :] = torch.tensor(labels[:-1])
         tokens = {
             "input_ids": ids,
             "position_ids": torch.from_numpy(sequence.positions.T.copy()),
@@ -92,7 +97,7 @@ class QwenInputs:
             "frames": torch.stack([torch.from_numpy(pair.frames.copy()) for pair in pairs]),
             "sizes": torch.tensor([pair.size for pair in pairs]),
         }
-        return Sample(tokens, pictures, torch.tensor(self.reply.labels(level)))
+        return Sample(tokens, pictures, torch.tensor(labels))
 
     def _visual(self, part: Any) -> Any:
         return self.builder.visual_input(part.frames, part.times)
@@ -107,22 +112,35 @@ class ProcessorInputs:
     reply: Reply
     padding: dict[str, int]
 
-    def sample(self, episode: Episode, level: int) -> Sample:
+    def sample(self, episode: Episode, answer: Answer) -> Sample:
         """Return the inputs of a clip and the answer to be learned."""
-        prompt = rubric_prompt(_video(episode), episode.instruction, self.options)
-        rendered = self.renderer.chat(prompt, self.reply.asked)
+        asked, labels = _answered(answer, self.reply, partial(_spell_processor, self.renderer))
+        rendered = self.renderer.chat(_prompt(episode, answer, self.options), asked)
         if isinstance(rendered, Failure):
             raise ModelError(f"episode {episode.id!r}: {rendered.reason}")
         inputs = dict(self.renderer.inputs([rendered]))
         shape = inputs["input_ids"].shape
         names = [name for name, value in inputs.items() if value.shape == shape and not name.startswith("pixel")]
         tokens = {name: inputs[name][0] for name in names}
-        if int(tokens["input_ids"][-1]) != self.reply.choices[0]:
+        if int(tokens["input_ids"][-1]) != (labels[-2] if isinstance(answer, str) else self.reply.choices[0]):
             name = type(self.renderer.processor).__name__
             raise ModelError(f"{name} adds text after the reply, so that no answer can be learned; use another model")
-        tokens["input_ids"][-1] = self.reply.choices[level - 1]
+        tokens["input_ids"][-1] = labels[-2]
         pictures = {name: value for name, value in inputs.items() if name not in names}
-        return Sample(tokens, pictures, torch.tensor(self.reply.labels(level)))
+        return Sample(tokens, pictures, torch.tensor(labels))
+
+
+def _prompt(episode: Episode, answer: Answer, options: RubricOptions) -> Prompt:
+    if isinstance(answer, str):
+        return Prompt((_video(episode), CAPTION_QUESTION))
+    return rubric_prompt(_video(episode), episode.instruction, options)
+
+
+def _answered(answer: Answer, reply: Reply, spell: SpellReply) -> tuple[str, list[int]]:
+    """Return the reply as text to be tokenised behind the prompt, and the tokens to be learned, the end included."""
+    if isinstance(answer, str):
+        return answer, [*_reply_tokens(answer, spell), reply.end]
+    return reply.asked, reply.labels(answer)
 
 
 def _video(episode: Episode) -> Video:
@@ -131,36 +149,39 @@ def _video(episode: Episode) -> Video:
 
 def qwen_inputs(builder: PromptBuilder, options: RubricOptions) -> QwenInputs:
     """Return what makes samples for a Qwen-VL checkpoint."""
-
-    def reply_ids(reply: str) -> list[int]:
-        ids: list[int] = builder.chat((), (), reply).ids.tolist()
-        return ids
-
     end = int(builder.tokenizer.convert_tokens_to_ids("<|im_end|>"))
-    return QwenInputs(builder, options, _reply(reply_ids, end), {})
+    return QwenInputs(builder, options, _reply(partial(_spell_qwen, builder), end), {})
+
+
+def _spell_qwen(builder: PromptBuilder, reply: str) -> list[int]:
+    ids: list[int] = builder.chat((), (), reply).ids.tolist()
+    return ids
 
 
 def processor_inputs(renderer: PromptRenderer, ends: set[int], options: RubricOptions) -> ProcessorInputs:
     """Return what makes samples for a checkpoint with a processor, whose turns end with one of these tokens."""
-    tokenizer = renderer.processor.tokenizer
-
-    def reply_ids(reply: str) -> list[int]:
-        rendered = renderer.chat(Prompt(("Question?",)), reply)
-        if isinstance(rendered, Failure):
-            raise ModelError(rendered.reason)
-        ids: list[int] = tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
-        return ids
-
-    reply = _reply(reply_ids, _end_of_turn(renderer, ends))
-    return ProcessorInputs(renderer, options, reply, {"input_ids": tokenizer.pad_token_id})
+    reply = _reply(partial(_spell_processor, renderer), _end_of_turn(renderer, ends))
+    return ProcessorInputs(renderer, options, reply, {"input_ids": renderer.processor.tokenizer.pad_token_id})
 
 
-def _reply(reply_ids: Any, end: int) -> Reply:
-    """Return the tokens of the answer, those that follow what a chat without a reply ends in."""
-    asked, choices = choice_tokens(ANSWER, reply_ids)
-    whole, before = reply_ids(asked), reply_ids("")
+def _spell_processor(renderer: PromptRenderer, reply: str) -> list[int]:
+    rendered = renderer.chat(Prompt(("Question?",)), reply)
+    if isinstance(rendered, Failure):
+        raise ModelError(rendered.reason)
+    ids: list[int] = renderer.processor.tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
+    return ids
+
+
+def _reply(spell: SpellReply, end: int) -> Reply:
+    asked, choices = choice_tokens(ANSWER, spell)
+    return Reply(asked, tuple(_reply_tokens(asked, spell)[:-1]), tuple(choices), end)
+
+
+def _reply_tokens(reply: str, spell: SpellReply) -> list[int]:
+    """Return the tokens of a reply, those that follow what a chat without a reply ends in."""
+    whole, before = spell(reply), spell("")
     common = next((place for place, pair in enumerate(zip(whole, before)) if pair[0] != pair[1]), len(before))
-    return Reply(asked, tuple(whole[common:-1]), tuple(choices), end)
+    return whole[common:]
 
 
 def _end_of_turn(renderer: PromptRenderer, ends: set[int]) -> int:

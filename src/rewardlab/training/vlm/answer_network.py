@@ -14,6 +14,8 @@ from rewardlab.models.backends.qwen_patches import Family, FramePair, patchify
 from rewardlab.training.vlm.answer_inputs import Tensors
 from rewardlab.training.vlm.trained_parts import vision_tower
 
+UNLEARNED = -100  # a label that counts for nothing, left of a shorter reply
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -23,7 +25,7 @@ class Batch:
     mask: Tensor  # (rows, tokens): 0 at padding
     pictures: Tensors
     features: Tensor | None
-    labels: Tensor  # (rows, reply)
+    labels: Tensor  # (rows, reply), shorter ones filled up on the left
     weights: Tensor  # (rows,): what each counts for in the loss
     places: tuple[int, ...]  # of the examples
 
@@ -45,8 +47,14 @@ class Batch:
 
 def answer_loss(logits: Tensor, batch: Batch) -> Tensor:
     """Return the weighted sum over rows of the mean cross-entropy of the answer's tokens."""
-    tokens = nn.functional.cross_entropy(logits.flatten(0, 1).float(), batch.labels.flatten(), reduction="none")
-    return (tokens.view_as(batch.labels).mean(dim=1) * batch.weights).sum()
+    return (answer_losses(logits, batch) * batch.weights).sum()
+
+
+def answer_losses(logits: Tensor, batch: Batch) -> Tensor:
+    """Return for each row the mean cross-entropy of the answer's tokens."""
+    flat = logits.flatten(0, 1).float()
+    tokens = nn.functional.cross_entropy(flat, batch.labels.flatten(), reduction="none", ignore_index=UNLEARNED)
+    return tokens.view_as(batch.labels).sum(dim=1) / (batch.labels != UNLEARNED).sum(dim=1)
 
 
 class QwenAnswerNetwork(nn.Module):

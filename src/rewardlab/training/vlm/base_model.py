@@ -16,7 +16,7 @@ from rewardlab.models.model_string import parse_model_string
 from rewardlab.models.protocols.rubric import RubricOptions
 from rewardlab.training.vlm.answer_inputs import AnswerInputs, processor_inputs, qwen_inputs
 from rewardlab.training.vlm.answer_network import AnswerNetwork, ProcessorAnswerNetwork, QwenAnswerNetwork
-from rewardlab.training.vlm.trained_parts import choose_trained
+from rewardlab.training.vlm.trained_parts import TrainedParts, choose_trained
 
 _COPIED = (".json", ".jinja", ".txt", ".model")  # what tokenizers and processors are made of; no code, no pickle
 _WRITTEN = ("config.json", "generation_config.json")  # by the library, with the weights
@@ -62,11 +62,11 @@ def name_base(text: str) -> Named:
     return Named(spec.backend_spec, spec.options, string.text.partition("?")[2], identity)
 
 
-def load_base(named: Named, lora: int, device: str, dtype: Any = None) -> BaseModel:
+def load_base(named: Named, parts: TrainedParts, device: str, dtype: Any = None) -> BaseModel:
     """Load a checkpoint with the parts chosen that are trained; without a dtype it keeps the one it is stored in."""
 
     def load(place: str) -> BaseModel:
-        loaded = _load(place, named, lora, dtype or "auto")
+        loaded = _load(place, named, parts, dtype or "auto")
         loaded.network.to(choose_device(device))
         for parameter in loaded.network.parameters():  # adapters too; buffers keep their precision
             parameter.data = parameter.data.to(dtype or parameter.dtype)
@@ -75,7 +75,7 @@ def load_base(named: Named, lora: int, device: str, dtype: Any = None) -> BaseMo
     return load_checkpoint(named.spec.checkpoint, load)
 
 
-def _load(place: str, named: Named, lora: int, dtype: Any) -> BaseModel:
+def _load(place: str, named: Named, parts: TrainedParts, dtype: Any) -> BaseModel:
     import transformers
 
     options = named.spec.options
@@ -84,7 +84,7 @@ def _load(place: str, named: Named, lora: int, dtype: Any) -> BaseModel:
     fast = config.model_type in FAMILIES and options.frames == "auto"
     renderer = None if fast else _renderer(place, config, options)  # before the weights, which take longer
     model = _network(place, options, dtype)
-    adapted = choose_trained(model, lora)
+    adapted = choose_trained(model, parts)
     if renderer is not None:
         ends = end_tokens(model, renderer.processor.tokenizer.eos_token_id)
         return BaseModel(ProcessorAnswerNetwork(model), processor_inputs(renderer, ends, named.rubric), adapted)

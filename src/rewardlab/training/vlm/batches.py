@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.training.vlm.answer_inputs import AnswerInputs, Sample, Tensors, pad_left
-from rewardlab.training.vlm.answer_network import Batch
+from rewardlab.training.vlm.answer_network import UNLEARNED, Batch
 from rewardlab.training.vlm.example import Example, ShowFrames
 
 Item = TypeVar("Item")
@@ -94,7 +94,7 @@ def token_batch(rows: Sequence[Tensors], labels: Sequence[Tensor], one: Pass, pa
     names = [name for name in rows[0] if name != "attention_mask"]
     tokens = {name: pad_left([row[name] for row in rows], padding.get(name, 0)) for name in names}
     mask = pad_left([torch.ones(len(row["input_ids"]), dtype=torch.long) for row in rows], 0)
-    return Batch(tokens, mask, {}, None, torch.stack(list(labels)), torch.tensor(one.weights), one.places)
+    return Batch(tokens, mask, {}, None, pad_left(labels, UNLEARNED), torch.tensor(one.weights), one.places)
 
 
 class DecodedPasses(Dataset[list[Batch]]):
@@ -112,7 +112,7 @@ class DecodedPasses(Dataset[list[Batch]]):
         """Return the batches of a forward pass."""
         one = self.passes[number]
         examples = [self.examples[place] for place in one.places]
-        samples = [self.inputs.sample(self.show(each, one.epoch), each.level) for each in examples]
+        samples = [self.inputs.sample(self.show(each, one.epoch), each.answer) for each in examples]
         return collate(samples, one, self.inputs.padding)
 
 

@@ -11,7 +11,7 @@ from rewardlab.training.vlm.answer_network import answer_loss
 from rewardlab.training.vlm.base_model import Named, load_base
 from rewardlab.training.vlm.plan import VlmTraining
 from rewardlab.training.vlm.processes import Processes
-from rewardlab.training.vlm.trained_parts import set_training, training_dtype
+from rewardlab.training.vlm.trained_parts import set_training, trained_parts, training_dtype
 from rewardlab.training.vlm.training_loop import Trainer, TrainingData, check_interval, make_trainer, step_batches
 
 _MB = 1e6
@@ -61,7 +61,7 @@ class Estimate:
 def estimate(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Estimate:
     """Load the model, measure one forward pass and its backward pass, and tell what the training would take."""
     plan = replace(training.plan, cache_gb=0.0, workers=0)
-    base = load_base(named, plan.lora, processes.device, training_dtype(plan, processes.device))
+    base = load_base(named, trained_parts(plan), processes.device, training_dtype(plan, processes.device))
     trainer = make_trainer(replace(training, plan=plan), base, data, processes)
     seconds, kept = _measure(trainer)
     steps = trainer.order.steps

@@ -1,4 +1,4 @@
-"""Examples: a clip, the level to answer, and where the label comes from."""
+"""Examples: a clip, the level or caption to answer, and where that comes from."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,20 @@ ShowFrames = Callable[["Example", int], Episode]
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """An episode, not sampled yet, under an instruction; `level` is what it deserves, `source` why that is known."""
+    """An episode, not sampled yet, under an instruction; `level` is what it deserves, `source` why that is known.
+
+    Where there is a caption, it is the answer, to another question, and the level is not known.
+    """
 
     episode: Episode
     level: int
     source: str
+    caption: str = ""
+
+    @property
+    def answer(self) -> int | str:
+        """Return what the model should say."""
+        return self.caption or self.level
 
     @property
     def clip_key(self) -> str:

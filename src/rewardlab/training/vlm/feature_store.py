@@ -14,8 +14,8 @@ from torch.utils.data import Dataset
 
 from rewardlab.core.episode import with_frames
 from rewardlab.core.run import atomic_write
-from rewardlab.training.vlm.answer_inputs import AnswerInputs, Sample
-from rewardlab.training.vlm.answer_network import AnswerNetwork, Batch
+from rewardlab.training.vlm.answer_inputs import AnswerInputs, Sample, pad_left
+from rewardlab.training.vlm.answer_network import UNLEARNED, AnswerNetwork, Batch
 from rewardlab.training.vlm.batches import Pass, load_ahead, token_batch
 from rewardlab.training.vlm.example import Example, ShowFrames, clips_of
 from rewardlab.training.vlm.live_view import LiveView
@@ -57,8 +57,8 @@ class Clips(Dataset[list[Sample]]):
         group = [self.examples[place] for place in self.groups[number]]
         shown = self.show(group[0], 0)
         held = with_frames(shown, shown.frames)
-        named = [(replace(held, instruction=each.episode.instruction), each.level) for each in group]
-        samples = [self.inputs.sample(episode, level) for episode, level in named]
+        named = [(replace(held, instruction=each.episode.instruction), each.answer) for each in group]
+        samples = [self.inputs.sample(episode, answer) for episode, answer in named]
         return [samples[0], *(Sample(sample.tokens, {}, sample.labels) for sample in samples[1:])]
 
 
@@ -114,7 +114,7 @@ def _store(features: list[Tensor], samples: list[Sample], clips: Clips) -> Featu
         _starts(features),
         tuple(clip_of[place] for place in range(len(samples))),
         tuple(sample.tokens for sample in samples),
-        torch.stack([sample.labels for sample in samples]),
+        pad_left([sample.labels for sample in samples], UNLEARNED),
         clips.inputs.padding,
     )
 

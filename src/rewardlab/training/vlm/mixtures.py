@@ -4,22 +4,24 @@ A label is kept only where the rule of a perturbation states it: a success under
 a success cut off where per-frame progress says how far it had come.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
+from rewardlab.data.captioned_videos import captioned_videos
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.training.pocket.perturbation_holdout import draw_split
 from rewardlab.training.vlm.example import Example
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
-from rewardlab.training.vlm.recipes import CLIPPED, COUNTERFACTUAL, MIXTURES, ORIGINAL, PERTURBED, REPEATED
+from rewardlab.training.vlm.recipes import CAPTIONED, CLIPPED, COUNTERFACTUAL, MIXTURES, ORIGINAL, PERTURBED, REPEATED
 
 _COUNTERFACTUALS = ("task_swap", "relation_flip", "negation", "added_requirement")
 _CLIPPING = "truncate_end"
@@ -36,15 +38,18 @@ class EpisodeSplit:
     validation: tuple[Episode, ...]
     rule: str
     notes: tuple[str, ...]
+    captions: Mapping[str, str] = field(default_factory=dict)  # by the clip, where these are learned
 
 
 def split_episodes(plan: VlmPlan) -> EpisodeSplit:
     """Read the data of a plan, and hold out whole tasks unless other data is named for validation."""
     notes: list[str] = []
-    episodes = tuple(episode for name in plan.data for episode in _read(name, plan.limit, notes))
+    captions: dict[str, str] = {}
+    read = partial(_read_captions, captions) if plan.captions else _read
+    episodes = tuple(episode for name in plan.data for episode in read(name, plan.limit, notes))
     if plan.validation:
-        others = _read(plan.validation, plan.limit, notes)
-        return EpisodeSplit(episodes, others, f"all of {plan.validation}", tuple(notes))
+        others = read(plan.validation, plan.limit, notes)
+        return EpisodeSplit(episodes, others, f"all of {plan.validation}", tuple(notes), captions)
     tasks = sorted({_task(episode) for episode in episodes})
     if len(tasks) < 2:
         raise DataError(
@@ -54,7 +59,7 @@ def split_episodes(plan: VlmPlan) -> EpisodeSplit:
     count = min(len(tasks) - 1, max(1, round(plan.holdout * len(tasks))))
     chosen = {str(task) for task in rng_for(0, "validation tasks").choice(tasks, count, replace=False)}
     train, held_out = (tuple(e for e in episodes if (_task(e) in chosen) == held) for held in (False, True))
-    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole", tuple(notes))
+    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole", tuple(notes), captions)
 
 
 def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
@@ -71,6 +76,18 @@ def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]
             f"no episode of {name} has a level from 1 to 5, nor is one a success; there is nothing to learn"
         )
     return known
+
+
+def _read_captions(found: dict[str, str], name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
+    """Return the episodes of a folder that have a caption, which is put where it is found."""
+    described = list(captioned_videos(Path(name)))[:limit]
+    found |= {episode.clip.source.digest: caption for episode, caption in described}
+    return tuple(episode for episode, _ in described)
+
+
+def captioned_examples(episodes: Sequence[Episode], captions: Mapping[str, str]) -> tuple[Example, ...]:
+    """Return the examples of episodes whose captions are learned."""
+    return tuple(Example(each, 0, CAPTIONED, captions[each.clip.source.digest]) for each in episodes)
 
 
 def _with_level(episode: Episode) -> Episode:

@@ -50,10 +50,17 @@ class VlmPlan:
             raise PlanError("micro must be at least 1; lora, check_every, workers and cache_gb at least 0")
         if (self.rate is not None and self.rate <= 0) or (self.epochs is not None and self.epochs < 1):
             raise PlanError("rate must be above 0 and epochs at least 1")
+        if self.captions and (self.lora or self.mixture != ("full",)):
+            raise PlanError(f"recipe {self.recipe} trains the fusion alone on captions; leave out --lora and --mixture")
         if self.limit is not None and self.limit < 1:
             raise PlanError(f"limit must be at least 1, got {self.limit}")
         if self.dtype not in ("auto", "bfloat16", "float32"):
             raise PlanError(f"dtype must be auto, bfloat16 or float32, got {self.dtype!r}")
+
+    @property
+    def captions(self) -> bool:
+        """Return whether captions are learned, by the fusion alone, and not levels."""
+        return RECIPES[self.recipe].learns == "captions"
 
     @property
     def numbers(self) -> Recipe:

@@ -23,9 +23,10 @@ from rewardlab.training.vlm.base_model import Named, load_base, other_files
 from rewardlab.training.vlm.example import Example, ShowFrames
 from rewardlab.training.vlm.model_card import ModelCard
 from rewardlab.training.vlm.plan import VlmTraining
+from rewardlab.training.vlm.trained_parts import trained_parts
 from rewardlab.training.vlm.training_loop import WORK, TrainingData
 from rewardlab.training.vlm.training_state import BEST, Progress, put_trained
-from rewardlab.training.vlm.validation import LevelErrors, constant_error, errors_by_source
+from rewardlab.training.vlm.validation import ValidationErrors, caption_errors, constant_error, level_errors
 
 RECORD, CARD, ADAPTER = "training.json", "README.md", "adapter"
 _SCORED_AT_ONCE = 8
@@ -36,8 +37,8 @@ class Trained:
     """A finished training: its model string, and the errors of that model on the validation examples."""
 
     model: str
-    errors: LevelErrors
-    constant: float  # the error of the best constant
+    errors: ValidationErrors
+    constant: float | None  # the error of the best constant; none where captions were learned
 
 
 def start_folder(training: VlmTraining, named: Named, data: TrainingData) -> None:
@@ -58,7 +59,7 @@ def start_folder(training: VlmTraining, named: Named, data: TrainingData) -> Non
 def _digest(data: TrainingData) -> str:
     """Identify every example, its clip, words and label."""
     examples = (*data.examples, *data.validation)
-    return digest(*(part for e in examples for part in (e.clip_key, e.episode.instruction, e.level, e.source)))
+    return digest(*(part for e in examples for part in (e.clip_key, e.episode.instruction, e.answer, e.source)))
 
 
 def finished(training: VlmTraining, named: Named) -> Trained | None:
@@ -70,7 +71,8 @@ def finished(training: VlmTraining, named: Named) -> Trained | None:
         raise RunError(
             f"{training.out} holds a training with other settings; choose another --out or remove that folder"
         )
-    return Trained(named.scoring_string(training.out), LevelErrors(record["validation_mae"]), record["constant_mae"])
+    errors = ValidationErrors(**record["validation"])
+    return Trained(named.scoring_string(training.out), errors, record["constant_mae"])
 
 
 def _planned(training: VlmTraining) -> dict[str, Any]:
@@ -86,26 +88,30 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
     gc.collect()  # a network that was trained on a GPU makes room for the one that is scored
     torch.cuda.empty_cache()
     _write_model(training, named)
-    model = named.scoring_string(training.out)
-    levels = scored_levels(model, data.validation, data.show, training.plan.device)
-    found = errors_by_source(data.validation, levels)
-    constant = constant_error(data.examples, data.validation)
-    _write(training.out / "validation.jsonl", _validation_lines(data.validation, levels))
+    found = caption_errors([progress.best_error]) if training.plan.captions else _scored(training, named, data)
+    constant = None if training.plan.captions else constant_error(data.examples, data.validation)
     card = ModelCard(training, data, progress, found, constant)
-    _write(training.out / CARD, card.text(model))
+    _write(training.out / CARD, card.text(named.scoring_string(training.out)))
     record = {
         "plan": _planned(training),
         "version": __version__,
         "best_step": progress.best_step,
         "steps": progress.step,
-        "validation_mae_while_training": progress.best_mae,
-        "validation_mae": found.mae,
-        "constant_mae": constant[1],
+        "validation_while_training": progress.best_error,
+        "validation": vars(found),
+        "constant_mae": None if constant is None else constant[1],
         "validation_rule": data.rule,
         "examples": dict(Counter(example.source for example in data.examples)),
     }
     _write(training.out / RECORD, json.dumps(record, indent=2) + "\n")
     shutil.rmtree(training.out / WORK)
+
+
+def _scored(training: VlmTraining, named: Named, data: TrainingData) -> ValidationErrors:
+    """Return the errors of the finished folder as `hf:` answers, and write every answer down."""
+    levels = scored_levels(named.scoring_string(training.out), data.validation, data.show, training.plan.device)
+    _write(training.out / "validation.jsonl", _validation_lines(data.validation, levels))
+    return level_errors(data.validation, levels)
 
 
 def _write(path: Path, text: str) -> None:
@@ -117,7 +123,7 @@ def _write_model(training: VlmTraining, named: Named) -> None:
     """Write weights in the numbers of the checkpoint; what was frozen is written as it was read."""
     from safetensors.torch import load_file
 
-    base, best = load_base(named, training.plan.lora, "cpu"), load_file(training.out / WORK / BEST)
+    base, best = load_base(named, trained_parts(training.plan), "cpu"), load_file(training.out / WORK / BEST)
     model, stored = base.model, base.model.dtype
     if base.adapted is not None:
         base.adapted.float()  # adapters are merged in full numbers

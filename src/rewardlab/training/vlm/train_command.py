@@ -37,7 +37,7 @@ def train_vlm(plan: VlmPlan) -> tuple[str, ...]:
     if processes.first:
         _say(split.notes)
     results = [train_one(each, partial(training_data, each, split), processes) for each in plan.trainings]
-    if len(plan.trainings) > 1 and processes.first:
+    if len(plan.trainings) > 1 and processes.first and not plan.captions:
         _write_table(plan, results)
     return tuple(trained.model for trained in results) if processes.first else ()
 
@@ -54,7 +54,7 @@ def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", process
         return done
     found = data()
     if processes.first:
-        _say(lacking(training.mixture, found.examples))
+        _say([] if training.plan.captions else lacking(training.mixture, found.examples))
     start_folder(training, named, found)
     progress = fit(training, named, found, processes)
     if processes.first:
@@ -75,7 +75,7 @@ def forecast_vlm(plan: VlmPlan) -> list[str]:
 
     named, first = name_base(plan.model), plan.trainings[0]
     data = training_data(first, split_episodes(plan))
-    _say(lacking(first.mixture, data.examples))
+    _say([] if plan.captions else lacking(first.mixture, data.examples))
     lines = estimate(first, named, data, open_processes(plan.device)).lines
     more = len(plan.trainings) - 1
     return [*lines, *([f"and {more} trainings more, each with its own mixture or seed"] if more else [])]
@@ -91,11 +91,19 @@ def require_libraries(plan: VlmPlan) -> None:
 
 def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData":
     """Return the examples of a training, and those it is judged by."""
-    from rewardlab.training.vlm.mixtures import FrameSampling, training_examples, validation_examples
+    from rewardlab.training.vlm.mixtures import (
+        FrameSampling,
+        captioned_examples,
+        training_examples,
+        validation_examples,
+    )
     from rewardlab.training.vlm.training_loop import TrainingData
 
-    examples, sampling = training_examples(split, training), FrameSampling(training.plan.frames, training.seed)
-    return TrainingData(examples, validation_examples(split), sampling, split.rule)
+    sampling = FrameSampling(training.plan.frames, training.seed)
+    if training.plan.captions:
+        train, validation = (captioned_examples(part, split.captions) for part in (split.train, split.validation))
+        return TrainingData(train, validation, sampling, split.rule)
+    return TrainingData(training_examples(split, training), validation_examples(split), sampling, split.rule)
 
 
 def _say(notes: Iterable[str]) -> None:
@@ -129,7 +137,7 @@ def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> None:
     for mixture in dict.fromkeys(training.mixture for training in plan.trainings):
         found = [r for t, r in zip(plan.trainings, results) if t.mixture == mixture]
         overall = [r.errors.overall for r in found]
-        originals = np.mean([r.errors.mae[ORIGINAL] for r in found])
+        originals = np.mean([r.errors.by_source[ORIGINAL] for r in found])
         numbers = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
         rows.writerow((mixture, len(found), *(f"{number:.4f}" for number in numbers)))
     with atomic_write(plan.out / TABLE) as partial:

@@ -1,5 +1,6 @@
 """Which parts of a model are trained: the vision tower is frozen, what fuses it with language and language are not."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,11 +22,20 @@ def vision_tower(model: Any) -> nn.Module:
     return tower
 
 
-def choose_trained(model: Any, lora: int) -> Any:
-    """Freeze the vision tower, and the language layers where they get adapters; return the model with these."""
+@dataclass(frozen=True)
+class TrainedParts:
+    """What is trained beside the fusion: language layers in full, through adapters of a rank, or not at all."""
+
+    language: bool = True
+    lora: int = 0
+
+
+def choose_trained(model: Any, parts: TrainedParts) -> Any:
+    """Freeze the vision tower, and the language layers where they are not trained in full; return adapters, if any."""
     frozen = {id(p) for name, p in vision_tower(model).named_parameters() if _FUSION_IN_TOWER not in name}
-    frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()} if lora else set()
-    adapted = _with_adapters(model, lora) if lora else None
+    if parts.lora or not parts.language:
+        frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()}
+    adapted = _with_adapters(model, parts.lora) if parts.lora else None
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)
     return adapted
@@ -56,6 +66,11 @@ def set_training(model: Any) -> None:
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained, by name."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def trained_parts(plan: VlmPlan) -> TrainedParts:
+    """Return the parts that a plan trains."""
+    return TrainedParts(not plan.captions, plan.lora)
 
 
 def training_dtype(plan: VlmPlan, device: str) -> torch.dtype:

@@ -22,9 +22,16 @@ from rewardlab.training.vlm.master_weights import MasterAdamW
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
 from rewardlab.training.vlm.processes import Processes
 from rewardlab.training.vlm.recipes import PERTURBED, Recipe
-from rewardlab.training.vlm.trained_parts import set_training, training_dtype
+from rewardlab.training.vlm.trained_parts import set_training, trained_parts, training_dtype
 from rewardlab.training.vlm.training_state import Progress, resume, save_best, save_state
-from rewardlab.training.vlm.validation import LevelErrors, errors_by_source, expected_levels, validation_passes
+from rewardlab.training.vlm.validation import (
+    ValidationErrors,
+    caption_errors,
+    caption_losses,
+    expected_levels,
+    level_errors,
+    validation_passes,
+)
 
 WORK = "training"  # the folder of what is needed to go on, below that of the model; gone when the training is done
 _FEATURES = "features.safetensors"
@@ -69,7 +76,7 @@ class Trainer:
 def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Progress:
     """Train one model from its last checkpoint on; the best parameters are then in its working folder."""
     plan, device = training.plan, processes.device
-    base = load_base(named, plan.lora, device, training_dtype(plan, device))
+    base = load_base(named, trained_parts(plan), device, training_dtype(plan, device))
     _require_context(base, data)
     trainer = make_trainer(training, base, data, processes)
     progress = resume(trainer.work, trainer.optimizer)
@@ -90,7 +97,7 @@ def _require_context(base: BaseModel, data: TrainingData) -> None:
     lengths = example_lengths(examples)
     for kind in range(2):  # the most frames, and the longest instruction
         example = examples[max(range(len(examples)), key=[length[kind] for length in lengths].__getitem__)]
-        tokens = len(base.inputs.sample(data.show(example, 0), example.level).tokens["input_ids"])
+        tokens = len(base.inputs.sample(data.show(example, 0), example.answer).tokens["input_ids"])
         if tokens > context:
             few = f"frames and text of episode {example.episode.id!r} are {tokens:,} tokens"
             raise ModelError(f"{few}, and the model reads {context:,} at most; show fewer, as with --frames uniform:4")
@@ -210,31 +217,36 @@ def learning_rate(step: int, steps: int, numbers: Recipe) -> float:
 def _check(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
     """Validate, keep the parameters where they are the best so far, and save what is needed to go on."""
     found = validate(trainer)
-    better = found.overall < progress.best_mae
-    progress = replace(progress, best_step=progress.step, best_mae=found.overall) if better else progress
+    better = found.overall < progress.best_error
+    progress = replace(progress, best_step=progress.step, best_error=found.overall) if better else progress
     trained, moments = trainer.optimizer.trained(), trainer.optimizer.moments()
     if trainer.processes.first:
         if better:
             save_best(trainer.work, trained)
         if curves:
-            curves.add(progress.step, {f"validation_mae_{name}": value for name, value in found.mae.items()})
+            curves.add(progress.step, {f"validation_{found.measure}_{n}": v for n, v in found.by_source.items()})
         save_state(trainer.work, progress, trained, moments)
-    view.say(f"step {progress.step}: validation MAE {found.overall:.3f}{' (best so far)' if better else ''}")
+    best = " (best so far)" if better else ""
+    view.say(f"step {progress.step}: validation {found.measure} {found.overall:.3f}{best}")
     return progress
 
 
-def validate(trainer: Trainer) -> LevelErrors:
+def validate(trainer: Trainer) -> ValidationErrors:
     """Return the errors on the validation examples; every process takes its part."""
     data, plan, processes = trainer.data, trainer.plan, trainer.processes
     first = len(data.examples) if trainer.store is not None else 0
     passes = validation_passes(len(data.validation), first, plan.micro, processes)
     trainer.network.eval()
     batches = (batch.to(processes.device) for batch in _validation_batches(trainer, passes))
-    found = expected_levels(trainer.network, batches, trainer.base.inputs.reply)
-    levels = torch.zeros(len(data.validation), dtype=torch.float64)
-    for place, level in found.items():
-        levels[place - first] = level
-    return errors_by_source(data.validation, processes.sum(levels.to(processes.device)).tolist())
+    if plan.captions:
+        found = caption_losses(trainer.network, batches)
+    else:
+        found = expected_levels(trainer.network, batches, trainer.base.inputs.reply)
+    values = torch.zeros(len(data.validation), dtype=torch.float64)
+    for place, value in found.items():
+        values[place - first] = value
+    whole = processes.sum(values.to(processes.device)).tolist()
+    return caption_errors(whole) if plan.captions else level_errors(data.validation, whole)
 
 
 def _validation_batches(trainer: Trainer, passes: Sequence[Pass]) -> Iterator[Batch]:

@@ -22,7 +22,7 @@ class Progress:
 
     step: int = 0
     best_step: int = 0
-    best_mae: float = float("inf")
+    best_error: float = float("inf")
 
 
 def save_best(folder: Path, tensors: dict[str, Tensor]) -> None:

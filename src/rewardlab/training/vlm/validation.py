@@ -1,4 +1,4 @@
-"""Validation: the error of the expected level on held-out examples, as `hf:` answers, and what a constant gets."""
+"""Validation on held-out examples: the error of the expected level, as `hf:` answers, or the loss on captions."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.answer_tokens import choice_softmax
 from rewardlab.training.vlm.answer_inputs import Reply
-from rewardlab.training.vlm.answer_network import Batch
+from rewardlab.training.vlm.answer_network import Batch, answer_losses
 from rewardlab.training.vlm.batches import Pass
 from rewardlab.training.vlm.example import Example
 from rewardlab.training.vlm.processes import Processes
@@ -22,15 +22,16 @@ OVERALL = "all"
 
 
 @dataclass(frozen=True)
-class LevelErrors:
-    """Mean absolute errors by the source of the label, and over all examples."""
+class ValidationErrors:
+    """Mean errors by the source of the label, and over all examples."""
 
-    mae: dict[str, float]
+    measure: str  # mae of levels, loss on captions
+    by_source: dict[str, float]
 
     @property
     def overall(self) -> float:
         """Return the error over all examples."""
-        return self.mae[OVERALL]
+        return self.by_source[OVERALL]
 
 
 def validation_passes(examples: int, first: int, micro: int, processes: Processes) -> list[Pass]:
@@ -53,6 +54,16 @@ def expected_levels(network: Any, batches: Iterable[Batch], reply: Reply) -> dic
     return levels
 
 
+@torch.no_grad()
+def caption_losses(network: Any, batches: Iterable[Batch]) -> dict[int, float]:
+    """Return the loss of every example that counts, by its place."""
+    losses: dict[int, float] = {}
+    for batch in batches:
+        counted = zip(batch.places, answer_losses(network(batch), batch).tolist(), batch.weights.tolist())
+        losses |= {place: loss for place, loss, weight in counted if weight}
+    return losses
+
+
 def _expected(logits: list[float]) -> float:
     probs = choice_softmax(logits)
     if isinstance(probs, Failure):
@@ -60,12 +71,17 @@ def _expected(logits: list[float]) -> float:
     return float(np.array(probs) @ LEVELS)
 
 
-def errors_by_source(examples: Sequence[Example], levels: Sequence[float]) -> LevelErrors:
+def level_errors(examples: Sequence[Example], levels: Sequence[float]) -> ValidationErrors:
     """Return the mean absolute error over all examples and for each source of labels."""
     errors = np.abs(np.array([example.level for example in examples]) - np.array(levels))
     sources = np.array([example.source for example in examples])
     by_source = {str(source): float(errors[sources == source].mean()) for source in dict.fromkeys(sources.tolist())}
-    return LevelErrors({OVERALL: float(errors.mean()), **by_source})
+    return ValidationErrors("mae", {OVERALL: float(errors.mean()), **by_source})
+
+
+def caption_errors(losses: Sequence[float]) -> ValidationErrors:
+    """Return the mean loss on captions, which stands for all examples."""
+    return ValidationErrors("loss", {OVERALL: float(np.mean(losses))})
 
 
 def constant_error(training: Sequence[Example], validation: Sequence[Example]) -> tuple[float, float]:
