@@ -14,7 +14,7 @@ test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
 	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
 	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
 	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 SEED ?= 0
 attack: $(VENV)/dev.stamp  ## the long attack: 200 kills, 2,000 flipped bits, 500 mutated videos, 2,000 mutated rows

@@ -127,6 +127,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "leaderboard": ["leaderboard", EVIL],
         "collect": ["collect", EVIL, "--out", str(out / "collect")],
         "train": ["train", EVIL],
+        "train-vlm": ["train", "vlm", EVIL, data, "--out", str(out / "trained")],
         "assemble-vlm": ["assemble-vlm", "--vision", EVIL, "--language", EVIL, "--out", str(out / "vlm")],
         "montecarlo": ["montecarlo", "--fit", EVIL],
         "init": ["init", EVIL],

@@ -181,7 +181,7 @@ def test_a_stress_test_runs(tiny_data: Path, tmp_path: Path) -> None:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(limit=2, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=2, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 6

@@ -228,7 +228,7 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
         severities=(1,),
         frames="uniform:6",
         controls=False,
-        scoring=ScoringSettings(limit=1, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=1, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 3

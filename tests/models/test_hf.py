@@ -316,7 +316,7 @@ def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(limit=2, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=2, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials()
     assert trials.text("status").tolist() == ["scored"] * 6

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Episode, episode_from_frames, rearrange
+from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
@@ -29,7 +29,8 @@ def pocket() -> PocketRewardModel:
 
 @pytest.fixture(scope="module")
 def clips() -> list[Episode]:
-    return [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset("sample-sim").episodes]
+    shown = [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset("sample-sim").episodes]
+    return [with_frames(each, each.frames) for each in shown]  # decoded once for all tests
 
 
 def levels(model: PocketRewardModel, episodes: list[Episode]) -> np.ndarray:

@@ -7,7 +7,7 @@ from shutil import copy
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Episode
+from rewardlab.core.episode import Episode, with_frames
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.data import open_dataset
 from rewardlab.data.video_decoding import frame_policy, sample_frames
@@ -28,7 +28,8 @@ needs_dot_products = pytest.mark.skipif(not has_int8_dot_products(), reason="int
 
 @pytest.fixture(scope="module")
 def clips() -> list[Episode]:
-    return [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset("sample-sim").episodes]
+    shown = [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset("sample-sim").episodes]
+    return [with_frames(each, each.frames) for each in shown]  # decoded once for all tests
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,7 @@ def test_it_goes_through_a_stress_test(
         severities=(3,),
         controls=False,
         frames="uniform:4",
-        scoring=ScoringSettings(limit=3, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=3, out=tmp_path / "run"),
     )
     run = run_stress(plan)
     trials = run.trials().rows()

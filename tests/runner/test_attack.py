@@ -129,7 +129,7 @@ def first_dark(episode: rewardlab.Episode) -> float:
 
 def test_the_bracket_found_is_where_a_known_model_breaks(tiny_data: Path, tmp_path: Path) -> None:
     found = rewardlab.attack(
-        brightness_model(), tiny_data, perturbations="low_light", workers=1, out=tmp_path / "run", quiet=True
+        brightness_model(), tiny_data, perturbations="low_light", budget=20, workers=1, out=tmp_path / "run", quiet=True
     )
     result = found.result
     truth = {e.id: first_dark(e) for e in open_dataset(str(tiny_data)).episodes if e.truth.success}
@@ -191,7 +191,7 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(tiny_data: P
         f"return [Score(5 if e.frames.mean() >= {DARK} else 1) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    names = ["judge.model:Judge", str(tiny_data), "--perturbations", "low_light,gaussian_noise,tilt", "--budget", "30"]
+    names = ["judge.model:Judge", str(tiny_data), "--perturbations", "low_light,gaussian_noise,tilt", "--budget", "12"]
     command = [
         sys.executable,
         "-m",
@@ -209,7 +209,7 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(tiny_data: P
         [*command, "--out", str(tmp_path / "killed")], env=environment, stderr=subprocess.PIPE, text=True
     )
     assert first.stderr is not None
-    for _ in range(60):
+    for _ in range(30):
         first.stderr.readline()
     os.kill(first.pid, signal.SIGKILL)
     first.wait()

@@ -1,15 +1,14 @@
 """`rewardlab train vlm`: one training for each mixture and seed, and a table where there are several."""
 
-import csv
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
-from io import StringIO
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rewardlab.core.csv_export import csv_text
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import atomic_write
@@ -131,14 +130,14 @@ def lacking(mixture: str, examples: "Sequence[Example]") -> list[str]:
 
 def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> None:
     """Write the error of every mixture over all seeds: on all validation examples, and on the original ones."""
-    text = StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("mixture", "seeds", "mae", "mae_least", "mae_most", "mae_original", "mae_constant"))
+    rows: list[tuple[object, ...]] = [
+        ("mixture", "seeds", "mae", "mae_least", "mae_most", "mae_original", "mae_constant")
+    ]
     for mixture in dict.fromkeys(training.mixture for training in plan.trainings):
         found = [r for t, r in zip(plan.trainings, results) if t.mixture == mixture]
         overall = [r.errors.overall for r in found]
         originals = np.mean([r.errors.by_source[ORIGINAL] for r in found])
         numbers = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
-        rows.writerow((mixture, len(found), *(f"{number:.4f}" for number in numbers)))
+        rows.append((mixture, len(found), *(f"{number:.4f}" for number in numbers)))
     with atomic_write(plan.out / TABLE) as partial:
-        partial.write_text(text.getvalue(), encoding="utf-8")
+        partial.write_text(csv_text(rows), encoding="utf-8")
