@@ -3,12 +3,12 @@
     python benchmarks/train_vlm_speed.py [--shape tiny|smol|qwen] [--model FOLDER] [--device cuda]
 
 Both train the same model (vision tower frozen, AdamW on float32, bfloat16 inside on a GPU) with clipped gradients and
-accumulation over 32 examples. Trainer gets every example as ready tensors, `bf16=True`, its fused AdamW, and the loss
-over the whole sequence's logits, as it comes. Ours computes in bfloat16 beside float32 masters, takes the features of
-the frozen tower from the pass over all clips that comes before the first step, sorts each step by length, and computes
-logits of the answer's tokens alone. Frames are noise made in memory, so that neither decodes a video; each clip comes
-under several instructions, as counterfactual relabelling has it, and three epochs are counted, with the pass over all
-clips in them.
+accumulation over 32 examples. Both prepare frames and text in as many worker processes (`--workers`). Trainer has
+`bf16=True`, its fused AdamW, and the loss over the whole sequence's logits, as it comes. Ours computes in bfloat16
+beside float32 masters, takes the features of the frozen tower from the pass over all clips that comes before the
+first step, sorts each step by length, and computes logits of the answer's tokens alone. Frames are noise made in
+memory, so that neither decodes a video; each clip comes under several instructions, as counterfactual relabelling has
+it, and three epochs are counted, with the pass over all clips in them.
 
 Shapes, all with random weights: `smol` is DINOv2 ViT-S/14 on SmolLM2-135M as a LLaVA with 64 tokens a frame; `qwen` is
 the vision tower of Qwen3-VL-4B on a language model like Qwen3-0.6B; `tiny` is for a processor.
@@ -167,17 +167,18 @@ def timed_steps(trainer: Trainer, steps: int, device: str) -> tuple[int, float]:
     return tokens, clock(device) - started
 
 
-class Ready(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Every example as tensors, in the order of our steps."""
+class Prepared(torch.utils.data.Dataset[Sample]):
+    """Examples in the order of our steps, each prepared when it is asked for."""
 
-    def __init__(self, samples: Sequence[Sample], order: Sequence[int]) -> None:
-        self.samples, self.order = samples, order
+    def __init__(self, examples: Sequence[Example], order: Sequence[int], base: BaseModel) -> None:
+        self.examples, self.order, self.base = examples, order, base
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __getitem__(self, place: int) -> Sample:
-        return self.samples[self.order[place]]
+        example = self.examples[self.order[place]]
+        return with_patches(self.base.inputs.sample(example.episode, example.answer), self.base)
 
 
 def trainer_inputs(samples: Sequence[Sample], base: BaseModel, reply: int) -> dict[str, torch.Tensor]:
@@ -215,9 +216,9 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
     from transformers import TrainerCallback, TrainingArguments
 
     base, plan = fresh(named, device, torch.float32), training.plan
-    inputs = base.inputs
-    samples = [with_patches(inputs.sample(e.episode, e.level), base) for e in data.examples]
-    order = [int(i) for epoch in range(EPOCHS) for i in rng_for(0, "epoch", epoch).permutation(len(samples))]
+    count = len(data.examples)
+    order = [int(i) for epoch in range(EPOCHS) for i in rng_for(0, "epoch", epoch).permutation(count)]
+    prepared = Prepared(data.examples, order, base)
     marks: list[float] = []
 
     class Marks(TrainerCallback):
@@ -250,20 +251,20 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
         logging_steps=10,
         remove_unused_columns=False,
         disable_tqdm=True,
-        dataloader_num_workers=0,
+        dataloader_num_workers=plan.workers,
     )
     trainer = Frozen(
         model=base.model,
         args=arguments,
-        train_dataset=Ready(samples, order),
-        data_collator=lambda some: trainer_inputs(some, base, inputs.reply.length),
+        train_dataset=prepared,
+        data_collator=lambda some: trainer_inputs(some, base, base.inputs.reply.length),
         callbacks=[Marks()],
     )
     trainer.train()
     seconds = marks[WARM_UP + steps - 1] - marks[WARM_UP - 1]
     batch = plan.numbers.batch
-    counted = order[WARM_UP * batch : (WARM_UP + steps) * batch]
-    tokens = sum(len(samples[place].tokens["input_ids"]) for place in counted)
+    counted = range(WARM_UP * batch, (WARM_UP + steps) * batch)
+    tokens = sum(len(prepared[place].tokens["input_ids"]) for place in counted)
     share = len(order) / len(counted)
     return Speed(seconds * share, len(order), int(tokens * share), peak(device))
 
@@ -276,6 +277,7 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=0, help="different clips, each under four instructions")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--micro", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=0, help="processes that prepare examples, for both")
     parser.add_argument("--size", type=int, default=224, help="side of a frame in pixels")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
@@ -298,7 +300,7 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
         micro=options.micro,
         checkpointing=not options.no_checkpointing,
         cache_gb=64.0,
-        workers=0,
+        workers=options.workers,
         device=options.device,
     )
     training = VlmTraining(plan, "full", 0, folder / "ours")
