@@ -4,7 +4,6 @@ Videos are tried in processes of their own, in batches, so that a decoder that c
 """
 
 import json
-import resource
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +19,7 @@ from rewardlab.data.roboreward_folder import read_folder
 from rewardlab.data.roboreward_row import METADATA, row_of
 from rewardlab.data.video_decoding import VideoFile
 from tests.attack.hostile_files import small_mp4
+from tests.attack.peak_memory import peak_mb
 
 BATCH = 50
 BATCH_SECONDS = 120
@@ -112,18 +112,13 @@ def _video_outcomes(folder: Path, names: list[str]) -> Iterator[str]:
         except Exception as error:
             print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
             found = "traceback"
-        yield found if _peak_mb() < PEAK_MB else "memory"
+        yield found if peak_mb() < PEAK_MB else "memory"
 
 
 def _pixels(path: Path) -> str:
     video = VideoFile(path)
     video.check_frames()
     return fingerprint_frames(video.read(np.arange(video.count)))
-
-
-def _peak_mb() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak / 1e3
 
 
 def _flip(data: bytearray, rng: Random) -> None:

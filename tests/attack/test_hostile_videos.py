@@ -1,6 +1,5 @@
 """Videos that are damaged, lie about themselves or are none at all: a problem with a name, in little memory."""
 
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -196,10 +195,13 @@ def test_the_command_prints_the_damage_and_exits_with_4(tmp_path: Path, capsys: 
 
 def peak_mb(*command: str) -> float:
     """Return the peak memory of a command and of the processes that it started."""
-    process = subprocess.Popen([sys.executable, "-m", "rewardlab", *command], stdout=subprocess.DEVNULL)
-    _, _, usage = os.wait4(process.pid, 0)
-    process.returncode = 0
-    return usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    between = (  # a process of its own: what is started by a large one counts its memory too
+        "import resource, subprocess, sys\n"
+        "subprocess.run([sys.executable, '-m', 'rewardlab', *sys.argv[1:]], stdout=subprocess.DEVNULL)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    told = subprocess.run([sys.executable, "-c", between, *command], stdout=subprocess.PIPE, text=True, check=True)
+    return int(told.stdout) / (1e6 if sys.platform == "darwin" else 1e3)
 
 
 def test_hostile_videos_are_checked_and_scored_in_bounded_memory(tmp_path: Path) -> None:
