@@ -34,6 +34,7 @@ NAMES = {
     "contrary": "contraries told apart",
 }
 Numbers = dict[str, tuple[float, int]]
+Calibrations = dict[Training, dict[str, Any]]
 
 
 def main() -> None:
@@ -44,7 +45,8 @@ def main() -> None:
     arguments = parser.parse_args()
     folds = tuple(f for f in range(5) if (arguments.folder / f"{arguments.variant}-fold{f}-probes.npz").exists())
     plan = PocketPlan("pocket", variants=(arguments.variant,), folds=folds, out=arguments.folder)
-    tables = by_split(plan)
+    calibrations = {training: fit_novelty_calibration(plan, training) for training in plan.trainings}
+    tables, probes = by_split(plan, calibrations), probe_rows(plan, calibrations)
     with arguments.out.open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(("tasks", "task", "what", "value", "n"))
@@ -54,19 +56,19 @@ def main() -> None:
                 for task, numbers in table.items()
                 for what, (value, n) in numbers.items()
             )
-        writer.writerows((split, "all", what, f"{value:.6g}", n) for split, what, value, n in probe_rows(plan))
+        writer.writerows((split, "all", what, f"{value:.6g}", n) for split, what, value, n in probes)
     for split, table in tables.items():
         for line in summary(table):
             print(f"{split:7} {line}")
-    for split, what, value, n in probe_rows(plan):
+    for split, what, value, n in probes:
         print(f"{split:7} {what:32} {value:6.3f}   {n} clips")
 
 
-def by_split(plan: PocketPlan) -> dict[str, dict[str, Numbers]]:
+def by_split(plan: PocketPlan, calibrations: Calibrations) -> dict[str, dict[str, Numbers]]:
     """Return the numbers of every task, the mean over the folds in which it was seen, and over those it was not."""
     found: dict[str, dict[str, list[Numbers]]] = {split: defaultdict(list) for split in ("seen", "unseen")}
-    for training in plan.trainings:
-        for task, unseen, numbers in task_numbers(plan, training):
+    for training, fitted in calibrations.items():
+        for task, unseen, numbers in task_numbers(plan, training, fitted):
             found["unseen" if unseen else "seen"][task].append(numbers)
     return {split: {task: joined(many) for task, many in sorted(tasks.items())} for split, tasks in found.items()}
 
@@ -75,8 +77,7 @@ def joined(many: list[Numbers]) -> Numbers:
     return {what: (float(np.nanmean([m[what][0] for m in many])), sum(m[what][1] for m in many)) for what in many[0]}
 
 
-def task_numbers(plan: PocketPlan, training: Training) -> Iterator[tuple[str, bool, Numbers]]:
-    fitted = fit_novelty_calibration(plan, training)
+def task_numbers(plan: PocketPlan, training: Training, fitted: dict[str, Any]) -> Iterator[tuple[str, bool, Numbers]]:
     clips, told = answer(plan, training, "own", fitted)
     raw = np.exp(clips.features[:, :5])  # the log-probabilities as the network gave them
     for task in np.unique(clips.task):
@@ -88,14 +89,13 @@ def task_numbers(plan: PocketPlan, training: Training) -> Iterator[tuple[str, bo
         )
 
 
-def probe_rows(plan: PocketPlan) -> list[tuple[str, str, float, int]]:
+def probe_rows(plan: PocketPlan, calibrations: Calibrations) -> list[tuple[str, str, float, int]]:
     """Return the mean over folds of what the calibrated answer makes of probes whose states were kept."""
     found: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
-    for training in plan.trainings:
+    for training, fitted in calibrations.items():
         with np.load(plan.out / f"{training.name}-probes.npz") as kept:
             probes = [probe for probe in NAMES if f"{probe}/state" in kept.files]
             rows = {probe: kept[f"{probe}/row"] for probe in ("own", *probes)}
-        fitted = fit_novelty_calibration(plan, training)
         told = {probe: answer(plan, training, probe, fitted) for probe in ("own", *probes)}
         means = dict(zip(rows["own"].tolist(), told["own"][1] @ LEVELS))
         for probe in probes:

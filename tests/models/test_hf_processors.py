@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,22 +23,16 @@ from tests.conftest import moving_square
 from tests.models import tiny_vlms
 from tests.models.test_hf import NO_BFLOAT16, gap
 
-pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
+    ),
+    pytest.mark.usefixtures("one_torch_thread"),
+]
 VIDEO = ("llava_onevision", "internvl", "qwen2_5_vl", "qwen3_vl")  # whose processors have a part for videos
 TOLERANCE = 1e-4
 needs_torchvision = pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision, which shows video")
 INSTRUCTIONS = ("put the red cup on the plate", "open it", "do not close the drawer, please", "")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -77,11 +77,11 @@ def test_pairs_are_tried_of_changes_that_hold_alone() -> None:
 
 def test_what_broke_earlier_episodes_is_asked_first_of_the_next() -> None:
     targets, priors = [Target(name, "visual", LADDER) for name in "abcdefgh"], LearnedPriors()
-    ladders = {target.name: target.ladder for target in targets}
     for _ in range(6):
         state = start_search(targets, 30, priors)
         answered(search(state), at({"f": 0.5}))
-        priors.learn(ladders, {probed.target.name: probed.belief for probed in state.probed})
+        for probed in state.probed:
+            priors.learn(probed.target.name, probed.target.ladder, probed.belief)
     asked = answered(searched(targets, 30, priors), at({"f": 0.5}))
     (((first, severity),), _), *_ = asked
     assert first == "f" and 0.25 <= severity <= 1

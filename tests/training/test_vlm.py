@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,17 +43,10 @@ from rewardlab.training.vlm.training_loop import learning_rate  # noqa: E402
 from tests.conftest import moving_square, write_rows  # noqa: E402
 from tests.models import tiny_vlms  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 KINDS = {"llava": "", "qwen3_vl": "?pixels=3000"}
 TASKS = ("put the red cup on the plate", "open the drawer", "push the green block left", "close the window")
 EPOCHS = 5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,24 +21,17 @@ from rewardlab.training.vlm_assembly.plan import AssemblePlan
 from tests.conftest import moving_square
 from tests.models import tiny
 
-pytestmark = pytest.mark.skipif(
-    find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra assemble"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra assemble"
+    ),
+    pytest.mark.usefixtures("one_torch_thread"),
+]
 TEXT_TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _WIDTH, _LAYERS, _HEADS, _KEYS, _INNER = 32, 2, 4, 2, 48
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def save_dinov2(folder: Path) -> Path:

@@ -159,10 +159,9 @@ class AttackJobs(Iterator[Job]):
         """Take in what the finished block says; successes and failures are broken by different changes."""
         for episode in self._searches.block:
             state = self._searches.states.pop(episode.id, None)
-            if state is not None:
-                ladders = {probed.target.name: probed.target.ladder for probed in state.probed}
-                beliefs = {probed.target.name: probed.belief for probed in state.probed}
-                self._searches.priors[bool(self._clean[episode.id].truth_success)].learn(ladders, beliefs)
+            priors = self._searches.priors[bool(self._clean[episode.id].truth_success)]
+            for probed in state.probed if state else ():
+                priors.learn(probed.target.name, probed.target.ladder, probed.belief)
 
     def _start(self, strategy: str, episode: Episode, queries: Queries) -> None:
         thread = _Thread(episode, strategy, queries)

@@ -119,11 +119,11 @@ def in_drawn_order(targets: Sequence[Target], seed: int, episode: str) -> list[T
 def _ask_singles(state: SearchState, until: float) -> Queries:
     """Ask about single changes, each time where chance times gain is highest, until so many queries are spent."""
     while state.spent < until:
-        values = [float(_values(state, probed).max()) for probed in state.probed]
-        probed = state.probed[int(np.argmax(values))]
-        if max(values) <= 0:
+        values = [_values(state, probed) for probed in state.probed]
+        best = int(np.argmax([float(each.max()) for each in values]))
+        if values[best].max() <= 0:
             return
-        yield from _ask(state, probed, int(np.argmax(_values(state, probed))))
+        yield from _ask(state, state.probed[best], int(np.argmax(values[best])))
 
 
 def _values(state: SearchState, probed: Probed) -> NDArray[np.float64]:

@@ -4,7 +4,6 @@ The belief about one episode is that of a probabilistic bisection (Horstein, 196
 on, or never, but an answer may go against that. The prior of the next episodes is what was found on those before.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,11 +51,10 @@ class LearnedPriors:
         mixed = own + _POOL_WEIGHT * pool / pool.sum()
         return Belief(_on_ladder(mixed / mixed.sum(), ladder))
 
-    def learn(self, ladders: Mapping[str, tuple[float, ...]], beliefs: Mapping[str, Belief]) -> None:
-        """Add an episode: what its answers say of the changes that it was asked about."""
-        for name, belief in beliefs.items():
-            if belief.asked:
-                self.counts.setdefault(name, np.zeros(_BINS + 1))[:] += _in_bins(belief.probs, ladders[name])
+    def learn(self, name: str, ladder: tuple[float, ...], belief: Belief) -> None:
+        """Add what the answers about an episode say of a change, if it was asked about."""
+        if belief.asked:
+            self.counts.setdefault(name, np.zeros(_BINS + 1))[:] += _in_bins(belief.probs, ladder)
 
 
 def _nothing_known() -> Floats:
