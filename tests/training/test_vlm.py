@@ -281,6 +281,20 @@ def test_training_reads_what_scoring_reads_with_features_or_without(
         torch.testing.assert_close(kept, logits, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("kind", [*tiny_vlms.SAVE, "qwen3_vl?pixels=3000"])
+def test_a_clip_under_several_instructions_reads_as_under_each_alone(kind: str, bases: Callable[[str], Path]) -> None:
+    name, _, options = kind.partition("?")
+    inputs = load_base(name_base(f"{bases(name)}?{options or 'frames=images'}"), TrainedParts(), "cpu").inputs
+    shown = episode_from_frames(moving_square("clip", count=4, size=32), "", fps=2.0)
+    asked = [("open the drawer", 2), ("push the green block left, then lift it", 5), ("", "the drawer was pulled")]
+    several = inputs.samples(shown, asked)
+    assert several[0].pictures and not any(sample.pictures for sample in several[1:])
+    for sample, (text, answer) in zip(several, asked):
+        alone = inputs.sample(replace(shown, instruction=text), answer)
+        assert torch.equal(sample.labels, alone.labels) and sample.tokens.keys() == alone.tokens.keys()
+        assert all(torch.equal(sample.tokens[name], alone.tokens[name]) for name in alone.tokens)
+
+
 def test_features_that_are_kept_train_the_same_weights(
     bases: Callable[[str], Path], data: Path, tmp_path: Path
 ) -> None:

@@ -4,9 +4,9 @@ The tokens of an example are those that `hf:` asks with, whose last one is the c
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,13 +16,14 @@ from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.answer_tokens import choice_tokens
 from rewardlab.models.backends.chat_template import text_piece
-from rewardlab.models.backends.processor_prompts import PromptRenderer
-from rewardlab.models.backends.qwen_prompt import TEXT, PromptBuilder
+from rewardlab.models.backends.processor_prompts import PromptRenderer, RenderedPrompt
+from rewardlab.models.backends.qwen_prompt import TEXT, PromptBuilder, VisualInput
 from rewardlab.models.protocols.rubric import ANSWER, RubricOptions, rubric_prompt
 from rewardlab.models.vlm import Prompt, Video, frame_rate
 
 Tensors = dict[str, Tensor]
 Answer = int | str  # a level, or a caption
+Asked = tuple[str, Answer]  # an instruction and the answer to it
 SpellReply = Callable[[str], list[int]]  # the tokens of a whole chat that ends in this reply
 CAPTION_QUESTION = "Describe in one sentence what the robot does in the video."
 
@@ -69,6 +70,9 @@ class AnswerInputs(Protocol):
     def sample(self, episode: Episode, answer: Answer) -> Sample:
         """Return the inputs of a clip and the answer to be learned."""
 
+    def samples(self, episode: Episode, asked: Sequence[Asked]) -> list[Sample]:
+        """Return the inputs of a clip under several instructions; its pictures are made once and the first has them."""
+
 
 @dataclass(frozen=True)
 class QwenInputs:
@@ -81,10 +85,24 @@ class QwenInputs:
 
     def sample(self, episode: Episode, answer: Answer) -> Sample:
         """Return the inputs of a clip and the answer to be learned."""
-        prompt = _prompt(episode, answer, self.options)
-        parts = [part if isinstance(part, str) else self._visual(part) for part in prompt.parts]
-        asked, labels = _answered(answer, self.reply, partial(_spell_qwen, self.builder))
-        sequence = self.builder.chat(parts, (), asked)
+        return self.samples(episode, [(episode.instruction, answer)])[0]
+
+    def samples(self, episode: Episode, asked: Sequence[Asked]) -> list[Sample]:
+        """Return the inputs of a clip under several instructions; its pictures are made once and the first has them."""
+        video = _video(episode)
+        visual = self.builder.visual_input(video.frames, video.times)
+        made = [self._words(video, visual, *each) for each in asked]
+        pictures = {
+            "frames": torch.stack([torch.from_numpy(pair.frames.copy()) for pair in visual.pairs]),
+            "sizes": torch.tensor([pair.size for pair in visual.pairs]),
+        }
+        return [replace(made[0], pictures=pictures), *made[1:]]
+
+    def _words(self, video: Video, visual: VisualInput, instruction: str, answer: Answer) -> Sample:
+        prompt = _prompt(video, instruction, answer, self.options)
+        parts = [part if isinstance(part, str) else visual for part in prompt.parts]
+        reply, labels = _answered(answer, self.reply, partial(_spell_qwen, self.builder))
+        sequence = self.builder.chat(parts, (), reply)
         ids = torch.from_numpy(sequence.ids)
         ids[1 - len(labels) :] = torch.tensor(labels[:-1])
         tokens = {
@@ -92,15 +110,7 @@ class QwenInputs:
             "position_ids": torch.from_numpy(sequence.positions.T.copy()),
             "visual": torch.from_numpy(sequence.kinds != TEXT),
         }
-        pairs = sequence.pairs
-        pictures = {
-            "frames": torch.stack([torch.from_numpy(pair.frames.copy()) for pair in pairs]),
-            "sizes": torch.tensor([pair.size for pair in pairs]),
-        }
-        return Sample(tokens, pictures, torch.tensor(labels))
-
-    def _visual(self, part: Any) -> Any:
-        return self.builder.visual_input(part.frames, part.times)
+        return Sample(tokens, {}, torch.tensor(labels))
 
 
 @dataclass(frozen=True)
@@ -114,26 +124,72 @@ class ProcessorInputs:
 
     def sample(self, episode: Episode, answer: Answer) -> Sample:
         """Return the inputs of a clip and the answer to be learned."""
-        asked, labels = _answered(answer, self.reply, partial(_spell_processor, self.renderer))
-        rendered = self.renderer.chat(_prompt(episode, answer, self.options), asked)
+        return self._processed(*self._rendered(episode.id, _video(episode), episode.instruction, answer))
+
+    def samples(self, episode: Episode, asked: Sequence[Asked]) -> list[Sample]:
+        """Return the inputs of a clip under several instructions; its pictures are made once and the first has them."""
+        video = _video(episode)
+        (rendered, labels), *others = [self._rendered(episode.id, video, *each) for each in asked]
+        first = self._processed(rendered, labels)
+        tail = self._tail(rendered)
+        if _ends_in(first, tail):
+            return [first, *(_reworded(first, len(tail), self._tail(text), labels) for text, labels in others)]
+        processed = (self._processed(*each) for each in others)
+        return [first, *(replace(sample, pictures={}) for sample in processed)]
+
+    def _rendered(self, name: str, video: Video, instruction: str, answer: Answer) -> tuple[RenderedPrompt, list[int]]:
+        """Return the whole chat as text, and the tokens of its answer."""
+        reply, labels = _answered(answer, self.reply, partial(_spell_processor, self.renderer))
+        rendered = self.renderer.chat(_prompt(video, instruction, answer, self.options), reply)
         if isinstance(rendered, Failure):
-            raise ModelError(f"episode {episode.id!r}: {rendered.reason}")
+            raise ModelError(f"episode {name!r}: {rendered.reason}")
+        return rendered, labels
+
+    def _processed(self, rendered: RenderedPrompt, labels: list[int]) -> Sample:
         inputs = dict(self.renderer.inputs([rendered]))
         shape = inputs["input_ids"].shape
         names = [name for name, value in inputs.items() if value.shape == shape and not name.startswith("pixel")]
         tokens = {name: inputs[name][0] for name in names}
-        if int(tokens["input_ids"][-1]) != (labels[-2] if isinstance(answer, str) else self.reply.choices[0]):
+        if int(tokens["input_ids"][-1]) not in (labels[-2], self.reply.choices[0]):
             name = type(self.renderer.processor).__name__
             raise ModelError(f"{name} adds text after the reply, so that no answer can be learned; use another model")
         tokens["input_ids"][-1] = labels[-2]
         pictures = {name: value for name, value in inputs.items() if name not in names}
         return Sample(tokens, pictures, torch.tensor(labels))
 
+    def _tail(self, rendered: RenderedPrompt) -> Tensor:
+        """Return the tokens of the text behind all images."""
+        text = rendered.text
+        start = max(text.rfind(token) + len(token) for token in self.renderer.tokens.values() if token in text)
+        ids: Tensor = self.renderer.processor.tokenizer(text[start:], add_special_tokens=False, return_tensors="pt")
+        return ids["input_ids"][0]
 
-def _prompt(episode: Episode, answer: Answer, options: RubricOptions) -> Prompt:
+
+def _ends_in(sample: Sample, tail: Tensor) -> bool:
+    """Tell whether a sample ends in this text, its last token aside, and in nothing else that the text decides."""
+    size, (ids, *others) = len(tail), _ids_first(sample.tokens)
+    plain = all(value.ndim == 1 and bool((value[-size:] == value[-1]).all()) for value in others)
+    return plain and torch.equal(ids[-size:-1], tail[:-1])
+
+
+def _ids_first(tokens: Tensors) -> list[Tensor]:
+    return [tokens["input_ids"], *(value for name, value in tokens.items() if name != "input_ids")]
+
+
+def _reworded(sample: Sample, size: int, tail: Tensor, labels: list[int]) -> Sample:
+    """Return a sample with another text of so many tokens at its end, and without pictures."""
+    tokens = {
+        name: torch.cat([value[:-size], tail if name == "input_ids" else value[-1:].expand(len(tail))])
+        for name, value in sample.tokens.items()
+    }
+    tokens["input_ids"][-1] = labels[-2]
+    return Sample(tokens, {}, torch.tensor(labels))
+
+
+def _prompt(video: Video, instruction: str, answer: Answer, options: RubricOptions) -> Prompt:
     if isinstance(answer, str):
-        return Prompt((_video(episode), CAPTION_QUESTION))
-    return rubric_prompt(_video(episode), episode.instruction, options)
+        return Prompt((video, CAPTION_QUESTION))
+    return rubric_prompt(video, instruction, options)
 
 
 def _answered(answer: Answer, reply: Reply, spell: SpellReply) -> tuple[str, list[int]]:

@@ -3,25 +3,28 @@
 It is safetensors, which holds numbers and no code; a training that resumes reads it and decodes nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from rewardlab.core.episode import with_frames
 from rewardlab.core.run import atomic_write
-from rewardlab.training.vlm.answer_inputs import AnswerInputs, Sample, pad_left
+from rewardlab.training.vlm.answer_inputs import AnswerInputs, Sample, Tensors, pad_left
 from rewardlab.training.vlm.answer_network import UNLEARNED, AnswerNetwork, Batch
 from rewardlab.training.vlm.batches import Pass, load_ahead, token_batch
 from rewardlab.training.vlm.example import Example, ShowFrames, clips_of
 from rewardlab.training.vlm.live_view import LiveView
 
 _GIB = 2**30
+_NUMBERS_AT_ONCE = 2**24  # of all pictures in one pass through the tower
 _DEVICE_SHARE = 0.25  # of the free memory of a GPU that features may take; else they stay in main memory
+
+
+NumberedGroup = tuple[int, list[Sample]]  # a clip's number, and the samples of all examples that show it
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +58,8 @@ class Clips(Dataset[list[Sample]]):
     def __getitem__(self, number: int) -> list[Sample]:
         """Return the samples of all examples of a clip, of which only the first holds pictures."""
         group = [self.examples[place] for place in self.groups[number]]
-        shown = self.show(group[0], 0)
-        held = with_frames(shown, shown.frames)
-        named = [(replace(held, instruction=each.episode.instruction), each.answer) for each in group]
-        samples = [self.inputs.sample(episode, answer) for episode, answer in named]
-        return [samples[0], *(Sample(sample.tokens, {}, sample.labels) for sample in samples[1:])]
+        asked = [(example.episode.instruction, example.answer) for example in group]
+        return self.inputs.samples(self.show(group[0], 0), asked)
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,42 @@ def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) 
     samples: dict[int, Sample] = {}
     features: list[Tensor] = []
     loaded: Iterator[list[Sample]] = load_ahead(clips, workers)
-    for number, group in enumerate(loaded):
-        with torch.no_grad():
-            features.append(network.encode(group[0].pictures).cpu())
+    for some in _in_passes(enumerate(loaded)):
+        features += _encoded(network, [group[0].pictures for _, group in some])
         if features[-1].shape[1:] != features[0].shape[1:]:
             return None
-        samples |= {place: replace(sample, pictures={}) for place, sample in zip(clips.groups[number], group)}
-        view.step(number + 1)
+        for number, group in some:
+            samples |= {place: replace(sample, pictures={}) for place, sample in zip(clips.groups[number], group)}
+        view.step(len(features))
     return _store(features, [samples[place] for place in range(len(samples))], clips)
+
+
+def _in_passes(groups: Iterable[NumberedGroup]) -> Iterator[list[NumberedGroup]]:
+    """Yield clips whose pictures go through the tower together: as many as fill it, of the same shapes."""
+    for _, same in groupby(groups, lambda group: _shapes(group[1][0].pictures)):
+        some: list[NumberedGroup] = []
+        for group in same:
+            some.append(group)
+            if len(some) * _numbers(some[0][1][0].pictures) >= _NUMBERS_AT_ONCE:
+                yield some
+                some = []
+        if some:
+            yield some
+
+
+def _shapes(pictures: Tensors) -> list[tuple[str, torch.Size]]:
+    return [(name, value.shape) for name, value in pictures.items()]
+
+
+def _numbers(pictures: Tensors) -> int:
+    return sum(value.numel() for value in pictures.values())
+
+
+@torch.no_grad()
+def _encoded(network: AnswerNetwork, clips: Sequence[Tensors]) -> list[Tensor]:
+    """Return the features of clips of the same shapes, in main memory."""
+    whole = network.encode({name: torch.cat([clip[name] for clip in clips]) for name in clips[0]}).cpu()
+    return list(whole.chunk(len(clips)))
 
 
 def _store(features: list[Tensor], samples: list[Sample], clips: Clips) -> FeatureStore:
