@@ -47,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*")
     parser.add_argument("--models", default="pocket,pocket-plain")
+    parser.add_argument("--frames", default="uniform:16")
     parser.add_argument("--out", type=Path, default=Path("measured.csv"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--tasks", action="store_true")
@@ -62,8 +63,8 @@ def main() -> None:
     models = arguments.models.split(",")
     rows: list[Row] = []
     for data in arguments.data:
-        rows += clean_rows(models, data, arguments.runs / f"pocket-{Path(data).name}")
-        clips = [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset(data).episodes]
+        rows += clean_rows(models, data, arguments.frames, arguments.runs / f"pocket-{Path(data).name}")
+        clips = [sample_frames(episode, frame_policy(arguments.frames)) for episode in open_dataset(data).episodes]
         for name in models:
             rows += counterfactual_rows(name, name_model(name).build(), clips, Path(data).name)
     with arguments.out.open("w", newline="") as handle:
@@ -72,9 +73,9 @@ def main() -> None:
         print(f"{row[0]:14} {row[1]:8} {row[2]:44} {row[3]:8.3f} {row[4]:5}")
 
 
-def clean_rows(models: Sequence[str], data: str, folder: Path) -> list[Row]:
+def clean_rows(models: Sequence[str], data: str, frames: str, folder: Path) -> list[Row]:
     """Stress the models with reversed clips only, and read the clean numbers and the controls from the summary."""
-    plan = StressPlan(tuple(models), data, ("reverse",), (4,), scoring=ScoringSettings(out=folder))
+    plan = StressPlan(tuple(models), data, ("reverse",), (4,), frames=frames, scoring=ScoringSettings(out=folder))
     run = run_stress(plan)
     summary, trials = load_summary(run), with_clean_answers(run.trials())
     successes = {episode.id for episode in open_dataset(data).episodes if episode.truth.level == 5}
@@ -131,7 +132,10 @@ def auc_row(trials: TrialTable, model: str, data: str) -> Row:
 def set_rows(trials: TrialTable, model: str) -> list[tuple[str, float, int]]:
     """Return how often the true level is in the set of 90 %, and how many levels are in it."""
     mine = clean(trials, model)
-    sets = [json.loads(str(raw))["set90"] for raw in mine.text("raw")]
+    raws = [str(raw) for raw in mine.text("raw")]
+    if not all("set90" in raw for raw in raws):
+        return []
+    sets = [json.loads(raw)["set90"] for raw in raws]
     inside = [int(level) in levels for level, levels in zip(mine.number("truth_level"), sets)]
     sizes = [len(levels) for levels in sets]
     return [
@@ -145,13 +149,14 @@ def order_rows(trials: TrialTable, model: str, successes: set[str]) -> list[tupl
     mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "reverse"))
     sensitivity = (mine.number("clean_order") - order_correlations(mine)) / 2
     success = np.array([name in successes for name in mine.text("episode")])
-    return [("order sensitivity", sensitivity), ("order sensitivity on successes", sensitivity[success])]
+    named = [("order sensitivity", sensitivity), ("order sensitivity on successes", sensitivity[success])]
+    return [(what, values) for what, values in named if np.isfinite(values).any()]
 
 
 def counterfactual_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:
     successes = [clip for clip in clips if clip.truth.level == 5]
     cases: dict[str, tuple[Sequence[Episode], Callable[[Sequence[Episode]], float]]] = {
-        "mean level of a still first frame": ([rearrange(c, np.zeros(16, np.int64)) for c in clips], mean_level(model)),
+        "mean level of a still first frame": ([rearrange(c, np.zeros(len(c.clip), np.int64)) for c in clips], mean_level(model)),
         "mean level of a success under another task": (under_another_task(successes), mean_level(model)),
         "mean level of a success under the contrary": (under_contrary(successes), mean_level(model)),
         "MAE under training phrasings": (phrased(clips, "train"), error(model)),

@@ -1,0 +1,202 @@
+"""Trains `smol` on the rollouts that pocket learns from, one step at a time; the README has the commands.
+
+    python results/vlm/train_smol.py render ROLLOUTS
+    python results/vlm/train_smol.py forget smol SCRATCH
+    python results/vlm/train_smol.py captions ROLLOUTS smol ALIGNED
+    python results/vlm/train_smol.py levels ROLLOUTS ALIGNED OUT --lora 8 --rate 5e-4
+    python results/vlm/train_smol.py probe ROLLOUTS OUT probes.csv
+
+`render` simulates and renders; it wants many cores and a GPU. `forget` gives a model another language model of the same
+shape whose weights are random. `probe` asks about validation rollouts of all tasks, trained on or not.
+"""
+
+import argparse
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, Origin, Truth, episode_from_frames
+from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import Score
+from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.models import name_model
+from rewardlab.training.pocket.frame_store import make_rollout_table
+from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.training.pocket.rendered_clips import render_all
+from rewardlab.training.pocket.rollout_table import RolloutTable
+from rewardlab.training.pocket.rollouts import simulate_all
+from rewardlab.training.vlm.mixtures import EpisodeSplit
+from rewardlab.training.vlm.plan import VlmPlan
+from rewardlab.training.vlm.processes import open_processes
+from rewardlab.training.vlm.train_command import train_one, training_data
+from rewardlab.worlds.metaworld.captions import caption
+from rewardlab.worlds.metaworld.instructions import phrasings
+from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
+
+FRAMES = "uniform:8"
+VALIDATION = 6  # rollouts of each trained task that choose the checkpoint
+PROBED = {"trained": 10, "unseen": 40}  # validation rollouts of each task that are asked about
+SCORED_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Rendered rollouts of a pocket plan, and which tasks a training may not see."""
+
+    table: RolloutTable
+    pixels: np.ndarray
+    unseen: tuple[str, ...]
+
+    def rows(self, which: str, per_task: int, *, unseen: bool = False) -> list[int]:
+        """Return up to so many rollouts of each task, drawn from `training` or `checks`."""
+        every = getattr(self.table, which).tolist()
+        drawn = rng_for(0, which).permutation([r for r in every if (self.table.tasks[r] in self.unseen) == unseen])
+        counts: dict[str, int] = {}
+        for row in drawn.tolist():
+            counts[self.table.tasks[row]] = counts.get(self.table.tasks[row], 0) + 1
+            if counts[self.table.tasks[row]] <= per_task:
+                yield row
+
+    def episode(self, row: int, text: str = "") -> Episode:
+        """Return a rollout as an episode, under one of its training phrasings or another text."""
+        table = self.table
+        level, progress = int(table.levels[row, -1]), tuple(float(p) for p in table.progress[row])
+        said = text or table.texts[row][row % len(table.texts[row])]
+        made = episode_from_frames(np.asarray(self.pixels[row]), said, fps=10.0, truth=Truth(level, level == 5, progress))
+        return replace(made, id=f"{table.tasks[row]}-{row}", origin=Origin(task=table.tasks[row]))
+
+    def caption(self, row: int) -> str:
+        """Return what happened in a rollout, in words."""
+        return caption(self.table.tasks[row], self.table.gripper_pos[row], self.table.object_pos[row])
+
+
+def pocket_plan(folder: Path, tasks: Sequence[str]) -> PocketPlan:
+    few = dict(rollouts=4, near=2, checks=4) if tasks else dict(rollouts=150, near=40, checks=40)
+    return PocketPlan("pocket", tasks=tuple(tasks) or ("all",), workers=0, out=folder, **few)
+
+
+def render(options: argparse.Namespace) -> None:
+    plan = pocket_plan(options.rollouts, options.tasks)
+    simulate_all(plan)
+    render_all(plan, "plain", plan.out)
+    (plan.out / "rendered").touch()
+
+
+def read(options: argparse.Namespace) -> Rollouts:
+    plan = pocket_plan(options.rollouts, options.tasks)
+    pixels = np.load(plan.out / "plain.npy", mmap_mode="r")
+    return Rollouts(make_rollout_table(plan, {}), pixels, plan.unseen(options.fold))
+
+
+def forget(options: argparse.Namespace) -> None:
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    model = AutoModelForImageTextToText.from_pretrained(options.model, dtype=torch.float32)
+    torch.manual_seed(0)
+    blank = type(model)(model.config)
+    model.model.language_model.load_state_dict(blank.model.language_model.state_dict())
+    model.lm_head.load_state_dict(blank.lm_head.state_dict())
+    model.save_pretrained(options.out)
+    AutoProcessor.from_pretrained(options.model).save_pretrained(options.out)
+
+
+def train(options: argparse.Namespace) -> None:
+    rollouts = read(options)
+    rows, held = list(rollouts.rows("training", options.per_task)), list(rollouts.rows("checks", VALIDATION))
+    episodes = {row: rollouts.episode(row) for row in [*rows, *held]}
+    captions = {episodes[row].clip.source.digest: rollouts.caption(row) for row in episodes}
+    plan = VlmPlan(
+        str(options.model),
+        (str(options.rollouts),),
+        options.out,
+        recipe="llava-projector" if options.step == "captions" else "roboreward-4b",
+        mixture=(options.mixture,),
+        seeds=(options.seed,),
+        frames=FRAMES,
+        lora=options.lora,
+        rate=options.rate,
+        epochs=options.epochs,
+        micro=options.micro,
+        check_every=options.check_every,
+        checkpointing=False,
+        cache_gb=40.0,
+        workers=options.workers,
+    )
+    rule = f"{VALIDATION} other rollouts of each trained task"
+    split = EpisodeSplit(
+        tuple(episodes[row] for row in rows), tuple(episodes[row] for row in held), rule, (), captions
+    )
+    (training,) = plan.trainings
+    done = train_one(training, lambda: training_data(training, split), open_processes(plan.device))
+    print(done.model, done.errors, done.constant)
+
+
+def probe(options: argparse.Namespace) -> None:
+    rollouts, model = read(options), name_model(f"hf:{options.model}").build()
+    asked = list(questions(rollouts))
+    with options.out.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(("model", "fold", "unseen", "probe", "task", "row", "level", "said", "success"))
+        for start in range(0, len(asked), SCORED_AT_ONCE):
+            some = asked[start : start + SCORED_AT_ONCE]
+            clips = [sample_frames(rollouts.episode(row, text), frame_policy(FRAMES)) for _, row, text in some]
+            for (name, row, _), answer in zip(some, model.score(clips)):
+                assert isinstance(answer, Score), answer
+                task, level = rollouts.table.tasks[row], int(rollouts.table.levels[row, -1])
+                numbers = f"{answer.level:.4f}", f"{answer.probabilities[-1]:.4f}"
+                known = int(task in rollouts.unseen)
+                writer.writerow((options.model.name, options.fold, known, name, task, row, level, *numbers))
+
+
+def questions(rollouts: Rollouts) -> Iterable[tuple[str, int, str]]:
+    """Yield what is asked: its name, the rollout, the text. `blank` asks for nothing, `other` for another task."""
+    table = rollouts.table
+    for where, count in PROBED.items():
+        rows = list(rollouts.rows("checks", count, unseen=where == "unseen"))
+        for row in rows:
+            yield "own", row, table.texts[row][row % len(table.texts[row])]
+            yield "held_out", row, table.held_out_texts[row][row % len(table.held_out_texts[row])]
+            yield "blank", row, "do the task"
+            if table.levels[row, -1] == 5:
+                other = rows[int(rng_for(0, "other", row).integers(len(rows)))]
+                if table.tasks[other] != table.tasks[row]:
+                    yield "other", row, table.texts[other][0]
+                if table.tasks[row] in OPPOSITE_TASKS:
+                    yield "contrary", row, phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    steps = parser.add_subparsers(dest="step", required=True)
+    needed = {
+        "render": ("rollouts",),
+        "forget": ("model", "out"),
+        "captions": ("rollouts", "model", "out"),
+        "levels": ("rollouts", "model", "out"),
+        "probe": ("rollouts", "model", "out"),
+    }
+    for name, places in needed.items():
+        step = steps.add_parser(name)
+        for place in places:
+            step.add_argument(place, type=Path)
+        step.add_argument("--tasks", type=lambda text: text.split(","), default=[], help="a tiny plan of these tasks")
+        step.add_argument("--fold", type=int, default=0)
+        step.add_argument("--per-task", type=int, default=100)
+        step.add_argument("--mixture", default="full")
+        step.add_argument("--seed", type=int, default=0)
+        step.add_argument("--lora", type=int, default=0)
+        step.add_argument("--rate", type=float)
+        step.add_argument("--epochs", type=int)
+        step.add_argument("--micro", type=int, default=32)
+        step.add_argument("--check-every", type=int, default=0)
+        step.add_argument("--workers", type=int, default=4)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    options = arguments()
+    {"render": render, "forget": forget, "captions": train, "levels": train, "probe": probe}[options.step](options)
