@@ -120,7 +120,6 @@ class ProcessorAnswerNetwork(nn.Module):
         self.model = model
         rope = model.config.get_text_config().to_dict().get("rope_parameters") or {}
         self.counts_positions = "mrope_section" not in rope  # else the model itself knows where images stand
-        self.one_tensor = False  # tokens of all images, not a list of them
 
     @property
     def projector(self) -> nn.Module | None:
@@ -133,7 +132,7 @@ class ProcessorAnswerNetwork(nn.Module):
         if self.counts_positions:
             read["position_ids"] = (batch.mask.cumsum(dim=1) - 1).clamp(min=0)
         if batch.features is not None:
-            read["mm_encoder_outputs"] = {"image": self._fused(batch.features)}
+            read["inputs_embeds"] = self._embedded(read.pop("input_ids"), batch.features)
         else:
             read |= {name: self._cast(value) for name, value in batch.pictures.items()}
         logits: Tensor = self.model(**read, logits_to_keep=batch.labels.shape[1]).logits
@@ -147,23 +146,22 @@ class ProcessorAnswerNetwork(nn.Module):
 
     @torch.no_grad()
     def can_fuse(self, pictures: Tensors) -> bool:
-        """Tell whether recorded features give the very tokens that the model makes itself; learn how it holds them."""
+        """Tell whether recorded features give the very tokens that the model makes itself."""
         if self.projector is None or "pixel_values" not in pictures:
             return False
-        own = self._see(pictures)
-        self.one_tensor = isinstance(own, Tensor)
-        return _same(list(own), list(self.projector(self.encode(pictures))))
+        return _same(list(self._see(pictures)), list(self.projector(self.encode(pictures))))
 
     def _see(self, pictures: Tensors) -> Any:
         moved = {name: self._cast(value) for name, value in pictures.items()}
         return self.model.get_image_features(**moved).pooler_output
 
-    def _fused(self, features: Tensor) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
+    def _embedded(self, ids: Tensor, features: Tensor) -> Tensor:
+        """Return the embeddings of tokens, with what the projector makes of features where images stand."""
         assert self.projector is not None
-        fused = self.projector(features)
-        return BaseModelOutputWithPooling(pooler_output=fused if self.one_tensor else list(fused))
+        words = self.model.get_input_embeddings()(ids)
+        images = (ids == self.model.config.image_token_id)[..., None]
+        embedded: Tensor = words.masked_scatter(images, self.projector(features).to(words.dtype))
+        return embedded
 
     def _cast(self, value: Tensor) -> Tensor:
         dtype = next(vision_tower(self.model).parameters()).dtype if value.is_floating_point() else value.dtype
