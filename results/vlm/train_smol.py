@@ -38,7 +38,7 @@ from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 
 FRAMES = "uniform:8"
 VALIDATION = 6  # rollouts of each trained task that choose the checkpoint
-PROBED = {"trained": 10, "unseen": 40}  # validation rollouts of each task that are asked about
+PROBED = {"trained": 5, "unseen": 40}  # validation rollouts of each task that are asked about
 SCORED_AT_ONCE = 32
 
 
@@ -193,7 +193,7 @@ def arguments() -> argparse.Namespace:
         step.add_argument("--epochs", type=int)
         step.add_argument("--micro", type=int, default=32)
         step.add_argument("--check-every", type=int, default=0)
-        step.add_argument("--workers", type=int, default=4)
+        step.add_argument("--workers", type=int, default=3)
     return parser.parse_args()
 
 
