@@ -116,7 +116,7 @@ def train(options: argparse.Namespace) -> None:
         recipe="llava-projector" if options.step == "captions" else "roboreward-4b",
         mixture=(options.mixture,),
         seeds=(options.seed,),
-        frames=FRAMES,
+        frames=options.frames,
         lora=options.lora,
         rate=options.rate,
         epochs=options.epochs,
@@ -143,7 +143,7 @@ def probe(options: argparse.Namespace) -> None:
         writer.writerow(("model", "fold", "unseen", "probe", "task", "row", "level", "said", "success"))
         for start in range(0, len(asked), SCORED_AT_ONCE):
             some = asked[start : start + SCORED_AT_ONCE]
-            clips = [sample_frames(rollouts.episode(row, text), frame_policy(FRAMES)) for _, row, text in some]
+            clips = [sample_frames(rollouts.episode(row, text), frame_policy(options.frames)) for _, row, text in some]
             for (name, row, _), answer in zip(some, model.score(clips)):
                 assert isinstance(answer, Score), answer
                 task, level = rollouts.table.tasks[row], int(rollouts.table.levels[row, -1])
@@ -186,6 +186,7 @@ def arguments() -> argparse.Namespace:
         step.add_argument("--tasks", type=lambda text: text.split(","), default=[], help="a tiny plan of these tasks")
         step.add_argument("--fold", type=int, default=0)
         step.add_argument("--per-task", type=int, default=100)
+        step.add_argument("--frames", default=FRAMES)
         step.add_argument("--mixture", default="full")
         step.add_argument("--seed", type=int, default=0)
         step.add_argument("--lora", type=int, default=0)
