@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -22,11 +23,14 @@ from rewardlab.core.episode import episode_from_frames, level_of_progress  # noq
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError  # noqa: E402
 from rewardlab.h264_encoding import encode  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
+from rewardlab.models.backends.qwen_kernels import fuse_norms  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.training.vlm.answer_network import answer_losses  # noqa: E402
 from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
 from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E402
-from rewardlab.training.vlm.example import Example  # noqa: E402
+from rewardlab.training.vlm.example import Example, show_as_is  # noqa: E402
+from rewardlab.training.vlm.feature_store import CacheLimits, Clips, clip_features  # noqa: E402
+from rewardlab.training.vlm.live_view import LiveView  # noqa: E402
 from rewardlab.training.vlm.master_weights import MasterAdamW  # noqa: E402
 from rewardlab.training.vlm.mixtures import (  # noqa: E402
     FrameSampling,
@@ -281,6 +285,22 @@ def test_training_reads_what_scoring_reads_with_features_or_without(
         torch.testing.assert_close(kept, logits, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("kind", ["llava", "gemma3"])
+def test_fused_norms_change_rounding_only_in_answers_and_gradients(kind: str, bases: Callable[[str], Path]) -> None:
+    shown = episode_from_frames(moving_square("clip", count=4, size=32), "open the drawer", fps=2.0)
+    found = []
+    for fused in (False, True):
+        base = load_base(name_base(str(bases(kind))), TrainedParts(), "cpu")
+        if fused:
+            fuse_norms(base.model)
+        (batch,) = collate([base.inputs.sample(shown, 4)], Pass(0, (0,), (1.0,)), base.inputs.padding)
+        answer_losses(base.network(batch), batch).sum().backward()
+        found.append({name: p.grad for name, p in base.network.named_parameters() if p.requires_grad})
+    assert found[0].keys() == found[1].keys()
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, atol=1e-5, rtol=1e-3)
+
+
 @pytest.mark.parametrize("kind", [*tiny_vlms.SAVE, "qwen3_vl?pixels=3000"])
 def test_a_clip_under_several_instructions_reads_as_under_each_alone(kind: str, bases: Callable[[str], Path]) -> None:
     name, _, options = kind.partition("?")
@@ -301,6 +321,21 @@ def test_features_that_are_kept_train_the_same_weights(
     plans = [plan_of(bases("llava"), "llava", data, tmp_path / str(gb), epochs=2, cache_gb=gb) for gb in (1.0, 0.0)]
     first, second = (weights(plan.out) for plan in plans if train_vlm(plan))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_encoding_many_clips_keeps_few_files_open(bases: Callable[[str], Path], tmp_path: Path) -> None:
+    base = load_base(name_base(str(bases("llava"))), TrainedParts(), "cpu")
+    shown = [episode_from_frames(np.full((1, 8, 8, 3), i, np.uint8), "lift it") for i in range(200)]
+    clips = Clips(base.inputs, [Example(each, 3, "original") for each in shown], show_as_is)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 100, before[1]))
+    try:
+        store = clip_features(
+            base.network, clips, tmp_path / "f.safetensors", CacheLimits(1.0, 1), LiveView("", 200, 0)
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert store is not None and len(store.tokens) == 200
 
 
 def test_adapters_are_merged_and_kept(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:

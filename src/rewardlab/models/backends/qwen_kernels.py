@@ -23,9 +23,14 @@ def use_fewer_kernels(model: Any) -> None:
     if tower.config._attn_implementation == "sdpa":
         tower.config._attn_implementation = _ATTENTION
     tower.patch_embed = _as_linear(tower.patch_embed.proj)
+    fuse_norms(model)
+
+
+def fuse_norms(model: nn.Module) -> None:
+    """Swap every root mean square of the common kind for the one-kernel module of torch, on the same weights."""
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child).__name__.endswith("RMSNorm"):
+            if type(child).__name__.endswith("RMSNorm") and "variance_epsilon" in vars(child):  # Gemma's are others
                 setattr(module, name, _fused_norm(child))
 
 

@@ -97,7 +97,7 @@ def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) 
     samples: dict[int, Sample] = {}
     features: list[Tensor] = []
     loaded: Iterator[list[Sample]] = load_ahead(clips, workers)
-    for some in _in_passes(enumerate(loaded)):
+    for some in _in_passes((number, [_own(sample) for sample in group]) for number, group in enumerate(loaded)):
         features += _encoded(network, [group[0].pictures for _, group in some])
         if features[-1].shape[1:] != features[0].shape[1:]:
             return None
@@ -105,6 +105,14 @@ def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) 
             samples |= {place: replace(sample, pictures={}) for place, sample in zip(clips.groups[number], group)}
         view.step(len(features))
     return _store(features, [samples[place] for place in range(len(samples))], clips)
+
+
+def _own(sample: Sample) -> Sample:
+    """Return a copy of a sample: what a worker sends is shared memory, each piece of it an open file."""
+    tokens, pictures = (
+        {name: value.clone() for name, value in part.items()} for part in (sample.tokens, sample.pictures)
+    )
+    return Sample(tokens, pictures, sample.labels.clone())
 
 
 def _in_passes(groups: Iterable[NumberedGroup]) -> Iterator[list[NumberedGroup]]:

@@ -10,7 +10,7 @@ from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.training.vlm.plan import VlmPlan
 
 _FUSION_IN_TOWER = "merger"  # Qwen-VL keeps what fuses vision and language inside its tower
-_LORA_SCALE, _LORA_DROPOUT = 2, 0.05  # alpha over rank, and dropout before an adapter
+_LORA_SCALE = 2  # alpha over rank
 
 
 def vision_tower(model: Any) -> nn.Module:
@@ -53,7 +53,7 @@ def _with_adapters(model: Any, rank: int) -> Any:
     decoder = model.get_decoder()
     linear = {id(module) for module in decoder.modules() if isinstance(module, nn.Linear)}
     targets = [name for name, module in model.named_modules() if id(module) in linear]
-    config = LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, lora_dropout=_LORA_DROPOUT, target_modules=targets)
+    config = LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, target_modules=targets)
     return get_peft_model(model, config)
 
 

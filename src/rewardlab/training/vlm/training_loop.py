@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.backends.qwen_kernels import fuse_norms
 from rewardlab.training.vlm.answer_network import Batch, answer_loss
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base
 from rewardlab.training.vlm.batches import BatchOrder, DecodedPasses, Pass, example_lengths, load_ahead
@@ -108,6 +109,8 @@ def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, pro
     plan, numbers = training.plan, training.plan.numbers
     if plan.checkpointing:
         base.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if processes.device != "cpu":
+        fuse_norms(base.model)
     store = _features(training, base, data, processes)
     network = processes.share(base.network)
     optimizer = MasterAdamW(network, numbers, processes.device)
