@@ -251,6 +251,7 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
         logging_steps=10,
         remove_unused_columns=False,
         disable_tqdm=True,
+        torch_compile=plan.compile,
         dataloader_num_workers=plan.workers,
     )
     trainer = Frozen(
@@ -281,6 +282,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224, help="side of a frame in pixels")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument("--compile", action="store_true", help="compile the language layers, on both sides")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
     try:
@@ -299,6 +301,7 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
         ("noise",),
         micro=options.micro,
         checkpointing=not options.no_checkpointing,
+        compile=options.compile,
         cache_gb=64.0,
         workers=options.workers,
         device=options.device,

@@ -156,13 +156,20 @@ def order_rows(trials: TrialTable, model: str, successes: set[str]) -> list[tupl
 def counterfactual_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:
     successes = [clip for clip in clips if clip.truth.level == 5]
     cases: dict[str, tuple[Sequence[Episode], Callable[[Sequence[Episode]], float]]] = {
-        "mean level of a still first frame": ([rearrange(c, np.zeros(len(c.clip), np.int64)) for c in clips], mean_level(model)),
+        "mean level of a still first frame": (
+            [rearrange(c, np.zeros(len(c.clip), np.int64)) for c in clips],
+            mean_level(model),
+        ),
         "mean level of a success under another task": (under_another_task(successes), mean_level(model)),
         "mean level of a success under the contrary": (under_contrary(successes), mean_level(model)),
         "MAE under training phrasings": (phrased(clips, "train"), error(model)),
         "MAE under held-out phrasings": (phrased(clips, "held_out"), error(model)),
     }
     return [(name, data, what, measure(shown), len(shown)) for what, (shown, measure) in cases.items()]
+
+
+def still(clip: Episode) -> Episode:
+    return rearrange(clip, np.zeros(len(clip.clip), np.int64))
 
 
 def answers(model: RewardModel, clips: Sequence[Episode]) -> list[float]:

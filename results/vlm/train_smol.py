@@ -65,7 +65,9 @@ class Rollouts:
         table = self.table
         level, progress = int(table.levels[row, -1]), tuple(float(p) for p in table.progress[row])
         said = text or table.texts[row][row % len(table.texts[row])]
-        made = episode_from_frames(np.asarray(self.pixels[row]), said, fps=10.0, truth=Truth(level, level == 5, progress))
+        made = episode_from_frames(
+            np.asarray(self.pixels[row]), said, fps=10.0, truth=Truth(level, level == 5, progress)
+        )
         return replace(made, id=f"{table.tasks[row]}-{row}", origin=Origin(task=table.tasks[row]))
 
     def caption(self, row: int) -> str:
@@ -120,16 +122,16 @@ def train(options: argparse.Namespace) -> None:
         lora=options.lora,
         rate=options.rate,
         epochs=options.epochs,
+        batch=options.batch,
         micro=options.micro,
         check_every=options.check_every,
         checkpointing=False,
+        compile=options.compile,
         cache_gb=40.0,
         workers=options.workers,
     )
     rule = f"{VALIDATION} other rollouts of each trained task"
-    split = EpisodeSplit(
-        tuple(episodes[row] for row in rows), tuple(episodes[row] for row in held), rule, (), captions
-    )
+    split = EpisodeSplit(tuple(episodes[row] for row in rows), tuple(episodes[row] for row in held), rule, (), captions)
     (training,) = plan.trainings
     done = train_one(training, lambda: training_data(training, split), open_processes(plan.device))
     print(done.model, done.errors, done.constant)
@@ -192,6 +194,8 @@ def arguments() -> argparse.Namespace:
         step.add_argument("--lora", type=int, default=0)
         step.add_argument("--rate", type=float)
         step.add_argument("--epochs", type=int)
+        step.add_argument("--batch", type=int)
+        step.add_argument("--compile", action="store_true")
         step.add_argument("--micro", type=int, default=32)
         step.add_argument("--check-every", type=int, default=0)
         step.add_argument("--workers", type=int, default=3)

@@ -30,10 +30,12 @@ class VlmPlan:
     lora: int = setting("rank of LoRA adapters in the language layers; 0 trains these layers in full", 0)
     rate: float | None = setting("highest learning rate in place of the recipe's", None)
     epochs: int | None = setting("epochs in place of the recipe's", None)
+    batch: int | None = setting("examples behind one step in place of the recipe's", None)
     micro: int = setting("examples in one forward pass; steps accumulate over the recipe's batch", 4)
     check_every: int = setting("steps between validations and checkpoints; 0 takes a tenth of the training", 0)
     checkpointing: bool = setting("recompute activations in the backward pass, which saves memory", True)
     cache_gb: float = setting("most GiB for features of the frozen vision tower; 0 computes them at each step", 8.0)
+    compile: bool = setting("compile the language layers first, which pays in long trainings on a GPU", False)
     dtype: str = setting("auto (bfloat16 on a GPU, float32 without), bfloat16 or float32", "auto")
     device: str = setting("auto, cpu, cuda or cuda:N", "auto")
     workers: int = setting("processes that decode and perturb; 0 does it in this one", 4)
@@ -48,8 +50,9 @@ class VlmPlan:
             raise PlanError(f"holdout is a share between 0 and 1, got {self.holdout}")
         if self.micro < 1 or min(self.lora, self.check_every, self.workers, self.cache_gb) < 0:
             raise PlanError("micro must be at least 1; lora, check_every, workers and cache_gb at least 0")
-        if (self.rate is not None and self.rate <= 0) or (self.epochs is not None and self.epochs < 1):
-            raise PlanError("rate must be above 0 and epochs at least 1")
+        counts = [count for count in (self.epochs, self.batch) if count is not None]
+        if (self.rate is not None and self.rate <= 0) or min(counts, default=1) < 1:
+            raise PlanError("rate must be above 0, epochs and batch at least 1")
         if self.captions and (self.lora or self.mixture != ("full",)):
             raise PlanError(f"recipe {self.recipe} trains the fusion alone on captions; leave out --lora and --mixture")
         if self.limit is not None and self.limit < 1:
@@ -66,7 +69,8 @@ class VlmPlan:
     def numbers(self) -> Recipe:
         """Return the recipe with what the plan says otherwise."""
         stated = RECIPES[self.recipe]
-        return replace(stated, rate=self.rate or stated.rate, epochs=self.epochs or stated.epochs)
+        epochs, batch = self.epochs or stated.epochs, self.batch or stated.batch
+        return replace(stated, rate=self.rate or stated.rate, epochs=epochs, batch=batch)
 
     @property
     def trainings(self) -> "tuple[VlmTraining, ...]":

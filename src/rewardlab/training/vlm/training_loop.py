@@ -111,6 +111,9 @@ def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, pro
         base.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     if processes.device != "cpu":
         fuse_norms(base.model)
+    if plan.compile:
+        for layer in base.model.get_decoder().layers:
+            layer.compile(dynamic=True)  # one program for all layers and lengths
     store = _features(training, base, data, processes)
     network = processes.share(base.network)
     optimizer = MasterAdamW(network, numbers, processes.device)
