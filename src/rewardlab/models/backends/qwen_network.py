@@ -47,7 +47,7 @@ class QwenNetwork:
         self.reuse = reuse_bytes > 0
         self.attention = model.config.get_text_config()._attn_implementation
         self.vision = VisionEncoder(model.model.visual, family, int(reuse_bytes * _FEATURES_SHARE))
-        self.prefixes = PrefixCache(int(reuse_bytes * (1 - _FEATURES_SHARE)))
+        self.prefixes = PrefixCache(int(reuse_bytes * (1 - _FEATURES_SHARE)), model.device)
 
     def prefill(self, prompts: Sequence[TokenSequence]) -> Iterator[DecoderState]:
         """Yield states after the prompts, each for one or more of them, in any order; what they share is read once."""
