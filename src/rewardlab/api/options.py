@@ -140,10 +140,12 @@ class TrainVlmOptions(TypedDict, total=False):
     lora: int
     rate: float | None
     epochs: int | None
+    batch: int | None
     micro: int
     check_every: int
     checkpointing: bool
     cache_gb: float
+    compile: bool
     dtype: str
     device: str
     workers: int
