@@ -146,7 +146,7 @@ def test_a_chat_template_runs_no_code_and_is_one_sentence(llava: Path, tmp_path:
 def test_attention_from_elsewhere_is_not_fetched(clip: Path, tmp_path: Path) -> None:
     bad = changed(clip, tmp_path / "bad", attn_implementation="nobody/no-such-kernel")
     model = name_model(f"contrastive:{bad}").build()
-    assert model.encoder.model.config._attn_implementation == "sdpa"
+    assert model.encoder.pair.model.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize(

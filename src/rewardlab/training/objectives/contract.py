@@ -53,7 +53,7 @@ class ClipBatch:
     @property
     def frames(self) -> int:
         """Return how many frames a clip has."""
-        return self.images.shape[1]
+        return int(self.images.shape[1])
 
     @property
     def no_loss(self) -> Tensor:

@@ -54,8 +54,8 @@ def _in_time(batch: ClipBatch, margin: float) -> Tensor:
         return torch.zeros_like(batch.similarity[:, 0])
     later = 1 + (batch.draws[:, 0] * (batch.frames - 1)).long()
     earlier = (batch.draws[:, 1] * later).long()
-    pick = lambda place: batch.similarity.gather(1, place[:, None])[:, 0]
-    return relu(margin + pick(earlier) - pick(later))
+    before, after = (batch.similarity.gather(1, place[:, None])[:, 0] for place in (earlier, later))
+    return relu(margin + before - after)
 
 
 def vlc(batch: ClipBatch, temperature: float = 0.07, weight: float = 33.0) -> Tensor:
