@@ -147,7 +147,8 @@ def _other_files(model_type: str, place: str) -> tuple[str, ...]:
 
 def _check_type(model_type: str, place: str) -> None:
     if model_type not in MODEL_TYPES:
-        raise PlanError(f"expected a checkpoint of type {", ".join(MODEL_TYPES[:-1])} or {MODEL_TYPES[-1]}, got {model_type} in {place}")
+        kinds = f"{', '.join(MODEL_TYPES[:-1])} or {MODEL_TYPES[-1]}"
+        raise PlanError(f"expected a checkpoint of type {kinds}, got {model_type} in {place}")
 
 
 def _build(spec: ContrastiveSpec, budget: Budget) -> Contrastive:
