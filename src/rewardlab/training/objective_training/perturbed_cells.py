@@ -92,11 +92,11 @@ def _cells(replay: CellReplay, episode: Episode, name: str) -> list[tuple[str, s
 
 
 def _read(paths: Sequence[Path], side: int) -> PerturbedCells:
-    rows: list[list[object]] = []
+    rows: list[tuple[str, str, int, str, int]] = []
     pixels = [np.zeros((0, side, side, 3), np.uint8)]
     for path in paths:
         with np.load(path) as table:
-            rows += json.loads(bytes(table["cells"]).decode())
+            rows += [tuple(row) for row in json.loads(bytes(table["cells"]).decode())]
             pixels.append(table["pixels"])
-    columns = [tuple(column) for column in zip(*rows)] or [()] * 5
-    return PerturbedCells(*columns, np.concatenate(pixels))  # type: ignore[arg-type]
+    clips, names, severities, texts, levels = (tuple(row[place] for row in rows) for place in range(5))
+    return PerturbedCells(clips, names, severities, texts, levels, np.concatenate(pixels))  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from rewardlab.training.objective_training.features import InputStore
 from rewardlab.training.objective_training.sampling import Sampler, embed_clips
 from rewardlab.training.objective_training.trainable_pair import TrainablePair
 from rewardlab.training.objectives import NamedObjective
-from rewardlab.training.training_state import BEST, Progress, put_trained, resume, save_best, save_state
+from rewardlab.training.training_state import BEST, STATE, Progress, put_trained, resume, save_best, save_state
 
 WORK, RECORD = "training", "fitted.json"
 _CLIPS_AT_ONCE = 64
@@ -101,7 +101,7 @@ def fitted(job: TrainingJob) -> Fitted | None:
 
 
 def fit(job: TrainingJob, bench: Workbench, view: LiveView, done: int) -> Fitted:
-    """Train from the last checkpoint on and leave the best weights in the working folder; `done` counts steps before."""
+    """Train from the last checkpoint on; the best weights are then in its folder. `done` counts the steps before."""
     found = fitted(job)
     if found is not None:
         return found
@@ -116,10 +116,11 @@ def fit(job: TrainingJob, bench: Workbench, view: LiveView, done: int) -> Fitted
         progress = _run(job, bench, optimizer, progress, (view, curves, done))
     finally:
         curves.close()
-    agreement = None if progress.best_error == 0 else 1 - progress.best_error
+    agreement = None if progress.best_error < 0 else 1 - progress.best_error
     record = {"job": job.identity, "agreement": agreement, "step": progress.best_step}
     with atomic_write(job.folder / RECORD) as partial:
         partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    (work / STATE).unlink()
     return Fitted(math.nan if agreement is None else agreement, progress.best_step)
 
 
@@ -176,17 +177,15 @@ def _finite(job: TrainingJob, losses: Sequence[Tensor], step: int) -> float:
     wrong = (~torch.isfinite(values)).nonzero()
     if len(wrong):
         first = step - len(values) + int(wrong[0]) + 1
-        raise ModelError(
-            f"the loss of {job.objective.text} is not a number at step {first}; try a lower --rate, or mend the objective"
-        )
+        raise ModelError(f"the loss of {job.objective.text} is not a number at step {first}; try a lower --rate")
     return float(values.mean())
 
 
 def _check(job: TrainingJob, bench: Workbench, optimizer: MasterAdamW, progress: Progress) -> tuple[Progress, float]:
     """Validate, keep the weights where they are the best so far (or the last, where nobody can say), and save."""
     agreement = validation_agreement(bench)
-    error = 0.0 if math.isnan(agreement) else 1 - agreement
-    better = error < progress.best_error or error == 0.0
+    error = -float(progress.step) if math.isnan(agreement) else 1 - agreement
+    better = error < progress.best_error
     progress = replace(progress, best_step=progress.step, best_error=error) if better else progress
     trained = optimizer.trained()
     if better:

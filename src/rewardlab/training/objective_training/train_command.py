@@ -1,0 +1,104 @@
+"""`rewardlab train objective`: simulate, render, perturb, encode, train, evaluate; what is there is not done again."""
+
+import json
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from rewardlab.core.bounded_json import read_json
+from rewardlab.core.command_settings import flat_settings
+from rewardlab.core.errors import DataError, PlanError, RunError
+from rewardlab.core.run import atomic_write
+from rewardlab.training.objective_training.plan import SIMULATOR, ObjectivePlan
+from rewardlab.training.objective_training.step_seconds import timed
+
+if TYPE_CHECKING:
+    from rewardlab.training.objective_training.clips import ClipTable
+    from rewardlab.training.objectives import NamedObjective
+
+# Settings that may differ between two runs into one folder: what they add is kept apart by name.
+_FREE = (
+    *("objective", "backbone", "out", "seeds", "tuning", "steps", "batch", "rate", "check_every", "against", "draws"),
+    *("until", "device", "workers"),
+)
+
+
+def train_objective(plan: ObjectivePlan) -> tuple[str, ...]:
+    """Do every step of a plan that is not done yet, and return the model strings of what was trained."""
+    require_libraries(plan)
+    from rewardlab.training.objective_training.backbone_parts import name_backbone
+    from rewardlab.training.objectives import name_objective
+
+    objectives = tuple(name_objective(text) for text in plan.objectives)
+    backbones = tuple(name_backbone(text) for text in plan.backbone)
+    _check_against(plan, objectives)
+    _start_folder(plan)
+    table = _clips(plan)
+    if table is None:
+        return ()
+    _check_truth(table, objectives)
+    if not plan.does("perturb"):
+        return ()
+    from rewardlab.training.objective_training.perturbed_cells import perturbed_cells
+    from rewardlab.training.objective_training.whole_table import Comparing, compare_all
+
+    with timed(plan.out, "perturb"):
+        cells = perturbed_cells(plan, table)
+    return compare_all(Comparing(plan, table, cells, objectives), backbones)
+
+
+def require_libraries(plan: ObjectivePlan) -> None:
+    """Say what is not installed before anything is read."""
+    missing = [name for name in ("torch", "transformers", "PIL") if find_spec(name) is None]
+    if missing:
+        raise PlanError(f"train objective needs {', '.join(missing)}; install with pip install 'rewardlab[vlm-train]'")
+
+
+def _check_against(plan: ObjectivePlan, objectives: "tuple[NamedObjective, ...]") -> None:
+    if len(objectives) > 1 and plan.against not in [each.text for each in objectives]:
+        raise PlanError(f"against names {plan.against!r}, which is not among the objectives; name one that is")
+
+
+def _start_folder(plan: ObjectivePlan) -> None:
+    """Make the folder, or reopen it if it was begun with the same data."""
+    path = plan.out / "begun.json"
+    begun = {name: str(value) for name, value in flat_settings(plan).items() if name not in _FREE}
+    if path.exists() and read_json(path) != begun:
+        before = read_json(path)
+        other = ", ".join(name for name in begun if before.get(name) != begun[name])
+        raise RunError(f"{plan.out} was begun with another {other}; choose another --out or remove that folder")
+    plan.out.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(begun) + "\n", encoding="utf-8")
+
+
+def _clips(plan: ObjectivePlan) -> "ClipTable | None":
+    """Return the clips, made now where they are not there; None where the plan stops before."""
+    from rewardlab.training.objective_training.clips import read_shards
+
+    if plan.data != (SIMULATOR,):
+        from rewardlab.training.objective_training.dataset_clips import dataset_shards
+
+        with timed(plan.out, "render"):
+            return read_shards(dataset_shards(plan))
+    from rewardlab.training.objective_training.simulated_clips import render_clips, simulate
+
+    with timed(plan.out, "simulate"):
+        simulate(plan)
+    if not plan.does("render"):
+        return None
+    with timed(plan.out, "render"):
+        return read_shards(render_clips(plan))
+
+
+def _check_truth(table: "ClipTable", objectives: "tuple[NamedObjective, ...]") -> None:
+    from rewardlab.training.objective_training.clips import TRAIN, only, without_truth_for
+
+    train = only(table, TRAIN)
+    for objective in objectives:
+        needs = objective.entry.needs
+        lacking = without_truth_for(train, needs)
+        if lacking == len(train.clips):
+            raise DataError(
+                f"objective {objective.text} learns from {needs}, which no training clip has; add it to the data "
+                f"(column `{'reward' if needs == 'level' else needs}`), or leave this objective out"
+            )
