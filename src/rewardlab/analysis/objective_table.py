@@ -148,13 +148,16 @@ def _cells(
 
 
 def _rank_intervals(measure: str, drawn: Sequence[Numbers | None]) -> list[tuple[int | None, int | None]]:
-    ranked = [place for place, one in enumerate(drawn) if one is not None and not np.isnan(one).any()]
+    ranked = [place for place, one in enumerate(drawn) if one is not None and not np.isnan(one).all()]
     found: list[tuple[int | None, int | None]] = [(None, None)] * len(drawn)
     if len(ranked) < 2:
         return found
     table = np.array([drawn[place] for place in ranked], dtype=np.float64) * (
         -1 if MEASURES[measure][0] == "higher" else 1
     )
+    table = table[:, ~np.isnan(table).any(axis=0)]  # in some draws there may be nothing to measure, for anybody
+    if not table.size:
+        return found
     ranks = 1 + (table[None, :, :] < table[:, None, :]).sum(axis=1)
     low, high = np.quantile(ranks, (0.025, 0.975), axis=1, method="nearest")
     for place, a, b in zip(ranked, low, high):

@@ -150,8 +150,9 @@ class TrainVlmOptions(TypedDict, total=False):
 
 
 class TrainObjectiveOptions(TypedDict, total=False):
-    """What `train_objective` takes beside the objective and the backbone."""
+    """What `train_objective` takes beside the objective."""
 
+    backbone: Names
     data: Names
     out: Place
     seeds: int | Sequence[int]

@@ -50,19 +50,15 @@ def train_vlm(model: str, data: Place | Sequence[Place], **settings: Unpack[Trai
 
 
 @documented_by(ObjectivePlan)
-def train_objective(
-    objective: str = "", backbone: Place | Sequence[Place] = (), **settings: Unpack[TrainObjectiveOptions]
-) -> tuple[str, ...]:
+def train_objective(objective: str = "", **settings: Unpack[TrainObjectiveOptions]) -> tuple[str, ...]:
     """Train a contrastive backbone with objectives, all of the catalog where none is named; return the model strings.
 
-    The folder `out` then holds comparison.json and index.html. Needs torch and transformers, from the extra `vlm-train`.
+    The folder `out` then holds comparison.json and index.html. Needs torch and transformers (extra `vlm-train`).
     """
     from rewardlab.reporting.objective_page import write_objective_page
     from rewardlab.training.objective_training.train_command import train_objective as train_by_plan
 
-    several = [backbone] if isinstance(backbone, str | Path) else backbone
-    named = {"objective": objective, "backbone": [str(name) for name in several]}
-    plan = plan_from(ObjectivePlan, {**named, **settings})
+    plan = plan_from(ObjectivePlan, {"objective": objective, **settings})
     models = train_by_plan(plan)
     if plan.does("evaluate"):
         write_objective_page(plan.out)

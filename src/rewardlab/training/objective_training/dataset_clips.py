@@ -1,5 +1,6 @@
 """Clips from datasets of any format: some frames of each episode, and which tasks and episodes are kept for judging."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, level_of_progress
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.terminal_text import one_line
 from rewardlab.runner.dispatch import map_processes
 from rewardlab.training.objective_training.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, write_shard
 from rewardlab.training.objective_training.plan import ObjectivePlan
@@ -23,7 +25,12 @@ def dataset_shards(plan: ObjectivePlan) -> list[Path]:
     """Decode the clips of every dataset that are not there yet, and return the shards."""
     from rewardlab.data import open_dataset
 
-    episodes = [episode for name in plan.data for episode in open_dataset(name).episodes]
+    contents = {name: open_dataset(name) for name in plan.data}
+    for name, found in contents.items():
+        if found.problems:
+            note = f"{name}: {len(found.problems)} problems, left out; `rewardlab check {name}` lists them"
+            print(one_line(note), file=sys.stderr)
+    episodes = [episode for found in contents.values() for episode in found.episodes]
     tasks = sorted({task_of(episode) for episode in episodes})
     if len(tasks) < 2:
         raise DataError(

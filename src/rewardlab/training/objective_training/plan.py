@@ -55,8 +55,6 @@ class ObjectivePlan:
 
     def __post_init__(self) -> None:
         find({step: step for step in STEPS}, self.until, "step")
-        if not self.backbone:
-            raise PlanError("name a backbone, such as --backbone dino=DINOV2.npz+MINILM_FOLDER or a folder of CLIP")
         if not self.seeds or not self.data:
             raise PlanError("train objective needs at least one seed and one dataset")
         self._check_counts()

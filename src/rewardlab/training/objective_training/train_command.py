@@ -24,7 +24,7 @@ _FREE = (
 
 def train_objective(plan: ObjectivePlan) -> tuple[str, ...]:
     """Do every step of a plan that is not done yet, and return the model strings of what was trained."""
-    require_libraries(plan)
+    require_parts(plan)
     from rewardlab.training.objective_training.backbone_parts import name_backbone
     from rewardlab.training.objectives import name_objective
 
@@ -46,8 +46,10 @@ def train_objective(plan: ObjectivePlan) -> tuple[str, ...]:
     return compare_all(Comparing(plan, table, cells, objectives), backbones)
 
 
-def require_libraries(plan: ObjectivePlan) -> None:
-    """Say what is not installed before anything is read."""
+def require_parts(plan: ObjectivePlan) -> None:
+    """Say what is not installed or not named before anything is read."""
+    if not plan.backbone:
+        raise PlanError("name a backbone, such as --backbone dino=DINOV2.npz+MINILM_FOLDER or a folder of CLIP")
     missing = [name for name in ("torch", "transformers", "PIL") if find_spec(name) is None]
     if missing:
         raise PlanError(f"train objective needs {', '.join(missing)}; install with pip install 'rewardlab[vlm-train]'")

@@ -111,7 +111,7 @@ def fit(job: TrainingJob, bench: Workbench, view: LiveView, done: int) -> Fitted
     put_trained(bench.pair.network, bench.start)
     optimizer = MasterAdamW(bench.pair.network, job.numbers, bench.device)
     progress = resume(work, optimizer)
-    curves = Curves(job.folder, progress.step)
+    curves = Curves(job.folder, progress.step, tensorboard=False)  # hundreds of short trainings have a page
     try:
         progress = _run(job, bench, optimizer, progress, (view, curves, done))
     finally:
