@@ -4,7 +4,6 @@ Every measure is a sum over clips of one number above and one below, so that it 
 reward of a frame is its true progress.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,10 +48,13 @@ class PerturbedLevels:
     truth: Codes
 
 
-def measure_values(values: Numbers, levels: Numbers, facts: ClipFacts) -> dict[str, Measured]:
-    """Return the measures of the rewards of clean clips, (clips, frames), and of their calibrated levels."""
+def measure_values(values: Numbers, levels: Numbers, facts: ClipFacts, reversed_values: Numbers) -> dict[str, Measured]:
+    """Return the measures of the rewards of clean clips, (clips, frames), and of their calibrated levels.
+
+    `reversed_values` are the rewards of the clips shown backwards, as shown.
+    """
     order = _order(values)
-    backwards = _order(values[:, ::-1])
+    backwards = _order(reversed_values)
     won = facts.success == 1
     return {
         "within": within_agreement(values, facts.progress),
@@ -139,18 +141,3 @@ def ranking_score(values: Numbers, facts: ClipFacts) -> float:
     parts = within_agreement(values, facts.progress), across_agreement(values, facts.progress, facts.task)
     found = [float(above.sum() / below.sum()) for above, below in parts if below.any()]
     return float(np.mean(found)) if found else float("nan")
-
-
-def mean_by_group(
-    measured: Mapping[str, Measured], groups: Mapping[str, NDArray[np.bool_]]
-) -> dict[str, dict[str, float]]:
-    """Return each measure over the clips of each group; nan where there is nothing to measure."""
-    return {
-        name: {measure: _ratio(above[kept], below[kept]) for measure, (above, below) in measured.items()}
-        for name, kept in groups.items()
-    }
-
-
-def _ratio(above: Sequence[float] | Numbers, below: Sequence[float] | Numbers) -> float:
-    total = float(np.sum(below))
-    return float(np.sum(above)) / total if total else float("nan")

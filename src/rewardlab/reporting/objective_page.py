@@ -123,19 +123,21 @@ def _ranked(comparison: Comparison, backbone: str, group: str, measure: str) -> 
 
 def _against(comparison: Comparison, tests: Sequence[ObjectiveContrast]) -> list[str]:
     """Return how many objectives are surely better and worse than the reference, by each measure that tells any."""
-    said = []
+    said, even = [], []
     for measure in _HEADLINE:
         sure = [c for c in tests if c.measure == measure and c.p_holm is not None and c.p_holm < _LEVEL]
         known = [c for c in tests if c.measure == measure and c.difference is not None]
         sign = 1 if MEASURES[measure][0] == "higher" else -1
         better = [c.objective for c in sure if sign * (c.difference or 0.0) > 0]
         worse = [c.objective for c in sure if sign * (c.difference or 0.0) < 0]
-        if known:
+        if known and not sure:
+            even.append(measure)
+        elif known:
             said.append(
                 f"by {measure}, {comparison.against} surely beats {len(worse)} of {len(known)} others"
                 + (f" and is surely beaten by {', '.join(better)}" if better else " and is surely beaten by none")
             )
-    return said
+    return [*said, *([f"no difference from {comparison.against} is sure by {', '.join(even)}"] if even else [])]
 
 
 def _group_table(comparison: Comparison, backbone: str, group: str, tasks: int) -> GroupTable:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.analysis.objective_measures import ClipFacts
+from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write
 
@@ -100,30 +101,22 @@ def _read_shard(path: Path) -> ClipTable:
 
 def levels_of(table: ClipTable) -> NDArray[np.int64]:
     """Return the level of every frame, were it the last: by its progress, or the clip's own at the end; else 0."""
-    from rewardlab.core.episode import LEVEL_STARTS
-
     by_progress = 1 + sum((table.progress >= start).astype(np.int64) for start in LEVEL_STARTS)
     levels = np.where(np.isnan(table.progress), 0, by_progress)
     levels[:, -1] = np.where(table.facts.level > 0, table.facts.level, levels[:, -1])
     return levels
 
 
-def without_truth_for(table: ClipTable, needs: str) -> int:
-    """Return how many training clips lack what an objective needs to know of them."""
-    known = {
-        "": np.ones(len(table.clips), bool),
-        "success": table.facts.success >= 0,
-        "progress": np.isfinite(table.progress).any(1),
-        "level": levels_of(table).any(1),
-    }[needs]
-    return int((~known).sum())
+def known_truths(table: ClipTable, needs: str) -> NDArray[np.float64]:
+    """Return the different values, over all clips, of what an objective needs to know of them."""
+    columns = {
+        "success": np.where(table.facts.success >= 0, table.facts.success, np.nan),
+        "progress": table.progress,
+        "level": np.where(levels_of(table) > 0, levels_of(table), np.nan),
+    }
+    return np.unique(columns[needs][np.isfinite(columns[needs])])
 
 
 def only(table: ClipTable, part: str) -> ClipTable:
     """Return the clips of one part."""
     return table.take(table.rows(part))
-
-
-def with_part(clip: ClipFact, part: str) -> ClipFact:
-    """Return the clip in another part."""
-    return replace(clip, part=part)

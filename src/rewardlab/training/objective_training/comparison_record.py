@@ -66,11 +66,9 @@ def _measured(one: JudgedBackbone, judged: ClipTable, cells: PerturbedCells) -> 
         MeasuredTrainings(one.name, name, tuple(measures(judged, cells, values) for values in seeds))
         for name, seeds in one.values.items()
     ]
-    controls = {BACKBONE: one.alone, CLOCK: clock_values(judged, cells)}
-    return found + [
-        MeasuredTrainings(one.name, name, (measures(judged, cells, values),), control=True)
-        for name, values in controls.items()
-    ]
+    alone, clock = measures(judged, cells, one.alone), measures(judged, cells, clock_values(judged, cells))
+    controls = {BACKBONE: alone, CLOCK: clock}
+    return found + [MeasuredTrainings(one.name, name, (own,), control=True) for name, own in controls.items()]
 
 
 def _entries(backbones: Sequence[JudgedBackbone]) -> tuple[ObjectiveEntry, ...]:
@@ -138,7 +136,7 @@ def _facts(plan: ObjectivePlan, table: ClipTable, cells: PerturbedCells) -> tupl
     seen, unseen = ({c.task for c in table.clips if c.seen is which} for which in (True, False))
     return (
         f"{len(parts[TRAIN].clips)} training clips of {len(seen)} tasks, {len(parts[TEST].clips)} test clips, of which "
-        f"{sum(not c.seen for c in parts[TEST].clips)} are of {len(unseen)} tasks never trained on; {plan.frames} "
+        f"{sum(not c.seen for c in parts[TEST].clips)} are of tasks never trained on ({len(unseen)}); {plan.frames} "
         f"frames of {plan.size} pixels, {plan.views} looks of each training clip.",
         f"Budget of every objective on every backbone: {plan.tuning} settings tried on seed {plan.seeds[0]}, then "
         f"{len(plan.seeds)} seeds; {plan.steps} steps of {plan.batch} clips each; clips, looks, words and random "

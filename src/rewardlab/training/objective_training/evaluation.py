@@ -28,6 +28,25 @@ class JudgedValues:
     test: Numbers
     cells: Numbers
 
+    @property
+    def test_reversed(self) -> Numbers:
+        """Return the rewards of the test clips shown backwards: each frame is judged alone, but by the clock."""
+        return self.test[:, ::-1]
+
+
+@dataclass(frozen=True, eq=False)
+class ClockValues:
+    """The rewards of a blind clock, which rise as time goes by, whatever is shown."""
+
+    validation: Numbers
+    test: Numbers
+    cells: Numbers
+
+    @property
+    def test_reversed(self) -> Numbers:
+        """Return the rewards of the test clips shown backwards."""
+        return self.test
+
 
 def judge(bench: Workbench, cells: PerturbedCells) -> JudgedValues:
     """Return the rewards of the pair as it is now."""
@@ -46,11 +65,11 @@ def _cell_values(bench: Workbench, cells: PerturbedCells) -> Numbers:
     return np.concatenate(parts)
 
 
-def clock_values(judged: ClipTable, cells: PerturbedCells) -> JudgedValues:
+def clock_values(judged: ClipTable, cells: PerturbedCells) -> ClockValues:
     """Return the rewards of a blind clock: how late a frame is."""
     time = np.linspace(0, 1, judged.pixels.shape[1])
     validation, test = (np.tile(time, (len(judged.rows(part)), 1)) for part in (VALIDATION, TEST))
-    return JudgedValues(validation, test, np.ones(len(cells)))
+    return ClockValues(validation, test, np.ones(len(cells)))
 
 
 def write_values(path: Path, values: JudgedValues) -> None:
@@ -65,7 +84,7 @@ def read_values(path: Path) -> JudgedValues:
         return JudgedValues(table["validation"], table["test"], table["cells"])
 
 
-def calibration(judged: ClipTable, values: JudgedValues) -> LevelMap:
+def calibration(judged: ClipTable, values: JudgedValues | ClockValues) -> LevelMap:
     """Return the isotonic map from reward to level over all frames of the validation clips whose level is known."""
     levels = levels_of(only(judged, VALIDATION)).ravel()
     known = levels > 0
@@ -74,11 +93,11 @@ def calibration(judged: ClipTable, values: JudgedValues) -> LevelMap:
     return fit_levels(values.validation.ravel()[known].tolist(), levels[known].astype(float).tolist())
 
 
-def measures(judged: ClipTable, cells: PerturbedCells, values: JudgedValues) -> Mapping[str, Measured]:
+def measures(judged: ClipTable, cells: PerturbedCells, values: JudgedValues | ClockValues) -> Mapping[str, Measured]:
     """Return every measure of the test clips."""
     test, level_map = only(judged, TEST), calibration(judged, values)
     levels = np.interp(values.test[:, -1], level_map.similarities, level_map.levels)
-    found = measure_values(values.test, levels, test.facts)
+    found = measure_values(values.test, levels, test.facts, values.test_reversed)
     if len(cells):
         said = np.interp(values.cells, level_map.similarities, level_map.levels)
         found["robustness_auc"] = robustness(levels, said, test.facts, _cell_facts(test, cells))

@@ -47,7 +47,7 @@ class ObjectivePlan:
     perturbations: tuple[str, ...] = setting("catalogue entries of the robustness AUC; none leaves it out", ("quick",))
     stressed: int = setting("test clips of each task that are perturbed", 2)
     against: str = setting("objective that the others are tested against", "triplet")
-    draws: int = setting("draws of the bootstrap", 2000)
+    draws: int = setting("draws of the bootstrap; few tasks need many for a small p-value", 10_000)
     seed: int = setting("seed of data and perturbations", 0)
     until: str = setting(f"the last step to do: {', '.join(STEPS)}", STEPS[-1])
     device: str = setting("auto, cpu, cuda or cuda:N", "auto")

@@ -93,14 +93,19 @@ def _clips(plan: ObjectivePlan) -> "ClipTable | None":
 
 
 def _check_truth(table: "ClipTable", objectives: "tuple[NamedObjective, ...]") -> None:
-    from rewardlab.training.objective_training.clips import TRAIN, only, without_truth_for
+    """Say that an objective has nothing to learn from before anything is encoded."""
+    from rewardlab.training.objective_training.clips import TRAIN, known_truths, only
 
     train = only(table, TRAIN)
     for objective in objectives:
         needs = objective.entry.needs
-        lacking = without_truth_for(train, needs)
-        if lacking == len(train.clips):
+        if needs not in ("progress", "level"):  # that there are both outcomes is checked for all
+            continue
+        known = known_truths(train, needs)
+        if len(known) < 2:
+            lack = f"which is {known[0]:g} wherever it is known" if len(known) else "which no training clip has"
+            column = "reward" if needs == "level" else needs
             raise DataError(
-                f"objective {objective.text} learns from {needs}, which no training clip has; add it to the data "
-                f"(column `{'reward' if needs == 'level' else needs}`), or leave this objective out"
+                f"objective {objective.text} learns from {needs}, {lack}; add it to the data (column `{column}`), "
+                "or leave this objective out"
             )
