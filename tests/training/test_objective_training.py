@@ -92,7 +92,7 @@ def tiny_plan(data: Path, parts: dict[str, Path], tmp_path_factory: pytest.TempP
         size=SIDE,
         views=2,
         multi_step=(TASKS[1], TASKS[3]),
-        perturbations=("low_light", "truncate_end"),
+        perturbations=("low_light", "truncate_end"),  # of which the second keeps no label
         stressed=2,
         draws=200,
         workers=1,

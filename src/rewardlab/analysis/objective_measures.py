@@ -24,7 +24,10 @@ MEASURES: dict[str, tuple[str, str]] = {
     "order_sensitivity": ("higher", "half of the VOC less that of the reversed clip as shown; a blind clock scores 0"),
     "success_auc": ("higher", "chance that the last frame of a success is rewarded more than that of a failure"),
     "mae": ("lower", "error of the level after one isotonic calibration for all tasks"),
-    "robustness_auc": ("higher", "accuracy of the level over severities 0 to 4, over that of staying at the clean one"),
+    "robustness_auc": (
+        "higher",
+        "accuracy of the level over severities 0 to 4 of changes that keep it, over the clean one",
+    ),
 }
 
 
@@ -120,7 +123,7 @@ def success_auc(last: Numbers, success: Codes, task: Codes) -> Measured:
 def robustness(clean: Numbers, levels: Numbers, facts: ClipFacts, cells: PerturbedLevels) -> Measured:
     """Return the area under accuracy over severity, 1 - error / 4, of each clip, over that of staying at the clean one.
 
-    A perturbation counts for a clip where every severity from 1 to 4 has a known label.
+    A perturbation counts for a clip where every severity from 1 to 4 keeps a known label.
     """
     above, below = np.zeros((2, len(clean)))
     accuracy = 1 - np.abs(levels - cells.truth) / 4

@@ -143,5 +143,5 @@ def _facts(plan: ObjectivePlan, table: ClipTable, cells: PerturbedCells) -> tupl
         "numbers of a step are the same for every objective.",
         "The checkpoint and the setting are chosen by agreement on validation clips of seen tasks; test clips are "
         "asked for in words that no training has seen where the data has several.",
-        f"Robustness: {len(cells)} perturbed clips with a known label, by {len(set(cells.perturbations))} changes.",
+        f"Robustness: {len(cells)} perturbed clips that keep their label, by {len(set(cells.perturbations))} changes.",
     )

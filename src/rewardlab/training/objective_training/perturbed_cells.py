@@ -1,4 +1,4 @@
-"""Perturbed clips for the robustness AUC: the last frame of each, which decides the level, with its true level."""
+"""Perturbed clips for the robustness AUC: the last frame of each that keeps its label, for it decides the level."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _FPS = 10.0  # that a clip claims to have
 
 @dataclass(frozen=True, eq=False)
 class PerturbedCells:
-    """Cells whose label is known; `clips` are ids, `pixels` the last frames (cells, side, side, 3)."""
+    """Cells whose label is known and kept; `clips` are ids, `pixels` the last frames (cells, side, side, 3)."""
 
     clips: tuple[str, ...]
     perturbations: tuple[str, ...]
@@ -77,7 +77,7 @@ def _perturb(plan: ObjectivePlan, episodes: Sequence[Episode], name: str) -> Non
 
 
 def _cells(replay: CellReplay, episode: Episode, name: str) -> list[tuple[str, str, int, str, int, NDArray[np.uint8]]]:
-    """Return the severities of a perturbation at which it applies and leaves a known label."""
+    """Return the severities of a perturbation at which it applies and keeps a known label."""
     found = []
     for severity in _SEVERITIES:
         try:
@@ -86,7 +86,7 @@ def _cells(replay: CellReplay, episode: Episode, name: str) -> list[tuple[str, s
         except DataError:
             continue
         level = change.episode.truth.level
-        if level is not None and change.expect not in ("lower", "undefined"):
+        if level is not None and change.expect == "same":  # only what keeps its label can lose accuracy
             found.append((episode.id, name, severity, change.episode.instruction, level, frame))
     return found
 
