@@ -323,3 +323,10 @@ def test_a_function_outside_the_package_is_an_objective(tmp_path: Path, monkeypa
 def test_what_is_no_objective_is_said_in_one_sentence(text: str, says: str) -> None:
     with pytest.raises(PlanError, match=says):
         name_objective(text).loss(make_batch())
+
+
+def test_the_page_lists_every_objective_with_what_is_tuned() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "train_objective.md").read_text()
+    for name, entry in OBJECTIVES.items():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+        assert f"`{entry.option}`" in row.split("|")[-2]

@@ -15,7 +15,6 @@ from rewardlab.api.options import (
     plan_from,
 )
 from rewardlab.collection.collection_settings import CollectPlan
-from rewardlab.collection.dataset_collection import collect as collect_rollouts
 from rewardlab.training.objective_training.plan import ObjectivePlan
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.vlm.plan import VlmPlan
@@ -26,6 +25,8 @@ from rewardlab.training.vlm_assembly.plan import AssemblePlan
 @documented_by(CollectPlan)
 def collect(simulator: str = "metaworld", **settings: Unpack[CollectOptions]) -> Mapping[int, int]:
     """Record rollouts of every quality with exact progress as a dataset; return how many rows each level has."""
+    from rewardlab.collection.dataset_collection import collect as collect_rollouts
+
     return collect_rollouts(plan_from(CollectPlan, {"simulator": simulator, **settings}))
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.format import format_interval, format_number, format_p_value
 from rewardlab.analysis.objective_comparison import Comparison, RewardTrace, read_comparison
@@ -10,7 +13,6 @@ from rewardlab.analysis.objective_measures import MEASURES
 from rewardlab.analysis.objective_table import ObjectiveCell, ObjectiveContrast
 from rewardlab.core.run import atomic_write
 from rewardlab.reporting.line_charts import ChartLine, line_chart
-from rewardlab.reporting.page import environment
 
 PAGE = "index.html"
 _LEVEL = 0.05  # of a test after Holm's correction
@@ -64,7 +66,7 @@ def render_objective_page(comparison: Comparison) -> str:
     """Return the page as text; every string from outside is escaped."""
     backbones = list(dict.fromkeys(cell.backbone for cell in comparison.cells))
     return (
-        environment()
+        _templates()
         .get_template("objective_page.html")
         .render(
             comparison=comparison,
@@ -81,6 +83,12 @@ def render_objective_page(comparison: Comparison) -> str:
             total=sum(comparison.seconds.values()),
         )
     )
+
+
+@cache
+def _templates() -> Environment:
+    """Return the templates with escaping on; those of run reports bring in what reads videos."""
+    return Environment(loader=PackageLoader("rewardlab.reporting", "."), autoescape=True, trim_blocks=True)
 
 
 def findings(comparison: Comparison) -> list[str]:

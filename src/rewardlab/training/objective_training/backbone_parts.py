@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from rewardlab.core.bounded_json import read_json
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.run import atomic_write
 from rewardlab.models.backends.checkpoint import folder_type
@@ -34,7 +35,12 @@ from rewardlab.models.backends.tiny_vit import MODEL_TYPE as TINY_VIT
 from rewardlab.models.backends.tiny_vit import TinyVitConfig
 from rewardlab.training.objective_training.plan import backbone_name
 from rewardlab.training.objective_training.tiny_vit_weights import is_tiny_vit, tiny_vit_weights
+from rewardlab.training.pocket.pretrained_eyes import WIDTH as DINOV2_WIDTH
+from rewardlab.training.vlm_assembly.dinov2_weights import DINOV2, write_dinov2_folder
+from rewardlab.training.vlm_assembly.upstream import Upstream, folder_upstream
 
+UPSTREAM = "upstream.json"
+TINY_VIT_5M = Upstream("TinyViT-5M, ImageNet-22k (microsoft/Cream)", "mit", TINY_VIT)
 _TINY_VIT_PIXELS, _DINOV2_PIXELS = 224, 112
 _GRID, _HIDDEN, _WIDTH = 4, 512, 256  # tokens on a side of a frame's features, and the shape of the projections
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
@@ -75,6 +81,7 @@ def write_pair(backbone: Backbone, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     pixels, image_width = _write_image_encoder(backbone.vision, out / IMAGE_ENCODER)
     text_width = _write_text_encoder(backbone.text, out / TEXT_ENCODER)
+    _write_upstreams(backbone.vision, backbone.text, out)
     config = PairConfig(MODEL_TYPE, pixels, _GRID, image_width, text_width, _HIDDEN, _WIDTH)
     load_encoders(out, config)  # what does not load is said before anything is trained
     with torch.random.fork_rng(devices=()):
@@ -83,6 +90,25 @@ def write_pair(backbone: Backbone, out: Path) -> Path:
     with atomic_write(out / "config.json") as partial:
         partial.write_text(json.dumps(asdict(config), indent=1) + "\n", encoding="utf-8")
     return out
+
+
+def _write_upstreams(vision: Path, text: Path, out: Path) -> None:
+    """Write down where both encoders come from, for model cards."""
+    kind = folder_type(out / IMAGE_ENCODER)
+    published = TINY_VIT_5M if kind == TINY_VIT else DINOV2
+    parts = {
+        "image encoder": folder_upstream(vision) if vision.is_dir() else published,
+        "sentence encoder": folder_upstream(text),
+    }
+    said = {part: f"{upstream.name}, licence {upstream.licence}" for part, upstream in parts.items()}
+    (out / UPSTREAM).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+
+
+def read_upstreams(folder: Path) -> str:
+    """Return where the encoders of a folder come from, in words; its own name where nobody wrote it down."""
+    if not (folder / UPSTREAM).is_file():
+        return folder.resolve().name
+    return "; ".join(f"{part} {text}" for part, text in read_json(folder / UPSTREAM).items())
 
 
 def write_projections(folder: Path, projections: Projections) -> None:
@@ -100,7 +126,9 @@ def copy_encoders(source: Path, folder: Path) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
         for path in (source / name).iterdir():
             _link(path, folder / name / path.name)
-    shutil.copyfile(source / "config.json", folder / "config.json")
+    for name in ("config.json", UPSTREAM):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -117,13 +145,10 @@ def _write_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
         if source.is_dir():
             return _copy_image_encoder(source, folder)
         if source.suffix != ".onnx" or not is_tiny_vit(source):
-            from rewardlab.training.pocket.pretrained_eyes import WIDTH
-            from rewardlab.training.vlm_assembly.dinov2_weights import write_dinov2_folder
-
             folder.mkdir(parents=True, exist_ok=True)
             write_dinov2_folder(source, folder)
             _halve(folder / WEIGHTS)
-            return _DINOV2_PIXELS, WIDTH
+            return _DINOV2_PIXELS, DINOV2_WIDTH
         config = TinyVitConfig()
         _write_weights(folder, tiny_vit_weights(source, config), asdict(config))
         return _TINY_VIT_PIXELS, config.hidden_size

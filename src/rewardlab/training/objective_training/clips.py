@@ -16,6 +16,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write
 
 Frames = NDArray[np.uint8]
+_LIST = "files.json"
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 
@@ -97,6 +98,19 @@ def _read_shard(path: Path) -> ClipTable:
         rows: list[Mapping[str, Any]] = json.loads(bytes(table["clips"]).decode())
         clips = tuple(ClipFact(**{**row, "texts": tuple(row["texts"])}) for row in rows)
         return ClipTable(clips, table["progress"], table["pixels"])
+
+
+def list_files(folder: Path, paths: Sequence[Path]) -> None:
+    """Write down that a folder is complete, and in which order its files are read."""
+    with atomic_write(folder / _LIST) as partial:
+        partial.write_text(json.dumps([path.name for path in paths]) + "\n", encoding="utf-8")
+
+
+def listed_files(folder: Path) -> list[Path] | None:
+    """Return the files of a complete folder; None where it is not complete yet."""
+    if not (folder / _LIST).exists():
+        return None
+    return [folder / name for name in json.loads((folder / _LIST).read_text(encoding="utf-8"))]
 
 
 def levels_of(table: ClipTable) -> NDArray[np.int64]:

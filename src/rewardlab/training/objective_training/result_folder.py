@@ -3,6 +3,7 @@
 from rewardlab.core.run import atomic_write
 from rewardlab.core.version import __version__
 from rewardlab.models.backends.level_map import LevelMap
+from rewardlab.training.objective_training.backbone_parts import read_upstreams
 from rewardlab.training.objective_training.plan import ObjectivePlan
 from rewardlab.training.objective_training.training_loop import Fitted, TrainingJob, Workbench
 
@@ -18,7 +19,7 @@ def write_result(job: TrainingJob, bench: Workbench, plan: ObjectivePlan, found:
     """Write the pair as it is now, and its card."""
     bench.pair.write(job.folder)
     with atomic_write(job.folder / CARD) as partial:
-        partial.write_text(_card(job, plan, found), encoding="utf-8")
+        partial.write_text(_card(job, plan, found, read_upstreams(bench.pair.folder)), encoding="utf-8")
 
 
 def write_levels(job: TrainingJob, level_map: LevelMap) -> None:
@@ -26,7 +27,7 @@ def write_levels(job: TrainingJob, level_map: LevelMap) -> None:
     level_map.write(job.folder / LEVELS)
 
 
-def _card(job: TrainingJob, plan: ObjectivePlan, found: Fitted) -> str:
+def _card(job: TrainingJob, plan: ObjectivePlan, found: Fitted, upstreams: str) -> str:
     entry, options = job.objective.entry, ", ".join(f"{k} {v}" for k, v in job.objective.options.items())
     return f"""# A contrastive reward model, trained with {job.objective.text}
 
@@ -34,6 +35,7 @@ Trained with rewardlab {__version__}. The reward of a frame is its similarity to
 `contrastive:FOLDER?levels=FOLDER/{LEVELS}`; without the levels its answers are an order and no more.
 
 - **Objective**: {entry.summary} {f"Options: {options}." if options else ""}
+- **Backbone**: {upstreams}. Whoever passes the folder on is bound by these licences.
 - **Data**: {", ".join(plan.data)}, seed {plan.seed}; whole tasks are kept from the training.
 - **Training**: {job.steps} steps of {job.batch} clips, learning rate {job.numbers.rate:g}, seed {job.seed}.
 - **Kept**: the checkpoint of step {found.step}, with a validation agreement of {found.agreement:.3f} (share of pairs

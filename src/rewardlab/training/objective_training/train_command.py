@@ -2,6 +2,7 @@
 
 import json
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewardlab.core.bounded_json import read_json
@@ -13,6 +14,7 @@ from rewardlab.training.objective_training.step_seconds import timed
 
 if TYPE_CHECKING:
     from rewardlab.training.objective_training.clips import ClipTable
+    from rewardlab.training.objective_training.perturbed_cells import PerturbedCells
     from rewardlab.training.objectives import NamedObjective
 
 # Settings that may differ between two runs into one folder: what they add is kept apart by name.
@@ -36,13 +38,11 @@ def train_objective(plan: ObjectivePlan) -> tuple[str, ...]:
     if table is None:
         return ()
     _check_truth(table, objectives)
-    if not plan.does("perturb"):
+    cells = _cells(plan, table) if plan.does("perturb") else None
+    if cells is None or not plan.does("features"):
         return ()
-    from rewardlab.training.objective_training.perturbed_cells import perturbed_cells
     from rewardlab.training.objective_training.whole_table import Comparing, compare_all
 
-    with timed(plan.out, "perturb"):
-        cells = perturbed_cells(plan, table)
     return compare_all(Comparing(plan, table, cells, objectives), backbones)
 
 
@@ -75,13 +75,23 @@ def _start_folder(plan: ObjectivePlan) -> None:
 
 def _clips(plan: ObjectivePlan) -> "ClipTable | None":
     """Return the clips, made now where they are not there; None where the plan stops before."""
-    from rewardlab.training.objective_training.clips import read_shards
+    from rewardlab.training.objective_training.clips import list_files, listed_files, read_shards
 
+    folder = plan.out / "clips"
+    if listed_files(folder) is None:
+        made = _make_clips(plan)
+        if made is None:
+            return None
+        list_files(folder, made)
+    return read_shards(listed_files(folder) or []) if plan.does("render") else None
+
+
+def _make_clips(plan: ObjectivePlan) -> list[Path] | None:
     if plan.data != (SIMULATOR,):
         from rewardlab.training.objective_training.dataset_clips import dataset_shards
 
         with timed(plan.out, "render"):
-            return read_shards(dataset_shards(plan))
+            return dataset_shards(plan)
     from rewardlab.training.objective_training.simulated_clips import render_clips, simulate
 
     with timed(plan.out, "simulate"):
@@ -89,7 +99,21 @@ def _clips(plan: ObjectivePlan) -> "ClipTable | None":
     if not plan.does("render"):
         return None
     with timed(plan.out, "render"):
-        return read_shards(render_clips(plan))
+        return render_clips(plan)
+
+
+def _cells(plan: ObjectivePlan, table: "ClipTable") -> "PerturbedCells":
+    """Return the perturbed clips, made now where they are not there."""
+    from rewardlab.training.objective_training.clips import list_files, listed_files
+    from rewardlab.training.objective_training.perturbed_cells import read_cells
+
+    folder = plan.out / "perturbed"
+    if listed_files(folder) is None:
+        from rewardlab.training.objective_training.perturbing import perturb_clips
+
+        with timed(plan.out, "perturb"):
+            list_files(folder, perturb_clips(plan, table))
+    return read_cells(listed_files(folder) or [], plan.size)
 
 
 def _check_truth(table: "ClipTable", objectives: "tuple[NamedObjective, ...]") -> None:

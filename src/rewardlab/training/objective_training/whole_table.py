@@ -64,8 +64,6 @@ def compare_all(comparing: Comparing, backbones: Sequence[Backbone]) -> tuple[st
 
 def _on_backbone(comparing: Comparing, backbone: Backbone) -> JudgedBackbone | None:
     plan, out = comparing.plan, comparing.plan.out
-    if not plan.does("features"):
-        return None
     _same_backbone(backbone, out / "backbones")
     start = write_pair(backbone, out / "backbones" / f"{backbone.name}-parts") if backbone.folder is None else None
     pair = load_pair(start or _folder(backbone), comparing.device, plan.lora)
