@@ -13,7 +13,7 @@ from rewardlab.training.live_view import LiveView
 from rewardlab.training.objective_training.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, write_shard
 from rewardlab.training.objective_training.plan import ObjectivePlan
 from rewardlab.training.pocket.plan import CAMERA_SHARES, PocketPlan
-from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of, simulate_all
+from rewardlab.training.pocket.rollouts import SHARD_SIZE, Rollout, Shard, load_rollouts, shards_of, simulate_all
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
@@ -80,7 +80,8 @@ def _render_task(plan: ObjectivePlan, task: str) -> None:
     for shard in _shards(plan):
         if shard.task != task:
             continue
-        for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[: shard.count]):
+        rollouts = load_rollouts(plan.out / "rollouts" / shard.name)[: shard.count]
+        for index, rollout in enumerate(rollouts, start=shard.number * SHARD_SIZE):
             frames = np.linspace(0, KEPT - 1, plan.frames).round().astype(np.int64)
             clips.append(_fact(plan, shard, index, rollout))
             progress.append(rollout.trajectory.progress[frames])
