@@ -142,9 +142,3 @@ def load_pair(folder: Path, device: str, rank: int) -> TrainablePair:
         )
     pair = load_checkpoint(str(folder), lambda place: load_clip_pair(place, "main", device, torch.float32))
     return TrainableAdapters(folder, pair, rank)
-
-
-def encode(rows: Sequence[Any], work: Any, at_once: int) -> Tensor:
-    """Return what a function makes of many rows, some at a time, in main memory."""
-    with torch.no_grad():
-        return torch.cat([work(rows[start : start + at_once]).cpu() for start in range(0, len(rows), at_once)])

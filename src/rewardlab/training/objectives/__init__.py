@@ -9,7 +9,6 @@ from functools import partial
 
 from rewardlab.core.catalog_lookup import find, load_object
 from rewardlab.core.errors import PlanError
-from rewardlab.core.seeding import digest
 from rewardlab.models.constructor_arguments import Argument, read_arguments
 from rewardlab.models.model_string import Pairs, parse_model_string
 from rewardlab.training.objectives.contract import LEVEL, PROGRESS, SUCCESS, Loss, Objective
@@ -49,11 +48,6 @@ class NamedObjective:
     def loss(self) -> Loss:
         """Return the loss with its options, a function of a batch alone."""
         return partial(self.entry.loss, **self.options)
-
-    @property
-    def identity(self) -> str:
-        """Return what identifies it."""
-        return digest(self.text, self.code)
 
     def tuned(self, value: Argument) -> "NamedObjective":
         """Return the objective with this value of the option that is tuned, unless the text states one."""
