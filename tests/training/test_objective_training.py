@@ -1,6 +1,7 @@
 """Every objective on one backbone, tiny and on a CPU: one pipeline, one evaluation, folders for `contrastive:`."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -478,7 +479,8 @@ def test_features_trainings_and_judging_need_no_video_library_and_no_simulator(
     train_objective(replace(plan, until="perturb"))
     path = tmp_path / "plan.toml"
     path.write_text(as_toml(plan))
-    done = subprocess.run([sys.executable, "-c", WITHOUT_VIDEO, str(path)], capture_output=True, text=True, check=False)
+    command, alone = [sys.executable, "-c", WITHOUT_VIDEO, str(path)], {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
     assert done.returncode == 0, done.stderr
     assert (plan.out / "index.html").exists()
 

@@ -120,7 +120,7 @@ def fit(job: TrainingJob, bench: Workbench, view: LiveView, done: int) -> Fitted
     record = {"job": job.identity, "agreement": agreement, "step": progress.best_step}
     with atomic_write(job.folder / RECORD) as partial:
         partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    (work / STATE).unlink()
+    (work / STATE).unlink(missing_ok=True)
     return Fitted(math.nan if agreement is None else agreement, progress.best_step)
 
 
@@ -190,7 +190,8 @@ def _check(job: TrainingJob, bench: Workbench, optimizer: MasterAdamW, progress:
     trained = optimizer.trained()
     if better:
         save_best(job.folder / WORK, trained)
-    save_state(job.folder / WORK, progress, trained, optimizer.moments())
+    if progress.step < job.steps:  # after the last step there is nothing to go on with
+        save_state(job.folder / WORK, progress, trained, optimizer.moments())
     return progress, agreement
 
 
