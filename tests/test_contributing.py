@@ -21,6 +21,7 @@ FILES = {
     "Add a model": "reward.py",
     "Add a VLM backend": "vlm.py",
     "Add a metric": "median.py",
+    "Add a learning objective": "losses.py",
     "Add a dataset reader": "still_images.py",
 }
 
@@ -94,3 +95,14 @@ def test_the_reader(mylab: Path, tmp_path: Path) -> None:
     run = rewardlab.stress("clock", data, perturbations="gaussian_noise", skip_bad=True, out=tmp_path / "run")
     assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}
     assert "gaussian_noise" in page_of(run)
+
+
+def test_the_objective(mylab: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
+    from rewardlab.training.objectives import name_objective
+    from rewardlab.training.objectives.contract import DRAWS, ClipBatch
+
+    images = torch.nn.functional.normalize(torch.randn(2, 3, 4), dim=-1).requires_grad_()
+    facts = (torch.zeros(2, 3), torch.ones(2, 3), torch.tensor([True, False]), torch.arange(2), torch.zeros(2, DRAWS))
+    loss = name_objective("mylab.losses:last_frame?weight=2").loss(ClipBatch(images, images[:, -1].detach(), *facts))
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-6) and loss.requires_grad

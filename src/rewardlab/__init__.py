@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rewardlab.api.dataset_verbs import check, open_dataset
     from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
-    from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_vlm
+    from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_objective, train_vlm
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
@@ -22,7 +22,9 @@ _HOME = {
     **dict.fromkeys(("check", "open_dataset"), "rewardlab.api.dataset_verbs"),
     **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
     **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
-    **dict.fromkeys(("assemble_vlm", "collect", "train", "train_vlm"), "rewardlab.api.training_verbs"),
+    **dict.fromkeys(
+        ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
+    ),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",
@@ -51,6 +53,7 @@ __all__ = [
     "stress",
     "study",
     "train",
+    "train_objective",
     "train_vlm",
 ]
 

@@ -43,9 +43,13 @@ if TYPE_CHECKING:
     from rewardlab.runner.perturbed_dataset import PerturbPlan
     from rewardlab.runner.scoring_settings import ScoringSettings
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
+    from rewardlab.training.objective_training.plan import TrainObjectiveCommand
     from rewardlab.training.pocket.plan import PocketPlan
     from rewardlab.training.vlm.plan import TrainVlmCommand
     from rewardlab.training.vlm_assembly.plan import AssemblePlan
+
+
+_FEW_MODELS = 12  # so many trained models are named one by one
 
 
 def score(plan: "ScorePlan") -> int:
@@ -278,6 +282,18 @@ def train_vlm(command: "TrainVlmCommand") -> int:
     return 0
 
 
+def train_objective(command: "TrainObjectiveCommand") -> int:
+    """Train with one objective or several, and print how to use what came out and where the comparison is."""
+    from rewardlab.training.objective_training.plan import read_plan
+
+    plan = command.plan if command.all is None else read_plan(command.all, command.plan)
+    models = rewardlab.train_objective(**flat_settings(plan))
+    for model in models if len(models) <= _FEW_MODELS else ():
+        _say(f"trained model: {model}")
+    _say(f"comparison: {plan.out / 'index.html'}" if plan.does("evaluate") else f"done until {plan.until}: {plan.out}")
+    return 0
+
+
 def assemble_vlm(plan: "AssemblePlan") -> int:
     """Put the model together and print how to use it."""
     _say(f"assembled model: {rewardlab.assemble_vlm(**flat_settings(plan))}")
@@ -347,6 +363,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
     "train-vlm": ("rewardlab.training.vlm.plan:TrainVlmCommand", train_vlm),
+    "train-objective": ("rewardlab.training.objective_training.plan:TrainObjectiveCommand", train_objective),
     "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
@@ -387,9 +404,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return FAULT
 
 
-def _command_first(words: Sequence[str]) -> list[str]:
-    """Return the words with `train vlm`, a command with settings of its own, as one."""
-    return ["train-vlm", *words[2:]] if list(words[:2]) == ["train", "vlm"] else list(words)
+def _command_first(words: list[str]) -> list[str]:
+    """Return the words with `train vlm` or `train objective`, commands with settings of their own, as one."""
+    if words[:1] == ["train"] and words[1:2] in (["vlm"], ["objective"]):
+        return [f"train-{words[1]}", *words[2:]]
+    return list(words)
 
 
 def _exit_code(error: BaseException) -> int:

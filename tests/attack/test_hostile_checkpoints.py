@@ -19,7 +19,7 @@ from rewardlab.models.backends.level_map import read_level_map
 from rewardlab.models.pocket import WEIGHTS
 from rewardlab.models.protocols.gvl import completion_percentages
 from tests.conftest import moving_square
-from tests.models import tiny, tiny_vlms
+from tests.models import tiny, tiny_pairs, tiny_vlms
 
 MARK = "REWARDLAB_TEST_RAN"  # set in the environment by any code of a checkpoint that runs
 
@@ -105,6 +105,28 @@ def test_code_that_a_config_names_does_not_run(qwen: Path, clip: Path, llava: Pa
     assert not any(name.endswith("evil") for name in sys.modules)
 
 
+def test_nothing_in_a_projected_pair_runs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from rewardlab.training.objective_training.backbone_parts import name_backbone, write_pair
+
+    vision, text = tiny_pairs.save_dinov2(tmp_path / "vision"), tiny_pairs.save_bert(tmp_path / "text")
+    pair = write_pair(name_backbone(f"pair={vision}+{text}"), tmp_path / "pair")
+    for part in ("image_encoder", "text_encoder"):
+        for name in ("config.json", "tokenizer_config.json"):
+            path = pair / part / name
+            if path.exists():
+                path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": MAPS}))
+        (pair / part / "evil.py").write_text(CODE)
+    episodes = [episode_from_frames(moving_square("a", count=3, size=32), "open the drawer")]
+    assert name_model(f"contrastive:{pair}").build().score(episodes)
+    assert not any(name.endswith("evil") for name in sys.modules)
+    (pair / "text_encoder" / "model.safetensors").unlink()
+    (pair / "text_encoder" / "pytorch_model.bin").write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(ModelError, match=rf"^cannot load {pair}: [^\n]+$"):
+        name_model(f"contrastive:{pair}").build()
+
+
 def test_code_that_is_said_to_be_needed_does_not_run_and_nobody_is_asked(qwen: Path, tmp_path: Path) -> None:
     bad = changed(qwen, tmp_path / "bad", model_type="evil", auto_map=MAPS)
     (bad / "evil.py").write_text(CODE)
@@ -146,7 +168,7 @@ def test_a_chat_template_runs_no_code_and_is_one_sentence(llava: Path, tmp_path:
 def test_attention_from_elsewhere_is_not_fetched(clip: Path, tmp_path: Path) -> None:
     bad = changed(clip, tmp_path / "bad", attn_implementation="nobody/no-such-kernel")
     model = name_model(f"contrastive:{bad}").build()
-    assert model.encoder.model.config._attn_implementation == "sdpa"
+    assert model.encoder.pair.model.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize(

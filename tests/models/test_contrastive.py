@@ -81,7 +81,7 @@ def test_the_reward_of_a_frame_is_its_cosine_and_the_last_decides_the_level(fold
 def test_frames_and_texts_that_come_again_are_not_encoded_again(folder: Path) -> None:
     model = built(str(folder))
     frames: list[int] = []
-    model.encoder.model.vision_model.register_forward_pre_hook(
+    model.encoder.pair.model.vision_model.register_forward_pre_hook(
         lambda _, given, named: frames.append(len(named["pixel_values"])), with_kwargs=True
     )
     first, backwards, *others = model.score(episodes())
@@ -206,5 +206,5 @@ def test_a_wrong_name_is_said_at_once(folder: Path, options: str, says: str) -> 
 @has_hf
 def test_another_kind_of_checkpoint_is_refused(tmp_path: Path) -> None:
     place: Any = tiny.save_qwen3(tmp_path / "qwen")
-    with pytest.raises(PlanError, match="of type clip or siglip, got qwen3_vl"):
+    with pytest.raises(PlanError, match="of type clip, siglip or rewardlab_projected_pair, got qwen3_vl"):
         name_model(f"contrastive:{place}")

@@ -25,13 +25,14 @@ from rewardlab.h264_encoding import encode  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.models.backends.qwen_kernels import fuse_norms  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
+from rewardlab.training.learning_rate import learning_rate  # noqa: E402
+from rewardlab.training.live_view import LiveView  # noqa: E402
+from rewardlab.training.master_weights import MasterAdamW  # noqa: E402
 from rewardlab.training.vlm.answer_network import answer_losses  # noqa: E402
 from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
 from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E402
 from rewardlab.training.vlm.example import Example, show_as_is  # noqa: E402
 from rewardlab.training.vlm.feature_store import CacheLimits, Clips, clip_features  # noqa: E402
-from rewardlab.training.vlm.live_view import LiveView  # noqa: E402
-from rewardlab.training.vlm.master_weights import MasterAdamW  # noqa: E402
 from rewardlab.training.vlm.mixtures import (  # noqa: E402
     FrameSampling,
     mixture_examples,
@@ -43,7 +44,6 @@ from rewardlab.training.vlm.plan import VlmPlan  # noqa: E402
 from rewardlab.training.vlm.recipes import MIXTURES, RECIPES, Recipe  # noqa: E402
 from rewardlab.training.vlm.train_command import lacking, train_vlm  # noqa: E402
 from rewardlab.training.vlm.trained_parts import TrainedParts  # noqa: E402
-from rewardlab.training.vlm.training_loop import learning_rate  # noqa: E402
 from tests.conftest import moving_square, write_rows  # noqa: E402
 from tests.models import tiny_vlms  # noqa: E402
 

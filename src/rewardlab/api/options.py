@@ -151,6 +151,40 @@ class TrainVlmOptions(TypedDict, total=False):
     workers: int
 
 
+class TrainObjectiveOptions(TypedDict, total=False):
+    """What `train_objective` takes beside the objective."""
+
+    backbone: Names
+    data: Names
+    out: Place
+    seeds: int | Sequence[int]
+    tuning: int
+    steps: int
+    batch: int
+    rate: float
+    align_steps: int
+    check_every: int
+    lora: int
+    frames: int
+    size: int
+    views: int
+    tasks: Names
+    fold: int
+    holdout: float
+    multi_step: Names
+    rollouts: int
+    near: int
+    checks: int
+    perturbations: Names
+    stressed: int
+    against: str
+    draws: int
+    seed: int
+    until: str
+    device: str
+    workers: int
+
+
 class AssembleOptions(TypedDict, total=False):
     """What `assemble_vlm` takes."""
 

@@ -8,22 +8,25 @@ from rewardlab.api.options import (
     AssembleOptions,
     CollectOptions,
     Place,
+    TrainObjectiveOptions,
     TrainOptions,
     TrainVlmOptions,
     documented_by,
     plan_from,
 )
 from rewardlab.collection.collection_settings import CollectPlan
-from rewardlab.collection.dataset_collection import collect as collect_rollouts
+from rewardlab.training.objective_training.plan import ObjectivePlan
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.vlm.plan import VlmPlan
-from rewardlab.training.vlm.train_command import train_vlm as train_by_plan
+from rewardlab.training.vlm.train_command import train_vlm as train_vlm_by_plan
 from rewardlab.training.vlm_assembly.plan import AssemblePlan
 
 
 @documented_by(CollectPlan)
 def collect(simulator: str = "metaworld", **settings: Unpack[CollectOptions]) -> Mapping[int, int]:
     """Record rollouts of every quality with exact progress as a dataset; return how many rows each level has."""
+    from rewardlab.collection.dataset_collection import collect as collect_rollouts
+
     return collect_rollouts(plan_from(CollectPlan, {"simulator": simulator, **settings}))
 
 
@@ -44,7 +47,23 @@ def train_vlm(model: str, data: Place | Sequence[Place], **settings: Unpack[Trai
     Needs torch and transformers, from the extra `vlm-train`.
     """
     several = [data] if isinstance(data, str | Path) else data
-    return train_by_plan(plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings}))
+    return train_vlm_by_plan(plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings}))
+
+
+@documented_by(ObjectivePlan)
+def train_objective(objective: str = "", **settings: Unpack[TrainObjectiveOptions]) -> tuple[str, ...]:
+    """Train a contrastive backbone with objectives, all of the catalog where none is named; return the model strings.
+
+    The folder `out` then holds comparison.json and index.html. Needs torch and transformers (extra `vlm-train`).
+    """
+    from rewardlab.reporting.objective_page import write_objective_page
+    from rewardlab.training.objective_training.train_command import train_objective as train_by_plan
+
+    plan = plan_from(ObjectivePlan, {"objective": objective, **settings})
+    models = train_by_plan(plan)
+    if plan.does("evaluate"):
+        write_objective_page(plan.out)
+    return models
 
 
 @documented_by(AssemblePlan)

@@ -50,6 +50,14 @@ def _identify_folder(folder: Path, other_files: OtherFiles) -> str:
     return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files), *others)
 
 
+def folder_type(folder: Path) -> str:
+    """Return the model type that the config of a folder names."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise PlanError(f"{folder} is no checkpoint folder: it holds no config.json")
+    return _model_type(folder, config.read_bytes())
+
+
 def _model_type(folder: Path, config: bytes) -> str:
     try:
         return str(parse_json(config)["model_type"])[:_MAX_TYPE]

@@ -1,9 +1,9 @@
-"""CLIP, SigLIP and SigLIP 2: the reward of a frame is its similarity to the instruction, as in VLM-RM."""
+"""Contrastive pairs such as CLIP: the reward of a frame is its similarity to the instruction, as in VLM-RM."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,12 +12,19 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Score
 from rewardlab.models.backends import checkpoint
+from rewardlab.models.backends.clip_pair import CLIP_TYPES, load_clip_pair
 from rewardlab.models.backends.level_map import UNCALIBRATED, Floats, LevelMap, read_level_map
 from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import ModelString, option, read_options, speed_options
 
-MODEL_TYPES = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
+PROJECTED = "rewardlab_projected_pair"  # what `rewardlab train objective` writes
+MODEL_TYPES = (*CLIP_TYPES, PROJECTED)
+_ENCODER_FILES = tuple(
+    f"{encoder}_encoder/{name}"
+    for encoder in ("image", "text")
+    for name in ("config.json", "model.safetensors", "tokenizer.json")
+)
 _MAX_BATCH = 64
 _CACHE_BYTES = 256 * 2**20  # for embeddings of frames and texts that come again
 
@@ -48,23 +55,31 @@ class ContrastiveSpec:
     level_map: LevelMap
 
 
+class ImageTextPair(Protocol):
+    """An image and a text encoder of one space."""
+
+    def image_features(self, frames: Sequence[Frames]) -> Any:
+        """Return a tensor of one vector per frame."""
+
+    def text_features(self, texts: Sequence[str]) -> Any:
+        """Return a tensor of one vector per text."""
+
+
 class DualEncoder:
     """Embeds frames and texts as unit vectors of one space; what comes again is not encoded again."""
 
-    def __init__(self, model: Any, tokenizer: Any, processor: Any) -> None:
-        self.model = model.eval().requires_grad_(False)
-        self.tokenizer = tokenizer
-        self.processor = processor
+    def __init__(self, pair: ImageTextPair) -> None:
+        self.pair = pair
         self.cache: LRUCache[Floats] = LRUCache(_CACHE_BYTES)
 
     def embed_frames(self, frames: Frames) -> Floats:
         """Return one unit vector per frame."""
         keys = [f"frame {fingerprint_frames(frame)}" for frame in frames]
-        return self._embed(keys, list(frames), self._image_features)
+        return self._embed(keys, list(frames), self.pair.image_features)
 
     def embed_texts(self, texts: Sequence[str]) -> Floats:
         """Return one unit vector per text."""
-        return self._embed([f"text {text}" for text in texts], texts, self._text_features)
+        return self._embed([f"text {text}" for text in texts], texts, self.pair.text_features)
 
     def _embed(self, keys: Sequence[str], inputs: Sequence[Any], encode: Callable[[Sequence[Any]], Any]) -> Floats:
         import torch
@@ -79,32 +94,6 @@ class DualEncoder:
                 found[key] = vector
                 self.cache.put(key, vector, vector.nbytes)
         return np.stack([vector for key in keys if (vector := found[key]) is not None])
-
-    def _image_features(self, frames: Sequence[Frames]) -> Any:
-        pixels = self.processor(images=list(frames), return_tensors="pt", input_data_format="channels_last")
-        pixels["pixel_values"] = pixels["pixel_values"].to(self.model.dtype)
-        return self.model.get_image_features(**pixels.to(self.model.device)).pooler_output
-
-    def _text_features(self, texts: Sequence[str]) -> Any:
-        """Encode texts as in training: SigLIP reads lower case, padded to the full length, without a mask."""
-        if self.model.config.model_type == "clip":
-            tokens = self._tokens(texts, padding=True)
-            return self.model.get_text_features(**tokens).pooler_output
-        tokens = self._tokens([text.lower() for text in texts], padding="max_length")
-        return self.model.get_text_features(tokens["input_ids"]).pooler_output
-
-    def _tokens(self, texts: Sequence[str], padding: bool | str) -> Any:
-        """Return the tokens of texts, cut at the model's length; text that spells out a special token stays text."""
-        most = self.model.config.text_config.max_position_embeddings
-        tokens = self.tokenizer(
-            list(texts),
-            padding=padding,
-            truncation=True,
-            max_length=most,
-            split_special_tokens=True,
-            return_tensors="pt",
-        )
-        return tokens.to(self.model.device)
 
 
 @dataclass(frozen=True)
@@ -153,12 +142,13 @@ def _identify(spec: ContrastiveSpec) -> str:
 
 def _other_files(model_type: str, place: str) -> tuple[str, ...]:
     _check_type(model_type, place)
-    return ()
+    return _ENCODER_FILES if model_type == PROJECTED else ()
 
 
 def _check_type(model_type: str, place: str) -> None:
     if model_type not in MODEL_TYPES:
-        raise PlanError(f"expected a checkpoint of type {' or '.join(MODEL_TYPES)}, got {model_type} in {place}")
+        kinds = f"{', '.join(MODEL_TYPES[:-1])} or {MODEL_TYPES[-1]}"
+        raise PlanError(f"expected a checkpoint of type {kinds}, got {model_type} in {place}")
 
 
 def _build(spec: ContrastiveSpec, budget: Budget) -> Contrastive:
@@ -170,25 +160,19 @@ def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
     import transformers
 
     revision, device = options.revision, checkpoint.choose_device(options.device)
+    dtype = checkpoint.choose_dtype(options.dtype, device)
+    if Path(place).is_dir() and checkpoint.folder_type(Path(place)) == PROJECTED:
+        from rewardlab.models.backends.projected_pair import load_projected_pair
+
+        return DualEncoder(load_projected_pair(Path(place), device, dtype))
     config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
     _check_type(config.model_type, place)
-    model = transformers.AutoModel.from_pretrained(
-        place,
-        revision=revision,
-        trust_remote_code=False,
-        use_safetensors=True,
-        dtype=checkpoint.choose_dtype(options.dtype, device),
-        attn_implementation="sdpa",
-    )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
-    processor = transformers.AutoImageProcessor.from_pretrained(
-        place, revision=revision, trust_remote_code=False, backend="pil"
-    )
-    return DualEncoder(model.to(device), tokenizer, processor)
+    return DualEncoder(load_clip_pair(place, revision, device, dtype))
 
 
 CONTRASTIVE = ModelEntry(
-    "CLIP, SigLIP or SigLIP 2: similarity of each frame to the instruction; contrastive:FOLDER or ORG/NAME; "
+    "CLIP, SigLIP, SigLIP 2 or what train objective made: similarity of each frame to the instruction; "
+    "contrastive:FOLDER or ORG/NAME; "
     "levels are an order unless calibrated; needs the extra hf",
     options=(ContrastiveOptions(),),
     parse=_parse,

@@ -1,7 +1,7 @@
 """Rollouts for training: simulated once, kept as states, progress and the instructions that apply to them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -70,11 +70,12 @@ def shards_of(plan: PocketPlan) -> list[Shard]:
     ]
 
 
-def simulate_all(plan: PocketPlan) -> None:
-    """Simulate every shard that is not there yet."""
+def simulate_all(plan: PocketPlan, shards: Sequence[Shard] | None = None) -> None:
+    """Simulate every shard, or these, that is not there yet."""
     folder = plan.out / "rollouts"
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [shard for shard in shards_of(plan) if not (folder / shard.name).exists()]
+    wanted = shards_of(plan) if shards is None else shards
+    missing = [shard for shard in wanted if not (folder / shard.name).exists()]
     for number, _ in enumerate(map_processes(partial(_simulate_shard, plan), missing, plan.workers), start=1):
         if number % 50 == 0 or number == len(missing):
             print(f"simulated {number} of {len(missing)} shards", flush=True)

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from rewardlab.core.run import atomic_write
+from rewardlab.training.live_view import LiveView
 from rewardlab.training.vlm.answer_inputs import AnswerInputs, Sample, Tensors, pad_left
 from rewardlab.training.vlm.answer_network import UNLEARNED, AnswerNetwork, Batch
 from rewardlab.training.vlm.batches import Pass, load_ahead, token_batch
 from rewardlab.training.vlm.example import Example, ShowFrames, clips_of
-from rewardlab.training.vlm.live_view import LiveView
 
 _GIB = 2**30
 _NUMBERS_AT_ONCE = 2**24  # of all pictures in one pass through the tower

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from rewardlab.core.command_settings import as_command
 from rewardlab.core.version import __version__
+from rewardlab.training.training_state import Progress
 from rewardlab.training.vlm.plan import VlmTraining
 from rewardlab.training.vlm.training_loop import TrainingData
-from rewardlab.training.vlm.training_state import Progress
 from rewardlab.training.vlm.validation import ValidationErrors
 
 _MEASURES = {"mae": "mean absolute error of the level", "loss": "cross-entropy of the caption, per token"}

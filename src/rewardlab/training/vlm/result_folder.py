@@ -19,13 +19,13 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Failure
 from rewardlab.core.version import __version__
 from rewardlab.models import name_model
+from rewardlab.training.training_state import BEST, Progress, put_trained
 from rewardlab.training.vlm.base_model import Named, load_base, other_files
 from rewardlab.training.vlm.example import Example, ShowFrames
 from rewardlab.training.vlm.model_card import ModelCard
 from rewardlab.training.vlm.plan import VlmTraining
 from rewardlab.training.vlm.trained_parts import trained_parts
 from rewardlab.training.vlm.training_loop import WORK, TrainingData
-from rewardlab.training.vlm.training_state import BEST, Progress, put_trained
 from rewardlab.training.vlm.validation import ValidationErrors, caption_errors, constant_error, level_errors
 
 RECORD, CARD, ADAPTER = "training.json", "README.md", "adapter"

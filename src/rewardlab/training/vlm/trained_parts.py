@@ -63,11 +63,6 @@ def set_training(model: Any) -> None:
     vision_tower(model).eval()
 
 
-def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that are trained, by name."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
 def trained_parts(plan: VlmPlan) -> TrainedParts:
     """Return the parts that a plan trains."""
     return TrainedParts(not plan.captions, plan.lora)

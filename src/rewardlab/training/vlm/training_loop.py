@@ -13,18 +13,19 @@ from torch import Tensor
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.backends.qwen_kernels import fuse_norms
+from rewardlab.training.learning_rate import learning_rate
+from rewardlab.training.live_view import Curves, LiveView
+from rewardlab.training.master_weights import MasterAdamW
+from rewardlab.training.training_state import Progress, resume, save_best, save_state
 from rewardlab.training.vlm.answer_network import Batch, answer_loss
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base
 from rewardlab.training.vlm.batches import BatchOrder, DecodedPasses, Pass, example_lengths, load_ahead
 from rewardlab.training.vlm.example import Example, ShowFrames
 from rewardlab.training.vlm.feature_store import CacheLimits, Clips, FeatureStore, clip_features, on_device
-from rewardlab.training.vlm.live_view import Curves, LiveView
-from rewardlab.training.vlm.master_weights import MasterAdamW
 from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
 from rewardlab.training.vlm.processes import Processes
-from rewardlab.training.vlm.recipes import PERTURBED, Recipe
+from rewardlab.training.vlm.recipes import PERTURBED
 from rewardlab.training.vlm.trained_parts import set_training, trained_parts, training_dtype
-from rewardlab.training.vlm.training_state import Progress, resume, save_best, save_state
 from rewardlab.training.vlm.validation import (
     ValidationErrors,
     caption_errors,
@@ -210,14 +211,6 @@ def take_step(trainer: Trainer, step: int, batches: Sequence[Batch]) -> Tensor:
         total += loss.detach()
     trainer.optimizer.step(learning_rate(step, trainer.order.steps, trainer.plan.numbers))
     return total
-
-
-def learning_rate(step: int, steps: int, numbers: Recipe) -> float:
-    """Return the rate of a step: a linear warm-up from nothing, then half a cosine down to nothing."""
-    warm_up = math.ceil(numbers.warm_up * steps)
-    if step < warm_up:
-        return numbers.rate * step / warm_up
-    return numbers.rate * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
 
 
 def _check(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:

@@ -62,13 +62,13 @@ class LiveView:
 class Curves:
     """The numbers of a training, one JSON object a line, and TensorBoard's files where it is installed."""
 
-    def __init__(self, folder: Path, step: int) -> None:
+    def __init__(self, folder: Path, step: int, *, tensorboard: bool = True) -> None:
         self._path = folder / CURVE
         self._writer: Any = None
         kept = [row for row in read_curve(folder) if row["step"] <= step]  # what was not saved is done again
         with atomic_write(self._path) as partial:
             partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        if find_spec("tensorboard") is not None:
+        if tensorboard and find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

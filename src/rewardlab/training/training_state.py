@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rewardlab.core.run import atomic_write
-from rewardlab.training.vlm.master_weights import MasterAdamW
-from rewardlab.training.vlm.trained_parts import trained_parameters
+from rewardlab.training.master_weights import MasterAdamW, trained_parameters
 
 STATE, BEST = "state.pt", "best.safetensors"
 

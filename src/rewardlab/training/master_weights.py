@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rewardlab.training.vlm.recipes import Recipe
-from rewardlab.training.vlm.trained_parts import trained_parameters
+from rewardlab.training.learning_rate import OptimizerNumbers
 
 
 class MasterAdamW:
     """The optimizer of a training; its state is whole tensors by the names of the parameters."""
 
-    def __init__(self, network: nn.Module, numbers: Recipe, device: str) -> None:
+    def __init__(self, network: nn.Module, numbers: OptimizerNumbers, device: str) -> None:
         self.working = trained_parameters(network)
         self.apart = any(p.dtype != torch.float32 for p in self.working.values())
         self.masters = {name: _master(p) if self.apart else p for name, p in self.working.items()}
@@ -77,6 +76,11 @@ class MasterAdamW:
                 key: _placed(value, master) if value.ndim else value.to(self.counts_on) for key, value in kept.items()
             }
         self._round()
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _master(parameter: nn.Parameter) -> nn.Parameter:
