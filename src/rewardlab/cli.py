@@ -288,11 +288,12 @@ def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
     from rewardlab.data import dataset_notes
+    from rewardlab.data.task_text import wordless_note
 
     contents = checked_dataset(plan.data)
     for problem in contents.problems:
         _say(problem)
-    notes = dataset_notes(plan.data)
+    notes = (*dataset_notes(plan.data), *wordless_note(contents.episodes))
     for note in notes:
         _say(f"note: {note}")
     _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems, {len(notes)} notes")

@@ -21,6 +21,7 @@ from rewardlab.data.hub import HUB, fetch, split_name
 from rewardlab.data.image_folder import IMAGES
 from rewardlab.data.lerobot.lerobot_folder import LEROBOT
 from rewardlab.data.rlds.rlds_folder import RLDS
+from rewardlab.data.roboarena_dump import ROBOARENA
 from rewardlab.data.roboreward_folder import ROBOREWARD
 from rewardlab.data.single_video import VIDEO
 from rewardlab.data.video_table import TABLE
@@ -34,7 +35,7 @@ DATASETS = {  # shipped in the package, usable by name
     "sample-sim": _SAMPLES / "sample-sim",
 }
 # The first that recognises a folder reads it.
-READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, RLDS, HDF5, TABLE, IMAGES, VIDEO)}
+READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, RLDS, HDF5, ROBOARENA, TABLE, IMAGES, VIDEO)}
 
 
 def open_dataset(name: str) -> Contents:

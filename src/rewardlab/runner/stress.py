@@ -27,6 +27,7 @@ from rewardlab.core.trial import Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents, Problem
+from rewardlab.data.task_text import wordless_note
 from rewardlab.models import name_model
 from rewardlab.models.backends.ledger import SpentSoFar
 from rewardlab.models.contract import NamedModel
@@ -140,6 +141,8 @@ def open_plan(plan: StressPlan, own: Sequence[NamedModel]) -> tuple[Contents, Sc
     """Open the dataset of a plan and look up its models and perturbations."""
     with loading(f"opening {plan.data}", quiet=plan.scoring.quiet):
         contents = load_episodes(plan)
+    for note in () if plan.scoring.quiet else wordless_note(contents.episodes):
+        print(one_line(note), file=sys.stderr, flush=True)
     with loading(f"looking up {', '.join(plan.models)}", quiet=plan.scoring.quiet):
         return contents, scoring_context(plan, contents.episodes, own)
 

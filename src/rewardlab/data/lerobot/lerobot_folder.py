@@ -98,7 +98,7 @@ class _Dataset:
             if video.count != entry.length:
                 raise DataError(f"{path}: {video.count} frames, but the episode has {entry.length} rows; copy it again")
             return Clip(video, np.arange(entry.length), rows.positions, rows.fps, video.info.frame_bytes)
-        segment = segment_of_video(video, round(place.start * self.info.fps), entry.length)
+        segment = segment_of_video(path, video.info, place.start, entry.length)
         return Clip(segment, np.arange(entry.length), rows.positions, rows.fps, segment.frame_bytes)
 
     def _images(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
@@ -108,9 +108,12 @@ class _Dataset:
 
 def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
     """Return how many episodes are listed, and those whose data file is here: people copy a few of many."""
-    listed, present = 0, []
+    listed, present, seen = 0, [], set[int]()
     for entry in read_entries(info):
         listed += 1
+        if entry.index in seen:
+            raise DataError(f"episode {entry.index} is listed twice; remove the file of episodes that is not in use")
+        seen.add(entry.index)
         if listed > ROWS.value:
             raise DataError(f"more than {ROWS.value:,} episodes, {ROWS.describe()}")
         if info.data_file(entry.data).exists():
