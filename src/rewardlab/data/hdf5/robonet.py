@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import h5py
 
 _SUFFIX = "_video"  # cam0_video holds what cam0 saw
+_TASK = "interact with the objects in the bin"  # nobody asked for more; Open X-Embodiment calls it so
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,14 @@ def cameras_of_trajectory(file: "h5py.File") -> list[str]:
 
 
 def episodes_of_trajectory(path: Path, file: "h5py.File", wanted: str) -> Iterator[Episode]:
-    """Yield what each chosen camera saw of a trajectory; nobody asked the robot for anything."""
+    """Yield what each chosen camera saw of a trajectory; whether it succeeded is not said."""
     cameras = cameras_of_trajectory(file)
     encoding = text_attribute(child_group(file, "env"), "cam_encoding")
     if encoding != "mp4":
         raise DataError(f"frames are stored as {encoding or 'nothing known'}, only mp4 is read; convert them")
     about = child_group(file, "metadata")
     robot = text_attribute(about, "robot")[:100] if about is not None else ""
-    task = bounded_task(task_beside(path.parent))
+    task = bounded_task(task_beside(path.parent) or _TASK)
     for camera in choose_cameras(cameras, wanted):
         origin = Origin(subset=path.stem, task=task, embodiment=robot, camera=camera)
         yield Episode(episode_id(path.name, camera, cameras), task, _clip(path, file, camera), origin=origin)

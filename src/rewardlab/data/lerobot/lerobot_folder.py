@@ -1,6 +1,6 @@
 """LeRobot datasets: Parquet rows beside one video per episode (v2) or per many episodes (v3), for each camera."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from rewardlab.core.episode import Clip, Episode, Origin
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROWS
-from rewardlab.data.camera_choice import camera_note, choose_cameras, episode_id, short_name
+from rewardlab.data.camera_choice import ALL_CAMERAS, camera_note, choose_cameras, episode_id, short_name
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.lerobot.dataset_info import INFO, Camera, DatasetInfo, read_dataset_info
 from rewardlab.data.lerobot.episode_entries import EpisodeEntry, read_entries, read_tasks
@@ -52,7 +52,7 @@ def notes(folder: Path) -> tuple[Problem, ...]:
         listed, present = _present(info)
     except DataError:
         return ()
-    found = camera_note([camera.key for camera in _with_files(info, present)])
+    found = camera_note([camera.key for camera in _with_files(info, present, "")])
     if len(present) < listed:
         what = f"{listed - len(present)} of {listed} listed episodes have no data file here and are left out"
         found = (*found, Problem("episodes", what))
@@ -68,7 +68,7 @@ class _Dataset:
         listed, self.entries = _present(info)
         if not self.entries:
             raise DataError(f"none of the {listed} listed episodes has its data file here; copy them as well")
-        cameras = info.cameras if wanted else _with_files(info, self.entries)
+        cameras = info.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
         self.keys = [camera.key for camera in info.cameras]
         chosen = choose_cameras([camera.key for camera in cameras], wanted)
         self.chosen = [camera for camera in cameras if camera.key in chosen]
@@ -121,17 +121,19 @@ def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
     return listed, present
 
 
-def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry]) -> tuple[Camera, ...]:
-    """Return the cameras that have frames for the first episode; all, where none has."""
-    found = tuple(_cameras_of(info, entries[0])) if entries else ()
+def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[Camera, ...]:
+    """Return the cameras that have frames, for any episode where all are wanted, else for the first one.
+
+    All that are listed, where none has.
+    """
+    looked_at = entries if wanted == ALL_CAMERAS else entries[:1]
+    found = tuple(camera for camera in info.cameras if any(_has_frames(info, entry, camera) for entry in looked_at))
     return found or info.cameras
 
 
-def _cameras_of(info: DatasetInfo, entry: EpisodeEntry) -> Iterator[Camera]:
-    for camera in info.cameras:
-        place = entry.videos.get(camera.key)
-        if place is None or info.video_file(place.values).exists():
-            yield camera
+def _has_frames(info: DatasetInfo, entry: EpisodeEntry, camera: Camera) -> bool:
+    place = entry.videos.get(camera.key)
+    return place is None or info.video_file(place.values).exists()
 
 
 LEROBOT = Reader(

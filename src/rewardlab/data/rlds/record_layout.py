@@ -23,7 +23,7 @@ def cameras_of_record(features: Mapping[str, Feature]) -> tuple[str, ...]:
     """Return the cameras that a record shows; none where it holds no frames that are known."""
     pictures = sorted(name for name, feature in features.items() if _holds_images(feature))
     in_steps = [name for name in pictures if name.startswith(STEPS)]
-    numbered = sorted({camera for _, camera, _ in _numbered(features)})
+    numbered = sorted({camera for _, camera, _ in _numbered(features)}, key=lambda name: ("main" not in name, name))
     return tuple(in_steps or numbered or [name for name in pictures if "/" not in name])
 
 

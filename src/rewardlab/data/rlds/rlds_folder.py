@@ -24,6 +24,7 @@ from rewardlab.data.task_text import bounded_task, task_beside
 
 _PATTERNS = ("*.tfrecord*", "*/*.tfrecord*", "*/*/*.tfrecord*")  # as in NAME/VERSION/NAME-train.tfrecord-00000-of-00001
 _SHARD = re.compile(r"(.+?)(?:-([A-Za-z]\w*))?\.tfrecords?(?:-\d+(?:-of-(\d+))?)?")
+_PURPOSES = {"softmotion30_44k": "push the objects"}  # of datasets without words, by their folder: BAIR robot pushing
 _SUCCESS = ("episode_metadata/success", "episode_metadata/is_success", "success", "steps/success", "steps/is_success")
 
 
@@ -102,7 +103,7 @@ class _Shard:
         if len(images) > CLIP_FRAMES.value:
             raise DataError(f"{len(images):,} steps, {CLIP_FRAMES.describe()}")
         task = instruction_of(features, len(images)) or task_beside(self.root, Path(self.name).parent.as_posix())
-        task = bounded_task(task)
+        task = bounded_task(task or next((what for name, what in _PURPOSES.items() if name in self.file.parts), ""))
         width, height = frame_size(features, camera, images[0])
         source = RecordImages(self.file, record.number, record.offset, len(record.data), camera, len(images))
         every = np.arange(len(images))
