@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api.dataset_verbs import check, open_dataset
+    from rewardlab.api.dataset_verbs import check, convert, open_dataset
     from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
     from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_vlm
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rewardlab.core.trial import Failure, Score
 
 _HOME = {
-    **dict.fromkeys(("check", "open_dataset"), "rewardlab.api.dataset_verbs"),
+    **dict.fromkeys(("check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
     **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
     **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
     **dict.fromkeys(("assemble_vlm", "collect", "train", "train_vlm"), "rewardlab.api.training_verbs"),
@@ -41,6 +41,7 @@ __all__ = [
     "check",
     "collect",
     "compare",
+    "convert",
     "episode_from_frames",
     "leaderboard",
     "load_model",

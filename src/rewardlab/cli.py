@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rewardlab.collection.collection_settings import CollectPlan
     from rewardlab.core.run import Run
     from rewardlab.core.summary import Summary
+    from rewardlab.data.conversion.convert_plan import ConvertPlan
     from rewardlab.data.dataset_check_settings import CheckPlan
     from rewardlab.data.metadata_skeleton import InitPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
@@ -309,6 +310,19 @@ def init(plan: "InitPlan") -> int:
     return 0
 
 
+def convert(plan: "ConvertPlan") -> int:
+    """Write the dataset in another layout and print what was written, and what was left out."""
+    from rewardlab.core.loading_line import loading
+
+    with loading(f"converting {plan.source}"):
+        made = rewardlab.convert(**flat_settings(plan))
+    for problem in made.left_out:
+        _say(f"left out {problem}")
+    counts = ", ".join(f"{name or 'rollouts'}: {count}" for name, count in made.counts.items())
+    _say(f"{made.folder}: {counts}, left out: {len(made.left_out)}")
+    return 0
+
+
 def list_catalog(plan: "ListPlan") -> int:
     """Print one line per entry of a catalog, or the catalogs themselves."""
     from rewardlab.core.terminal_console import terminal_console
@@ -351,6 +365,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
+    "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),
     "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
     "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),

@@ -81,6 +81,18 @@ class PerturbOptions(TypedDict, total=False):
     out: Place
 
 
+class ConvertOptions(TypedDict, total=False):
+    """What `convert` takes beside source and folder."""
+
+    to: str
+    fps: float | None
+    sample: int | None
+    splits: Names
+    duplicates: bool
+    skip_bad: bool
+    seed: int
+
+
 class CollectOptions(TypedDict, total=False):
     """What `collect` takes beside the simulator."""
 

@@ -1,11 +1,12 @@
 """LeRobot datasets: Parquet rows beside one video per episode (v2) or per many episodes (v3), for each camera."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, Origin
+from rewardlab.core.episode import Clip, Episode, Origin, Truth
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROWS
 from rewardlab.data.camera_choice import ALL_CAMERAS, camera_note, choose_cameras, episode_id, short_name
@@ -13,6 +14,7 @@ from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.lerobot.dataset_info import INFO, Camera, DatasetInfo, read_dataset_info
 from rewardlab.data.lerobot.episode_entries import EpisodeEntry, read_entries, read_tasks
 from rewardlab.data.lerobot.episode_rows import DataFiles, EpisodeRows
+from rewardlab.data.lerobot.truth_columns import PROGRESS_FILE, read_progress
 from rewardlab.data.parquet_images import ParquetImages
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.data.video_segment import segment_of_video
@@ -64,6 +66,7 @@ class _Dataset:
 
     def __init__(self, info: DatasetInfo, wanted: str) -> None:
         self.info, self.files, self.tasks = info, DataFiles(info), read_tasks(info)
+        self.progress = read_progress(info.folder)
         self.videos: dict[Path, VideoFile] = {}
         listed, self.entries = _present(info)
         if not self.entries:
@@ -80,7 +83,13 @@ class _Dataset:
         origin = Origin(task=instruction, embodiment=self.info.robot, camera=short_name(camera.key))
         clip = self._images(entry, camera, rows) if camera.stored == "image" else self._video(entry, camera, rows)
         name = episode_id(f"episode_{entry.index:06d}", camera.key, self.keys)
-        return Episode(name, instruction, clip, rows.truth, origin)
+        return Episode(name, instruction, clip, self._truth(entry, rows), origin)
+
+    def _truth(self, entry: EpisodeEntry, rows: EpisodeRows) -> Truth:
+        progress = self.progress.get(entry.index)
+        if progress is not None and len(progress) != entry.length:
+            raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
+        return replace(entry.truth or rows.truth, progress=progress)
 
     def _instruction(self, rows: EpisodeRows) -> str:
         instruction = self.tasks.get(rows.task_index, "")
