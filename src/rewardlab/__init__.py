@@ -12,6 +12,7 @@ from rewardlab.core.version import __version__
 if TYPE_CHECKING:
     from rewardlab.api.dataset_verbs import check, convert, open_dataset
     from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
+    from rewardlab.api.run_verbs import export, merge, query, runs
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
     from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_vlm
     from rewardlab.core.episode import Episode, episode_from_frames
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOME = {
     **dict.fromkeys(("check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
     **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
+    **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api.run_verbs"),
     **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
     **dict.fromkeys(("assemble_vlm", "collect", "train", "train_vlm"), "rewardlab.api.training_verbs"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
@@ -43,11 +45,15 @@ __all__ = [
     "compare",
     "convert",
     "episode_from_frames",
+    "export",
     "leaderboard",
     "load_model",
+    "merge",
     "open_dataset",
     "perturb",
+    "query",
     "report",
+    "runs",
     "score",
     "stress",
     "study",

@@ -211,7 +211,7 @@ def test_what_cannot_be_written_is_one_sentence(rollouts: Path, tmp_path: Path) 
         ({"splits": ("train=0.8",)}, "must be above 0 and 1 together"),
         ({"splits": ("train",)}, "must be NAME=SHARE"),
         ({"splits": ("../x=1",)}, "the names of splits must be words"),
-        ({"to": "rlds"}, "unknown layout 'rlds'"),
+        ({"to": "rlds"}, "no layout is called 'rlds'"),
         ({"fps": 0}, "fps must be above 0"),
         ({"sample": 0}, "sample must be at least 1"),
     ):

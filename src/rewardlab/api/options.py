@@ -35,6 +35,7 @@ class ScoringOptions(TypedDict, total=False):
     describe_failures: int
     quiet: bool
     name: Names
+    shard: str
     out: Place | None
 
 

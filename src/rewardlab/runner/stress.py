@@ -37,7 +37,7 @@ from rewardlab.runner.describe_failures import describe_failures
 from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.progress_bar import ProgressBar
 from rewardlab.runner.run_forecast import FORECAST_COLUMNS, RunForecast, forecast
-from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
+from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection, shard_of
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
 _IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
@@ -101,14 +101,18 @@ def run_stress(
 
     Another command that scores says what `kind` of run it makes and by which `command`.
     """
+    if plan.scoring.shard and kind != "stress":
+        raise PlanError(f"only a stress test is scored in shards, not {kind}; leave out --shard")
     contents, context = open_plan(plan, own)
     run = start_scoring(plan, context, contents, RunOrigin(kind, command or as_command(kind, plan)))
     with locked(run):
         keep_names(run, dict(zip(context.judged, plan.scoring.name)))
         finished = _tell_what_is_open(run, plan, context)
-        planned = plan_cells(context.dataset, context, plan.severities, finished)
+        planned = plan_cells(shard_of(context.dataset, plan.scoring.shard), context, plan.severities, finished)
         jobs = bundle_jobs(planned, context.batch * len(context.models))
         score_jobs(run, jobs, context, plan.scoring, (len(finished), run.record.cells))
+        if plan.scoring.shard:  # a part of a run is measured when the parts are put together
+            return run
         with loading("measuring", quiet=plan.scoring.quiet):
             run.compact()
             save_summary(run)
