@@ -14,7 +14,7 @@ _NO_OP, _NON_PROTO, _START_OF_SUBMESSAGE, _START_OF_MESSAGE = -1, -2, -3, -4
 _SPECIAL = (_NO_OP, _NON_PROTO, _START_OF_SUBMESSAGE, _START_OF_MESSAGE)  # what stands for a tag below the first
 _FIRST_TAG = 8
 _FIRST_INLINE = 10  # subtypes of numbers: below it, how many bytes the buffer has; from it on, the number itself
-_STEPS_PER_BYTE = 1_000  # nodes in a row without a byte of their own
+_MOST_STEPS = 20_000_000  # of one chunk, which is 1 MB by default
 _EMPTY = VarintStream(b"")
 
 Decompress = Callable[[bytes], bytes]
@@ -74,9 +74,7 @@ def _run(nodes: Sequence[Node], start: int, transitions: bytes, writer: "_Backwa
     """Walk from node to node: a byte says how far to go on and how many nodes follow without a byte of their own."""
     place, steps = start, int(nodes[start].is_implicit)
     following = iter(transitions)
-    budget = _STEPS_PER_BYTE * (len(transitions) + 1) + len(nodes)
-    while budget > 0:
-        budget -= 1
+    for _ in range(min(_MOST_STEPS, 4 * (writer.most + len(transitions) + len(nodes)))):
         writer.write(nodes[place])
         place = nodes[place].next
         if steps:
@@ -87,7 +85,7 @@ def _run(nodes: Sequence[Node], start: int, transitions: bytes, writer: "_Backwa
             return
         place += byte >> 2
         steps = (byte & 3) + nodes[place].is_implicit
-    raise ValueError("the state machine does not end")
+    raise ValueError("its state machine does not end")
 
 
 class _BackwardWriter:
