@@ -15,9 +15,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import rewardlab
-from rewardlab.cli import main
+from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.envlogger.riegeli_file import read_records
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
 
 SAMPLES = Path(__file__).parent / "real_samples"
 EPISODES = {  # how many a sample holds, for one camera and for all
@@ -186,18 +188,21 @@ def number_at(data: bytes, place: int) -> tuple[int, int]:
     return sum((byte & 0x7F) << 7 * shift for shift, byte in enumerate(data[place:end])), end
 
 
+def scored(data: str, folder: Path) -> list[Trial]:
+    scoring = ScoringSettings(workers=1, out=folder)
+    plan = StressPlan(("pocket",), data, ("jpeg", "reverse"), (2,), controls=False, scoring=scoring)
+    return run_stress(plan).trials().rows()
+
+
 def test_a_stress_test_runs_on_a_sample_as_it_is(tmp_path: Path) -> None:
-    arguments = ["--perturbations", "jpeg,reverse", "--severities", "2", "--out", str(tmp_path), "--workers", "1"]
-    assert main(["stress", "pocket", f"{SAMPLES / 'bair'}@all", "--no-controls", *arguments]) == 0
-    trials = rewardlab.Run(tmp_path).trials().rows()
+    trials = scored(f"{SAMPLES / 'bair'}@all", tmp_path)
     assert len(trials) == 6 and {trial.status for trial in trials} == {"scored"}
 
 
 def test_a_model_that_needs_words_says_so_where_there_are_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = str(SAMPLES / "rlds_without_words")
-    assert main(["stress", "pocket", data, "--no-controls", "--perturbations", "none", "--out", str(tmp_path)]) == 3
+    trials = scored(str(SAMPLES / "rlds_without_words"), tmp_path)
     assert "1 of 1 episodes: no instruction is stored" in capsys.readouterr().err
-    (trial,) = rewardlab.Run(tmp_path).trials().rows()
-    assert trial.status == "failed" and "the instruction is empty" in str(trial.reason)
+    assert {trial.status for trial in trials} == {"failed"}
+    assert all("the instruction is empty" in str(trial.reason) for trial in trials)
