@@ -88,6 +88,20 @@ def test_a_lerobot_folder_is_what_lerobot_writes(rollouts: Path, tmp_path: Path)
     assert progress["progress_dense"].null_count == 13  # the frames of the rollout of which nobody says anything
 
 
+def test_episodes_in_several_files_are_found_again(tmp_path: Path) -> None:
+    lengths = (5, 8, 6)
+    made = [episode_from_frames(moving_square(str(n), count=count), TASKS[n]) for n, count in enumerate(lengths)]
+    each = [Rollout(f"a/{n}", (replace(episode, id=str(n)),), ("main",)) for n, episode in enumerate(made)]
+    folder = ResumableFolder(tmp_path / "out", "files")
+    folder.begin()
+    folder.write(WRITERS["lerobot"], "", [Batch(0, 0, 0, tuple(each[:2])), Batch(1, 2, 13, (each[2],))])
+    folder.complete()
+    assert len(list((tmp_path / "out").rglob("file-001.*"))) == 2  # rows and a video of the second batch
+    for old, new in zip(made, rewardlab.open_dataset(tmp_path / "out").episodes):
+        assert len(new.clip) == len(old.clip) and new.instruction == old.instruction
+        assert np.abs(old.frames.astype(int) - new.frames).mean() < 3
+
+
 def test_rows_of_robometer_have_its_columns(rollouts: Path, tmp_path: Path) -> None:
     rewardlab.convert(rollouts, tmp_path / "out", to="robometer")
     rows = pq.read_table(tmp_path / "out" / "metadata.parquet").to_pylist()
@@ -224,8 +238,10 @@ def test_names_from_outside_stay_below_the_folder(tmp_path: Path) -> None:
 
     made = episode_from_frames(moving_square("x"), "open it")
     names = ("../../etc/passwd.mp4", "/abs.mp4", "a/b\n.mp4", "a/b?.mp4", "x" * 500, "..", "a.mp4#2")
-    episodes = [replace(made, id=name, origin=Origin(subset="../up")) for name in names]
-    written = [rollout.name for rollout in grouped_rollouts(episodes, joins=False)]
+    episodes = [replace(made, id=name, origin=Origin(subset="../up", camera="../../a")) for name in names]
+    rollouts = grouped_rollouts(episodes, joins=False)
+    assert {rollout.cameras for rollout in rollouts} == {("a",)}
+    written = [rollout.name for rollout in rollouts]
     assert len(set(written)) == len(names) and all(name.startswith("up/") and ".." not in name for name in written)
     assert all(name.count("/") == 1 and name.isprintable() and len(name) < 150 for name in written)
 

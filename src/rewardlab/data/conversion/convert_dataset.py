@@ -36,7 +36,8 @@ def convert_dataset(plan: ConvertPlan, contents: Contents, ordered_map: OrderedM
     folder = ResumableFolder(plan.out, _identity(plan, rollouts))
     folder.begin()
     copies, together = _copies(plan, rollouts, folder.notes, ordered_map)
-    kept = [rollout for rollout in rollouts if rollout.name not in {copy.place for copy in copies}]
+    copied = {copy.place for copy in copies}
+    kept = [rollout for rollout in rollouts if rollout.name not in copied]
     splits = _splits(plan, kept, together)
     for split, members in splits.items():
         folder.write(writer, split, list(_batches(writer, members)))
@@ -68,7 +69,8 @@ def _chosen(plan: ConvertPlan, episodes: Sequence[Episode]) -> list[Episode]:
 def _with_words(rollouts: Sequence[Rollout]) -> tuple[list[Rollout], list[Problem]]:
     """Part the rollouts from those without an instruction, which no layout can hold."""
     kept = [rollout for rollout in rollouts if rollout.first.instruction.strip()]
-    without = [Problem(r.name, "has no instruction; write a task.txt beside it") for r in rollouts if r not in kept]
+    names = [rollout.name for rollout in rollouts if not rollout.first.instruction.strip()]
+    without = [Problem(name, "has no instruction; write a task.txt beside it") for name in names]
     if not kept:
         raise DataError("no episode has an instruction; write it into a task.txt beside the data")
     return kept, without

@@ -44,12 +44,13 @@ def _written_cameras(groups: Sequence[Sequence[Episode]]) -> tuple[str, ...]:
 
 
 def _cameras(views: Sequence[Episode]) -> tuple[str, ...]:
-    return tuple(view.origin.camera or _UNNAMED for view in views) or (_UNNAMED,)
+    return tuple(_safe(view.origin.camera) or _UNNAMED for view in views) or (_UNNAMED,)
 
 
 def _require_same_cameras(views: Sequence[Episode], cameras: tuple[str, ...]) -> None:
     alone = len(views) == len(cameras) == 1
-    if (_cameras(views) != cameras and not alone) or len({len(view.clip) for view in views}) > 1:
+    same = alone or _cameras(views) == cameras
+    if not same or len(set(cameras)) < len(cameras) or len({len(view.clip) for view in views}) > 1:
         what = f"{rollout_name(views[0])} was not filmed by the cameras of the first rollout, or not for as long"
         raise PlanError(f"{what}; convert one camera by DATA@NAME")
 

@@ -85,10 +85,11 @@ def read_camera(path: Path, wanted: str) -> Contents:
         place = file.relative_to(path).as_posix()
         try:
             require_inside(path, file)
+            task = _task(path, file)
             for number, found in enumerate(_found(file)):
                 if len(episodes) + len(problems) >= ROWS.value:
                     raise DataError(f"episodes from {number} on are not read, {ROWS.describe()}")
-                episodes += _episodes(path, file, f"{place}#{number}", found, wanted)
+                episodes += _episodes(file, f"{place}#{number}", found, task, wanted)
         except DataError as error:
             problems.append(Problem(place, str(error)))
     return Contents(tuple(episodes), tuple(problems))
@@ -128,11 +129,10 @@ def _first_step(number: int, values: dict[str, Value]) -> _Found:
     return _Found(number, cameras, 3 * width * height)
 
 
-def _episodes(root: Path, file: Path, name: str, found: _Found, wanted: str) -> Iterator[Episode]:
+def _episodes(file: Path, name: str, found: _Found, task: str, wanted: str) -> Iterator[Episode]:
     count = len(found.rewards)
     if count > CLIP_FRAMES.value:
         raise DataError(f"{count:,} steps, {CLIP_FRAMES.describe()}")
-    task = _task(root, file)
     truth = truth_of_success(success_of_rewards(found.rewards))
     every = np.arange(count)
     for camera in choose_cameras(found.cameras, wanted):

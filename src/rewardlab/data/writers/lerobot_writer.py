@@ -5,7 +5,7 @@ Columns of the table of episodes that begin with `truth/` are ours; LeRobot leav
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ _FILES_PER_CHUNK = 1000
 _DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _EPISODES = Path("meta") / "episodes" / "chunk-000" / "file-000.parquet"
+_ENDS = ((0, "from"), (1, "to"))  # of an episode in its video
 _NUMBERS = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64"}
 
 
@@ -44,17 +45,18 @@ def finish(folder: Path, rows: Sequence[Row]) -> None:
         if {key: tuple(shape) for key, shape in row["shapes"].items()} != shapes:
             raise DataError(f"{row['id']}: frames of another size than the others; LeRobot has one per camera")
     tasks = list(dict.fromkeys(row["task"] for row in rows))
+    indices = {task: index for index, task in enumerate(tasks)}
     starts = np.cumsum([0, *(row["length"] for row in rows)])
     for place, numbers in _by_file(rows).items():
         path = folder / _DATA.format(chunk_index=place[0], file_index=place[1])
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(pa.concat_tables(_data(rows[n], n, int(starts[n]), tasks) for n in numbers), path)
+        write_parquet(pa.concat_tables(_data(rows[n], n, int(starts[n]), indices) for n in numbers), path)
     (folder / _EPISODES).parent.mkdir(parents=True, exist_ok=True)
     write_parquet(_episode_table(rows, starts), folder / _EPISODES)
     write_parquet(_task_table(tasks), folder / "meta" / "tasks.parquet")
     if any(row["progress"] is not None for row in rows):
         write_parquet(progress_table([(row["length"], row["progress"]) for row in rows]), folder / PROGRESS_FILE)
-    _write_json(folder / "meta" / "stats.json", _statistics(rows, tasks))
+    _write_json(folder / "meta" / "stats.json", _statistics(rows, indices))
     _write_json(folder / INFO, _info(rows, shapes, tasks))
 
 
@@ -118,7 +120,7 @@ def _by_file(rows: Sequence[Row]) -> dict[tuple[int, int], list[int]]:
     return found
 
 
-def _data(row: Row, number: int, start: int, tasks: list[str]) -> Any:
+def _data(row: Row, number: int, start: int, indices: Mapping[str, int]) -> Any:
     """Return the rows of one episode."""
     import pyarrow as pa
 
@@ -128,7 +130,7 @@ def _data(row: Row, number: int, start: int, tasks: list[str]) -> Any:
         "frame_index": pa.array(frames),
         "episode_index": pa.array(np.full(len(frames), number)),
         "index": pa.array(start + frames),
-        "task_index": pa.array(np.full(len(frames), tasks.index(row["task"]))),
+        "task_index": pa.array(np.full(len(frames), indices[row["task"]])),
     }
     return pa.table(columns)
 
@@ -157,10 +159,7 @@ def _episode_table(rows: Sequence[Row], starts: Any) -> Any:
     return pa.table(columns)
 
 
-_ENDS = ((0, "from"), (1, "to"))
-
-
-def _statistics(rows: Sequence[Row], tasks: list[str]) -> Row:
+def _statistics(rows: Sequence[Row], indices: Mapping[str, int]) -> Row:
     """Return what LeRobot keeps of columns of numbers; pixels are left to it."""
     seconds = np.concatenate([np.arange(row["length"]) / row["fps"] for row in rows])
     numbers = {
@@ -168,7 +167,7 @@ def _statistics(rows: Sequence[Row], tasks: list[str]) -> Row:
         "frame_index": np.concatenate([np.arange(row["length"]) for row in rows]),
         "episode_index": np.repeat(np.arange(len(rows)), [row["length"] for row in rows]),
         "index": np.arange(len(seconds)),
-        "task_index": np.repeat([tasks.index(row["task"]) for row in rows], [row["length"] for row in rows]),
+        "task_index": np.repeat([indices[row["task"]] for row in rows], [row["length"] for row in rows]),
     }
     return {name: _measures(column) for name, column in numbers.items()}
 
