@@ -109,6 +109,11 @@ def test_runs_are_removed_only_where_it_is_meant(runs: Path, tmp_path: Path) -> 
     with locked(Run(folder / "shards" / "1")):
         assert other_process_says(folder) == 2
     assert (folder / "shards" / "2").exists()  # none is removed where one is being written
+    (folder / "no run").mkdir()
+    (folder / "no run" / "run.json").write_text('{"of": "another program"}')
+    assert main(["runs", str(folder), "--prune", "--where", "name=*", "--yes"]) == 2
+    assert len(rewardlab.runs(folder)) == 5  # nor is anything where a run.json is somebody else's
+    shutil.rmtree(folder / "no run")
     assert main(["runs", str(folder), "--prune", "--where", "state=open", "--yes"]) == 0
     assert {entry.name for entry in rewardlab.runs(folder)} == {"whole", "other"} and (runs / "whole").is_dir()
 
