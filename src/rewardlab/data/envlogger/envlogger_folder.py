@@ -2,21 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Origin
+from rewardlab.core.episode import Clip, Episode, Origin
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, ROWS
-from rewardlab.core.seeding import digest
+from rewardlab.core.limits import CLIP_FRAMES, ROWS
 from rewardlab.data.camera_choice import camera_note, choose_cameras, episode_id, short_name
 from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.dataset_files import digest_of_shared_file, require_inside
-from rewardlab.data.encoded_images import decode_images, image_size
-from rewardlab.data.envlogger.log_values import Value, named_values
+from rewardlab.data.dataset_files import require_inside
+from rewardlab.data.encoded_images import image_size
+from rewardlab.data.envlogger.log_images import LogImages, step_values
+from rewardlab.data.envlogger.log_values import Value
 from rewardlab.data.envlogger.riegeli_file import read_records
 from rewardlab.data.hdf5.environment import task_of_environment
 from rewardlab.data.presentation_times import DEFAULT_FPS
@@ -28,33 +27,6 @@ _PATTERNS = (_STEPS, f"*/{_STEPS}", f"*/*/{_STEPS}")  # as in LOG/TIMESTAMP/step
 _STEP_TYPE, _REWARD = "0/0", "0/1"  # a step is a time step, an action and what else was logged
 _FIRST = 0  # the type of the first step of an episode
 _MAGIC = (b"\xff\xd8", b"\x89PNG")
-
-
-@dataclass(frozen=True)
-class LogImages:
-    """What one camera saw in so many steps of a log from the given one on."""
-
-    path: Path
-    camera: str
-    first: int
-    count: int
-
-    @cached_property
-    def digest(self) -> str:
-        """Identify the frames by the bytes of their file and their place in it."""
-        return digest(digest_of_shared_file(self.path), self.camera, self.first, self.count)
-
-    def read(self, indices: Indices) -> Frames:
-        """Decode these frames, in this order."""
-        kept = np.unique(indices)
-        wanted = set(kept.tolist())
-        try:
-            steps = read_records(self.path, self.first, self.count)
-            found = [_values(data)[self.camera] for place, data in enumerate(steps) if place in wanted]
-            frames = _decode(found)
-        except (DataError, KeyError) as error:
-            raise DataError(f"{self.path}, {self.camera} from step {self.first} on: {error}") from None
-        return InMemoryFrames(frames, kept, self.count, self.digest).read(indices)
 
 
 @dataclass
@@ -107,7 +79,7 @@ def _found(file: Path) -> Iterator[_Found]:
     """Yield the episodes of a log; each begins with a step of the first type."""
     open_episode: _Found | None = None
     for number, data in enumerate(read_records(file)):
-        values = _values(data)
+        values = step_values(data)
         kind = values[_STEP_TYPE].number if _STEP_TYPE in values else None
         if open_episode is None or kind == _FIRST:
             if open_episode is not None:
@@ -144,7 +116,9 @@ def _episodes(file: Path, name: str, found: _Found, task: str, wanted: str) -> I
 def _task(root: Path, file: Path) -> str:
     """Return the task of a log: what task.txt says, else what its environment is for."""
     log = file.parent.parent
-    about = next((_values(data) for data in islice(read_records(log / _METADATA), 1)), {}) if _has_metadata(log) else {}
+    about = (
+        next((step_values(data) for data in islice(read_records(log / _METADATA), 1)), {}) if _has_metadata(log) else {}
+    )
     environment = about["env_name"].text.rpartition(":")[2] if "env_name" in about else ""
     return bounded_task(task_beside(root) or (task_of_environment(environment, file) if environment else ""))
 
@@ -156,26 +130,8 @@ def _has_metadata(log: Path) -> bool:
     return True
 
 
-def _values(data: bytes) -> dict[str, Value]:
-    try:
-        return named_values(data)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"a step is no value of EnvLogger ({error}); copy the log again") from None
-
-
 def _is_picture(value: Value) -> bool:
     return value.data.startswith(_MAGIC) or value.pixels is not None
-
-
-def _decode(found: list[Value]) -> Frames:
-    if found[0].pixels is None:
-        return decode_images((value.data for value in found), len(found))
-    pixels = [value.pixels for value in found]
-    if any(each is None or each.shape != found[0].shape for each in pixels):
-        raise DataError("frames have different sizes; store them at one size")
-    if sum(len(value.data) for value in found) > CLIP_MB.in_bytes:
-        raise DataError(f"{len(found):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
-    return np.stack([each for each in pixels if each is not None])
 
 
 def _files(path: Path) -> list[Path]:

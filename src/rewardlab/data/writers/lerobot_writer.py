@@ -4,7 +4,6 @@ Columns of the table of episodes that begin with `truth/` are ours; LeRobot leav
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,28 @@ import numpy as np
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write, write_parquet
 from rewardlab.data.lerobot.dataset_info import INFO
-from rewardlab.data.lerobot.truth_columns import LEVEL, PROGRESS_FILE, SUCCESS, progress_table
+from rewardlab.data.lerobot.truth_columns import PROGRESS_FILE, progress_table
 from rewardlab.data.writers.contract import Batch, Rollout, Row, Writer
+from rewardlab.data.writers.lerobot_metadata import (
+    DATA_PATH,
+    FILES_PER_CHUNK,
+    VIDEO_PATH,
+    dataset_info,
+    episode_table,
+    statistics,
+    task_table,
+)
 from rewardlab.data.writers.video_copy import frame_pieces
 from rewardlab.h264_encoding import encode_pieces
 
-_FILES_PER_CHUNK = 1000
-_DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _EPISODES = Path("meta") / "episodes" / "chunk-000" / "file-000.parquet"
-_ENDS = ((0, "from"), (1, "to"))  # of an episode in its video
-_NUMBERS = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64"}
 
 
 def write_batch(folder: Path, batch: Batch) -> list[Row]:
     """Write the video of every camera; the rows of data are written at the end, when all tasks are known."""
-    place = {"chunk_index": batch.number // _FILES_PER_CHUNK, "file_index": batch.number % _FILES_PER_CHUNK}
+    place = {"chunk_index": batch.number // FILES_PER_CHUNK, "file_index": batch.number % FILES_PER_CHUNK}
     keys = [f"observation.images.{camera}" for camera in batch.rollouts[0].cameras]
-    sizes = [_write_video(folder / _VIDEO.format(video_key=key, **place), batch, i) for i, key in enumerate(keys)]
+    sizes = [_write_video(folder / VIDEO_PATH.format(video_key=key, **place), batch, i) for i, key in enumerate(keys)]
     starts = np.cumsum([0, *(len(rollout.first.clip) for rollout in batch.rollouts)])
     return [_row(rollout, place, dict(zip(keys, sizes)), int(start)) for rollout, start in zip(batch.rollouts, starts)]
 
@@ -48,30 +51,16 @@ def finish(folder: Path, rows: Sequence[Row]) -> None:
     indices = {task: index for index, task in enumerate(tasks)}
     starts = np.cumsum([0, *(row["length"] for row in rows)])
     for place, numbers in _by_file(rows).items():
-        path = folder / _DATA.format(chunk_index=place[0], file_index=place[1])
+        path = folder / DATA_PATH.format(chunk_index=place[0], file_index=place[1])
         path.parent.mkdir(parents=True, exist_ok=True)
         write_parquet(pa.concat_tables(_data(rows[n], n, int(starts[n]), indices) for n in numbers), path)
     (folder / _EPISODES).parent.mkdir(parents=True, exist_ok=True)
-    write_parquet(_episode_table(rows, starts), folder / _EPISODES)
-    write_parquet(_task_table(tasks), folder / "meta" / "tasks.parquet")
+    write_parquet(episode_table(rows, starts), folder / _EPISODES)
+    write_parquet(task_table(tasks), folder / "meta" / "tasks.parquet")
     if any(row["progress"] is not None for row in rows):
         write_parquet(progress_table([(row["length"], row["progress"]) for row in rows]), folder / PROGRESS_FILE)
-    _write_json(folder / "meta" / "stats.json", _statistics(rows, indices))
-    _write_json(folder / INFO, _info(rows, shapes, tasks))
-
-
-def _task_table(tasks: list[str]) -> Any:
-    """Return the tasks with a note by which pandas takes their texts for the index, as LeRobot expects."""
-    import pyarrow as pa
-
-    kinds = {"task_index": ("int64", "int64"), "task": ("unicode", "object")}
-    columns = [
-        {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": stored, "metadata": None}
-        for name, (kind, stored) in kinds.items()
-    ]
-    about = {"index_columns": ["task"], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
-    table = pa.table({"task_index": list(range(len(tasks))), "task": tasks})
-    return table.replace_schema_metadata({b"pandas": json.dumps(about).encode()})
+    _write_json(folder / "meta" / "stats.json", statistics(rows, indices))
+    _write_json(folder / INFO, dataset_info(rows, shapes, tasks))
 
 
 def _write_video(path: Path, batch: Batch, view: int) -> tuple[int, int, int]:
@@ -133,78 +122,6 @@ def _data(row: Row, number: int, start: int, indices: Mapping[str, int]) -> Any:
         "task_index": pa.array(np.full(len(frames), indices[row["task"]])),
     }
     return pa.table(columns)
-
-
-def _episode_table(rows: Sequence[Row], starts: Any) -> Any:
-    import pyarrow as pa
-
-    chunks, files = ([row["file"][part] for row in rows] for part in (0, 1))
-    columns: dict[str, Any] = {
-        "episode_index": list(range(len(rows))),
-        "tasks": [[row["task"]] for row in rows],
-        "length": [row["length"] for row in rows],
-        "data/chunk_index": chunks,
-        "data/file_index": files,
-        "dataset_from_index": starts[:-1].tolist(),
-        "dataset_to_index": starts[1:].tolist(),
-        "meta/episodes/chunk_index": [0] * len(rows),
-        "meta/episodes/file_index": [0] * len(rows),
-    }
-    for key in rows[0]["shapes"]:
-        columns |= {f"videos/{key}/chunk_index": chunks, f"videos/{key}/file_index": files}
-        columns |= {f"videos/{key}/{end}_timestamp": [row["seconds"][i] for row in rows] for i, end in _ENDS}
-    columns[LEVEL] = pa.array([row["level"] for row in rows], pa.int8())
-    columns[SUCCESS] = pa.array([row["success"] for row in rows], pa.bool_())
-    columns["truth/source_id"] = [row["id"] for row in rows]
-    return pa.table(columns)
-
-
-def _statistics(rows: Sequence[Row], indices: Mapping[str, int]) -> Row:
-    """Return what LeRobot keeps of columns of numbers; pixels are left to it."""
-    seconds = np.concatenate([np.arange(row["length"]) / row["fps"] for row in rows])
-    numbers = {
-        "timestamp": seconds,
-        "frame_index": np.concatenate([np.arange(row["length"]) for row in rows]),
-        "episode_index": np.repeat(np.arange(len(rows)), [row["length"] for row in rows]),
-        "index": np.arange(len(seconds)),
-        "task_index": np.repeat([indices[row["task"]] for row in rows], [row["length"] for row in rows]),
-    }
-    return {name: _measures(column) for name, column in numbers.items()}
-
-
-def _measures(column: Any) -> Row:
-    found = {"min": column.min(), "max": column.max(), "mean": column.mean(), "std": column.std(), "count": len(column)}
-    return {what: [float(value)] for what, value in found.items()}
-
-
-def _info(rows: Sequence[Row], shapes: dict[str, tuple[int, ...]], tasks: list[str]) -> Row:
-    fps = rows[0]["fps"]
-    numbers = {**_NUMBERS, "task_index": "int64"}
-    return {
-        "codebase_version": "v3.0",
-        "robot_type": Counter(row["robot"] for row in rows).most_common(1)[0][0] or None,
-        "total_episodes": len(rows),
-        "total_frames": sum(row["length"] for row in rows),
-        "total_tasks": len(tasks),
-        "chunks_size": _FILES_PER_CHUNK,
-        "data_files_size_in_mb": 100,
-        "video_files_size_in_mb": 200,
-        "fps": int(fps) if fps == round(fps) else fps,
-        "splits": {"train": f"0:{len(rows)}"},
-        "data_path": _DATA,
-        "video_path": _VIDEO,
-        "features": {
-            **{key: _video_feature(shape, fps) for key, shape in shapes.items()},
-            **{name: {"dtype": kind, "shape": [1], "names": None} for name, kind in numbers.items()},
-        },
-    }
-
-
-def _video_feature(shape: tuple[int, ...], fps: float) -> Row:
-    height, width, channels = shape
-    about = {"video.height": height, "video.width": width, "video.channels": channels, "video.fps": fps}
-    coded = {"video.codec": "h264", "video.pix_fmt": "yuv420p", "is_depth_map": False, "has_audio": False}
-    return {"dtype": "video", "shape": list(shape), "names": ["height", "width", "channels"], "info": about | coded}
 
 
 def _write_json(path: Path, content: Row) -> None:
