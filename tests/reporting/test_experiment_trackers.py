@@ -49,7 +49,9 @@ def test_wandb_has_them_offline(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     rewardlab.export(run, "wandb", project="rewards", place=str(tmp_path))
     (file,) = tmp_path.rglob("*.wandb")
-    assert b"clock/clean/macro_mae" in file.read_bytes()
+    written, names = file.read_bytes(), list(exported_run(run).numbers)
+    found = [name for name in names if name.encode() in written]
+    assert len(found) >= len(names) - 2  # a name may lie across two blocks of the file
 
 
 def test_a_tracker_that_is_not_installed_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
