@@ -16,6 +16,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.limits import LIMITS
 from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
+from rewardlab.data.writers import WRITERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.perturbations import FAMILIES
@@ -54,6 +55,8 @@ def catalog_page() -> str:
     parts += [f"| `{name}` | {entry.better} | {entry.summary} |" for name, entry in METRICS.items()]
     parts += ["\n## Readers of datasets", "| name | what it is |", "|---|---|"]
     parts += [f"| `{name}` | {entry.summary} |" for name, entry in READERS.items()]
+    parts += ["\n## Writers of datasets", "| name | what it is |", "|---|---|"]
+    parts += [f"| `{name}` | {entry.summary} |" for name, entry in WRITERS.items()]
     return "\n".join(parts) + "\n"
 
 

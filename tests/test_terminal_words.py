@@ -35,7 +35,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["stress"], "MODELS and DATA must be given: rewardlab stress MODELS... DATA; `rewardlab stress --help`"),
     (["stress", "clock"], "DATA must be given"),
     (["stress", "clock", "sample", "--pertubations", "none"], "takes no '--pertubations'; did you mean --perturb"),
-    (["stress", "clock", "sample", "--sed=3"], "takes no '--sed'; did you mean --seed?"),
+    (["stress", "clock", "sample", "--sed=3"], "takes no '--sed'; did you mean --seed or --shard?"),
     (["stress", "clock", "sample", "--seed", "soon"], "--seed: expected a whole number, got 'soon'"),
     (["stress", "clock", "sample", "--timeout", "nan"], "--timeout: expected a number, got 'nan'"),
     (["stress", "clock", "sample", "--severities", "1,high"], "--severities: expected a whole number, got 'high'"),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api.dataset_verbs import check, open_dataset
+    from rewardlab.api.dataset_verbs import check, convert, open_dataset
     from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
+    from rewardlab.api.run_verbs import export, merge, query, runs
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
     from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_objective, train_vlm
     from rewardlab.core.episode import Episode, episode_from_frames
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from rewardlab.core.trial import Failure, Score
 
 _HOME = {
-    **dict.fromkeys(("check", "open_dataset"), "rewardlab.api.dataset_verbs"),
+    **dict.fromkeys(("check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
     **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
+    **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api.run_verbs"),
     **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
     **dict.fromkeys(
         ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
@@ -43,12 +45,17 @@ __all__ = [
     "check",
     "collect",
     "compare",
+    "convert",
     "episode_from_frames",
+    "export",
     "leaderboard",
     "load_model",
+    "merge",
     "open_dataset",
     "perturb",
+    "query",
     "report",
+    "runs",
     "score",
     "stress",
     "study",

@@ -27,15 +27,19 @@ from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
     from rewardlab.analysis.model_comparison import ComparePlan
+    from rewardlab.analysis.run_merging import MergePlan
     from rewardlab.collection.collection_settings import CollectPlan
     from rewardlab.core.run import Run
     from rewardlab.core.summary import Summary
+    from rewardlab.data.conversion.convert_plan import ConvertPlan
     from rewardlab.data.dataset_check_settings import CheckPlan
     from rewardlab.data.metadata_skeleton import InitPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.command_output import BenchCommand, OutputSettings, StressCommand
+    from rewardlab.reporting.experiment_trackers import ExportPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
+    from rewardlab.reporting.run_tables import RunsPlan
     from rewardlab.reporting.shell_completion import CompletionPlan
     from rewardlab.runner.ask_once import ScorePlan
     from rewardlab.runner.attack import AttackPlan
@@ -71,6 +75,10 @@ def stress(command: "StressCommand") -> int:
 
     if command.output.dry_run:
         _say(forecast_stress(command.plan).sentence)
+        return 0
+    if command.plan.scoring.shard:
+        run = rewardlab.stress(**flat_settings(command.plan))
+        _say(f"shard {command.plan.scoring.shard}: {run.folder}; `rewardlab merge` puts shards together")
         return 0
     return _judged(
         command.plan.models,
@@ -304,11 +312,12 @@ def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
     from rewardlab.data import dataset_notes
+    from rewardlab.data.task_text import wordless_note
 
     contents = checked_dataset(plan.data)
     for problem in contents.problems:
         _say(problem)
-    notes = dataset_notes(plan.data)
+    notes = (*dataset_notes(plan.data), *wordless_note(contents.episodes))
     for note in notes:
         _say(f"note: {note}")
     _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems, {len(notes)} notes")
@@ -321,6 +330,70 @@ def init(plan: "InitPlan") -> int:
 
     for line in skeleton_lines(write_skeleton(plan.folder)):
         _say(line)
+    return 0
+
+
+def convert(plan: "ConvertPlan") -> int:
+    """Write the dataset in another layout and print what was written, and what was left out."""
+    from rewardlab.core.loading_line import loading
+
+    with loading(f"converting {plan.source}"):
+        made = rewardlab.convert(**flat_settings(plan))
+    for problem in made.left_out:
+        _say(f"left out {problem}")
+    counts = ", ".join(f"{name or 'rollouts'}: {count}" for name, count in made.counts.items())
+    _say(f"{made.folder}: {counts}, left out: {len(made.left_out)}")
+    return 0
+
+
+def runs(plan: "RunsPlan") -> int:
+    """List, ask, join or remove the runs of a folder."""
+    from rewardlab.analysis.joined_trials import write_joined
+    from rewardlab.analysis.run_collection import find_runs
+    from rewardlab.analysis.run_pruning import remove_runs
+    from rewardlab.analysis.trial_sql import query_trials
+    from rewardlab.core.terminal_console import terminal_console
+    from rewardlab.reporting.run_tables import answer_table, entry_row, rows_json, run_table
+
+    entries = find_runs(plan.folder, plan.where)
+    if plan.sql is not None:
+        answer = query_trials(entries, plan.sql)
+        if plan.json:
+            print(rows_json(answer.to_pylist()))
+        else:
+            terminal_console().print(answer_table(answer))
+        return 0
+    if plan.join is not None:
+        _say(f"{plan.join}: {write_joined(entries, plan.join):,} trials of {len(entries)} runs")
+        return 0
+    if plan.json:
+        print(rows_json([entry_row(entry) for entry in entries]))
+    else:
+        terminal_console().print(run_table(entries))
+    if plan.prune and plan.yes:
+        remove_runs(plan.folder, entries)
+    if plan.prune:
+        _say(f"{'removed' if plan.yes else 'would remove, with --yes'}: {len(entries)} runs")
+    return 0
+
+
+def merge(plan: "MergePlan") -> int:
+    """Put shards together and say what the run holds now."""
+    from rewardlab.core.loading_line import loading
+
+    with loading("putting shards together"):
+        made = rewardlab.merge(plan.runs, plan.out)
+    for note in made.notes:
+        _say(f"note: {note}")
+    left = made.cells - made.trials
+    state = "whole" if not left else f"{left:,} cells are missing: merge the other shards as well"
+    _say(f"{made.run.folder}: {made.trials:,} of {made.cells:,} cells, {state}")
+    return 0
+
+
+def export(plan: "ExportPlan") -> int:
+    """Write the numbers of a run to an experiment tracker and print where they are."""
+    _say(f"{plan.to}: {rewardlab.export(plan.run, plan.to, project=plan.project, place=plan.place)}")
     return 0
 
 
@@ -359,6 +432,9 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "report": ("rewardlab.reporting.report_files:ReportPlan", report),
     "compare": ("rewardlab.analysis.model_comparison:ComparePlan", compare),
     "leaderboard": ("rewardlab.reporting.leaderboard:LeaderboardPlan", leaderboard),
+    "runs": ("rewardlab.reporting.run_tables:RunsPlan", runs),
+    "merge": ("rewardlab.analysis.run_merging:MergePlan", merge),
+    "export": ("rewardlab.reporting.experiment_trackers:ExportPlan", export),
     "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
     "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
     "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
@@ -367,6 +443,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
+    "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),
     "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
     "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),

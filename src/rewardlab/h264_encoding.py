@@ -1,6 +1,6 @@
 """Frames as H.264 in an mp4 file or in memory, the same bytes for the same frames."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from fractions import Fraction
 from io import BytesIO
@@ -9,6 +9,9 @@ from typing import BinaryIO
 
 import av
 import numpy as np
+from av.container import OutputContainer
+from av.video.frame import PictureType
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
@@ -25,29 +28,52 @@ def encode(frames: Frames, target: Path | BinaryIO, fps: float, *, crf: int = 18
 
     Odd sizes gain one repeated row or column, as the codec demands.
     """
+    encode_pieces((frames,), target, fps, crf=crf, times=times)
+
+
+def encode_pieces(
+    pieces: Iterable[Frames],
+    target: Path | BinaryIO,
+    fps: float,
+    *,
+    crf: int = 18,
+    times: Seconds | None = None,
+    key_frames: Collection[int] = (),
+) -> None:
+    """Write frames that come in pieces, all of one size, as one video; decoding can begin at the key frames."""
     # The file is opened here: libav would take a folder called `http:` for an address.
     opened = target.open("wb") if isinstance(target, Path) else nullcontext(target)
     with opened as file, av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=round(fps) or 1)
-        stream.height, stream.width = (side + side % 2 for side in frames.shape[1:3])
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"crf": str(crf), "preset": "veryfast", "x264-params": REPEATABLE}
-        stream.thread_count = 1
-        if times is not None:
-            stream.codec_context.time_base = _TICK
-        for frame in _video_frames(frames, times):
+        stream = None
+        for index, pixels in enumerate(pixels for piece in pieces for pixels in piece):
+            if stream is None:
+                stream = _stream(container, pixels, fps, crf, in_ticks=times is not None)
+            frame = _video_frame(pixels, None if times is None else float(times[index]))
+            if index in key_frames:
+                frame.pict_type = PictureType.I
             container.mux(stream.encode(frame))
-        container.mux(stream.encode())
+        if stream is not None:
+            container.mux(stream.encode())
 
 
-def _video_frames(frames: Frames, times: Seconds | None) -> Iterator[av.VideoFrame]:
-    below, right = frames.shape[1] % 2, frames.shape[2] % 2
-    for index, pixels in enumerate(frames):
-        even = np.pad(pixels, ((0, below), (0, right), (0, 0)), mode="edge") if below or right else pixels
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")
-        if times is not None:
-            frame.pts, frame.time_base = round(times[index] / float(_TICK)), _TICK
-        yield frame
+def _stream(container: OutputContainer, pixels: Frames, fps: float, crf: int, *, in_ticks: bool) -> VideoStream:
+    stream = container.add_stream("libx264", rate=round(fps) or 1)
+    stream.height, stream.width = (side + side % 2 for side in pixels.shape[:2])
+    stream.pix_fmt = "yuv420p"
+    stream.options = {"crf": str(crf), "preset": "veryfast", "forced-idr": "1", "x264-params": REPEATABLE}
+    stream.thread_count = 1
+    if in_ticks:
+        stream.codec_context.time_base = _TICK
+    return stream
+
+
+def _video_frame(pixels: Frames, time: float | None) -> av.VideoFrame:
+    below, right = pixels.shape[0] % 2, pixels.shape[1] % 2
+    even = np.pad(pixels, ((0, below), (0, right), (0, 0)), mode="edge") if below or right else pixels
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")
+    if time is not None:
+        frame.pts, frame.time_base = round(time / float(_TICK)), _TICK
+    return frame
 
 
 def encode_bytes(frames: Frames, fps: float, *, crf: int = 28) -> bytes:

@@ -1,5 +1,6 @@
 """Every format through the commands: the same stress test, check and perturbed copies as of any other dataset."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def write_hdf5(folder: Path) -> None:
     write_demos(folder / "lift.hdf5", {"demo_0": 6, "demo_1": 5})
 
 
+def write_roboarena(folder: Path) -> None:
+    pytest.importorskip("yaml")
+    from tests.data.test_roboarena import write_session
+
+    write_session(folder, "one", {"A": 1.0}, ("left_shoulder", "wrist"))
+
+
+def write_envlogger(folder: Path) -> None:
+    pytest.importorskip("brotli")
+    shutil.copytree(Path(__file__).parent / "real_samples" / "envlogger", folder)
+
+
 def write_single(folder: Path) -> None:
     folder.mkdir()
     encode(moving_square("a"), folder / "open_the_drawer.mp4", 10)
@@ -52,6 +65,8 @@ WRITERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "lerobot v2": (write_v2, ""),
     "rlds": (lambda folder: write_rlds(folder, [episode("open the drawer", 5), episode("push it left", 4)]), "@all"),
     "hdf5": (write_hdf5, "@all"),
+    "roboarena": (write_roboarena, "@all"),
+    "envlogger": (write_envlogger, ""),
     "table": (write_table, ""),
     "images": (write_images, ""),
     "video": (write_single, "/open_the_drawer.mp4"),

@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 import rewardlab
 from rewardlab.core.errors import DataError
 from rewardlab.data import READERS, dataset_notes, open_dataset
+from rewardlab.h264_encoding import encode
 from tests.data.lerobot_writer import (
     EPISODES,
     FPS,
@@ -207,6 +208,42 @@ def test_broken_metadata_is_one_sentence(tmp_path: Path) -> None:
         open_dataset(str(tmp_path))
     (tmp_path / "meta" / "info.json").write_text(json.dumps([1]))
     with pytest.raises(DataError, match=r"meta/info\.json: expected an object, got list"):
+        open_dataset(str(tmp_path))
+
+
+def test_depth_maps_are_no_cameras_whichever_way_they_are_marked(tmp_path: Path) -> None:
+    write_v3(tmp_path)
+    info = json.loads((tmp_path / "meta" / "info.json").read_text())
+    for about in ({"is_depth_map": True}, {"video.is_depth_map": True}):  # as LeRobot marks them, now and before
+        info["features"][KEYS[1]]["info"] = about
+        (tmp_path / "meta" / "info.json").write_text(json.dumps(info))
+        assert {each.origin.camera for each in open_dataset(f"{tmp_path}@all").episodes} == {"wrist"}
+
+
+def test_an_episode_is_found_by_its_time_in_the_video(tmp_path: Path) -> None:
+    write_v3(tmp_path)
+    frames = [episode.frames(KEYS[1]) for episode in EPISODES]
+    starts = (0.0, 5.0, 9.0)  # videos put together may have gaps between them
+    times = np.concatenate([start + np.arange(len(each)) / FPS for start, each in zip(starts, frames)])
+    path = tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4"
+    encode(np.concatenate(frames), path, FPS, times=times)
+    table = pq.read_table(tmp_path / "meta" / "episodes" / "chunk-000" / "file-000.parquet").to_pydict()
+    write_rows(
+        tmp_path / "meta" / "episodes" / "chunk-000" / "file-000.parquet",
+        table | {f"videos/{KEYS[1]}/from_timestamp": [start + 0.004 for start in starts]},  # durations add up inexactly
+    )
+    whole, place = decoded(path), 0
+    for read in open_dataset(f"{tmp_path}@front").episodes:
+        assert_array_equal(read.frames, whole[place : place + len(read.clip)])
+        place += len(read.clip)
+    assert place == len(whole)
+
+
+def test_an_episode_that_is_listed_twice_is_said(tmp_path: Path) -> None:
+    write_v3(tmp_path)
+    folder = tmp_path / "meta" / "episodes" / "chunk-000"
+    (folder / "file-001.parquet").write_bytes((folder / "file-000.parquet").read_bytes())
+    with pytest.raises(DataError, match="episode 0 is listed twice; remove the file of episodes that is not in use"):
         open_dataset(str(tmp_path))
 
 

@@ -13,6 +13,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.data import dataset_notes, open_dataset
 from rewardlab.data.rlds.crc32c import masked_crc
 from rewardlab.data.rlds.tf_example import parse_example
+from rewardlab.data.task_text import wordless_note
 from tests.data.tfrecord_writer import SPEC, crc32c, decoded, episode, example, masked, record, write_rlds
 
 TWO = [episode("open the drawer", 5), episode("push the red block", 3)]
@@ -81,10 +82,10 @@ def test_the_instruction_is_found_in_its_variants(given: dict[str, list], tmp_pa
     assert read.instruction in ("open it up", "öffne das")
 
 
-def test_an_episode_without_words_is_a_problem_until_they_are_written(tmp_path: Path) -> None:
+def test_an_episode_without_words_is_noted_until_they_are_written(tmp_path: Path) -> None:
     write_rlds(tmp_path, [episode("", 4)])
-    (problem,) = open_dataset(str(tmp_path)).problems
-    assert "record 0" in problem.place and "no instruction is stored" in problem.what
+    (note,) = wordless_note(open_dataset(str(tmp_path)).episodes)
+    assert note.place == "1 of 1 episodes" and "models are asked in empty words; write it into a task.txt" in note.what
     (tmp_path / "task.txt").write_text("open the drawer\n")
     assert [each.instruction for each in open_dataset(str(tmp_path)).episodes] == ["open the drawer"]
 
@@ -171,7 +172,7 @@ def test_a_record_without_the_promised_camera_is_a_problem(tmp_path: Path) -> No
 def test_records_that_are_no_episodes_are_said(tmp_path: Path) -> None:
     write_rlds(tmp_path, [{"image_0": [b"x"], "success": [1]}], names=None)
     (problem,) = open_dataset(str(tmp_path)).problems
-    assert "no JPEG or PNG among features under steps/, but image_0, success" in problem.what
+    assert "no JPEG or PNG among the features of the record, which are image_0, success" in problem.what
     write_rlds(tmp_path, [], names={"steps/action": "Tensor"}).write_bytes(record(b"\xff\xff\xff") + record(b"hello"))
     assert "no RGB Image among the features of steps, but steps/action" in open_dataset(str(tmp_path)).problems[0].what
     write_rlds(tmp_path, []).write_bytes(record(b"\xff\xff\xff") + record(b"hello"))

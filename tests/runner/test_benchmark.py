@@ -244,7 +244,7 @@ def test_the_hub_needs_its_package_and_a_whole_name(
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 4
-    assert "pip install huggingface_hub" in capsys.readouterr().err
+    assert "pip install 'rewardlab[hub]'" in capsys.readouterr().err
     assert main(["bench", "clock", "hub:RoboReward"]) == 4
     assert "expected hub:OWNER/NAME" in capsys.readouterr().err
 

@@ -1,10 +1,13 @@
-"""Verbs about datasets: open one, and list its problems."""
+"""Verbs about datasets: open one, list its problems, and write it in another layout."""
 
 import os
+from typing import Unpack
 
-from rewardlab.api.options import Place
+from rewardlab.api.options import ConvertOptions, Place, documented_by, plan_from
 from rewardlab.data import open_dataset as read_dataset
 from rewardlab.data.contract import Contents, Problem
+from rewardlab.data.conversion.convert_dataset import Conversion, convert_dataset
+from rewardlab.data.conversion.convert_plan import ConvertPlan
 from rewardlab.data.video_check import check_videos
 from rewardlab.runner.dispatch import map_threads
 
@@ -22,6 +25,21 @@ def open_dataset(data: Place) -> Contents:
 def check(data: Place) -> tuple[Problem, ...]:
     """Return every problem of a dataset, with its place; every frame of every video is decoded."""
     return checked_dataset(data).problems
+
+
+@documented_by(ConvertPlan)
+def convert(source: Place, out: Place, **settings: Unpack[ConvertOptions]) -> Conversion:
+    """Write a dataset in another layout and return what was written; a conversion that was stopped goes on.
+
+    Rollouts that are left out are in the result with the reason.
+    """
+    return run_conversion(plan_from(ConvertPlan, {"source": source, "out": out, **settings}))
+
+
+def run_conversion(plan: ConvertPlan) -> Conversion:
+    """Carry out a plan; with `skip_bad` every frame is decoded first, to leave out what is damaged."""
+    contents = checked_dataset(plan.source) if plan.skip_bad else read_dataset(plan.source)
+    return convert_dataset(plan, contents, lambda work, videos: map_threads(work, videos, _THREADS))
 
 
 def checked_dataset(data: Place) -> Contents:

@@ -35,6 +35,7 @@ class ScoringOptions(TypedDict, total=False):
     describe_failures: int
     quiet: bool
     name: Names
+    shard: str
     out: Place | None
 
 
@@ -79,6 +80,18 @@ class PerturbOptions(TypedDict, total=False):
     limit: int | None
     sheet: bool
     out: Place
+
+
+class ConvertOptions(TypedDict, total=False):
+    """What `convert` takes beside source and folder."""
+
+    to: str
+    fps: float | None
+    sample: int | None
+    splits: Names
+    duplicates: bool
+    skip_bad: bool
+    seed: int
 
 
 class CollectOptions(TypedDict, total=False):

@@ -52,7 +52,8 @@ def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpac
     """Perturb a dataset, score it with one or several models, named or given as objects, and write a report."""
     named = _named(models)
     plan = plan_from(StressPlan, {"models": [model.as_written for model in named], "data": data, **settings})
-    return _reported(run_stress(plan, own=named), quiet=plan.scoring.quiet)
+    run = run_stress(plan, own=named)
+    return run if plan.scoring.shard else _reported(run, quiet=plan.scoring.quiet)
 
 
 @documented_by(BenchPlan)

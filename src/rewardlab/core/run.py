@@ -149,6 +149,11 @@ class Run:
         if trials:
             self._write_part("part", to_arrow(trials))
 
+    def append_table(self, table: "pyarrow.Table") -> None:
+        """Write trials that are a table already, such as those of another shard, as one part."""
+        if table.num_rows:
+            self._write_part("part", table)
+
     def compact(self) -> None:
         """Join all parts into one, so that a finished run is the same file however it got there."""
         old = self.parts()

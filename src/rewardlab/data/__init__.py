@@ -16,11 +16,13 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.data.camera_choice import only_camera
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import video_names
+from rewardlab.data.envlogger.envlogger_folder import ENVLOGGER
 from rewardlab.data.hdf5.hdf5_folder import HDF5
 from rewardlab.data.hub import HUB, fetch, split_name
 from rewardlab.data.image_folder import IMAGES
 from rewardlab.data.lerobot.lerobot_folder import LEROBOT
 from rewardlab.data.rlds.rlds_folder import RLDS
+from rewardlab.data.roboarena_dump import ROBOARENA
 from rewardlab.data.roboreward_folder import ROBOREWARD
 from rewardlab.data.single_video import VIDEO
 from rewardlab.data.video_table import TABLE
@@ -34,7 +36,8 @@ DATASETS = {  # shipped in the package, usable by name
     "sample-sim": _SAMPLES / "sample-sim",
 }
 # The first that recognises a folder reads it.
-READERS = {reader.name: reader for reader in (ROBOREWARD, LEROBOT, RLDS, HDF5, TABLE, IMAGES, VIDEO)}
+_EVERY = (ROBOREWARD, LEROBOT, RLDS, ENVLOGGER, HDF5, ROBOARENA, TABLE, IMAGES, VIDEO)
+READERS = {reader.name: reader for reader in _EVERY}
 
 
 def open_dataset(name: str) -> Contents:

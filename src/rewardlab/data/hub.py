@@ -1,4 +1,4 @@
-"""Datasets on the Hugging Face hub in the RoboReward layout, by name: hub:OWNER/NAME or hub:OWNER/NAME/SPLIT."""
+"""Datasets on the Hugging Face hub, in any layout that is read, by name: hub:OWNER/NAME or hub:OWNER/NAME/SPLIT."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def fetch(name: str) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
-        raise DataError(f"{name} needs the package huggingface_hub: pip install huggingface_hub, {by_hand}") from None
+        raise DataError(f"{name} needs the package huggingface_hub: pip install 'rewardlab[hub]', {by_hand}") from None
     wanted = f"{split}/*" if split else None
     try:
         folder = Path(snapshot_download(repository, repo_type="dataset", allow_patterns=wanted))

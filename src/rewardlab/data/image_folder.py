@@ -18,11 +18,10 @@ from rewardlab.data.contract import Contents, Reader
 from rewardlab.data.dataset_files import IMAGE_SUFFIXES, digest_of_file, has_video, open_regular, require_inside
 from rewardlab.data.encoded_images import decode_images
 from rewardlab.data.presentation_times import DEFAULT_FPS
-from rewardlab.data.task_text import TASK_FILE, require_task, task_beside
+from rewardlab.data.task_text import bounded_task, task_beside
 
 _NUMBERED = re.compile(r"\d$")
 _FEWEST = 2  # one image is a picture
-_REMEDY = f"write it into a {TASK_FILE} in the folder of the frames, or of all episodes"
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def read_folder(folder: Path) -> Contents:
 
 def _episode(folder: Path, place: str) -> Episode:
     name = place if place != "." else folder.resolve().name
-    task = require_task(task_beside(folder, place) or task_beside(folder, "") or _own_name(folder, place), _REMEDY)
+    task = bounded_task(task_beside(folder, place) or task_beside(folder, "") or _own_name(folder, place))
     parts = PurePosixPath(place).parts
     origin = Origin(subset=parts[0] if len(parts) > 1 else "", task=task)
     return Episode(name, task, image_clip(folder, folder / place, None), origin=origin)

@@ -17,7 +17,7 @@ KEYS = (  # all that is read of a row
     *("embodiment", "camera", "license", "source", "world"),
 )
 OTHER_WORDS = {  # what others call them
-    **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip"), "file_name"),
+    **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip", "frames"), "file_name"),
     **dict.fromkeys(("instruction", "prompt", "language_instruction", "goal", "text", "description"), "task"),
     **dict.fromkeys(("label", "score", "level", "rating"), "reward"),
     **dict.fromkeys(("succeeded", "is_success", "done"), "success"),

@@ -6,10 +6,8 @@ from rewardlab.core.episode import Episode, Origin
 from rewardlab.core.errors import DataError
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import VIDEO_SUFFIXES
-from rewardlab.data.task_text import TASK_FILE, require_task, task_beside
+from rewardlab.data.task_text import bounded_task, task_beside
 from rewardlab.data.video_decoding import VideoFile
-
-_REMEDY = f"write it into a {TASK_FILE} beside the video, or name the file after it, such as open_the_drawer.mp4"
 
 
 def recognises(path: Path) -> bool:
@@ -20,7 +18,7 @@ def recognises(path: Path) -> bool:
 def read_video(path: Path) -> Contents:
     """Read the video as one episode."""
     try:
-        task = require_task(task_beside(path.parent) or task_beside(path.parent, path.name), _REMEDY)
+        task = bounded_task(task_beside(path.parent) or task_beside(path.parent, path.name))
         return Contents((Episode(path.name, task, VideoFile(path).clip(), origin=Origin(task=task)),), ())
     except DataError as error:
         return Contents((), (Problem(path.name, str(error)),))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import av
 import numpy as np
@@ -24,6 +24,20 @@ _STREAMS = 16  # of all kinds in one file
 _EXPECTED = "expected an mp4, mov, mkv, webm or avi file with H.264, HEVC, AV1, VP8, VP9, MPEG-2, MPEG-4 or MJPEG"
 
 
+class StoredVideo(Protocol):
+    """A video that is no file of its own, such as bytes in an array; written out it says where it is."""
+
+    @property
+    def digest(self) -> str:
+        """Identify the bytes."""
+
+    def open(self) -> BinaryIO:
+        """Return the bytes as a file."""
+
+
+VideoLocation = Path | StoredVideo
+
+
 @dataclass(frozen=True, eq=False)
 class VideoInfo:
     """What the container says and holds, read without decoding; `positions` are when frames come, counted in frames."""
@@ -41,7 +55,7 @@ class VideoInfo:
         return 3 * self.width * self.height
 
 
-def read_info(path: Path) -> VideoInfo:
+def read_info(path: VideoLocation) -> VideoInfo:
     """Read size, frame count and times by walking the packets; DataError if the file is broken or too large."""
     with opened(path) as (container, stream):
         width, height = _frame_size(path, stream)
@@ -62,14 +76,14 @@ def read_info(path: Path) -> VideoInfo:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
+def opened(path: VideoLocation) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open the video stream of a file and turn every way it can be broken into one DataError.
 
     The file is opened here and named to nobody: libav gets its bytes, may open no other file or address, and tries no
     format but the one that the first bytes name.
     """
     try:
-        with open_regular(path) as file, _container(path, file) as container:
+        with _opened_bytes(path) as file, _container(path, file) as container:
             yield container, _video_stream(path, container)
     except FileNotFoundError:
         raise DataError(f"{path}: the file does not exist; correct file_name or add the video") from None
@@ -77,7 +91,11 @@ def opened(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
         raise DataError(f"{path}: cannot be read as a video ({error.strerror}); {_EXPECTED}") from error
 
 
-def _container(path: Path, file: BinaryIO) -> InputContainer:
+def _opened_bytes(path: VideoLocation) -> BinaryIO:
+    return open_regular(path) if isinstance(path, Path) else path.open()
+
+
+def _container(path: VideoLocation, file: BinaryIO) -> InputContainer:
     size = file.seek(0, 2)
     file.seek(0)
     if size > VIDEO_MB.in_bytes:
@@ -98,7 +116,7 @@ def _container(path: Path, file: BinaryIO) -> InputContainer:
     return av.open(file, "r", format=format, options=options, metadata_errors="replace")
 
 
-def _video_stream(path: Path, container: InputContainer) -> VideoStream:
+def _video_stream(path: VideoLocation, container: InputContainer) -> VideoStream:
     streams = [each for each in container.streams.video if not each.disposition & av.stream.Disposition.attached_pic]
     if not streams:
         raise DataError(f"{path}: no video stream in the file; {_EXPECTED}")
@@ -111,7 +129,7 @@ def _video_stream(path: Path, container: InputContainer) -> VideoStream:
     return stream
 
 
-def _frame_size(path: Path, stream: VideoStream) -> tuple[int, int]:
+def _frame_size(path: VideoLocation, stream: VideoStream) -> tuple[int, int]:
     width, height = stream.codec_context.width, stream.codec_context.height
     if width <= 0 or height <= 0:
         raise DataError(f"{path}: frames of {width} x {height} pixels; copy or encode the file again")
@@ -120,7 +138,7 @@ def _frame_size(path: Path, stream: VideoStream) -> tuple[int, int]:
     return width, height
 
 
-def _walk(path: Path, container: InputContainer, stream: VideoStream) -> tuple[list[int | None], int]:
+def _walk(path: VideoLocation, container: InputContainer, stream: VideoStream) -> tuple[list[int | None], int]:
     """Return the presentation stamp of every frame, and how many frames an edit list hides."""
     stamps: list[int | None] = []
     hidden = 0

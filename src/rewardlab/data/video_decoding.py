@@ -12,7 +12,7 @@ from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrame
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.data.dataset_files import digest_of_file
-from rewardlab.data.video_container import VideoInfo, opened, read_info
+from rewardlab.data.video_container import VideoInfo, VideoLocation, opened, read_info
 from rewardlab.data.video_orientation import Orientation, read_orientation
 
 FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, fps) -> which ones to show
@@ -20,14 +20,14 @@ FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, f
 
 @dataclass(frozen=True)
 class VideoFile:
-    """A video on disk as a source of frames; nothing is opened until asked."""
+    """A video on disk, or kept in another file, as a source of frames; nothing is opened until asked."""
 
-    path: Path
+    path: VideoLocation
 
     @cached_property
     def digest(self) -> str:
-        """Identify the file by its bytes."""
-        return digest_of_file(self.path)
+        """Identify the video by its bytes."""
+        return digest_of_file(self.path) if isinstance(self.path, Path) else self.path.digest
 
     @cached_property
     def info(self) -> VideoInfo:
@@ -151,5 +151,5 @@ def _every_true_time(positions: Positions, step: float) -> Indices:
     return np.unique(np.concatenate([[0], np.flatnonzero(shown), [len(positions) - 1]]))
 
 
-def _too_few(path: Path, decoded: int, wanted: int) -> str:
+def _too_few(path: VideoLocation, decoded: int, wanted: int) -> str:
     return f"{path}: only {decoded} of {wanted} frames decode; the file is damaged, copy it again"

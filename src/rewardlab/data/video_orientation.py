@@ -1,7 +1,6 @@
 """The orientation of a video: phones record sideways and say in the file how to turn the picture."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import av
 import numpy as np
@@ -27,7 +26,7 @@ class Orientation:
         return shown[:: -1 if self.upside_down else 1, :: -1 if self.sideways else 1]
 
 
-def read_orientation(frame: av.VideoFrame, path: Path) -> Orientation:
+def read_orientation(frame: av.VideoFrame, path: object) -> Orientation:
     """Return what the display matrix says; it is that of the whole video.
 
     Ask for the first frame only: asking makes a frame refer to itself, so that it stays until Python collects it.

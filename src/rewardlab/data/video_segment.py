@@ -13,9 +13,10 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
 from rewardlab.data.dataset_files import digest_of_shared_file
-from rewardlab.data.video_container import opened
-from rewardlab.data.video_decoding import VideoFile
+from rewardlab.data.video_container import VideoInfo, opened
 from rewardlab.data.video_orientation import read_orientation
+
+_HALF = 0.5  # of a frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +77,21 @@ class VideoSegment:
                 return
 
 
-def segment_of_video(video: VideoFile, first: int, count: int) -> VideoSegment:
-    """Return so many frames of a video from the given one on; DataError where the file does not hold them."""
-    info = video.info
+def segment_of_video(path: Path, info: VideoInfo, start: float, count: int) -> VideoSegment:
+    """Return so many frames of a video from the one at a second on; DataError where the file does not hold them."""
     if info.stamps is None:
-        raise DataError(f"{video.path}: frames without times cannot be told apart; encode the video again")
-    if first < 0 or first + count > info.count:
+        raise DataError(f"{path}: frames without times cannot be told apart; encode the video again")
+    first = _frame_at(info, start)
+    if first + count > info.count:
         where = f"frames {first} to {first + count - 1}"
-        raise DataError(f"{video.path}: {where} are asked for, but it holds {info.count}; copy the file again")
-    return VideoSegment(video.path, first, info.stamps[first : first + count].copy(), info.frame_bytes)
+        raise DataError(f"{path}: {where} are asked for, but it holds {info.count}; copy the file again")
+    return VideoSegment(path, first, info.stamps[first : first + count].copy(), info.frame_bytes)
+
+
+def _frame_at(info: VideoInfo, start: float) -> int:
+    """Return the frame that is shown closest to a second; one past the end where none is within half a frame."""
+    apart = np.abs(info.positions - start * info.fps)
+    return int(apart.argmin()) if apart.min() <= _HALF else round(start * info.fps)
 
 
 def _stack(path: Path, pixels: list[Frames]) -> Frames:

@@ -12,6 +12,7 @@ from rewardlab.core.command_settings import setting, setting_text
 from rewardlab.core.errors import PlanError
 from rewardlab.core.terminal_console import safe_markup
 from rewardlab.data import DATASETS, READERS
+from rewardlab.data.writers import WRITERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.models.contract import CompositeEntry, ModelEntry
@@ -23,6 +24,7 @@ CATALOGS: dict[str, Mapping[str, object]] = {
     "models": MODELS,
     "metrics": METRICS,
     "datasets": DATASETS,
+    "writers": WRITERS,  # before the readers, some of which have the same names: `show` tells of those
     "readers": READERS,
 }
 
@@ -33,15 +35,16 @@ _ABOUT = {
     "models": "reward models, controls, and what asks a vision-language model",
     "metrics": "what is measured",
     "datasets": "episodes shipped with the package",
+    "writers": "layouts that `rewardlab convert` writes",
     "readers": "formats that a folder of your own may have",
 }
 
 
 @dataclass(frozen=True)
 class ListPlan:
-    """List a catalog, perturbations, models, metrics, datasets or readers, or the catalogs themselves."""
+    """List a catalog, perturbations, models, metrics, datasets, writers or readers, or the catalogs themselves."""
 
-    catalog: str = setting("perturbations, models, metrics, datasets or readers", "", positional=True)
+    catalog: str = setting("perturbations, models, metrics, datasets, writers or readers", "", positional=True)
     category: str | None = setting("only perturbations of this category", None)
     search: str | None = setting("only entries with this text in their name or description", None)
 

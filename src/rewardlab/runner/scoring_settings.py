@@ -1,11 +1,13 @@
 """The settings that every command that scores has in common."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewardlab.analysis.wrong_rewards import MOST
 from rewardlab.core.command_settings import setting
+from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.models.contract import Budget
 
@@ -33,10 +35,12 @@ class ScoringSettings:
     )
     quiet: bool = setting("print neither the size of the run nor its progress", False, short="-q")
     name: tuple[str, ...] = setting("short names of the models in tables and pages, in their order", ())
+    shard: str = setting("score only part I of N of the episodes, written I/N; `merge` puts the parts together", "")
     out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
 
     def __post_init__(self) -> None:
         require_limit(self.limit)
+        shard_of((), self.shard)
         if self.batch < 1 or self.workers < 0:
             raise PlanError(f"batch must be at least 1 and workers not negative, got {self.batch} and {self.workers}")
         if self.max_restarts < 0 or self.max_failures < 0:
@@ -53,6 +57,16 @@ class ScoringSettings:
     def budget(self, folder: Path) -> Budget:
         """Return what models may spend; what they paid for is written down in the run folder."""
         return Budget(self.max_requests, self.max_cost, folder)
+
+
+def shard_of(episodes: Sequence[Episode], shard: str) -> Sequence[Episode]:
+    """Return the episodes of part I of N, which is every N-th one; all where no part is named."""
+    if not shard:
+        return episodes
+    part, _, parts = shard.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and len(parts) < 7 and 1 <= int(part) <= int(parts)):
+        raise PlanError(f"shard must be I/N with I from 1 to N, such as 1/4, got {shard[:40]!r}")
+    return episodes[int(part) - 1 :: int(parts)]
 
 
 def require_limit(limit: int | None) -> None:

@@ -27,6 +27,7 @@ from rewardlab.core.trial import Trial
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents, Problem
+from rewardlab.data.task_text import wordless_note
 from rewardlab.models import name_model
 from rewardlab.models.backends.ledger import SpentSoFar
 from rewardlab.models.contract import NamedModel
@@ -36,7 +37,7 @@ from rewardlab.runner.describe_failures import describe_failures
 from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.progress_bar import ProgressBar
 from rewardlab.runner.run_forecast import FORECAST_COLUMNS, RunForecast, forecast
-from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
+from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection, shard_of
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
 _IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
@@ -100,14 +101,18 @@ def run_stress(
 
     Another command that scores says what `kind` of run it makes and by which `command`.
     """
+    if plan.scoring.shard and kind != "stress":
+        raise PlanError(f"only a stress test is scored in shards, not {kind}; leave out --shard")
     contents, context = open_plan(plan, own)
     run = start_scoring(plan, context, contents, RunOrigin(kind, command or as_command(kind, plan)))
     with locked(run):
         keep_names(run, dict(zip(context.judged, plan.scoring.name)))
         finished = _tell_what_is_open(run, plan, context)
-        planned = plan_cells(context.dataset, context, plan.severities, finished)
+        planned = plan_cells(shard_of(context.dataset, plan.scoring.shard), context, plan.severities, finished)
         jobs = bundle_jobs(planned, context.batch * len(context.models))
         score_jobs(run, jobs, context, plan.scoring, (len(finished), run.record.cells))
+        if plan.scoring.shard:  # a part of a run is measured when the parts are put together
+            return run
         with loading("measuring", quiet=plan.scoring.quiet):
             run.compact()
             save_summary(run)
@@ -140,6 +145,8 @@ def open_plan(plan: StressPlan, own: Sequence[NamedModel]) -> tuple[Contents, Sc
     """Open the dataset of a plan and look up its models and perturbations."""
     with loading(f"opening {plan.data}", quiet=plan.scoring.quiet):
         contents = load_episodes(plan)
+    for note in () if plan.scoring.quiet else wordless_note(contents.episodes):
+        print(one_line(note), file=sys.stderr, flush=True)
     with loading(f"looking up {', '.join(plan.models)}", quiet=plan.scoring.quiet):
         return contents, scoring_context(plan, contents.episodes, own)
 

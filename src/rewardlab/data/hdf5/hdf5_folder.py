@@ -1,4 +1,7 @@
-"""HDF5 files of demonstrations: data/demo_N/obs holds the frames of every camera, as robomimic writes them."""
+"""HDF5 files of demonstrations: data/demo_N/obs holds the frames of every camera, as robomimic writes them.
+
+Trajectories of RoboNet, one per file, are read as well.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,15 +24,15 @@ from rewardlab.data.hdf5.hdf5_file import (
     read_numbers,
     require_frames,
 )
+from rewardlab.data.hdf5.robonet import cameras_of_trajectory, episodes_of_trajectory
 from rewardlab.data.sparse_reward import success_of_rewards, truth_of_success
-from rewardlab.data.task_text import TASK_FILE, require_task, task_beside
+from rewardlab.data.task_text import bounded_task, task_beside
 
 if TYPE_CHECKING:
     import h5py
 
 _SUFFIXES = (".hdf5", ".h5")
 _NO_FRAMES = "low-dimensional data hold no frames: render them with dataset_states_to_obs.py of robomimic"
-_REMEDY = f"write it into a {TASK_FILE} beside the file"
 
 
 def recognises(path: Path) -> bool:
@@ -65,13 +68,16 @@ def notes(path: Path) -> tuple[Problem, ...]:
     """Say which camera is read where the first file has several."""
     try:
         with opened_hdf5(_files(path)[0]) as file:
-            return camera_note(_cameras(next(demo for _, demo in _demos(file))))
+            return camera_note(cameras_of_trajectory(file) or _cameras(next(demo for _, demo in _demos(file))))
     except (DataError, StopIteration):  # told as a problem
         return ()
 
 
 def _read_file(path: Path, wanted: str) -> Iterator[Episode | Problem]:
     with opened_hdf5(path) as file:
+        if cameras_of_trajectory(file):
+            yield from episodes_of_trajectory(path, file, wanted)
+            return
         data = child_group(file, "data")
         if data is None or not any(True for _ in _demos(file)):
             held = ", ".join(list(file)[:6]) or "nothing"
@@ -101,7 +107,7 @@ def _episodes(
     if not cameras:
         raise DataError(f"no frames (T, H, W, 3) of bytes in {name}/obs; {_NO_FRAMES}")
     written = language_of_demo(demo) or environment.language or task_beside(path.parent)
-    task = require_task(written or task_of_environment(environment.name, path), _REMEDY)
+    task = bounded_task(written or task_of_environment(environment.name, path))
     truth = truth_of_success(_success(demo, environment))
     for camera in choose_cameras(cameras, wanted):
         origin = Origin(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
@@ -145,7 +151,7 @@ def _files(path: Path) -> list[Path]:
 
 HDF5 = Reader(
     "hdf5",
-    "HDF5 demonstrations of robomimic, robosuite and LIBERO with frames in data/demo_N/obs; needs the extra hdf5",
+    "HDF5 demonstrations of robomimic, robosuite and LIBERO (data/demo_N/obs) and RoboNet; needs the extra hdf5",
     "HDF5 files of demonstrations",
     recognises,
     read_folder,

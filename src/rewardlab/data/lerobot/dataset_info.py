@@ -13,6 +13,7 @@ from rewardlab.data.roboreward_row import valid_fps
 
 INFO = Path("meta") / "info.json"
 VERSIONS = ("v2.0", "v2.1", "v3.0")
+_DEPTH = ("is_depth_map", "video.is_depth_map")  # as LeRobot marks depth maps, now and before
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")  # as in {episode_index:06d}
 
 
@@ -120,4 +121,4 @@ def _cameras(info: Mapping[str, Any]) -> tuple[Camera, ...]:
 
 def _is_rgb(feature: Mapping[str, Any]) -> bool:
     about = feature.get("info") or feature.get("video_info") or {}
-    return not (isinstance(about, dict) and about.get("video.is_depth_map"))
+    return not (isinstance(about, dict) and any(about.get(mark) for mark in _DEPTH))

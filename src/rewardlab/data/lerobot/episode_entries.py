@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rewardlab.core.episode import Truth
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES
 from rewardlab.data.dataset_files import shown, text_lines
 from rewardlab.data.lerobot.dataset_info import DatasetInfo
+from rewardlab.data.lerobot.truth_columns import LEVEL, SUCCESS, truth_of_row
 from rewardlab.data.parquet_columns import column_values, read_table
 from rewardlab.data.roboreward_row import parse_row
 
@@ -29,12 +31,13 @@ class VideoPlace:
 
 @dataclass(frozen=True)
 class EpisodeEntry:
-    """One episode; `videos` has the cameras that are stored as videos."""
+    """One episode; `videos` has the cameras that are stored as videos, `truth` what we wrote of it, if we did."""
 
     index: int
     length: int
     data: PathValues
     videos: Mapping[str, VideoPlace] = field(default_factory=dict)
+    truth: Truth | None = None
 
 
 def read_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
@@ -65,18 +68,19 @@ def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
     parts = ("chunk_index", "file_index", "from_timestamp")
     names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in parts)]
     for path in sorted((info.folder / _V3_EPISODES).glob("chunk-*/file-*.parquet")):
-        table, place = read_table(info.folder, path, names), path.relative_to(info.folder)
+        table, place = read_table(info.folder, path, [*names, LEVEL, SUCCESS]), path.relative_to(info.folder)
         missing = [name for name in names if name not in table.column_names]
         if missing:
             raise DataError(f"{place}: the column {missing[0]!r} is missing; copy the dataset again")
-        for values in zip(*(column_values(table[name]) for name in names)):
-            yield _v3_entry(place, dict(zip(names, values)), keys)
+        for values in zip(*(column_values(table[name]) for name in table.column_names)):
+            yield _v3_entry(place, dict(zip(table.column_names, values)), keys)
 
 
 def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> EpisodeEntry:
     values = {part: _whole(place, row, f"data/{part}") for part in ("chunk_index", "file_index")}
     index, length = _whole(place, row, "episode_index"), _length(place, _whole(place, row, "length"))
-    return EpisodeEntry(index, length, dict(values), {key: _v3_video(place, row, key) for key in keys})
+    videos = {key: _v3_video(place, row, key) for key in keys}
+    return EpisodeEntry(index, length, dict(values), videos, truth_of_row(place, row))
 
 
 def _v3_video(place: Path, row: Mapping[str, object], key: str) -> VideoPlace:

@@ -1,18 +1,20 @@
 """LeRobot datasets: Parquet rows beside one video per episode (v2) or per many episodes (v3), for each camera."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, Origin
+from rewardlab.core.episode import Clip, Episode, Origin, Truth
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROWS
-from rewardlab.data.camera_choice import camera_note, choose_cameras, episode_id, short_name
+from rewardlab.data.camera_choice import ALL_CAMERAS, camera_note, choose_cameras, episode_id, short_name
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.lerobot.dataset_info import INFO, Camera, DatasetInfo, read_dataset_info
 from rewardlab.data.lerobot.episode_entries import EpisodeEntry, read_entries, read_tasks
 from rewardlab.data.lerobot.episode_rows import DataFiles, EpisodeRows
+from rewardlab.data.lerobot.truth_columns import PROGRESS_FILE, read_progress
 from rewardlab.data.parquet_images import ParquetImages
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.data.video_segment import segment_of_video
@@ -52,7 +54,7 @@ def notes(folder: Path) -> tuple[Problem, ...]:
         listed, present = _present(info)
     except DataError:
         return ()
-    found = camera_note([camera.key for camera in _with_files(info, present)])
+    found = camera_note([camera.key for camera in _with_files(info, present, "")])
     if len(present) < listed:
         what = f"{listed - len(present)} of {listed} listed episodes have no data file here and are left out"
         found = (*found, Problem("episodes", what))
@@ -64,11 +66,12 @@ class _Dataset:
 
     def __init__(self, info: DatasetInfo, wanted: str) -> None:
         self.info, self.files, self.tasks = info, DataFiles(info), read_tasks(info)
+        self.progress = read_progress(info.folder)
         self.videos: dict[Path, VideoFile] = {}
         listed, self.entries = _present(info)
         if not self.entries:
             raise DataError(f"none of the {listed} listed episodes has its data file here; copy them as well")
-        cameras = info.cameras if wanted else _with_files(info, self.entries)
+        cameras = info.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
         self.keys = [camera.key for camera in info.cameras]
         chosen = choose_cameras([camera.key for camera in cameras], wanted)
         self.chosen = [camera for camera in cameras if camera.key in chosen]
@@ -80,7 +83,13 @@ class _Dataset:
         origin = Origin(task=instruction, embodiment=self.info.robot, camera=short_name(camera.key))
         clip = self._images(entry, camera, rows) if camera.stored == "image" else self._video(entry, camera, rows)
         name = episode_id(f"episode_{entry.index:06d}", camera.key, self.keys)
-        return Episode(name, instruction, clip, rows.truth, origin)
+        return Episode(name, instruction, clip, self._truth(entry, rows), origin)
+
+    def _truth(self, entry: EpisodeEntry, rows: EpisodeRows) -> Truth:
+        progress = self.progress.get(entry.index)
+        if progress is not None and len(progress) != entry.length:
+            raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
+        return replace(entry.truth or rows.truth, progress=progress)
 
     def _instruction(self, rows: EpisodeRows) -> str:
         instruction = self.tasks.get(rows.task_index, "")
@@ -98,7 +107,7 @@ class _Dataset:
             if video.count != entry.length:
                 raise DataError(f"{path}: {video.count} frames, but the episode has {entry.length} rows; copy it again")
             return Clip(video, np.arange(entry.length), rows.positions, rows.fps, video.info.frame_bytes)
-        segment = segment_of_video(video, round(place.start * self.info.fps), entry.length)
+        segment = segment_of_video(path, video.info, place.start, entry.length)
         return Clip(segment, np.arange(entry.length), rows.positions, rows.fps, segment.frame_bytes)
 
     def _images(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
@@ -108,9 +117,12 @@ class _Dataset:
 
 def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
     """Return how many episodes are listed, and those whose data file is here: people copy a few of many."""
-    listed, present = 0, []
+    listed, present, seen = 0, [], set[int]()
     for entry in read_entries(info):
         listed += 1
+        if entry.index in seen:
+            raise DataError(f"episode {entry.index} is listed twice; remove the file of episodes that is not in use")
+        seen.add(entry.index)
         if listed > ROWS.value:
             raise DataError(f"more than {ROWS.value:,} episodes, {ROWS.describe()}")
         if info.data_file(entry.data).exists():
@@ -118,17 +130,19 @@ def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
     return listed, present
 
 
-def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry]) -> tuple[Camera, ...]:
-    """Return the cameras that have frames for the first episode; all, where none has."""
-    found = tuple(_cameras_of(info, entries[0])) if entries else ()
+def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[Camera, ...]:
+    """Return the cameras that have frames, for any episode where all are wanted, else for the first one.
+
+    All that are listed, where none has.
+    """
+    looked_at = entries if wanted == ALL_CAMERAS else entries[:1]
+    found = tuple(camera for camera in info.cameras if any(_has_frames(info, entry, camera) for entry in looked_at))
     return found or info.cameras
 
 
-def _cameras_of(info: DatasetInfo, entry: EpisodeEntry) -> Iterator[Camera]:
-    for camera in info.cameras:
-        place = entry.videos.get(camera.key)
-        if place is None or info.video_file(place.values).exists():
-            yield camera
+def _has_frames(info: DatasetInfo, entry: EpisodeEntry, camera: Camera) -> bool:
+    place = entry.videos.get(camera.key)
+    return place is None or info.video_file(place.values).exists()
 
 
 LEROBOT = Reader(

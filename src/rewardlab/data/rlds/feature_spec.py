@@ -8,13 +8,12 @@ from typing import Any
 from rewardlab.core.bounded_json import read_json
 from rewardlab.core.errors import DataError
 from rewardlab.data.dataset_files import require_inside, shown
+from rewardlab.data.rlds.record_layout import STEPS, cameras_of_record
 from rewardlab.data.rlds.tf_example import Feature
 
 FEATURES = "features.json"
-STEPS = "steps/"
 _RGB = 3  # channels
 _KNOWN = ("FeaturesDict", "Dataset", "Sequence", "Tensor", "Scalar", "Text", "Image", "ClassLabel", "Optional")
-_MAGIC = (b"\xff\xd8", b"\x89PNG")
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,12 @@ def read_features(folder: Path) -> StepFeatures | None:
 
 
 def features_of_record(features: Mapping[str, Feature]) -> StepFeatures:
-    """Return what a record shows: its features of steps that begin as JPEG or PNG images do are cameras."""
-    cameras = sorted(name for name, feature in features.items() if name.startswith(STEPS) and _holds_images(feature))
+    """Return what a record shows: its features that begin as JPEG or PNG images do are cameras."""
+    cameras = cameras_of_record(features)
     if not cameras:
-        what = f"no JPEG or PNG among features under {STEPS}, but {_few(sorted(features))}"
+        what = f"no JPEG or PNG among the features of the record, which are {_few(sorted(features))}"
         raise DataError(f"{what}; expected RLDS episodes with camera frames, {FEATURES} beside them is missing")
-    return StepFeatures(tuple(cameras), None)
-
-
-def _holds_images(feature: Feature) -> bool:
-    first = next(feature.each(), None)
-    return first is not None and bytes(first[:8]).startswith(_MAGIC)
+    return StepFeatures(cameras, None)
 
 
 def _leaves(spec: Any, name: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

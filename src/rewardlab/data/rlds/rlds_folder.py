@@ -12,19 +12,19 @@ from rewardlab.core.limits import CLIP_FRAMES, ROWS
 from rewardlab.data.camera_choice import camera_note, choose_cameras, episode_id, short_name
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.dataset_files import require_inside
-from rewardlab.data.encoded_images import image_size
 from rewardlab.data.presentation_times import DEFAULT_FPS
 from rewardlab.data.rlds.feature_spec import features_of_record, read_features
 from rewardlab.data.rlds.language import instruction_of
 from rewardlab.data.rlds.record_images import RecordImages
+from rewardlab.data.rlds.record_layout import frame_size, frames_of_camera
 from rewardlab.data.rlds.tf_example import Feature, parse_example
 from rewardlab.data.rlds.tfrecord import Record, read_records
 from rewardlab.data.sparse_reward import success_of_rewards, truth_of_success
-from rewardlab.data.task_text import TASK_FILE, require_task, task_beside
+from rewardlab.data.task_text import bounded_task, task_beside
 
 _PATTERNS = ("*.tfrecord*", "*/*.tfrecord*", "*/*/*.tfrecord*")  # as in NAME/VERSION/NAME-train.tfrecord-00000-of-00001
 _SHARD = re.compile(r"(.+?)(?:-([A-Za-z]\w*))?\.tfrecords?(?:-\d+(?:-of-(\d+))?)?")
-_REMEDY = f"write it into a {TASK_FILE} beside the records"
+_PURPOSES = {"softmotion30_44k": "push the objects"}  # of datasets without words, by their folder: BAIR robot pushing
 _SUCCESS = ("episode_metadata/success", "episode_metadata/is_success", "success", "steps/success", "steps/is_success")
 
 
@@ -96,15 +96,15 @@ class _Shard:
         return [self._episode(record, features, camera) for camera in self.chosen]
 
     def _episode(self, record: Record, features: Mapping[str, Feature], camera: str) -> Episode:
-        images = features[camera].views() if camera in features else []
+        images = frames_of_camera(features, camera)
         if not images:
             has = ", ".join(sorted(features)[:6])
             raise DataError(f"no frames in {camera}, which the dataset says it has; the record has {has}, ...")
         if len(images) > CLIP_FRAMES.value:
             raise DataError(f"{len(images):,} steps, {CLIP_FRAMES.describe()}")
         task = instruction_of(features, len(images)) or task_beside(self.root, Path(self.name).parent.as_posix())
-        task = require_task(task, _REMEDY)
-        width, height = image_size(bytes(images[0]))
+        task = bounded_task(task or next((what for name, what in _PURPOSES.items() if name in self.file.parts), ""))
+        width, height = frame_size(features, camera, images[0])
         source = RecordImages(self.file, record.number, record.offset, len(record.data), camera, len(images))
         every = np.arange(len(images))
         clip = Clip(source, every, every, DEFAULT_FPS, 3 * width * height)

@@ -1,0 +1,1 @@
+"""EnvLogger logs in Riegeli files, read without the riegeli library."""

@@ -1,0 +1,142 @@
+"""Dumps of RoboArena: sessions in which people graded how far policies got, each filmed by several cameras."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rewardlab.core.episode import Episode, Origin, Truth, level_of_progress
+from rewardlab.core.errors import DataError
+from rewardlab.data.bounded_contents import bounded_contents
+from rewardlab.data.bounded_yaml import read_yaml
+from rewardlab.data.camera_choice import ALL_CAMERAS, camera_note, choose_cameras, episode_id
+from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.dataset_files import require_inside, shown
+from rewardlab.data.task_text import bounded_task
+from rewardlab.data.video_decoding import VideoFile
+
+SESSIONS, METADATA = "evaluation_sessions", "metadata.yaml"
+CAMERAS = ("left", "right", "wrist")
+_SHOULDER = "_shoulder"  # newer dumps call the first two left_shoulder and right_shoulder
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """What a session says of one policy, and the folder with its videos."""
+
+    folder: Path
+    instruction: str
+    about: Mapping[str, Any]
+
+
+def recognises(folder: Path) -> bool:
+    """Tell whether the folder holds evaluation sessions."""
+    return (folder / SESSIONS).is_dir()
+
+
+def read_folder(folder: Path) -> Contents:
+    """Read every rollout as one camera saw it."""
+    return read_camera(folder, "")
+
+
+def read_camera(folder: Path, wanted: str) -> Contents:
+    """Read every rollout as the named camera saw it, or as all did."""
+    if wanted not in ("", ALL_CAMERAS):
+        choose_cameras(CAMERAS, wanted.removesuffix(_SHOULDER))
+    return bounded_contents(_found(folder, wanted.removesuffix(_SHOULDER)), "rollout")
+
+
+def notes(folder: Path) -> tuple[Problem, ...]:
+    """Say which camera is read where the first rollout has several."""
+    for session in _sessions(folder):
+        try:
+            return camera_note(list(_videos(_rollouts(folder, session)[0].folder)))
+        except (DataError, IndexError):  # told as a problem
+            continue
+    return ()
+
+
+def _found(folder: Path, wanted: str) -> Iterator[tuple[str, Any]]:
+    """Yield the place of every episode and what makes it; where a session cannot be read, its making says why."""
+    for session in _sessions(folder):
+        try:
+            for rollout in _rollouts(folder, session):
+                place = f"{session.name}/{rollout.folder.name}"
+                videos = _videos(rollout.folder)
+                for camera in choose_cameras(list(videos), wanted) if videos else ("",):
+                    yield episode_id(place, camera, list(videos)), partial(_episode, folder, rollout, camera)
+        except DataError as error:
+            yield session.name, partial(_refuse, error)
+
+
+def _refuse(error: DataError) -> Episode:
+    raise error
+
+
+def _sessions(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / SESSIONS).iterdir() if path.is_dir() and path.name[0] != ".")
+
+
+def _rollouts(folder: Path, session: Path) -> list[Rollout]:
+    """Return what a session says of each of its policies; a folder is found by the letter of the policy."""
+    stated = read_yaml(folder, session / METADATA)
+    instruction, policies = stated.get("language_instruction"), stated.get("policies")
+    if not isinstance(instruction, str) or not instruction.strip():
+        raise DataError(f"language_instruction must be a text, got {shown(instruction)}")
+    if not isinstance(policies, dict) or not all(isinstance(about, dict) for about in policies.values()):
+        raise DataError(f"policies must be a mapping of mappings, got {shown(policies)}")
+    task = bounded_task(instruction.strip())
+    return [Rollout(_policy_folder(session, str(letter)), task, about) for letter, about in policies.items()]
+
+
+def _policy_folder(session: Path, letter: str) -> Path:
+    found = sorted(path for path in session.iterdir() if path.name.startswith(f"{letter}_") and path.is_dir())
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        raise DataError(f"expected one folder {shown(letter + '_...')} with videos, got {names}")
+    return found[0]
+
+
+def _videos(folder: Path) -> dict[str, Path]:
+    """Return the video of each camera; older dumps have more in front of the name."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.mp4")):
+        name = path.stem.removesuffix(_SHOULDER)
+        camera = next((camera for camera in CAMERAS if name == camera or name.endswith(f"_{camera}")), None)
+        if camera is not None:
+            found.setdefault(camera, path)
+    return {camera: found[camera] for camera in CAMERAS if camera in found}
+
+
+def _episode(folder: Path, rollout: Rollout, camera: str) -> Episode:
+    videos = _videos(rollout.folder)
+    if camera not in videos:
+        held = ", ".join(sorted(path.name for path in rollout.folder.iterdir())[:6]) or "nothing"
+        raise DataError(f"no video called left, right or wrist; the folder holds {held}; copy the dump again")
+    require_inside(folder, videos[camera])
+    policy = str(rollout.about.get("policy_name") or "")[:100]
+    origin = Origin("robo_arena", rollout.instruction, "droid", camera, source=policy)
+    name = episode_id(f"{rollout.folder.parent.name}/{rollout.folder.name}", camera, list(videos))
+    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _truth(rollout.about), origin)
+
+
+def _truth(about: Mapping[str, Any]) -> Truth:
+    """Return level and success of a grade from 0 to 1, by the progress at which levels begin."""
+    grade = about.get("partial_success")
+    if grade is None:
+        return Truth()
+    if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 <= grade <= 1:
+        raise DataError(f"partial_success must be a number from 0 to 1, got {shown(grade)}")
+    return Truth(level_of_progress(grade), grade == 1)
+
+
+ROBOARENA = Reader(
+    "roboarena",
+    "dumps of RoboArena, old and new: graded rollouts in evaluation_sessions; several cameras; extra roboarena",
+    "evaluation_sessions of a RoboArena dump",
+    recognises,
+    read_folder,
+    notes,
+    read_camera,
+)

@@ -1,0 +1,112 @@
+"""`hub:`: a dataset fetched from a hub, here a small one on loopback that speaks what huggingface_hub asks for."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rewardlab.core.errors import DataError
+from rewardlab.data import choose_split, open_dataset
+from rewardlab.h264_encoding import encode
+from tests.conftest import moving_square, write_rows
+from tests.data.lerobot_writer import write_v3
+
+pytest.importorskip("huggingface_hub")
+COMMIT = "a" * 40
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The files of `folder` as the dataset lab/toys."""
+
+    folder: Path
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def answer(self, *, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        files = sorted(each.relative_to(self.folder).as_posix() for each in self.folder.rglob("*") if each.is_file())
+        name = path.removeprefix(f"/datasets/lab/toys/resolve/{COMMIT}/")
+        if path.startswith("/api/datasets/lab/toys/tree/"):
+            listed = [{"type": "file", "path": each, "size": 1, "oid": "b" * 40} for each in files]
+            self.send(json.dumps(listed).encode(), with_body)
+        elif path.startswith("/api/datasets/lab/toys"):
+            about = {"id": "lab/toys", "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
+            self.send(json.dumps(about).encode(), with_body)
+        elif name in files:
+            self.send((self.folder / name).read_bytes(), with_body)
+        else:
+            self.send_error(404)
+
+    def send(self, data: bytes, with_body: bool) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(data)
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    (tmp_path / "files").mkdir()
+    handler = type("OneHub", (Hub,), {"folder": tmp_path / "files"})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield tmp_path / "files", f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def opened(name: str, address: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    """What another process says of a dataset on the hub: addresses are fixed when huggingface_hub is imported."""
+    code = (
+        "import sys, rewardlab\n"
+        "for e in rewardlab.open_dataset(sys.argv[1]).episodes: print(e.id, len(e.frames), e.instruction, sep='|')"
+    )
+    places = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    command = [sys.executable, "-c", code, name]
+    return subprocess.run(command, env={**os.environ, **places}, capture_output=True, text=True, check=False)
+
+
+def test_a_dataset_is_fetched_and_read_in_any_layout(hub: tuple[Path, str], tmp_path: Path) -> None:
+    files, address = hub
+    write_v3(files)
+    said = opened("hub:lab/toys@all", address, tmp_path / "cache")
+    assert said.returncode == 0, said.stderr
+    lines = said.stdout.splitlines()
+    assert len(lines) == 6 and lines[0] == "episode_000000@wrist|12|open the drawer"
+
+
+def test_one_split_is_fetched_alone(hub: tuple[Path, str], tmp_path: Path) -> None:
+    files, address = hub
+    for split in ("train", "test"):
+        write_rows(files / split, [{"file_name": "a.mp4", "task": f"open {split}", "reward": 5}])
+        encode(moving_square(split), files / split / "a.mp4", 10)
+    name = choose_split("hub:lab/toys", "test")
+    said = opened(name, address, tmp_path / "cache")
+    assert said.stdout == "a.mp4|20|open test\n", said.stderr
+    assert not list((tmp_path / "cache").rglob("train"))
+
+
+def test_what_is_not_there_is_one_sentence(hub: tuple[Path, str], tmp_path: Path) -> None:
+    said = opened("hub:lab/nothing", hub[1], tmp_path / "cache").stderr
+    assert "hub:lab/nothing cannot be fetched (" in said and "or download it by hand and name its folder" in said
+    with pytest.raises(DataError, match="expected hub:OWNER/NAME or hub:OWNER/NAME/SPLIT, got 'hub:toys'"):
+        open_dataset("hub:toys")

@@ -1,0 +1,72 @@
+"""Numbers of a run in MLflow and Weights & Biases, written by the real packages into files."""
+
+import builtins
+from pathlib import Path
+
+import pytest
+
+import rewardlab
+from rewardlab.cli import main
+from rewardlab.core.errors import PlanError
+from rewardlab.core.run import Run
+from rewardlab.reporting.experiment_trackers import exported_run
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan, run_stress
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> Run:
+    scoring = ScoringSettings(workers=1, quiet=True, out=tmp_path_factory.mktemp("run") / "stress one")
+    return run_stress(StressPlan(("clock",), str(tiny_data), ("jpeg",), (4,), scoring=scoring))
+
+
+def test_the_numbers_are_those_of_the_summary(run: Run) -> None:
+    exported = exported_run(run)
+    summary = run.summary
+    assert exported.numbers["clock/clean/macro_mae"] == summary.clean("clock", "macro_mae").value
+    assert any(name.startswith("clock/visual_4/") for name in exported.numbers)
+    assert all(name.startswith("clock/") for name in exported.numbers)  # controls are not judged
+    assert exported.settings["data"] == run.record.settings.data
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow = pytest.importorskip("mlflow")
+    place = (tmp_path / "mlruns").as_uri()
+    assert main(["export", str(run.folder), "--to", "mlflow", "--project", "rewards", "--place", place]) == 0
+    client = mlflow.MlflowClient(tracking_uri=place)
+    (found,) = client.search_runs([client.get_experiment_by_name("rewards").experiment_id])
+    exported = exported_run(run)
+    assert found.data.metrics == pytest.approx(dict(exported.numbers)) and found.info.run_name == "stress one"
+    assert found.data.params["seed"] == "0" and found.info.status == "FINISHED"
+    with pytest.raises(PlanError, match="MLflow does not take the run"):
+        rewardlab.export(run, "mlflow", place="nothing://here")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_has_them_offline(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    rewardlab.export(run, "wandb", project="rewards", place=str(tmp_path))
+    (file,) = tmp_path.rglob("*.wandb")
+    written, names = file.read_bytes(), list(exported_run(run).numbers)
+    found = [name for name in names if name.encode() in written]
+    assert len(found) >= len(names) - 2  # a name may lie across two blocks of the file
+
+
+def test_a_tracker_that_is_not_installed_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: object) -> object:
+        if name.partition(".")[0] in ("mlflow", "wandb", "duckdb"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for tracker, package in (("mlflow", "mlflow-skinny"), ("wandb", "wandb")):
+        with pytest.raises(PlanError, match=f"this needs the package {tracker}: pip install {package}"):
+            rewardlab.export(run, tracker)
+    with pytest.raises(PlanError, match=r"SQL needs the package duckdb: pip install 'rewardlab\[sql\]'"):
+        rewardlab.query("SELECT 1", run.folder)
+    with pytest.raises(PlanError, match="no tracker is called 'comet'"):
+        rewardlab.export(run, "comet")
