@@ -35,6 +35,9 @@ class ScoringOptions(TypedDict, total=False):
     describe_failures: int
     quiet: bool
     name: Names
+    engine: str
+    address: str | None
+    gpus: float
     out: Place | None
 
 
@@ -100,6 +103,9 @@ class CollectOptions(TypedDict, total=False):
     frames: tuple[int, int]
     seed: int
     workers: int
+    engine: str
+    address: str | None
+    gpus: float
     out: Place
 
 

@@ -15,7 +15,7 @@ from rewardlab.core.errors import RewardlabError, RunError
 from rewardlab.core.run import Run, atomic_write, locked, writable
 from rewardlab.core.terminal_text import stream_behind
 from rewardlab.data.roboreward_row import METADATA
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.worlds.metaworld.task_splits import SPLITS
 
 RECORD = "collect.json"
@@ -29,7 +29,7 @@ def collect(plan: CollectPlan) -> Counter[int]:
         _claim_folder(plan)
         planned = plan_episodes(plan)
         done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
-        recorded = map_processes(partial(_record, plan), planned[done:], plan.workers)
+        recorded = map_items(partial(_record, plan), planned[done:], plan.workers, plan.engine_settings)
         started, spent = time.monotonic(), Counter[str]()
         with writable(plan.out), (plan.out / METADATA).open("a", encoding="utf-8") as handle:
             for number, episode in enumerate(recorded, start=done + 1):
@@ -66,7 +66,7 @@ def _claim_folder(plan: CollectPlan) -> None:
 def _settings(plan: CollectPlan) -> dict[str, Any]:
     """Return what decides the content of a collection, as JSON has it."""
     settings: dict[str, Any] = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
-    settings.pop("out")
+    del settings["out"], settings["engine_settings"]
     return settings
 
 

@@ -1,6 +1,6 @@
 """Where work runs: `run_jobs` scores on workers of an engine, and survives models that hang, crash or are killed.
 
-`map_items` is an ordered map over workers of an engine, `map_processes` one over processes, `map_threads` over threads.
+`map_items` is an ordered map over workers of an engine, `map_threads` one over threads.
 """
 
 import os
@@ -20,12 +20,12 @@ from rewardlab.core.trial import Trial
 from rewardlab.runner.cell_scoring import Job, ScoringContext
 from rewardlab.runner.engines import open_engine
 from rewardlab.runner.engines.contract import Engine, EngineSettings, Worker
+from rewardlab.runner.engines.worker_process import serve_items
 from rewardlab.runner.first_answers import FirstAnswers
 from rewardlab.runner.model_process import sealed
 from rewardlab.runner.scoring_pool import Deaths, ScoringWorker
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.scoring_worker import serve_jobs
-from rewardlab.runner.engines.worker_process import serve_items
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -74,11 +74,14 @@ def run_jobs(
     jobs: Iterable[Job], context: ScoringContext, workers: int, settings: ScoringSettings
 ) -> Iterator[list[Trial]]:
     """Yield trials as they are finished; only a cell whose model hangs or dies of it alone becomes a Failure."""
-    with open_engine(settings.engine_settings) as engine:
+    paid = any(model.server for model in context.models.values())  # what they cost is written down in the run folder
+    with open_engine(settings.engine_settings, at_home=paid) as engine:
         source = iter(jobs)
         queue = deque(islice(source, workers or engine.cores))  # the rest is made when it is needed
         payload, threads = _scoring_payload(context), max(1, engine.cores // max(len(queue), 1))
-        start = lambda: ScoringWorker(engine.start(payload, threads), settings.load_timeout)
+        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(
+            engine.start(payload, threads), settings.load_timeout
+        )
         pool = _Pool(engine, start, Deaths(settings.max_restarts), [start() for _ in queue])
         first = FirstAnswers(context.judged, settings.max_failures)
         try:
@@ -151,26 +154,11 @@ def _scoring_payload(context: ScoringContext) -> bytes:
     return payload
 
 
-def map_processes(
-    work: Callable[[Item], Result], items: Iterable[Item], workers: int, *, ahead: int = _AHEAD
-) -> Iterator[Result]:
-    """Yield what a function makes of each item, in order, whichever of the processes makes it; 0 is one per core.
-
-    With one process, or one item, the work is done here; else it is `map_items` over processes.
-    """
-    source = iter(items)
-    first = list(islice(source, workers or os.cpu_count() or 1))
-    if len(first) < 2:
-        yield from map(work, chain(first, source))
-    else:
-        yield from map_items(work, chain(first, source), len(first), EngineSettings(), ahead=ahead)
-
-
 def map_items(
     work: Callable[[Item], Result],
     items: Iterable[Item],
     workers: int,
-    settings: EngineSettings,
+    settings: EngineSettings = EngineSettings(),  # noqa: B008 - it is frozen
     *,
     ahead: int = _AHEAD,
 ) -> Iterator[Result]:
@@ -178,13 +166,16 @@ def map_items(
 
     The function is sent to each worker once, so it may carry what all items need. No more than `ahead` items more
     than there are workers are begun before their turn. An item whose worker dies is put back, and is an error when it
-    has died of it three times.
+    has died of it three times. With one process, or one item, the work is done here.
     """
     with open_engine(settings) as engine:
         source = iter(items)
         first = list(islice(source, workers or engine.cores))
+        if settings.engine == "processes" and len(first) < 2:
+            yield from map(work, chain(first, source))
+            return
         payload, threads = cloudpickle.dumps(partial(serve_items, work)), max(1, engine.cores // max(1, len(first)))
-        start = lambda: engine.start(payload, threads)
+        start: Callable[[], Worker] = lambda: engine.start(payload, threads)
         pool = [start() for _ in first]  # all of them load at the same time
         try:
             yield from _OrderedMap(engine, start, pool, len(pool) + ahead).results(chain(first, source))

@@ -87,9 +87,9 @@ def start_model(model: NamedModel, budget: Budget, started: list[Process]) -> Re
     worker = start_process(own_group=False)
     started.append(worker)
     send(worker, cloudpickle.dumps(partial(serve_model, model, budget)))
-    started = ModelProcess(model.name, worker)
-    started.wait_until_loaded()
-    return started
+    made = ModelProcess(model.name, worker)
+    made.wait_until_loaded()
+    return made
 
 
 def serve_model(model: NamedModel, budget: Budget, pipe: Connection) -> None:

@@ -8,8 +8,8 @@ from rewardlab.core.errors import StopRun, WorkerDied
 from rewardlab.models.composite import build_all
 from rewardlab.runner.cell_scoring import Job, Listeners, ScoringContext, score_job
 from rewardlab.runner.engines.contract import Service, Tell
-from rewardlab.runner.model_process import start_model
 from rewardlab.runner.engines.processes import Process, end_process
+from rewardlab.runner.model_process import start_model
 
 Say = Callable[[str, object], None]
 

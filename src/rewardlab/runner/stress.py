@@ -133,7 +133,8 @@ def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: s
     contents, context = open_plan(plan, own)
     run = Run(_folder(plan, context, _identity(plan, context, contents, kind)))
     trials = run.trials(FORECAST_COLUMNS) if run.parts() else None  # the folder need not be there yet
-    return forecast(run.folder, trials, context, plan.severities, _workers(plan.scoring.workers, context))
+    workers = _workers(plan.scoring, context) or os.cpu_count() or 1
+    return forecast(run.folder, trials, context, plan.severities, workers)
 
 
 def open_plan(plan: StressPlan, own: Sequence[NamedModel]) -> tuple[Contents, ScoringContext]:
@@ -149,7 +150,7 @@ def _tell_what_is_open(run: Run, plan: StressPlan, context: ScoringContext) -> s
     trials = run.trials(FORECAST_COLUMNS)
     if not plan.scoring.quiet:
         known = trials if len(trials) else None
-        workers = _workers(plan.scoring.workers, context)
+        workers = _workers(plan.scoring, context) or os.cpu_count() or 1
         told = forecast(run.folder, known, context, plan.severities, workers).sentence
         print(one_line(told), file=sys.stderr, flush=True)
     kept = trials.where(~trials.matches("status", "failed")) if plan.scoring.retry_failures else trials
@@ -282,7 +283,7 @@ def score_jobs(
     flushed = time.monotonic()
     with ProgressBar(total, finished, SpentSoFar(run.folder).read, quiet=scoring.quiet) as progress:
         try:
-            for trials in run_jobs(jobs, spending, _workers(scoring.workers, context), scoring):
+            for trials in run_jobs(jobs, spending, _workers(scoring, context), scoring):
                 waiting += trials
                 take(trials)
                 progress.add(trials)
@@ -302,8 +303,12 @@ def score_jobs(
             run.append(waiting)
 
 
-def _workers(wanted: int, context: ScoringContext) -> int:
-    """Return how many processes score: one where a model must not be there twice."""
-    if any(model.one_copy for model in context.models.values()):
+def _workers(scoring: ScoringSettings, context: ScoringContext) -> int:
+    """Return how many workers score, 0 for one per core: one where a model must not be there twice.
+
+    Where each worker has a share of a GPU of its own, weights may be there as often; what counts its spending may not.
+    """
+    alone = [model for model in context.models.values() if model.one_copy]
+    if any(model.server or not scoring.engine_settings.gpus for model in alone):
         return 1
-    return wanted or os.cpu_count() or 1
+    return scoring.workers
