@@ -11,7 +11,8 @@ from typing import Any
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.episode_recorder import RecordedEpisode, record_episode
 from rewardlab.collection.rollout_selection import SUBSET, PlannedEpisode, plan_episodes
-from rewardlab.core.errors import RewardlabError, RunError
+from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.object_store import store_address
 from rewardlab.core.run import Run, atomic_write, locked, writable
 from rewardlab.core.terminal_text import stream_behind
 from rewardlab.data.roboreward_row import METADATA
@@ -23,6 +24,8 @@ RECORD = "collect.json"
 
 def collect(plan: CollectPlan) -> Counter[int]:
     """Record every episode of the plan that is not there yet; return how many rows there are at each level."""
+    if store_address(plan.out):
+        raise PlanError(f"out must be a folder, one that all machines share for --engine ray, got {plan.out}")
     with writable(plan.out):
         (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
     with locked(Run(plan.out)):
