@@ -73,7 +73,10 @@ class _Pool:
 def run_jobs(
     jobs: Iterable[Job], context: ScoringContext, workers: int, settings: ScoringSettings
 ) -> Iterator[list[Trial]]:
-    """Yield trials as they are finished; only a cell whose model hangs or dies of it alone becomes a Failure."""
+    """Yield trials as they are finished; only a cell whose model hangs or dies of it alone becomes a Failure.
+
+    Where none is finished for half a second, none are yielded, so that who keeps them can write those before.
+    """
     paid = any(model.server for model in context.models.values())  # what they cost is written down in the run folder
     with open_engine(settings.engine_settings, at_home=paid) as engine:
         source = iter(jobs)
@@ -88,6 +91,7 @@ def run_jobs(
             while _assign_jobs(pool, _Jobs(queue, source, first, context.batch)):
                 yield from _counted(pool.listen(settings.timeout), first)
                 yield from _counted(_recovered(pool, context, queue, settings.timeout), first)
+                yield []
         finally:
             pool.stop()
 

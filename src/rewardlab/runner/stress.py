@@ -282,8 +282,9 @@ def score_jobs(
         try:
             for trials in run_jobs(jobs, spending, _workers(scoring, context), scoring):
                 writer.add(trials)
-                take(trials)
-                progress.add(trials)
+                if trials:
+                    take(trials)
+                    progress.add(trials)
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted

@@ -6,8 +6,8 @@ the actor lives on to tell it. Autoscaling is Ray's: a worker that finds no room
 
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,12 @@ _KILLED = "exit code -9"  # of a process whose actor was killed
 class WorkerHost:
     """An actor: it starts the worker process on its machine and passes messages on; calls come one at a time."""
 
-    def __init__(self, folder: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: str, places: Sequence[str], environment: Mapping[str, str]) -> None:
         os.environ.update(environment)
         if Path(folder).is_dir():  # relative paths of data mean the same as for the command
             os.chdir(folder)
+        shared = [place for place in places if Path(place).exists()]  # where the command looks for modules
+        sys.path[:] = [*shared, *(place for place in sys.path if place not in shared)]
 
     def begin(self, payload: bytes, threads: int) -> str:
         """Start the process, and return on which machine."""
@@ -56,11 +58,12 @@ class WorkerHost:
 class RayWorker:
     """The actor as the command sees it; at most one question to it is open, and none while a message is sent."""
 
-    def __init__(self, actor: Any, payload: Any, threads: int) -> None:
-        self._actor = actor
+    def __init__(self, actor: Any, idle: list[Any], payload: Any, threads: int) -> None:
+        self._actor, self._idle = actor, idle
         self._placed: Any = actor.begin.remote(payload, threads)
         self._news: Any = None
         self._machine = ""
+        self._stopped = False
         self.death: str | None = None
         self.machine_lost = False
 
@@ -104,11 +107,15 @@ class RayWorker:
         return list(messages)
 
     def stop(self) -> None:
-        """End the process and the actor; one that does not answer is killed."""
-        with suppress(RayActorError, GetTimeoutError):
-            if self._placed is None and self.death != _KILLED:
-                ray.get(self._actor.stop.remote(), timeout=_STOP_SECONDS)
-        ray.kill(self._actor)
+        """End the process; the actor can hold another one, unless it does not answer: then Ray ends both."""
+        stopped, self._stopped = self._stopped, True
+        if stopped:
+            return
+        try:
+            ray.get(self._actor.stop.remote(), timeout=_STOP_SECONDS if self.is_placed else 0)
+            self._idle.append(self._actor)
+        except (RayActorError, GetTimeoutError):
+            ray.kill(self._actor)
         self.death = self.death or _KILLED
 
     def _lose(self, error: RayActorError) -> None:
@@ -124,6 +131,7 @@ class RayEngine:
         if self._joined:
             _join(settings.address)
         self._payload: tuple[bytes, Any] = (b"", None)
+        self._idle: list[Any] = []  # actors whose process has ended
 
     @property
     def cores(self) -> int:
@@ -137,10 +145,14 @@ class RayEngine:
         """Ask Ray for an actor; the work is in its object store once, and each machine fetches it once."""
         if self._payload[0] is not payload:
             self._payload = payload, ray.put(payload)
+        actor = self._idle.pop() if self._idle else self._new_actor()
+        return RayWorker(actor, self._idle, self._payload[1], threads)
+
+    def _new_actor(self) -> Any:
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
         where = NodeAffinitySchedulingStrategy(_this_machine(), soft=False) if self._at_home else "SPREAD"
         host = ray.remote(WorkerHost).options(num_cpus=1, num_gpus=self._gpus, scheduling_strategy=where)
-        return RayWorker(host.remote(str(Path.cwd()), environment), self._payload[1], threads)
+        return host.remote(str(Path.cwd()), sys.path, environment)
 
     def wait(self, workers: Sequence[Worker], timeout: float | None) -> None:
         """Wait for a place or for news of one of the workers."""
@@ -150,7 +162,9 @@ class RayEngine:
             ray.wait(open_ones, num_returns=1, timeout=timeout)
 
     def close(self) -> None:
-        """Leave the cluster, if this is who joined it."""
+        """Give the places back, and leave the cluster if this is who joined it."""
+        for actor in self._idle:
+            ray.kill(actor)
         if self._joined:
             ray.shutdown()
 
