@@ -23,7 +23,7 @@ from rewardlab.runner import stress
 from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
 from rewardlab.runner.dispatch import map_items
 from rewardlab.runner.engines import ENGINES
-from rewardlab.runner.engines.contract import EngineSettings
+from rewardlab.runner.engines.contract import ENGINE_NAMES, EngineSettings
 from rewardlab.runner.stress import run_stress
 from tests.runner.test_stress import plan, without_time
 
@@ -52,7 +52,8 @@ class Together:
 class Wordy:
     "Says 3 KB that cannot be compressed."
     def score(self, episodes):
-        return [Score(3, raw=random.Random(e.instruction + str(e.frames.sum())).randbytes(1500).hex()) for e in episodes]
+        dice = [random.Random(f"{e.instruction} {e.frames.sum()}") for e in episodes]
+        return [Score(3, raw=die.randbytes(1500).hex()) for die in dice]
 
 class Stuck:
     "Answers five times; then it says so and waits until it is killed, unless there is a file that frees it."
@@ -226,7 +227,8 @@ def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_l
 
 
 def test_an_unknown_engine_and_settings_that_mean_nothing_to_it_are_refused(tiny_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(RewardlabError, match=r"engine 'rya'.*ray"):
-        run_stress(plan(tiny_data, tmp_path / "run", engine="rya"))
+    assert tuple(ENGINES) == ENGINE_NAMES
+    with pytest.raises(RewardlabError, match=r"no engine is called 'rya'; did you mean ray"):
+        plan(tiny_data, tmp_path / "run", engine="rya")
     with pytest.raises(PlanError, match="address and gpus are for --engine ray"):
         plan(tiny_data, tmp_path / "run", address="auto")

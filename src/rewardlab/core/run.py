@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
 _PARTIAL = re.compile(r"\..+\.([0-9]+)\.tmp")  # a file that the process of this number is writing
-_SMALL_PART, _MANY_SMALL_PARTS = 1_000_000, 16  # bytes of a part that is joined with others, and how many wait for it
+_SMALL_PART, _MANY_SMALL_PARTS = 1_000_000, 8  # bytes of a part that is joined with others, and how many wait for it
 _ANEW = "remove it and run the same command again: it is made anew"
 
 

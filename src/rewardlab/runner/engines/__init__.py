@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rewardlab.core.catalog_lookup import find
 from rewardlab.core.errors import PlanError
 from rewardlab.runner.engines.contract import Engine, EngineSettings
 from rewardlab.runner.engines.local import LocalEngine
@@ -28,7 +27,7 @@ ENGINES: dict[str, Callable[[EngineSettings, bool], Engine]] = {
 @contextmanager
 def open_engine(settings: EngineSettings, *, at_home: bool = False) -> Iterator[Engine]:
     """Give the engine that the settings name, and let go of it afterwards; `at_home`, all work is on this machine."""
-    engine = find(ENGINES, settings.engine, "engine")(settings, at_home)
+    engine = ENGINES[settings.engine](settings, at_home)
     try:
         yield engine
     finally:

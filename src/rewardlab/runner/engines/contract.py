@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rewardlab.core.catalog_lookup import find
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
 
+ENGINE_NAMES = ("processes", "local", "ray")
 Tell = Callable[[bytes], None]
 
 
@@ -78,6 +80,7 @@ class EngineSettings:
     gpus: float = setting("share of a GPU that each worker takes on a Ray cluster, such as 1 or 0.5", 0.0)
 
     def __post_init__(self) -> None:
+        find(dict.fromkeys(ENGINE_NAMES), self.engine, "engine")
         if self.engine != "ray" and (self.address or self.gpus):
             raise PlanError(f"address and gpus are for --engine ray, but the engine is {self.engine!r}")
         if not 0 <= self.gpus < math.inf:
