@@ -47,5 +47,5 @@ $(VENV)/core.stamp: pyproject.toml
 	touch $@
 
 $(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(BIN)/pip install --quiet --editable ".[api,assemble,dev,figures,hf,sim,train,vlm-train]"
+	$(BIN)/pip install --quiet --editable ".[api,assemble,dev,figures,hf,ray,sim,train,vlm-train]"
 	touch $@

@@ -89,7 +89,7 @@ def on_processes(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> p
         return without_time(run_stress(plan(tiny_data, folder / "run", **MIXED)))
 
 
-MEMORY = {"object_store_memory": 80_000_000, "include_dashboard": False}
+NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000, "include_dashboard": False}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def ray_cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": quick, **MEMORY})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": quick, **NODE})
     yield cluster
     cluster.shutdown()
 
@@ -159,7 +159,7 @@ def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
 def test_a_ray_cluster_of_two_machines_that_loses_one_finishes_the_run(
     tiny_data: Path, tmp_path: Path, lab: Path, ray_cluster: Any
 ) -> None:
-    other = ray_cluster.add_node(num_cpus=1, **MEMORY)  # of three workers one must be there
+    other = ray_cluster.add_node(num_cpus=1, **NODE)  # of three workers one must be there
     changes = SETTINGS | {"models": ("enginelab:Together",), "severities": (1, 4), "max_failures": 0, "workers": 3}
     seen: set[str | None] = set()
 

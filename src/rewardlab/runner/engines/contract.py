@@ -74,7 +74,7 @@ class EngineSettings:
         "where work runs: processes, local (in the command itself, for debugging) or ray (extra `ray`)", "processes"
     )
     address: str | None = setting(
-        "Ray cluster to join: auto or HOST:PORT; by default RAY_ADDRESS, that of this machine, or one started here",
+        "Ray cluster to join: auto or HOST:PORT; by default RAY_ADDRESS, or one that is started here",
         None,
     )
     gpus: float = setting("share of a GPU that each worker takes on a Ray cluster, such as 1 or 0.5", 0.0)
