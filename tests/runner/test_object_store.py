@@ -41,9 +41,10 @@ def stored(objects: Objects, ending: str) -> list[str]:
 
 
 def test_a_run_in_an_object_store_is_that_of_a_folder(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
-    here = run_stress(plan(tiny_data, tmp_path / "here"))
-    settings = {"perturbations": ("gaussian_noise", "polite_filler", "truncate_end", "resolution")}
-    there = rewardlab.stress("clock", tiny_data, severities=(1, 4), out=ADDRESS, quiet=True, **settings)
+    here = run_stress(plan(tiny_data, tmp_path / "here", perturbations=("polite_filler",)))
+    there = rewardlab.stress(
+        "clock", tiny_data, perturbations="polite_filler", severities=(1, 4), out=ADDRESS, quiet=True
+    )
     assert there.place == ADDRESS
     assert without_time(there).equals(without_time(here))
     assert "lab/runs/mine/report.html" in store.stored
@@ -63,9 +64,15 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
         "        threading.Event().wait(float(os.environ['SECONDS_PER_CELL']))\n"
         "        return [Score(1 + len(e.instruction) % 5) for e in episodes]\n"
     )
-    words = "stress slowlab:Judge {} --perturbations gaussian_noise --no-controls --workers 1 --batch 1 --out {}"
-    arguments = [sys.executable, "-m", "rewardlab", *words.format(tiny_data, ADDRESS).split()]
-    slow = {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", "ASKED": str(tmp_path / "first")}
+    code = (
+        "from pathlib import Path\nfrom tests.runner.test_stress import plan\n"
+        "from rewardlab.runner.stress import run_stress\n"
+        f"run_stress(plan(Path({str(tiny_data)!r}), Path({ADDRESS!r}), models=('slowlab:Judge',), controls=False,"
+        " perturbations=('gaussian_noise',), workers=1, batch=1, quiet=True))"
+    )
+    arguments = [sys.executable, "-c", code]
+    paths = f"{tmp_path}:{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}"
+    slow = {"PYTHONPATH": paths, "ASKED": str(tmp_path / "first")}
     first = subprocess.Popen(arguments, env=os.environ | slow | {"SECONDS_PER_CELL": "0.3"}, stderr=subprocess.DEVNULL)
     while not stored(store, ".parquet"):
         assert first.poll() is None

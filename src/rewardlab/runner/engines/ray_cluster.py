@@ -120,7 +120,8 @@ class RayWorker:
 
     def _lose(self, error: RayActorError) -> None:
         self.machine_lost = bool(self._machine) and self._machine not in _living_machines()
-        self.death = _KILLED if self._machine else f"an actor that could not be started: {error}"
+        why = " ".join(str(error).split())[:300]
+        self.death = _KILLED if self._machine else f"an actor that could not be started: {why}"
 
 
 class RayEngine:
