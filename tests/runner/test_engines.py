@@ -7,8 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def on_processes(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> p
         return without_time(run_stress(plan(tiny_data, folder / "run", **MIXED)))
 
 
-NODE = {"node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000, "include_dashboard": False}
+NODE = {"object_store_memory": 80_000_000, "include_dashboard": False}
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +142,7 @@ def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
     first = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
     parts = tmp_path / "run" / "trials"
     asked = lab / "asked"
-    while not list(parts.glob("*.parquet")):  # what is finished is written although nothing more comes
-        assert first.poll() is None
+    wait_until(lambda: bool(list(parts.glob("*.parquet"))), first)  # it is written although nothing more comes
     first.kill()
     first.wait()
     kept = len(Run(tmp_path / "run").trials())
@@ -177,6 +176,13 @@ def test_a_ray_cluster_of_two_machines_that_loses_one_finishes_the_run(
     calm = run_stress(plan(tiny_data, tmp_path / "calm", **changes))
     assert without_time(struck).drop_columns(["raw"]).equals(without_time(calm).drop_columns(["raw"]))
     assert not failures(struck)
+
+
+def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    """Return when something is so; it is an error if the process ends before."""
+    while not is_so():
+        with suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"it ended with {process.wait(0.1)}")
 
 
 def score_with(stress_plan: stress.StressPlan, take: object) -> Run:

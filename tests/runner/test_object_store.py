@@ -14,6 +14,7 @@ from rewardlab.core.errors import RunError
 from rewardlab.core.object_store import store_address, working_copy
 from rewardlab.core.run import Run, open_run
 from rewardlab.runner.stress import run_stress
+from tests.runner.test_engines import wait_until
 from tests.runner.test_stress import plan, without_time
 from tests.s3_server import Objects, s3_server
 
@@ -65,7 +66,8 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
         "        return [Score(1 + len(e.instruction) % 5) for e in episodes]\n"
     )
     code = (
-        "from pathlib import Path\nfrom tests.runner.test_stress import plan\n"
+        "from pathlib import Path\nfrom tests.runner.test_engines import wait_until
+from tests.runner.test_stress import plan\n"
         "from rewardlab.runner.stress import run_stress\n"
         f"run_stress(plan(Path({str(tiny_data)!r}), Path({ADDRESS!r}), models=('slowlab:Judge',), controls=False,"
         " perturbations=('gaussian_noise',), workers=1, batch=1, quiet=True))"
@@ -74,8 +76,7 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
     paths = f"{tmp_path}:{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}"
     slow = {"PYTHONPATH": paths, "ASKED": str(tmp_path / "first")}
     first = subprocess.Popen(arguments, env=os.environ | slow | {"SECONDS_PER_CELL": "0.3"}, stderr=subprocess.DEVNULL)
-    while not stored(store, ".parquet"):
-        assert first.poll() is None
+    wait_until(lambda: bool(stored(store, ".parquet")), first)
     first.kill()
     first.wait()
     shutil.rmtree(working_copy(ADDRESS))

@@ -171,16 +171,15 @@ class RayEngine:
 
 
 def _join(address: str | None) -> None:
-    """Join the cluster; what workers write to their logs stays there, for the command has one display."""
-    chosen = address or os.environ.get("RAY_ADDRESS")
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    """Join the cluster, or start one; what workers write to their logs stays there, for the command has one display."""
+    chosen = address or os.environ.get("RAY_ADDRESS") or "local"
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if chosen == "local":  # nobody outside this machine reaches it
+        options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        if chosen:
-            ray.init(address=chosen, **quiet)
-        else:  # nobody outside this machine reaches what is started here
-            ray.init(address="local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        ray.init(address=chosen, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise PlanError(f"cannot join the Ray cluster {chosen or 'of this machine'}: {error}") from error
+        raise PlanError(f"cannot join the Ray cluster {chosen!r}: {error}; see `ray status`") from error
 
 
 def _is_ready(question: Any) -> bool:
