@@ -66,8 +66,7 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
         "        return [Score(1 + len(e.instruction) % 5) for e in episodes]\n"
     )
     code = (
-        "from pathlib import Path\nfrom tests.runner.test_engines import wait_until
-from tests.runner.test_stress import plan\n"
+        "from pathlib import Path\nfrom tests.runner.test_stress import plan\n"
         "from rewardlab.runner.stress import run_stress\n"
         f"run_stress(plan(Path({str(tiny_data)!r}), Path({ADDRESS!r}), models=('slowlab:Judge',), controls=False,"
         " perturbations=('gaussian_noise',), workers=1, batch=1, quiet=True))"
