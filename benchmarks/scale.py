@@ -3,7 +3,8 @@
     python benchmarks/scale.py [--cells 200000] [--engine processes] [--workers 2] [--out results/scale/x.json]
 
 Tiny clips, changes of the instruction only, and controls for models: all that is left is the runner. For every tenth of
-the run it tells cells per second, the memory of the command and of its workers, and the number of Parquet files.
+the run it tells cells per second, also of processor time, the memory of the command and of its workers, and how many
+Parquet files there are.
 Then 3,000 episodes x the whole catalogue x 2 models: seconds until the first trial, and the peak memory until then.
 """
 
@@ -60,6 +61,12 @@ def children(process: int) -> list[int]:
     return found + [below for child in found for below in children(child)]
 
 
+def processor_seconds(process: int) -> float:
+    """Return the processor time of a process, which other programs on the machine change little."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Tenths:
     """Notes time, memory and files at the end of every tenth of a run."""
 
@@ -72,13 +79,14 @@ class Tenths:
         self.started = self.started or time.perf_counter()
         self.done += len(trials)
         if self.done >= (len(self.rows) + 1) * self.cells / 10:
-            workers = [resident_mb(child) for child in children(os.getpid())]
+            workers = children(os.getpid())
             self.rows.append(
                 {
                     "cells": self.done,
                     "seconds": time.perf_counter() - self.started,
                     "command_mb": resident_mb(os.getpid()),
-                    "workers_mb": sum(workers),
+                    "workers_mb": sum(map(resident_mb, workers)),
+                    "processor_seconds": sum(map(processor_seconds, (os.getpid(), *workers))),
                     "files": len(self.run.parts()),
                 }
             )
@@ -118,7 +126,7 @@ run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "
 jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities), context.batch * len(context.models))
 def first(trials):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    print(run.record.cells, time.perf_counter() - started, peak, flush=True)
+    print(run.record.cells, time.perf_counter() - started, time.process_time(), peak, flush=True)
     raise KeyboardInterrupt
 try:
     stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), first)
@@ -132,19 +140,21 @@ def first_trial(folder: Path) -> dict[str, float]:
     write_dataset(folder / "large", EPISODES)
     command = [sys.executable, "-c", FIRST_TRIAL, str(folder / "large"), str(folder / "large-run")]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    return {"cells": int(told[0]), "seconds": float(told[1]), "peak_mb": float(told[2])}
+    return dict(zip(("cells", "seconds", "processor_seconds", "peak_mb"), map(float, told)))
 
 
 def tell(rows: list[dict[str, float]], planned: dict[str, float]) -> None:
     """Print both as tables."""
-    print(f"{'cells':>9} {'cells/s':>8} {'command':>9} {'workers':>9} {'files':>6}")
-    before = {"cells": 0.0, "seconds": 0.0}
+    print(f"{'cells':>9} {'cells/s':>8} {'of one core':>12} {'command':>9} {'workers':>9} {'files':>6}")
+    before = {"cells": 0.0, "seconds": 0.0, "processor_seconds": 0.0}
     for row in rows:
-        rate = (row["cells"] - before["cells"]) / (row["seconds"] - before["seconds"])
+        cells = row["cells"] - before["cells"]
+        rate, own = (cells / (row[clock] - before[clock]) for clock in ("seconds", "processor_seconds"))
         memory = f"{row['command_mb']:>6.0f} MB {row['workers_mb']:>6.0f} MB"
-        print(f"{row['cells']:>9,} {rate:>8,.0f} {memory} {row['files']:>6}")
-        row["cells_per_second"], before = rate, row
-    first = f"first trial after {planned['seconds']:.1f} s, {planned['peak_mb']:.0f} MB"
+        print(f"{row['cells']:>9,} {rate:>8,.0f} {own:>12,.0f} {memory} {row['files']:>6}")
+        row["cells_per_second"], row["cells_per_processor_second"], before = rate, own, row
+    waited = f"{planned['seconds']:.1f} s ({planned['processor_seconds']:.1f} s of one core)"
+    first = f"first trial after {waited}, {planned['peak_mb']:.0f} MB"
     print(f"plan of {planned['cells']:,.0f} cells: {first}")
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
 _PARTIAL = re.compile(r"\..+\.([0-9]+)\.tmp")  # a file that the process of this number is writing
-_SMALL_PART, _MANY_SMALL_PARTS = 1_000_000, 8  # bytes of a part that is joined with others, and how many wait for it
+_SMALL_PART, _MANY_SMALL_PARTS = 200_000, 8  # bytes of a part that is joined with others, and how many wait for it
 _ANEW = "remove it and run the same command again: it is made anew"
 
 
@@ -170,6 +170,8 @@ class Run:
             self._join("part", small)
 
     def _join(self, kind: PartKind, old: Sequence[Path]) -> None:
+        import pyarrow as pa
+
         record = self.record
         tables = (read_part(path, record) for path in old)
         target = self._write_part(kind, join_parts(tables) if old else trial_schema().empty_table())
@@ -178,6 +180,7 @@ class Run:
                 path.unlink()
                 if self.store is not None:
                     self.store.remove(f"trials/{path.name}")
+        pa.default_memory_pool().release_unused()  # a long run must not keep what it held for this
 
     def _write_part(self, kind: PartKind, table: "pyarrow.Table") -> Path:
         data = encode_part(table, self.record.plan_digest)
