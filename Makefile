@@ -46,6 +46,7 @@ $(VENV)/core.stamp: pyproject.toml
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
+# Ray is among them (18 s, 240 MB); without it `pytest tests/runner/test_engines.py` skips the tests on a cluster.
 $(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(BIN)/pip install --quiet --editable ".[api,assemble,dev,figures,hf,sim,train,vlm-train]"
+	$(BIN)/pip install --quiet --editable ".[api,assemble,dev,figures,hf,ray,sim,train,vlm-train]"
 	touch $@

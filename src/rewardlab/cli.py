@@ -178,7 +178,7 @@ def attack(plan: "AttackPlan") -> int:
 
     found = rewardlab.attack(**flat_settings(plan))
     print_attack(found.result, terminal_console())
-    for line in (*spending(found.run.folder), f"attack: {found.run.folder}"):
+    for line in (*spending(found.run.folder), f"attack: {found.run.place}"):
         _say(line)
     return 0
 

@@ -9,7 +9,7 @@ import pytest
 from rewardlab.core.errors import Interrupted
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.runner.stress import run_stress
 from tests.attack.kills import kill_campaign
 from tests.runner.test_stress import plan
@@ -127,7 +127,7 @@ def test_a_map_whose_worker_is_killed_gives_every_result(tmp_path: Path) -> None
     from functools import partial
 
     (tmp_path / "armed").touch()
-    assert list(map_processes(partial(square_and_die_once, tmp_path / "armed"), range(8), 2)) == [
+    assert list(map_items(partial(square_and_die_once, tmp_path / "armed"), range(8), 2)) == [
         item * item for item in range(8)
     ]
 

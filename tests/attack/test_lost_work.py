@@ -37,7 +37,7 @@ def play(job: Job, poison: set[str], strikes: list[int]) -> tuple[list[str], set
     return done, given_up, deaths
 
 
-@given(st.integers(1, 60), st.sets(st.integers(0, 59), max_size=5), st.lists(st.integers(1, 30), max_size=2))
+@given(st.integers(1, 60), st.sets(st.integers(0, 59), max_size=5), st.lists(st.integers(1, 30), max_size=1))
 @settings(max_examples=200, deadline=None)
 def test_every_cell_but_the_poison_is_scored_once_whoever_strikes(
     count: int, poison: set[int], strikes: list[int]
@@ -57,15 +57,22 @@ def test_one_death_puts_the_whole_job_back_as_it_was() -> None:
     assert not again.alone
 
 
-def test_cells_that_are_prepared_together_are_one_suspect() -> None:
+def test_cells_that_are_prepared_together_are_one_suspect_and_are_given_up_after_two_tries() -> None:
     job, prepared = job_of(10), UnderWay(frozenset({"c4", "c5"}), prepared=True)
-    (again,) = after_death(job, frozenset(), prepared).jobs
-    others, suspects = after_death(again, frozenset(), prepared).jobs
+    others, suspects = after_death(job, frozenset(), prepared).jobs
     assert {cell.id for cell in suspects.cells} == {"c4", "c5"}
     assert others.deaths == 0
     left = after_death(suspects, frozenset(), prepared)
     assert {cell.id for cell in left.given_up} == {"c4", "c5"}
     assert not left.jobs
+
+
+def test_a_cell_that_is_asked_alone_is_given_up_after_two_tries() -> None:
+    """The first death may be anybody's fault, the second is its own; those not under way are never suspected."""
+    others, suspect = after_death(job_of(5), frozenset({"c0"}), UnderWay(frozenset({"c1"}))).jobs
+    assert [cell.id for cell in others.cells] == ["c2", "c3", "c4"]
+    left = after_death(suspect, frozenset(), UnderWay(frozenset({"c1"})))
+    assert [cell.id for cell in left.given_up] == ["c1"]
 
 
 def test_after_a_hang_each_is_asked_alone_and_one_that_hangs_alone_is_given_up() -> None:

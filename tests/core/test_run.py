@@ -43,6 +43,16 @@ def test_compacting_changes_the_files_and_not_the_trials(run: Run) -> None:
     assert run.trials().rows() == before
 
 
+def test_a_run_of_many_parts_has_few_files_and_every_trial(tmp_path: Path) -> None:
+    trials = [trial(f"{number:03}") for number in range(60)]
+    run = start_run(tmp_path / "many", record_of(trials))
+    for each in trials:
+        run.append([each])
+        run.join_small_parts()
+    assert len(run.parts()) <= 9
+    assert run.trials().rows() == trials
+
+
 def test_a_folder_with_another_plan_is_refused(run: Run) -> None:
     planned = record_of([trial("a"), trial("b")])
     assert start_run(run.folder, planned) == run

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.errors import DataError, RunError
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 
 
 def scaled(shared: np.ndarray, item: int) -> tuple[int, float]:
@@ -22,7 +22,7 @@ def scaled(shared: np.ndarray, item: int) -> tuple[int, float]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_results_come_in_order_whatever_the_number_of_workers(workers: int) -> None:
     shared = np.arange(300_000, dtype=np.float64)  # more than a pipe takes at once
-    found = list(map_processes(partial(scaled, shared), range(20), workers))
+    found = list(map_items(partial(scaled, shared), range(20), workers))
     assert [value for _, value in found] == [2.0 * item for item in range(20)]
     processes = {process for process, _ in found}
     assert (processes == {os.getpid()}) if workers == 1 else (os.getpid() not in processes)
@@ -36,7 +36,7 @@ def test_no_more_items_are_taken_than_there_is_room_for() -> None:
             taken.append(item)
             yield item
 
-    results = map_processes(partial(scaled, np.zeros(100)), items(), 2, ahead=3)
+    results = map_items(partial(scaled, np.zeros(100)), items(), 2, ahead=3)
     assert next(results)[1] == 0.0
     assert len(taken) <= 2 + 3 + 1
     results.close()
@@ -50,7 +50,7 @@ def fail_at(bad: int, item: int) -> int:
 
 
 def test_what_the_work_raises_is_raised_here_after_the_results_before_it() -> None:
-    results = map_processes(partial(fail_at, 3), range(8), 2)
+    results = map_items(partial(fail_at, 3), range(8), 2)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(DataError, match="item 3 is broken") as caught:
         next(results)
@@ -65,19 +65,19 @@ def die_at(bad: int, item: int) -> int:
 
 def test_a_worker_that_dies_is_one_clear_error() -> None:
     with pytest.raises(RunError, match="a worker process died with exit code 7; run the same command again"):
-        list(map_processes(partial(die_at, 2), range(6), 2))
+        list(map_items(partial(die_at, 2), range(6), 2))
     with pytest.raises(RunError, match="exit code 7"):  # no worker is left
-        list(map_processes(partial(die_at, 0), [0, 0, 0, 0], 2))
+        list(map_items(partial(die_at, 0), [0, 0, 0, 0], 2))
 
 
 def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     code = (
         "import os, threading\n"
-        "from rewardlab.runner.dispatch import map_processes\n"
+        "from rewardlab.runner.dispatch import map_items\n"
         "def work(item):\n"
         "    os.write(2, b'%d\\n' % os.getpid())\n"
         "    threading.Event().wait()\n"
-        "list(map_processes(work, range(2), 2))\n"
+        "list(map_items(work, range(2), 2))\n"
     )
     (tmp_path / "parent.py").write_text(code)
     parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")], stderr=subprocess.PIPE, text=True)

@@ -1,11 +1,10 @@
 """What runs and their models are called: on a page of several runs, and on the command line."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rewardlab.analysis.display_names import model_meant, names_of_run
 from rewardlab.core.errors import PlanError
-from rewardlab.core.run import Run
+from rewardlab.core.run import Run, open_run
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
@@ -20,7 +19,7 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 def run_and_model(text: str) -> tuple[Run, str]:
     """Read `FOLDER` or `FOLDER::MODEL`, by its string or short name; a run that judged one model needs no name."""
     folder, _, model = text.partition("::")
-    run = Run(Path(folder))
+    run = open_run(folder)
     judged, names = run.record.judged, names_of_run(run.record, run.record.plan.models)
     if not model and len(judged) != 1:
         raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{names[judged[0]]}")

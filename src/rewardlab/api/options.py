@@ -36,6 +36,9 @@ class ScoringOptions(TypedDict, total=False):
     quiet: bool
     name: Names
     shard: str
+    engine: str
+    address: str | None
+    gpus: float
     out: Place | None
 
 
@@ -113,6 +116,9 @@ class CollectOptions(TypedDict, total=False):
     frames: tuple[int, int]
     seed: int
     workers: int
+    engine: str
+    address: str | None
+    gpus: float
     out: Place
 
 

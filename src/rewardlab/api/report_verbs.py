@@ -8,7 +8,7 @@ from rewardlab.analysis.model_comparison import Comparison, compare_runs
 from rewardlab.analysis.run_labels import run_and_model
 from rewardlab.api.options import PerturbOptions, Place, documented_by, plan_from
 from rewardlab.core.errors import PlanError
-from rewardlab.core.run import Run
+from rewardlab.core.run import Run, open_run
 from rewardlab.reporting.copies_and_sheets import perturbed_files
 from rewardlab.reporting.leaderboard import write_leaderboard
 from rewardlab.reporting.report_files import write_report
@@ -41,7 +41,10 @@ def report(*runs: AnyRun, out: Place | None = None, trust: bool = False) -> Path
     if not opened:
         raise PlanError("name at least one run folder")
     page = opened[0].page if len(opened) == 1 else Path("report.html")
-    return write_report(opened, Path(out) if out else page, trust=trust)
+    written = write_report(opened, Path(out) if out else page, trust=trust)
+    if written == opened[0].page:
+        opened[0].publish()
+    return written
 
 
 @documented_by(PerturbPlan)
@@ -59,4 +62,4 @@ def study(run: AnyRun, out: Place, roles: Mapping[str, str] | None = None) -> li
 
 
 def _opened(runs: Sequence[AnyRun]) -> list[Run]:
-    return [run if isinstance(run, Run) else Run(Path(run)) for run in runs]
+    return [run if isinstance(run, Run) else open_run(run) for run in runs]

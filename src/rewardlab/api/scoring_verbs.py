@@ -72,6 +72,7 @@ def attack(model: AnyModel, data: Place, **settings: Unpack[AttackOptions]) -> A
     found = run_attack(plan, own=[named])
     with loading("writing the clips", quiet=plan.scoring.quiet):
         write_counterexamples(found)
+        found.run.publish()
     return found
 
 
@@ -89,6 +90,7 @@ def _named(models: AnyModel | Sequence[AnyModel]) -> list[NamedModel]:
 def _reported(run: Run, *, quiet: bool) -> Run:
     with loading("writing the report", quiet=quiet):
         write_report([run], run.page, trust=True)  # made by this very process
+        run.publish()
     return run
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from rewardlab.core.catalog_lookup import find
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
+from rewardlab.runner.engines.contract import EngineSettings
 from rewardlab.worlds.metaworld.instructions import PHRASINGS
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASKS
 from rewardlab.worlds.metaworld.policies import POLICIES
@@ -35,6 +36,7 @@ class CollectPlan:
     frames: tuple[int, ...] = setting("least and most frames of a video; the length is drawn without looking", (24, 48))
     seed: int = setting("seed of everything that is random", 0)
     workers: int = setting("processes; 0 takes one per core", 0)
+    engine_settings: EngineSettings = EngineSettings()
     out: Path = setting("dataset folder to write to", Path("collected"))
 
     def __post_init__(self) -> None:

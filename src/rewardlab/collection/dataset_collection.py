@@ -11,11 +11,12 @@ from typing import Any
 from rewardlab.collection.collection_settings import CollectPlan
 from rewardlab.collection.episode_recorder import RecordedEpisode, record_episode
 from rewardlab.collection.rollout_selection import SUBSET, PlannedEpisode, plan_episodes
-from rewardlab.core.errors import RewardlabError, RunError
+from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.object_store import store_address
 from rewardlab.core.run import Run, atomic_write, locked, writable
 from rewardlab.core.terminal_text import stream_behind
 from rewardlab.data.roboreward_row import METADATA
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.worlds.metaworld.task_splits import SPLITS
 
 RECORD = "collect.json"
@@ -23,13 +24,15 @@ RECORD = "collect.json"
 
 def collect(plan: CollectPlan) -> Counter[int]:
     """Record every episode of the plan that is not there yet; return how many rows there are at each level."""
+    if store_address(plan.out):
+        raise PlanError(f"out must be a folder, one that all machines share for --engine ray, got {plan.out}")
     with writable(plan.out):
         (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
     with locked(Run(plan.out)):
         _claim_folder(plan)
         planned = plan_episodes(plan)
         done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
-        recorded = map_processes(partial(_record, plan), planned[done:], plan.workers)
+        recorded = map_items(partial(_record, plan), planned[done:], plan.workers, plan.engine_settings)
         started, spent = time.monotonic(), Counter[str]()
         with writable(plan.out), (plan.out / METADATA).open("a", encoding="utf-8") as handle:
             for number, episode in enumerate(recorded, start=done + 1):
@@ -66,7 +69,7 @@ def _claim_folder(plan: CollectPlan) -> None:
 def _settings(plan: CollectPlan) -> dict[str, Any]:
     """Return what decides the content of a collection, as JSON has it."""
     settings: dict[str, Any] = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
-    settings.pop("out")
+    del settings["out"], settings["engine_settings"]
     return settings
 
 

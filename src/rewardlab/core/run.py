@@ -1,5 +1,7 @@
 """Run: a folder that holds a plan, its trials and its report, and can be resumed after any interruption.
 
+It may lie in an object store (`s3://`, `gs://`): then the folder is a working copy, and what is written goes there too.
+
 Every file carries a checksum that is verified when it is read, and trials are held against the plan. That tells bit
 rot, mix-ups and careless edits; a forger who writes every checksum anew cannot be told from an honest run.
 """
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import RunError
+from rewardlab.core.object_store import ObjectStore, store_address, working_copy
 from rewardlab.core.plan_difference import plan_differences
 from rewardlab.core.run_record import RunRecord, run_record
 from rewardlab.core.sealed_json import TRIALS_DIGEST, read_sealed_json, sealed
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
 _PARTIAL = re.compile(r"\..+\.([0-9]+)\.tmp")  # a file that the process of this number is writing
+_SMALL_PART, _MANY_SMALL_PARTS = 200_000, 8  # bytes of a part that is joined with others, and how many wait for it
 _ANEW = "remove it and run the same command again: it is made anew"
 
 
@@ -40,6 +44,12 @@ class Run:
     """A run folder: `run.json` says what was planned, `trials/*.parquet` what came out."""
 
     folder: Path
+    store: ObjectStore | None = None  # where everything that is written here goes too
+
+    @property
+    def place(self) -> str:
+        """Return where the run is, as its user calls it: the folder, or the address in an object store."""
+        return str(self.folder) if self.store is None else self.store.address
 
     @property
     def record(self) -> RunRecord:
@@ -156,28 +166,65 @@ class Run:
 
     def compact(self) -> None:
         """Join all parts into one, so that a finished run is the same file however it got there."""
-        old = self.parts()
-        target = self._write_part("all", self.trials().source)
+        self._join("all", self.parts())
+
+    def join_small_parts(self) -> None:
+        """Join the small parts into one when there are many: few files, and never more in memory than those."""
+        small = [path for path in self.parts() if path.stat().st_size < _SMALL_PART]
+        if len(small) > _MANY_SMALL_PARTS:
+            self._join("part", small)
+
+    def _join(self, kind: PartKind, old: Sequence[Path]) -> None:
+        import pyarrow as pa
+
+        record = self.record
+        tables = (read_part(path, record) for path in old)
+        target = self._write_part(kind, join_parts(tables) if old else trial_schema().empty_table())
         for path in old:
             if path != target:
                 path.unlink()
+                if self.store is not None:
+                    self.store.remove(f"trials/{path.name}")
+        pa.default_memory_pool().release_unused()  # a long run must not keep what it held for this
 
     def _write_part(self, kind: PartKind, table: "pyarrow.Table") -> Path:
         data = encode_part(table, self.record.plan_digest)
         path = self.folder / "trials" / part_name(kind, data)
         with atomic_write(path) as partial:
             partial.write_bytes(data)
+        if self.store is not None:
+            self.store.write(f"trials/{path.name}", data)
         return path
+
+    def publish(self) -> None:
+        """Write to the object store what is new in the working copy, such as a report; without one, do nothing."""
+        if self.store is not None:
+            self.store.publish(self.folder)
 
     def save(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file of the run in one step, with the checksum of its content."""
+        text = json.dumps(sealed(content), indent=2, sort_keys=True, allow_nan=False) + "\n"
         with atomic_write(self.folder / name) as partial:
-            partial.write_text(json.dumps(sealed(content), indent=2, sort_keys=True, allow_nan=False) + "\n")
+            partial.write_text(text)
+        if self.store is not None:
+            self.store.write(name, text.encode())
+
+
+def open_run(place: str | Path) -> Run:
+    """Return the run in a folder, or at an address of an object store, of which a working copy is made."""
+    address = store_address(place)
+    if address is None:
+        return Run(Path(place))
+    run = Run(working_copy(address), ObjectStore(address))
+    with writable(run.folder):
+        ObjectStore(address).fetch(run.folder)
+    return run
 
 
 def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
     """Create the run folder, or reopen it if it was planned alike; refuse to mix two plans."""
-    run = Run(folder)
+    run = open_run(folder)
+    folder = run.folder
     try:
         content = parse_json(json.dumps(record))
         planned = run_record(content, sealed=True)
@@ -188,7 +235,7 @@ def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
             there = run.stored(RECORD) or {}
             differ = "; ".join(plan_differences(there.get("plan", {}), content["plan"]))
             raise RunError(
-                f"{folder} holds a run with other settings: {differ}; choose another --out or remove that folder"
+                f"{run.place} holds a run with other settings: {differ}; choose another --out or remove that folder"
             )
         return run
     with writable(folder):

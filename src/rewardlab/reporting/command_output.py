@@ -84,7 +84,7 @@ def headline_json(run: Run, summary: Summary, gates: Sequence[GateResult], code:
     """
     names = names_of_run(run.record, summary.models)
     content = {
-        "run": str(run.folder),
+        "run": run.place,
         "report": str(run.page),
         "exit_code": code,
         "models": {model: {"name": names[model], **_model(summary, model)} for model in summary.models},

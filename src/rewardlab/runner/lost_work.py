@@ -1,11 +1,9 @@
-"""What the death of a worker costs: nothing at first; the job is put back, then halved until the poison is alone."""
+"""What the death of a worker costs: nothing at first; work is put back, then halved until the poison is alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rewardlab.runner.cell_scoring import Cell, Job
-
-_ALONE = 2  # deaths after which cells that no split can part are given up
 
 
 @dataclass(frozen=True)
@@ -28,23 +26,24 @@ class Recovery:
 
 
 def after_death(job: Job, done: frozenset[str], under_way: UnderWay) -> Recovery:
-    """Put the job back at its first death; later part the cells under way from the others, and halve them.
+    """Ask again what a worker died of, alone; cells that no split can part are given up when they die a second time.
 
-    A memory killer strikes anyone: only cells that die again, and then alone, are given up.
+    Of a batch nobody knows which cell it was: the job is put back at its first death, for a memory killer strikes
+    anyone, and the batch is halved at the next, until the poison is alone.
     """
     left = tuple(cell for cell in job.cells if cell.id not in done)
-    if not left:
-        return Recovery(())
-    if job.deaths == 0:
-        return Recovery((job.keep(left, deaths=1),))
     suspects = tuple(cell for cell in left if cell.id in under_way.cells) or left
     others = tuple(cell for cell in left if cell not in suspects)
     rest = (job.keep(others, deaths=0),) if others else ()
+    if not left:
+        return Recovery(())
     if len(suspects) == 1 or under_way.prepared:
-        if job.deaths >= _ALONE and not others:
-            return Recovery(rest, suspects)
-        return Recovery((*rest, job.keep(suspects, deaths=_ALONE)))
-    return Recovery((*rest, *(job.keep(half, deaths=1) for half in _halves(suspects))))
+        if job.deaths and not others:
+            return Recovery((), suspects)
+        return Recovery((*rest, job.keep(suspects, deaths=1)))
+    if job.deaths == 0:
+        return Recovery((job.keep(left, deaths=1),))
+    return Recovery((*rest, *(job.keep(half, deaths=int(len(half) > 1)) for half in _halves(suspects))))
 
 
 def after_hang(job: Job, done: frozenset[str], under_way: UnderWay) -> Recovery:

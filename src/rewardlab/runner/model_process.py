@@ -23,7 +23,7 @@ from rewardlab.models.backends.remote_protocol import pack_answers, unpack_answe
 from rewardlab.models.composite import build_model, wrong_count
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.models.external import pickled
-from rewardlab.runner.processes import Process, send, start_process
+from rewardlab.runner.engines.processes import Process, send, start_process
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,16 @@ def _unseal(make: bytes, budget: Budget) -> RewardModel:
     return made
 
 
-def start_model(model: NamedModel, budget: Budget) -> RewardModel:
-    """Build a model where it belongs: that of the package here, that from outside in a process of its own."""
+def start_model(model: NamedModel, budget: Budget, started: list[Process]) -> RewardModel:
+    """Build a model where it belongs: that of the package here, that from outside in a process, added to `started`."""
     if not model.apart:
         return build_model(model, budget)
     worker = start_process(own_group=False)
+    started.append(worker)
     send(worker, cloudpickle.dumps(partial(serve_model, model, budget)))
-    started = ModelProcess(model.name, worker)
-    started.wait_until_loaded()
-    return started
+    made = ModelProcess(model.name, worker)
+    made.wait_until_loaded()
+    return made
 
 
 def serve_model(model: NamedModel, budget: Budget, pipe: Connection) -> None:

@@ -10,6 +10,7 @@ from rewardlab.core.command_settings import setting
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.models.contract import Budget
+from rewardlab.runner.engines.contract import EngineSettings
 
 FRAMES_HELP = "frames shown to the model: uniform:N, fps:X or all"
 
@@ -36,6 +37,7 @@ class ScoringSettings:
     quiet: bool = setting("print neither the size of the run nor its progress", False, short="-q")
     name: tuple[str, ...] = setting("short names of the models in tables and pages, in their order", ())
     shard: str = setting("score only part I of N of the episodes, written I/N; `merge` puts the parts together", "")
+    engine_settings: EngineSettings = EngineSettings()
     out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
 
     def __post_init__(self) -> None:

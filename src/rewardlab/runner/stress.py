@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from rewardlab.core.command_settings import as_command, flat_settings, setting
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
 from rewardlab.core.loading_line import loading
-from rewardlab.core.run import RECORD, Run, locked, start_run
+from rewardlab.core.run import RECORD, Run, locked, open_run, start_run
 from rewardlab.core.run_record import INSTRUCTION
 from rewardlab.core.seeding import digest
 from rewardlab.core.terminal_text import one_line
@@ -38,11 +37,10 @@ from rewardlab.runner.dispatch import run_jobs
 from rewardlab.runner.progress_bar import ProgressBar
 from rewardlab.runner.run_forecast import FORECAST_COLUMNS, RunForecast, forecast
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection, shard_of
+from rewardlab.runner.trial_writer import TrialWriter
 
 DEFAULT_CONTROLS = ("constant", "random", "clock", "oracle")
 _IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "reliable_at")
-_FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
-_MANY_PARTS = 200  # Parquet files; then they are joined, so that a run of days is still quick to open
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def _describe(run: Run, context: ScoringContext, scoring: ScoringSettings) -> No
     except (KeyboardInterrupt, StopRun) as stop:
         kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
         raise kind(
-            f"every cell is scored in {run.folder}, but not every description is there: {stop}; "
+            f"every cell is scored in {run.place}, but not every description is there: {stop}; "
             "the same command goes on where this one stopped"
         ) from None
 
@@ -136,9 +134,10 @@ def _describe(run: Run, context: ScoringContext, scoring: ScoringSettings) -> No
 def forecast_stress(plan: StressPlan, own: Sequence[NamedModel] = (), *, kind: str = "stress") -> RunForecast:
     """Return what the plan would ask and what that takes, as far as is known; nothing is scored or written."""
     contents, context = open_plan(plan, own)
-    run = Run(_folder(plan, context, _identity(plan, context, contents, kind)))
+    run = open_run(_folder(plan, context, _identity(plan, context, contents, kind)))
     trials = run.trials(FORECAST_COLUMNS) if run.parts() else None  # the folder need not be there yet
-    return forecast(run.folder, trials, context, plan.severities, _workers(plan.scoring.workers, context))
+    workers = _workers(plan.scoring, context) or os.cpu_count() or 1
+    return forecast(run.folder, trials, context, plan.severities, workers)
 
 
 def open_plan(plan: StressPlan, own: Sequence[NamedModel]) -> tuple[Contents, ScoringContext]:
@@ -156,7 +155,7 @@ def _tell_what_is_open(run: Run, plan: StressPlan, context: ScoringContext) -> s
     trials = run.trials(FORECAST_COLUMNS)
     if not plan.scoring.quiet:
         known = trials if len(trials) else None
-        workers = _workers(plan.scoring.workers, context)
+        workers = _workers(plan.scoring, context) or os.cpu_count() or 1
         told = forecast(run.folder, known, context, plan.severities, workers).sentence
         print(one_line(told), file=sys.stderr, flush=True)
     kept = trials.where(~trials.matches("status", "failed")) if plan.scoring.retry_failures else trials
@@ -285,32 +284,29 @@ def score_jobs(
     Jobs may be made of what came out of earlier ones: `take` is given every trial before the next job is asked for.
     """
     spending, (finished, total) = replace(context, budget=scoring.budget(run.folder)), size
-    waiting: list[Trial] = []
-    flushed = time.monotonic()
-    with ProgressBar(total, finished, SpentSoFar(run.folder).read, quiet=scoring.quiet) as progress:
+    progress = ProgressBar(total, finished, SpentSoFar(run.folder).read, quiet=scoring.quiet)
+    with progress, TrialWriter(run) as writer:
         try:
-            for trials in run_jobs(jobs, spending, _workers(scoring.workers, context), scoring):
-                waiting += trials
-                take(trials)
-                progress.add(trials)
-                if time.monotonic() - flushed > _FLUSH_SECONDS:
-                    run.append(waiting)
-                    waiting, flushed = [], time.monotonic()
-                    if len(run.parts()) > _MANY_PARTS:
-                        run.compact()
+            for trials in run_jobs(jobs, spending, _workers(scoring, context), scoring):
+                writer.add(trials)
+                if trials:
+                    take(trials)
+                    progress.add(trials)
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
             raise kind(
-                f"stopped with {progress.done:,} of {total:,} cells in {run.folder}{why}; "
+                f"stopped with {progress.done:,} of {total:,} cells in {run.place}{why}; "
                 "the same command goes on where this one stopped"
             ) from None
-        finally:
-            run.append(waiting)
 
 
-def _workers(wanted: int, context: ScoringContext) -> int:
-    """Return how many processes score: one where a model must not be there twice."""
-    if any(model.one_copy for model in context.models.values()):
+def _workers(scoring: ScoringSettings, context: ScoringContext) -> int:
+    """Return how many workers score, 0 for one per core: one where a model must not be there twice.
+
+    Where each worker has a share of a GPU of its own, weights may be there as often; what counts its spending may not.
+    """
+    alone = [model for model in context.models.values() if model.one_copy]
+    if any(model.server or not scoring.engine_settings.gpus for model in alone):
         return 1
-    return wanted or os.cpu_count() or 1
+    return scoring.workers

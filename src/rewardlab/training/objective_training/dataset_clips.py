@@ -13,7 +13,7 @@ from rewardlab.core.episode import Episode, Frames, level_of_progress
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.terminal_text import one_line
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.training.objective_training.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, write_shard
 from rewardlab.training.objective_training.plan import ObjectivePlan
 
@@ -43,7 +43,7 @@ def dataset_shards(plan: ObjectivePlan) -> list[Path]:
     some = [episodes[start : start + _SHARD] for start in range(0, len(episodes), _SHARD)]
     items = [(part, folder / f"{number:05d}.npz") for number, part in enumerate(some)]
     missing = [item for item in items if not item[1].exists()]
-    for _ in map_processes(partial(_decode, plan, unseen), missing, plan.workers):
+    for _ in map_items(partial(_decode, plan, unseen), missing, plan.workers):
         pass
     return [path for _, path in items]
 

@@ -12,7 +12,7 @@ from rewardlab.core.episode import Episode, Origin, Truth, in_memory, whole_clip
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write
 from rewardlab.perturbations import choose_perturbations
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 from rewardlab.training.live_view import LiveView
 from rewardlab.training.objective_training.clips import TEST, ClipTable, only
@@ -31,7 +31,7 @@ def perturb_clips(plan: ObjectivePlan, table: ClipTable) -> list[Path]:
     episodes = stressed_episodes(plan, table) if missing else ()
     view = LiveView("perturbations", len(names), len(names) - len(missing))
     try:
-        for done, _ in enumerate(map_processes(partial(_perturb, plan, episodes), missing, plan.workers), start=1):
+        for done, _ in enumerate(map_items(partial(_perturb, plan, episodes), missing, plan.workers), start=1):
             view.step(len(names) - len(missing) + done)
     finally:
         view.close()

@@ -8,7 +8,7 @@ import numpy as np
 from rewardlab.core.catalog_lookup import find
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import pick, rng_for
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.training.live_view import LiveView
 from rewardlab.training.objective_training.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, write_shard
 from rewardlab.training.objective_training.plan import ObjectivePlan
@@ -68,7 +68,7 @@ def render_clips(plan: ObjectivePlan) -> list[Path]:
     missing = [task for task, path in shards.items() if not path.exists()]
     view = LiveView("rendering tasks", len(shards), len(shards) - len(missing))
     try:
-        for done, _ in enumerate(map_processes(partial(_render_task, plan), missing, plan.workers), start=1):
+        for done, _ in enumerate(map_items(partial(_render_task, plan), missing, plan.workers), start=1):
             view.step(len(shards) - len(missing) + done)
     finally:
         view.close()

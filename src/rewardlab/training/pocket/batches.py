@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rewardlab.core.seeding import rng_for
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.wordpiece import load_word_pieces
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.training.pocket.clip_sampling import Lesson, SampledClip, sample_clip, sample_perturbed_clip
 from rewardlab.training.pocket.plan import PocketPlan, Training
 from rewardlab.training.pocket.rollout_table import Floats, Ints, RolloutTable
@@ -44,7 +44,7 @@ def training_batches(plan: PocketPlan, training: Training, table: RolloutTable, 
     """Yield the batch of every step from `start` on; other processes draw them ahead where there are any."""
     steps = range(start, plan.steps)
     workers = min(plan.workers, _DRAWERS)
-    yield from map_processes(partial(_draw_step, plan, training, table), steps, workers, ahead=_PREFETCH)
+    yield from map_items(partial(_draw_step, plan, training, table), steps, workers, ahead=_PREFETCH)
 
 
 def _draw_step(plan: PocketPlan, training: Training, table: RolloutTable, step: int) -> Batch:

@@ -14,7 +14,7 @@ from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
 from rewardlab.perturbations.rerendered_world import WORLD_EDITS
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
 from rewardlab.training.pocket.perturbation_holdout import recorded_split
 from rewardlab.training.pocket.plan import CAMERA_SHARES, PocketPlan
@@ -67,7 +67,7 @@ def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.ui
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     scenes: list[RenderedScene] = []
     placed = zip(shards, starts[:-1].tolist())
-    for found in map_processes(partial(_render_shard, plan, kind, path), placed, plan.workers):
+    for found in map_items(partial(_render_shard, plan, kind, path), placed, plan.workers):
         scenes += found
     return np.load(path, mmap_mode="r"), scenes
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import pick, rng_for
-from rewardlab.runner.dispatch import map_processes
+from rewardlab.runner.dispatch import map_items
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, describe_displacement, phrasings
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
@@ -76,7 +76,7 @@ def simulate_all(plan: PocketPlan, shards: Sequence[Shard] | None = None) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     wanted = shards_of(plan) if shards is None else shards
     missing = [shard for shard in wanted if not (folder / shard.name).exists()]
-    for number, _ in enumerate(map_processes(partial(_simulate_shard, plan), missing, plan.workers), start=1):
+    for number, _ in enumerate(map_items(partial(_simulate_shard, plan), missing, plan.workers), start=1):
         if number % 50 == 0 or number == len(missing):
             print(f"simulated {number} of {len(missing)} shards", flush=True)
 

@@ -13,6 +13,7 @@ import cloudpickle
 import cv2
 
 from rewardlab.core.errors import RunError
+from rewardlab.runner.engines.contract import Serve, Service, Tell
 
 
 def main() -> None:
@@ -26,24 +27,39 @@ def main() -> None:
         serve: Callable[[Connection], None] = cloudpickle.loads(pipe.recv_bytes())
     except EOFError:
         return
-    except Exception as error:
-        pipe.send(("broken", str(error)))
-        return
     serve(pipe)
 
 
-def serve_items(work: Callable[[Any], object], pipe: Connection) -> None:
-    """Answer each item that comes through the pipe with what the work makes of it, or with the error it raised."""
-    while True:
+def serve_pipe(payload: bytes, pipe: Connection) -> None:
+    """Begin the pickled work, and answer the messages that come through the pipe until it is closed."""
+    try:
+        serve: Serve = cloudpickle.loads(payload)
+    except Exception as error:
+        pipe.send(("broken", str(error)))
+        return
+    service = serve(pipe.send_bytes)
+    while service is not None:
         try:
-            item = cloudpickle.loads(pipe.recv_bytes())
+            message = pipe.recv_bytes()
         except (EOFError, OSError):
             return
+        if not service.answer(message):
+            return
+
+
+def serve_items(work: Callable[[Any], object], tell: Tell) -> Service:
+    """Answer each item with what the work makes of it, or with the error it raised."""
+
+    def answer(message: bytes) -> bool:
+        item = cloudpickle.loads(message)
         try:
-            answer = cloudpickle.dumps(("done", work(item)))
+            done = cloudpickle.dumps(("done", work(item)))
         except Exception as error:  # whatever it is, the parent raises it
-            answer = _pickled_error(error)
-        pipe.send_bytes(answer)
+            done = _pickled_error(error)
+        tell(done)
+        return True
+
+    return Service(answer)
 
 
 def _pickled_error(error: Exception) -> bytes:

@@ -10,7 +10,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-_WORKER = "from rewardlab.runner.worker import main; main()"
+_WORKER = "from rewardlab.runner.engines.worker_process import main; main()"
 
 
 @dataclass(frozen=True)
@@ -60,4 +60,11 @@ def stop_process(worker: Process) -> None:
     worker.pipe.close()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(worker.process.pid, signal.SIGKILL)
+    worker.process.wait()
+
+
+def end_process(worker: Process) -> None:
+    """End a worker that has no group of its own."""
+    worker.pipe.close()
+    worker.process.kill()
     worker.process.wait()

@@ -1,0 +1,220 @@
+"""How long a plan takes on how many machines, and what gives way first: a cost model, and a simulation that checks it.
+
+    python benchmarks/capacity_plan.py [--measure] [--models 100] [--seconds-per-cell 0.05] [--workers 1000]
+
+Every stage has a constant that is measured here (`--measure` measures it anew and writes results/scale/constants.json).
+Workers decode, perturb and score; one command plans, takes trials in and writes them. The model says how long each of
+them is busy; the longest decides. The simulation plays jobs through workers and command, event by event.
+"""
+
+import argparse
+import heapq
+import json
+import tempfile
+import time
+import tracemalloc
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rewardlab.core.command_settings import build_plan
+from rewardlab.core.episode import hold_frames
+from rewardlab.data import open_dataset
+from rewardlab.runner import stress
+from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
+from rewardlab.runner.cell_scoring import perturb_cells
+from scale import write_dataset
+
+CONSTANTS = Path(__file__).parents[1] / "results" / "scale" / "constants.json"
+CONDITIONS = 33  # of `quick` at four severities, and clean
+SIZES = (1_000, 10_000, 100_000, 1_000_000)  # episodes
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Seconds and bytes, as measured on one core."""
+
+    open_episode: float  # the command reads the row, opens the video and digests it, seconds
+    episode_bytes: float  # of an episode in the memory of the command
+    decode_episode: float  # a worker decodes the frames that will be shown, seconds
+    perturb_cell: float  # a worker makes one changed clip, seconds
+    command_cell: float  # the command plans a cell, takes its trial in and writes it, seconds
+    stored_cell: float  # bytes of a trial in Parquet
+    joined_cell: float  # bytes of a trial in memory while a run is joined and summed up
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be scored, with which model speed, on how many workers under how many commands."""
+
+    episodes: int
+    models: int
+    seconds_per_cell: float  # a model's time for one cell on one worker
+    workers: int
+    commands: int = 1  # runs over parts of the data, joined afterwards
+    conditions: int = CONDITIONS
+    command_gb: float = 64.0  # memory of the machine of a command
+
+    @property
+    def cells(self) -> int:
+        """Return how many cells there are in all."""
+        return self.episodes * self.models * self.conditions
+
+
+def worker_seconds(plan: Plan, cost: Constants) -> float:
+    """Return what one episode takes a worker: decoded once, perturbed once per condition, scored by every model."""
+    asked = plan.models * plan.conditions * plan.seconds_per_cell
+    return cost.decode_episode + plan.conditions * cost.perturb_cell + asked
+
+
+def stages(plan: Plan, cost: Constants) -> dict[str, float]:
+    """Return how many seconds each stage is busy, were it alone."""
+    each = plan.models * plan.conditions
+    asked = each * plan.seconds_per_cell
+    share = plan.episodes / plan.workers
+    return {
+        "decoding": share * cost.decode_episode,
+        "perturbing": share * plan.conditions * cost.perturb_cell,
+        "scoring": share * asked,
+        "the command": plan.episodes * each * cost.command_cell / plan.commands,
+        "opening the data": plan.episodes * cost.open_episode / plan.commands,
+    }
+
+
+def hours(plan: Plan, cost: Constants) -> float:
+    """Return the time of a plan: the data are opened first; then workers and command work side by side."""
+    busy = stages(plan, cost)
+    workers = busy["decoding"] + busy["perturbing"] + busy["scoring"]
+    return (busy["opening the data"] + max(workers, busy["the command"])) / 3600
+
+
+def memory_gb(plan: Plan, cost: Constants) -> float:
+    """Return the memory of one command: its episodes, and its trials when they are joined at the end."""
+    return (plan.episodes * cost.episode_bytes + plan.cells * cost.joined_cell) / plan.commands / 1e9
+
+
+def bottleneck(plan: Plan, cost: Constants) -> str:
+    """Return what gives way first: the memory of the command, or the stage that is busy longest."""
+    if memory_gb(plan, cost) > plan.command_gb:
+        return "memory of the command"
+    busy = stages(plan, cost)
+    return max(busy, key=lambda name: busy[name])
+
+
+def commands_needed(plan: Plan, cost: Constants) -> int:
+    """Return into how many runs the data must be split so that no command holds workers up or runs out of memory."""
+    busy = stages(plan, cost)
+    slow = busy["the command"] * plan.commands / (busy["decoding"] + busy["perturbing"] + busy["scoring"])
+    full = memory_gb(plan, cost) * plan.commands / plan.command_gb
+    return max(1, int(np.ceil(slow)), int(np.ceil(full)))
+
+
+def simulate(plan: Plan, cost: Constants, *, episodes: int, spread: float = 0.5, seed: int = 0) -> float:
+    """Return episodes per second of one command and its workers, played event by event over so many episodes.
+
+    A worker that has finished an episode waits until the command has taken its trials in. Times of workers are drawn
+    from a gamma distribution with this spread (standard deviation over mean): videos are not equally long.
+    """
+    rng = np.random.default_rng(seed)
+    mean, taking = worker_seconds(plan, cost), plan.models * plan.conditions * cost.command_cell
+    shape = 1 / spread**2
+    work = rng.gamma(shape, mean / shape, episodes + plan.workers)
+    finished = list(work[: plan.workers])  # when each worker comes back with an episode
+    heapq.heapify(finished)
+    free = 0.0  # when the command can take the next one in
+    for number in range(episodes):
+        free = max(free, heapq.heappop(finished)) + taking
+        heapq.heappush(finished, free + work[plan.workers + number])
+    return episodes / free
+
+
+def model_rate(plan: Plan, cost: Constants) -> float:
+    """Return the episodes per second that the cost model says of one command and its workers."""
+    taking = plan.models * plan.conditions * cost.command_cell
+    return min(plan.workers / (worker_seconds(plan, cost) + taking), 1 / taking)
+
+
+def measure() -> Constants:
+    """Measure every constant on this machine, in processor time of one core."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_dataset(folder / "data", 400)
+        return Constants(*opening(folder), *preparing(), *commanding(folder), joined_cell=1_200)  # docs/speed.md
+
+
+def opening(folder: Path) -> tuple[float, float]:
+    """Return the seconds and the bytes that an episode costs the command when the data are opened."""
+    started = time.process_time()
+    episodes = open_dataset(str(folder / "data")).episodes
+    _ = [episode.hash for episode in episodes]
+    seconds = time.process_time() - started
+    tracemalloc.start()
+    held = [open_dataset(str(folder / "data")).episodes]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return seconds / len(episodes), size / len(held[0])
+
+
+def preparing() -> tuple[float, float]:
+    """Return the seconds that decoding a shipped clip and perturbing it once take, after a first pass that compiles."""
+    plan = build_plan(stress.StressPlan, {"models": ("clock",), "data": "sample", "controls": False, "limit": 12})
+    contents, context = stress.open_plan(plan, ())
+    planned = list(plan_cells(contents.episodes, context, plan.severities))
+    cells = sum(len(list(perturb_cells(each, context))) for each in planned)
+    started = time.process_time()
+    for each in planned:
+        hold_frames(each.episode.clip, np.unique(each.episode.clip.order))
+    decoded = time.process_time()
+    for each in planned:
+        list(perturb_cells(each, context))
+    both = time.process_time() - decoded
+    return (decoded - started) / len(planned), max(0.0, both - (decoded - started)) / cells
+
+
+def commanding(folder: Path) -> tuple[float, float]:
+    """Return the seconds and the stored bytes that a cell costs the command."""
+    settings = {"models": ("clock",), "data": str(folder / "data"), "perturbations": ("semantic",), "quiet": True}
+    plan = build_plan(stress.StressPlan, settings | {"limit": 20, "workers": 2, "out": folder / "run"})
+    contents, context = stress.open_plan(plan, ())
+    run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/capacity_plan.py"))
+    jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities), context.batch * len(context.models))
+    started = time.process_time()
+    stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), lambda trials: None)
+    seconds = time.process_time() - started
+    run.compact()
+    return seconds / run.record.cells, sum(path.stat().st_size for path in run.parts()) / run.record.cells
+
+
+def tell(chosen: argparse.Namespace, cost: Constants) -> None:
+    """Print the plan at every size, as it is and with as many commands as it takes."""
+    head = f"{'episodes':>9} {'cells':>14} {'hours':>8} {'first bottleneck':>22}"
+    print(f"{head} {'commands':>9} {'hours':>8} {'stored':>9}")
+    for episodes in SIZES:
+        plan = Plan(episodes, chosen.models, chosen.seconds_per_cell, chosen.workers)
+        split = Plan(episodes, chosen.models, chosen.seconds_per_cell, chosen.workers, commands_needed(plan, cost))
+        row = f"{episodes:>9,} {plan.cells:>14,} {hours(plan, cost):>8,.1f} {bottleneck(plan, cost):>22}"
+        stored = plan.cells * cost.stored_cell / 1e9
+        print(f"{row} {split.commands:>9,} {hours(split, cost):>8,.1f} {stored:>6,.1f} GB")
+    plan = Plan(1_000, chosen.models, chosen.seconds_per_cell, chosen.workers)
+    for workers in (1, 10, 100, 1_000, 10_000):
+        one = Plan(1_000, plan.models, plan.seconds_per_cell, workers)
+        played = simulate(one, cost, episodes=20 * workers)
+        print(f"{workers:>6,} workers: {played:>9.3f} episodes/s played, {model_rate(one, cost):>9.3f} by the model")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--models", type=int, default=100)
+    parser.add_argument("--seconds-per-cell", type=float, default=0.05)
+    parser.add_argument("--workers", type=int, default=1_000)
+    chosen = parser.parse_args()
+    if chosen.measure:
+        CONSTANTS.parent.mkdir(parents=True, exist_ok=True)
+        CONSTANTS.write_text(json.dumps(asdict(measure()), indent=2) + "\n")
+    tell(chosen, Constants(**json.loads(CONSTANTS.read_text())))
+
+
+if __name__ == "__main__":
+    main()

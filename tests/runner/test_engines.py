@@ -1,0 +1,240 @@
+"""Engines: the same trials bit for bit wherever work runs, and nothing lost where workers, machines or commands die.
+
+The tests on Ray are skipped where it is not installed (`pip install "rewardlab[ray]"`, as `make test` does).
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.run import Run
+from rewardlab.core.trial import Trial
+from rewardlab.runner import stress
+from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
+from rewardlab.runner.dispatch import map_items
+from rewardlab.runner.engines import ENGINES
+from rewardlab.runner.engines.contract import ENGINE_NAMES, EngineSettings
+from rewardlab.runner.stress import run_stress
+from tests.runner.test_stress import plan, without_time
+
+CODE = """
+import ctypes, os, random, threading
+from pathlib import Path
+from rewardlab import Score
+
+HERE = Path(__file__).parent
+
+class Poisoned:
+    "Crashes as C code does whenever it is shown the drawer."
+    def score(self, episodes):
+        if any("drawer" in e.instruction for e in episodes):
+            with (HERE / "tries").open("a") as file: file.write("x")
+            ctypes.string_at(0)
+        return [Score(1 + 4 * float(e.frames.mean()) / 255) for e in episodes]
+
+class Together:
+    "Answers when three workers are there, and says which one it is."
+    def score(self, episodes):
+        (HERE / f"worker-{os.getppid()}").touch()
+        while len(list(HERE.glob("worker-*"))) < 3: threading.Event().wait(0.02)
+        return [Score(1 + 4 * float(e.frames.mean()) / 255, raw=str(os.getppid())) for e in episodes]
+
+class Wordy:
+    "Says 3 KB that cannot be compressed."
+    def score(self, episodes):
+        dice = [random.Random(f"{e.instruction} {e.frames.sum()}") for e in episodes]
+        return [Score(3, raw=die.randbytes(1500).hex()) for die in dice]
+
+class Stuck:
+    "Answers five times; then it says so and waits until it is killed, unless there is a file that frees it."
+    def score(self, episodes):
+        with (HERE / "asked").open("a") as file: file.write("x")
+        while (HERE / "asked").stat().st_size > 5 and not (HERE / "free").exists(): threading.Event().wait(0.02)
+        return [Score(1 + len(e.instruction) % 5) for e in episodes]
+"""
+SETTINGS = {"perturbations": ("gaussian_noise",), "severities": (4,), "controls": False, "quiet": True}
+
+
+MIXED = SETTINGS | {"models": ("clock", "enginelab:Poisoned"), "batch": 1, "limit": 3, "workers": 2}
+
+
+@contextmanager
+def lab_in(folder: Path) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        (folder / "enginelab.py").write_text(CODE)
+        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+        yield folder
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Path]:
+    with lab_in(tmp_path) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def on_processes(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> pa.Table:
+    with lab_in(tmp_path_factory.mktemp("reference")) as folder:
+        return without_time(run_stress(plan(tiny_data, folder / "run", **MIXED)))
+
+
+NODE = {"object_store_memory": 80_000_000, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[Any]:
+    """A Ray cluster on loopback with one node of two cores; a dead node is noticed within a second."""
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "rewardlab[ray]"')
+    from ray.cluster_utils import Cluster
+
+    quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": quick, **NODE})
+    yield cluster
+    cluster.shutdown()
+
+
+def failures(run: Run) -> list[Trial]:
+    return [trial for trial in run.trials().rows() if trial.status == "failed"]
+
+
+def engine_settings(name: str, request: pytest.FixtureRequest) -> dict[str, object]:
+    return {"engine": name, "workers": 2} | (
+        {"address": request.getfixturevalue("ray_cluster").address} if name == "ray" else {}
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in ENGINES if name != "processes"])
+def test_every_engine_gives_the_trials_of_the_processes_bit_for_bit(
+    name: str, tiny_data: Path, tmp_path: Path, lab: Path, on_processes: pa.Table, request: pytest.FixtureRequest
+) -> None:
+    """A model of the catalog, and one from outside that a crash in C takes away."""
+    run = run_stress(plan(tiny_data, tmp_path / name, **MIXED | engine_settings(name, request)))
+    assert without_time(run).equals(on_processes)
+    lost = failures(run)
+    assert {(trial.episode, trial.model) for trial in lost} == {("arm/b.mp4", "enginelab:Poisoned")}
+    assert {trial.reason for trial in lost} == {"the process of enginelab:Poisoned died with exit code -11"}
+    assert len(lost) == 2
+    assert (lab / "tries").read_text() == "x" * 2 * len(lost)  # each was tried twice
+
+
+@pytest.mark.parametrize("name", ["processes", "ray"])
+def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
+    name: str, tiny_data: Path, tmp_path: Path, lab: Path, request: pytest.FixtureRequest
+) -> None:
+    changes = SETTINGS | {"models": ("enginelab:Stuck",), "batch": 1, "max_failures": 0}
+    settings = engine_settings(name, request) | {"workers": 1}
+    code = (
+        "from pathlib import Path\nfrom tests.runner.test_stress import plan\n"
+        "from rewardlab.runner.stress import run_stress\n"
+        f"run_stress(plan(Path({str(tiny_data)!r}), Path({str(tmp_path / 'run')!r}), **{changes | settings!r}))"
+    )
+    first = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    parts = tmp_path / "run" / "trials"
+    asked = lab / "asked"
+    wait_until(lambda: bool(list(parts.glob("*.parquet"))), first)  # it is written although nothing more comes
+    first.kill()
+    first.wait()
+    kept = len(Run(tmp_path / "run").trials())
+    (lab / "free").touch()
+    asked.write_text("")
+    other = {"processes": "local", "ray": "processes"}[name]
+    run = run_stress(plan(tiny_data, tmp_path / "run", **changes | {"engine": other, "workers": 1}))
+    assert kept > 0
+    assert len(asked.read_text()) == run.record.cells - kept
+    assert not failures(run)
+
+
+def test_a_ray_cluster_of_two_machines_that_loses_one_finishes_the_run(
+    tiny_data: Path, tmp_path: Path, lab: Path, ray_cluster: Any
+) -> None:
+    other = ray_cluster.add_node(num_cpus=1, **NODE)  # of three workers one must be there
+    changes = SETTINGS | {"models": ("enginelab:Together",), "severities": (1, 4), "max_failures": 0, "workers": 3}
+    seen: set[str | None] = set()
+
+    def lose_a_machine(trials: Sequence[Trial]) -> None:
+        """Kill the second node, with all that runs there, as soon as all workers have answered."""
+        before = len(seen)
+        seen.update(trial.raw for trial in trials)
+        if before < 3 == len(seen):
+            ray_cluster.remove_node(other, allow_graceful=False)
+
+    struck = score_with(
+        plan(tiny_data, tmp_path / "ray", engine="ray", address=ray_cluster.address, **changes), lose_a_machine
+    )
+    assert len(seen) == 3
+    calm = run_stress(plan(tiny_data, tmp_path / "calm", **changes))
+    assert without_time(struck).drop_columns(["raw"]).equals(without_time(calm).drop_columns(["raw"]))
+    assert not failures(struck)
+
+
+def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    """Return when something is so; it is an error if the process ends before."""
+    while not is_so():
+        with suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"it ended with {process.wait(0.1)}")
+
+
+def score_with(stress_plan: stress.StressPlan, take: object) -> Run:
+    """Score a plan as `stress` does, telling somebody of every trial."""
+    contents, context = stress.open_plan(stress_plan, ())
+    run = stress.start_scoring(stress_plan, context, contents, stress.RunOrigin("stress", "a test"))
+    jobs = bundle_jobs(plan_cells(contents.episodes, context, stress_plan.severities), 1)
+    stress.score_jobs(run, jobs, context, stress_plan.scoring, (0, run.record.cells), take)
+    return run
+
+
+def square(flag: Path, item: int) -> int:
+    if item == 3 and flag.exists():
+        flag.unlink()
+        os._exit(9)
+    if item == 6:
+        raise RewardlabError("no six")
+    return item * item
+
+
+@pytest.mark.parametrize("name", ["processes", "ray"])
+def test_a_map_over_workers_is_in_order_and_survives_a_death(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    settings = engine_settings(name, request)
+    del settings["workers"]
+    (tmp_path / "armed").touch()
+    results = map_items(partial(square, tmp_path / "armed"), range(8), 2, EngineSettings(**settings))
+    assert [next(results) for _ in range(6)] == [0, 1, 4, 9, 16, 25]
+    with pytest.raises(RewardlabError, match="no six"):
+        next(results)
+    assert not (tmp_path / "armed").exists()
+
+
+def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_later(
+    tiny_data: Path, tmp_path: Path, lab: Path
+) -> None:
+    """No file of the command may grow beyond some KB, which the answers together do."""
+    words = "stress enginelab:Wordy {} --perturbations gaussian_noise --severities 4 --no-controls --out {} -q"
+    command = f"ulimit -f 24; exec {sys.executable} -m rewardlab {words.format(tiny_data, tmp_path / 'run')}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.search(r"cannot write .*File too large.*then run the same command again", done.stderr)
+    assert "Traceback" not in done.stderr
+    run = run_stress(plan(tiny_data, tmp_path / "run", **SETTINGS | {"models": ("enginelab:Wordy",)}))
+    assert len(run.trials()) == run.record.cells == 12
+    assert not failures(run)
+
+
+def test_an_unknown_engine_and_settings_that_mean_nothing_to_it_are_refused(tiny_data: Path, tmp_path: Path) -> None:
+    assert tuple(ENGINES) == ENGINE_NAMES
+    with pytest.raises(RewardlabError, match=r"no engine is called 'rya'; did you mean ray"):
+        plan(tiny_data, tmp_path / "run", engine="rya")
+    with pytest.raises(PlanError, match="address and gpus are for --engine ray"):
+        plan(tiny_data, tmp_path / "run", address="auto")
