@@ -48,5 +48,5 @@ $(VENV)/core.stamp: pyproject.toml
 
 # Ray is among them (18 s, 240 MB); without it `pytest tests/runner/test_engines.py` skips the tests on a cluster.
 $(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(BIN)/pip install --quiet --editable ".[api,assemble,dev,figures,hf,ray,sim,train,vlm-train]"
+	$(BIN)/pip install --quiet --editable ".[api,assemble,dev,figures,hf,ray,rl,serve,sim,train,vlm-train]"
 	touch $@

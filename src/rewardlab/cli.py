@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import rewardlab
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from rewardlab.runner.calibration_run import CalibratePlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
     from rewardlab.runner.scoring_settings import ScoringSettings
+    from rewardlab.serving.serve_settings import ServePlan
     from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
     from rewardlab.training.objective_training.plan import TrainObjectiveCommand
     from rewardlab.training.pocket.plan import PocketPlan
@@ -308,6 +310,19 @@ def assemble_vlm(plan: "AssemblePlan") -> int:
     return 0
 
 
+def serve(plan: "ServePlan") -> int:
+    """Serve a model over HTTP until the process is told to stop."""
+    missing = [
+        name for name in ("fastapi", "uvicorn", "multipart", "websockets", "prometheus_client") if not find_spec(name)
+    ]
+    if missing:
+        raise PlanError(f"serve needs the package {missing[0]}; install rewardlab with its extra: rewardlab[serve]")
+    from rewardlab.serving.serve_command import serve as run_server
+
+    run_server(plan)
+    return 0
+
+
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
@@ -442,6 +457,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "train-objective": ("rewardlab.training.objective_training.plan:TrainObjectiveCommand", train_objective),
     "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
+    "serve": ("rewardlab.serving.serve_settings:ServePlan", serve),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),

@@ -50,6 +50,9 @@ ROW_BYTES = Limit("REWARDLAB_MAX_ROW_BYTES", 4_000_000, "bytes of one row of a d
 INSTRUCTION_CHARACTERS = Limit("REWARDLAB_MAX_INSTRUCTION_CHARACTERS", 10_000, "characters of an instruction")
 ANSWER_CHARACTERS = Limit("REWARDLAB_MAX_ANSWER_CHARACTERS", 100_000, "characters of what a model says in one answer")
 BODY_MB = Limit("REWARDLAB_MAX_BODY_MB", 8, "body of a server's answer, in MB")
+REQUEST_MB = Limit("REWARDLAB_MAX_REQUEST_MB", 64, "body of a request to `rewardlab serve`, in MB")
+REQUEST_SECONDS = Limit("REWARDLAB_MAX_REQUEST_SECONDS", 30, "seconds within which a request must have arrived")
+SERVER_MB = Limit("REWARDLAB_MAX_SERVER_MB", 1_000, "requests and sessions that `rewardlab serve` holds at once, in MB")
 JSON_MB = Limit("REWARDLAB_MAX_JSON_MB", 64, "a JSON file of a run, in MB")
 TRIALS_MB = Limit("REWARDLAB_MAX_TRIALS_MB", 1_000, "trials in one Parquet file of a run, in MB of memory")
 JSON_DEPTH = Limit("REWARDLAB_MAX_JSON_DEPTH", 64, "objects and lists inside each other in JSON")
@@ -68,6 +71,9 @@ LIMITS = (
     INSTRUCTION_CHARACTERS,
     ANSWER_CHARACTERS,
     BODY_MB,
+    REQUEST_MB,
+    REQUEST_SECONDS,
+    SERVER_MB,
     JSON_MB,
     TRIALS_MB,
     JSON_DEPTH,

@@ -1,5 +1,6 @@
 """`remote:URL`: a model held by a rewardlab server; `rewardlab.models.backends.remote_protocol` says what travels."""
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from rewardlab.models.model_string import ModelString, option, read_options, rea
 
 if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient
+
+TOKEN_VARIABLE = "REWARDLAB_TOKEN"
+_HINT = f"is the address right, and the token in {TOKEN_VARIABLE}?"
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,22 @@ def _build(spec: RemoteSpec, budget: Budget) -> Remote:
 
     policy = RetryPolicy(retries=spec.options.retries, timeout=spec.options.timeout)
     fingerprint = _served_fingerprint(spec)
-    return Remote(spec, HttpClient(policy, understood=True), fingerprint)
+    return Remote(spec, HttpClient(policy, _token(), _HINT, understood=True), fingerprint)
+
+
+def _token() -> str:
+    """Return the bearer token that the server wants, where it wants one."""
+    return os.environ.get(TOKEN_VARIABLE, "").strip()
 
 
 def _served_fingerprint(spec: RemoteSpec) -> str:
     """Ask the server which model it holds, so that other weights at the same address are another model."""
     from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
 
-    client, request = HttpClient(RetryPolicy(retries=1, timeout=10.0)), Request(f"{spec.url}/health", spec.url)
+    client, request = (
+        HttpClient(RetryPolicy(retries=1, timeout=10.0), _token(), _HINT),
+        Request(f"{spec.url}/health", spec.url),
+    )
     try:
         return run_async(client.send(request, unpack_health, time.monotonic() + 20.0)).fingerprint
     except (ModelError, StopRun) as error:

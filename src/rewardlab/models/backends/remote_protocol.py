@@ -71,10 +71,10 @@ def _arrays(body: bytes) -> dict[str, NDArray[Any]]:
             raise ValueError("the archive is compressed")
         if sum(entry.file_size for entry in entries) > len(body):  # entries may also lie over each other
             raise ValueError("the archive claims to hold more than its own length")
-        return {entry.filename.removesuffix(".npy"): _array(archive.read(entry)) for entry in entries}
+        return {entry.filename.removesuffix(".npy"): array_of_npy(archive.read(entry)) for entry in entries}
 
 
-def _array(data: bytes) -> NDArray[Any]:
+def array_of_npy(data: bytes) -> NDArray[Any]:
     """Return the array of a .npy file as a view of its bytes, so that only what is there is taken in."""
     file = io.BytesIO(data)
     try:

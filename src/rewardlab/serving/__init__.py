@@ -1,0 +1,1 @@
+"""Serving: rewards over HTTP for a running robot; needs the extra `serve`."""

@@ -1,0 +1,14 @@
+"""Answers as JSON: what the model said, how far it may be trusted, and which model it was."""
+
+from dataclasses import asdict
+from typing import Any
+
+from rewardlab.core.trial import Answer, Failure
+from rewardlab.models.trust import trust_of
+from rewardlab.serving.served_model import ServedModel
+
+
+def answer_json(answer: Answer, served: ServedModel) -> dict[str, Any]:
+    """Return one answer; a failure has a reason and no level, so that nothing stands in for it."""
+    said = {"failure": answer.reason, "raw": answer.raw} if isinstance(answer, Failure) else asdict(answer)
+    return {**said, "trust": trust_of(answer), "model": served.name, "fingerprint": served.fingerprint}

@@ -1,0 +1,81 @@
+"""The application: every endpoint around one server's state, behind the limits on requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import JSONResponse
+
+from rewardlab.core.errors import DataError
+from rewardlab.core.version import __version__
+from rewardlab.serving import robometer_endpoints, score_endpoints, session_endpoints, status_endpoints
+from rewardlab.serving.clip_decoding import ClipDecoder
+from rewardlab.serving.dynamic_batching import Batcher, BatchingSettings
+from rewardlab.serving.live_sessions import SessionStore
+from rewardlab.serving.request_limits import RequestLimits
+from rewardlab.serving.reward_server import RewardServer
+from rewardlab.serving.score_endpoints import validation_sentence
+from rewardlab.serving.serve_settings import ServePlan, is_loopback, read_token
+from rewardlab.serving.served_model import ServedModel
+from rewardlab.serving.server_errors import RefusedRequest
+from rewardlab.serving.server_metrics import ServerMetrics
+
+
+def create_server(plan: ServePlan, served: ServedModel) -> RewardServer:
+    """Return the state of a server that holds this model."""
+    metrics = ServerMetrics()
+    settings = BatchingSettings(plan.max_batch, plan.max_wait / 1000, plan.queue)
+    batcher = Batcher(served, settings, metrics.observe_batch)
+    server = RewardServer(batcher, SessionStore(plan.sessions), ClipDecoder(plan.frames, plan.root), metrics)
+    metrics.gauge("rewardlab_pending_clips", "clips that wait or are scored", lambda: batcher.pending)
+    metrics.gauge("rewardlab_sessions", "sessions that are open", lambda: len(server.sessions))
+    return server
+
+
+def create_app(plan: ServePlan, server: RewardServer) -> RequestLimits:
+    """Return the ASGI application."""
+    app = FastAPI(title="rewardlab", version=__version__, lifespan=_lifespan)
+    app.state.server = server
+    for module in (score_endpoints, session_endpoints, robometer_endpoints, status_endpoints):
+        app.include_router(module.router)
+    app.add_exception_handler(RefusedRequest, _refused)
+    app.add_exception_handler(DataError, _bad_data)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    if is_loopback(plan.host) and ":" not in plan.host:  # a page from elsewhere must not reach it by another name
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", plan.host])
+    return RequestLimits(app, read_token(), server.metrics)
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    server: RewardServer = app.state.server
+    running = asyncio.create_task(server.batcher.run())
+    yield
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    server.batcher.close()
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RefusedRequest)
+    return JSONResponse({"error": str(error)}, error.status, error.headers)
+
+
+async def _bad_data(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": str(error).encode("utf-8", "replace").decode()}, 422)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return JSONResponse({"error": validation_sentence(error.errors())}, 422)
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)

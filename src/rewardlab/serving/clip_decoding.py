@@ -1,0 +1,107 @@
+"""Clips as strangers send them: videos, images and NumPy arrays, told by their first bytes and never unpickled."""
+
+import tempfile
+import zipfile
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, Frames, hold_frames, in_memory, whole_clip
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB
+from rewardlab.data.encoded_images import decode_images
+from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
+from rewardlab.models.backends.remote_protocol import array_of_npy
+from rewardlab.serving.server_errors import RefusedRequest
+
+_NPY, _ZIP, _PNG, _JPEG = b"\x93NUMPY", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8"
+_UNNAMED = "the clip"
+
+
+@dataclass(frozen=True)
+class ClipDecoder:
+    """Makes episodes of what requests hold; `policy` says which frames of a video are shown."""
+
+    policy: str = "uniform:16"
+    root: Path | None = None
+
+    def uploaded(self, data: bytes, instruction: str, fps: float) -> Episode:
+        """Return the episode of a video, an image or an array that came with the request."""
+        if data.startswith((_NPY, _ZIP, _PNG, _JPEG)):
+            return Episode("", instruction, whole_clip(in_memory(decode_frames(data)), fps))
+        with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
+            file.write(data)
+            file.flush()
+            return self._video(Path(file.name), instruction, _UNNAMED)
+
+    def referenced(self, reference: str, instruction: str, fps: float) -> Episode:
+        """Return the episode of a file below the root; nothing else on this machine can be named."""
+        path = self._inside_root(reference)
+        if path.suffix not in (".npy", ".npz"):
+            return self._video(path, instruction, reference)
+        if path.stat().st_size > CLIP_MB.in_bytes:
+            raise DataError(f"{reference}: too large, in MB {CLIP_MB.describe()}")
+        return Episode("", instruction, whole_clip(in_memory(decode_frames(path.read_bytes())), fps))
+
+    def _inside_root(self, reference: str) -> Path:
+        if self.root is None:
+            raise RefusedRequest(403, "this server takes no references; start it with --root FOLDER, or send the clip")
+        root = self.root.resolve()
+        try:
+            path = (root / reference).resolve()
+            inside = path.is_relative_to(root)
+            found = inside and path.is_file()
+        except (OSError, ValueError, RuntimeError):  # a name too long, with a zero in it, or links in a circle
+            raise RefusedRequest(422, "the reference is no name of a file") from None
+        if not inside:
+            raise RefusedRequest(403, "the reference leads out of the folder that this server may read")
+        if not found:
+            raise RefusedRequest(404, "there is no such file below the folder that this server may read")
+        return path
+
+    def _video(self, path: Path, instruction: str, shown_name: str) -> Episode:
+        try:
+            whole = Episode("", instruction, VideoFile(path).clip())
+            sampled = sample_frames(whole, frame_policy(self.policy))
+            return replace(sampled, clip=hold_frames(sampled.clip, np.unique(sampled.clip.order)))
+        except DataError as error:
+            raise DataError(str(error).replace(str(path), shown_name)) from error
+
+
+def decode_frames(data: bytes) -> Frames:
+    """Return the frames, uint8 (T, H, W, 3), of a .npy or .npz file, or the one frame of a JPEG or PNG image."""
+    if data.startswith((_PNG, _JPEG)):
+        return decode_images([data], 1)
+    try:
+        array = array_of_npy(_only_entry(data) if data.startswith(_ZIP) else data)
+    except ValueError as error:
+        raise DataError(f"the frames cannot be read as a NumPy array ({str(error)[:200]})") from error
+    return require_frames(array[None] if array.ndim == 3 else array)
+
+
+def require_frames(frames: Frames) -> Frames:
+    """Return the frames if they are some, and no more than are taken in; else DataError."""
+    if frames.nbytes > CLIP_MB.in_bytes or len(frames) > CLIP_FRAMES.value:
+        raise DataError(f"{len(frames):,} frames of {frames.nbytes / 1e6:,.0f} MB, in MB {CLIP_MB.describe()}")
+    return in_memory(frames).pixels
+
+
+def _only_entry(data: bytes) -> bytes:
+    """Return the .npy file of an .npz archive with one array, unpacked no further than the limit on a clip."""
+    most = CLIP_MB.in_bytes
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            entries = archive.infolist()
+            if len(entries) != 1:
+                raise DataError(f"an .npz archive with one array of frames was expected, got {len(entries)} arrays")
+            with archive.open(entries[0]) as file:
+                found = file.read(most + 1)
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, RuntimeError, NotImplementedError) as error:
+        raise DataError(f"the .npz archive cannot be read ({str(error)[:200]})") from error
+    except Exception as error:  # the decompressors have errors of their own, such as zlib.error
+        raise DataError(f"the .npz archive cannot be unpacked ({type(error).__name__})") from error
+    if len(found) > most:
+        raise DataError(f"the .npz archive unpacks to more than a clip may hold, in MB {CLIP_MB.describe()}")
+    return found

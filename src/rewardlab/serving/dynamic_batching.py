@@ -1,0 +1,134 @@
+"""Dynamic batching: clips of different requests are scored together; a clip waits for others a bounded time."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import RewardlabError
+from rewardlab.core.trial import Answer, Failure
+from rewardlab.models.composite import validated_answers
+from rewardlab.serving.served_model import ServedModel
+from rewardlab.serving.server_errors import RefusedRequest
+
+_SMOOTHING = 0.2  # weight of the last batch in the running mean of seconds per clip
+_MOST_PATIENCE = 60  # seconds that a refused client is asked to wait at most
+
+
+@dataclass(frozen=True)
+class BatchingSettings:
+    """How many clips are scored together, how long one waits for others, and how many may be here at once."""
+
+    max_batch: int = 32
+    max_wait: float = 0.005  # seconds
+    capacity: int = 128
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """What is counted of a batch: its clips, the seconds of the model, and how its answers came out."""
+
+    seconds: float
+    answers: Sequence[Answer]
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    episodes: Sequence[Episode]
+    arrived: float
+    answered: "asyncio.Future[tuple[list[Answer], ServedModel]]"
+
+
+@dataclass(eq=False)
+class Batcher:
+    """Holds the model; all its clips go through one thread, so that no model must be safe for several."""
+
+    served: ServedModel
+    settings: BatchingSettings
+    observe: Callable[[ScoredBatch], None] = lambda batch: None
+    pending: int = 0  # clips that wait or are scored
+    _queue: "asyncio.Queue[_Waiting]" = field(default_factory=asyncio.Queue)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "rewardlab model"))
+    _seconds_per_clip: float = 0.05
+
+    async def ask(self, episodes: Sequence[Episode]) -> tuple[list[Answer], ServedModel]:
+        """Return one answer per episode, all of one model, and that model; refuse with 503 where too many wait."""
+        if len(episodes) > self.settings.capacity:
+            raise RefusedRequest(
+                413, f"{len(episodes)} clips in one request; at most {self.settings.capacity} are taken"
+            )
+        self.require_room(len(episodes))
+        waiting = _Waiting(episodes, time.monotonic(), asyncio.get_running_loop().create_future())
+        self.pending += len(episodes)
+        self._queue.put_nowait(waiting)
+        return await waiting.answered
+
+    def require_room(self, clips: int) -> None:
+        """Refuse with 503, and say when to come again, where so many more clips would be too many."""
+        if self.pending + clips > self.settings.capacity:
+            raise RefusedRequest(503, f"{self.pending} clips are waiting already; ask again later", self._patience())
+
+    async def run(self) -> None:
+        """Score batch after batch until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = await self._next_batch()
+            served, episodes = self.served, [episode for each in batch for episode in each.episodes]
+            scored = await loop.run_in_executor(self._thread, _score, served, episodes)
+            self.pending -= len(episodes)
+            self._seconds_per_clip += _SMOOTHING * (scored.seconds / len(episodes) - self._seconds_per_clip)
+            _hand_out(batch, scored.answers, served)
+            self.observe(scored)
+
+    async def reload(self, load: Callable[[], ServedModel]) -> None:
+        """Put another model in place of this one between two batches; where it cannot be loaded this one stays."""
+        self.served = await asyncio.get_running_loop().run_in_executor(None, load)
+
+    def close(self) -> None:
+        """Let go of the model's thread."""
+        self._thread.shutdown(wait=False)
+
+    async def _next_batch(self) -> list[_Waiting]:
+        """Return the requests to score together; the one that fills a batch is the last of it."""
+        batch = [await self._queue.get()]
+        size, deadline = len(batch[0].episodes), batch[0].arrived + self.settings.max_wait
+        while size < self.settings.max_batch:
+            following = await self._get_until(deadline)
+            if following is None:
+                break
+            batch.append(following)
+            size += len(following.episodes)
+        return batch
+
+    async def _get_until(self, deadline: float) -> _Waiting | None:
+        if not self._queue.empty():
+            return self._queue.get_nowait()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await self._queue.get()
+        except TimeoutError:
+            return None
+
+    def _patience(self) -> int:
+        return max(1, min(_MOST_PATIENCE, math.ceil(self.pending * self._seconds_per_clip)))
+
+
+def _score(served: ServedModel, episodes: Sequence[Episode]) -> ScoredBatch:
+    started = time.perf_counter()
+    try:
+        answers = validated_answers(served.model, episodes)
+    except RewardlabError as error:  # such as StopRun: there is no run to stop here
+        answers = [Failure(str(error))] * len(episodes)
+    return ScoredBatch(time.perf_counter() - started, answers)
+
+
+def _hand_out(batch: Sequence[_Waiting], answers: Sequence[Answer], served: ServedModel) -> None:
+    start = 0
+    for waiting in batch:
+        end = start + len(waiting.episodes)
+        if not waiting.answered.done():  # a client that is gone has cancelled its request
+            waiting.answered.set_result((list(answers[start:end]), served))
+        start = end

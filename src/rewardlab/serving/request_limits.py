@@ -1,0 +1,186 @@
+"""Limits on requests before any handler sees them: token, size, memory of all, and time to arrive."""
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rewardlab.core.limits import REQUEST_MB, REQUEST_SECONDS, SERVER_MB
+from rewardlab.serving.server_errors import RefusedRequest
+from rewardlab.serving.server_metrics import ServerMetrics
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_OPEN_PATHS = {"/", "/health"}  # the page holds nothing by itself; it asks with the token
+
+
+@dataclass(eq=False)
+class RequestLimits:
+    """An ASGI application around another: it reads the whole body within the limits, or refuses with a reason."""
+
+    app: App
+    token: str
+    metrics: ServerMetrics
+    held: int = 0  # bytes of all bodies that are here now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or refuse it."""
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        if scope["type"] == "websocket":
+            return await self._websocket(scope, receive, send)
+        started, status = time.perf_counter(), [0]
+
+        async def counted_send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                status[0] = message["status"]
+            await send(message)
+
+        try:
+            await self._http(scope, receive, counted_send)
+        finally:
+            route = scope.get("route")
+            name = "refused" if route is None else route.path
+            self.metrics.observe_request(name, status[0], time.perf_counter() - started)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        held = 0
+        try:
+            self._require_token(scope)
+            body = await self._body(scope, receive)
+            held = len(body)
+            await self.app(scope, _replay(body, receive), send)
+        except RefusedRequest as refused:
+            await _refuse(send, refused)
+        finally:
+            self.held -= held
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._require_token(scope)
+        except RefusedRequest:
+            await send({"type": "websocket.close", "code": 1008, "reason": "a bearer token is needed"})
+            return
+        await self.app(scope, receive, send)
+
+    def _require_token(self, scope: Scope) -> None:
+        if not self.token or (scope["type"] == "http" and scope["path"] in _OPEN_PATHS):
+            return
+        given = _header(scope, b"authorization")
+        if not secrets.compare_digest(given, f"Bearer {self.token}".encode()):
+            raise RefusedRequest(401, "this server wants `Authorization: Bearer TOKEN`")
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the body, counted as it arrives: no claimed length is believed, but one too long is refused."""
+        if _header(scope, b"content-length").isdigit() and int(_header(scope, b"content-length")[:20]) > _most():
+            raise _too_long()
+        body = bytearray()
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS.value):
+                await self._fill(body, receive)
+        except TimeoutError:
+            self.held -= len(body)
+            raise RefusedRequest(408, f"the request did not arrive within {REQUEST_SECONDS.value} s") from None
+        except RefusedRequest:
+            self.held -= len(body)
+            raise
+        return bytes(body)
+
+    async def _fill(self, body: bytearray, receive: Receive) -> None:
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedRequest(400, "the connection was closed before the request was whole")
+            body += message.get("body", b"")
+            self.held += len(message.get("body", b""))
+            more = bool(message.get("more_body"))
+            if len(body) > _most():
+                raise _too_long()
+            if self.held > SERVER_MB.in_bytes:
+                raise RefusedRequest(503, "the requests under way fill the memory of this server; ask again later", 1)
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 as uvicorn speaks it, with a bound on the time within which the header of a request must arrive."""
+
+    header_timer: asyncio.TimerHandle | None = None
+    upgraded = False  # to a WebSocket, which has a protocol of its own
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first header."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Take more of a request; the timer runs only while its header is not whole."""
+        super().data_received(data)
+        self._watch()
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        """Hand the connection on; a WebSocket may be silent for as long as it likes."""
+        self.upgraded = True
+        self._stop_timer()
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        if self.upgraded or (self.cycle is not None and not self.cycle.response_complete):
+            self._stop_timer()
+        elif self.header_timer is None and not self.transport.is_closing():
+            self.header_timer = self.loop.call_later(REQUEST_SECONDS.value, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self.header_timer is not None:
+            self.header_timer.cancel()
+            self.header_timer = None
+
+    def _give_up(self) -> None:
+        self.header_timer = None
+        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
+            body = b'{"error":"the header of the request did not arrive in time"}'
+            head = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+            self.transport.close()
+
+
+def _most() -> int:
+    return REQUEST_MB.in_bytes
+
+
+def _too_long() -> RefusedRequest:
+    return RefusedRequest(413, f"the request is too long, in MB {REQUEST_MB.describe()}")
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    return next((bytes(value) for key, value in scope["headers"] if key == name), b"")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a channel that gives the body once, and then what the connection says."""
+    chunks = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> MutableMapping[str, Any]:
+        return chunks.pop() if chunks else await receive()
+
+    return replay
+
+
+async def _refuse(send: Send, refused: RefusedRequest) -> None:
+    body = json.dumps({"error": str(refused)}).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+    pairs = [(name.encode(), value.encode()) for name, value in (headers | refused.headers).items()]
+    await send({"type": "http.response.start", "status": refused.status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

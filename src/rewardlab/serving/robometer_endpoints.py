@@ -1,0 +1,229 @@
+"""Robometer's HTTP endpoints, so that its clients can ask any rewardlab model.
+
+A sample holds a trajectory with `frames` and `task`; arrays travel as nested lists, or as .npy files of a form. The
+success of a clip is asked of the whole clip only, so without `use_frame_steps` there is one probability per sample.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+
+from rewardlab.core.bounded_json import parse_json
+from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_clip
+from rewardlab.core.errors import DataError
+from rewardlab.core.trial import Answer, Failure
+from rewardlab.models.trust import SUCCESS_LEVEL
+from rewardlab.serving.clip_decoding import decode_frames, require_frames
+from rewardlab.serving.request_types import DEFAULT_FPS, REFUSALS
+from rewardlab.serving.reward_server import RewardServer, Server
+from rewardlab.serving.score_endpoints import read_form, require_instruction
+from rewardlab.serving.server_errors import RefusedRequest
+
+router = APIRouter()
+
+_MOST_SAMPLES = 256
+_JSON_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["samples"],
+                    "properties": {
+                        "samples": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+                        "use_frame_steps": {"type": "boolean", "default": False},
+                    },
+                }
+            }
+        },
+    }
+}
+_FORM_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"multipart/form-data": {"schema": {"type": "object", "required": ["sample_0"]}}},
+    }
+}
+
+Json = dict[str, Any]
+Form = dict[str, str | bytes]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """The clips that one sample asks about: prefixes of one trajectory, or two to be compared."""
+
+    kind: str
+    clips: list[Episode]
+
+
+@router.post("/evaluate_batch", openapi_extra=_JSON_BODY, responses=REFUSALS)
+async def evaluate_batch(request: Request, server: Server) -> Json:
+    """Answer samples given as JSON."""
+    body = await request.body()
+    return await _evaluate(server, *await server.decode(partial(_json_samples, body)))
+
+
+@router.post("/evaluate_batch_npy", openapi_extra=_FORM_BODY, responses=REFUSALS)
+async def evaluate_batch_npy(request: Request, server: Server) -> Json:
+    """Answer samples given as fields of a form, with their arrays as .npy files."""
+    form = await read_form(request, most=4 * _MOST_SAMPLES)
+    return await _evaluate(server, *await server.decode(partial(_form_samples, form)))
+
+
+@router.get("/model_info")
+async def model_info(server: Server) -> Json:
+    """Return which model is served."""
+    served = server.batcher.served
+    return {"model_path": served.name, "num_gpus": 0, "fingerprint": served.fingerprint}
+
+
+@router.get("/gpu_status")
+async def gpu_status(server: Server) -> Json:
+    """Return how much waits; a rewardlab model is one worker."""
+    busy = min(1, server.batcher.pending)
+    return {"total_gpus": 1, "available_gpus": 1 - busy, "pending": server.batcher.pending}
+
+
+async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool) -> Json:
+    questions = await server.decode(partial(_questions, samples, frame_steps))
+    answers, _ = await server.batcher.ask([clip for question in questions for clip in question.clips])
+    parts, start = list[list[Answer]](), 0
+    for question in questions:
+        parts.append(answers[start : start + len(question.clips)])
+        start += len(question.clips)
+    kinds = {question.kind for question in questions}
+    if kinds == {"preference"}:
+        return {"outputs_preference": _preferences(parts), "outputs_progress": None, "outputs_success": None}
+    if kinds != {"progress"}:
+        raise RefusedRequest(422, "the samples of one request must be of one type, progress or preference")
+    return _progress(parts, frame_steps)
+
+
+def _json_samples(body: bytes) -> tuple[list[Json], bool]:
+    try:
+        asked = parse_json(body)
+    except ValueError as error:
+        raise RefusedRequest(400, f"the JSON cannot be read: {error}") from error
+    if not isinstance(asked, dict) or not isinstance(asked.get("samples"), list):
+        raise RefusedRequest(422, 'expected {"samples": [...]}')
+    return asked["samples"], asked.get("use_frame_steps") in (True, "true")
+
+
+def _form_samples(form: Form) -> tuple[list[Json], bool]:
+    samples = list[Json]()
+    while (text := form.get(f"sample_{len(samples)}")) is not None:
+        try:
+            sample = parse_json(text) if isinstance(text, str) else None
+        except ValueError as error:
+            raise RefusedRequest(400, f"sample_{len(samples)} cannot be read: {error}") from error
+        samples.append(_with_arrays(sample, form))
+    return samples, str(form.get("use_frame_steps", "")).lower() == "true"
+
+
+def _with_arrays(sample: Any, form: Form) -> Json:
+    """Return the sample with its frames in place of the names of the files that hold them."""
+    if not isinstance(sample, dict):
+        raise RefusedRequest(422, "every sample must be a JSON object")
+    return {key: _trajectory(value, form) if isinstance(value, dict) else value for key, value in sample.items()}
+
+
+def _trajectory(trajectory: Json, form: Form) -> Json:
+    frames = trajectory.get("frames")
+    if not isinstance(frames, dict):
+        return trajectory
+    file = form.get(str(frames.get("__numpy_file__")))
+    if not isinstance(file, bytes):
+        raise RefusedRequest(422, "frames name a file that is not in the form")
+    return {**trajectory, "frames": decode_frames(file)}
+
+
+def _questions(samples: list[Json], frame_steps: bool) -> list[_Question]:
+    if not 0 < len(samples) <= _MOST_SAMPLES:
+        raise RefusedRequest(422, f"expected 1 to {_MOST_SAMPLES} samples, got {len(samples)}")
+    return [_question(sample, frame_steps) for sample in samples]
+
+
+def _question(sample: Any, frame_steps: bool) -> _Question:
+    kind = sample.get("sample_type") if isinstance(sample, dict) else None
+    if kind == "preference":
+        return _Question(kind, [_episode(sample.get(f"{side}_trajectory")) for side in ("chosen", "rejected")])
+    if kind != "progress":
+        raise RefusedRequest(422, "sample_type must be progress or preference")
+    whole = _episode(sample.get("trajectory"))
+    ends = range(1, len(whole.clip) + 1) if frame_steps else [len(whole.clip)]
+    return _Question(kind, [show_only(whole, np.arange(end)) for end in ends])
+
+
+def _episode(trajectory: Any) -> Episode:
+    if not isinstance(trajectory, dict) or not isinstance(trajectory.get("task"), str):
+        raise RefusedRequest(422, "every trajectory must have frames and a task")
+    task = require_instruction(trajectory["task"])
+    return Episode("", task, whole_clip(in_memory(_frames(trajectory.get("frames"))), DEFAULT_FPS))
+
+
+def _frames(given: Any) -> Frames:
+    if isinstance(given, np.ndarray):
+        return given
+    try:
+        array = np.asarray(given)
+        whole = np.issubdtype(array.dtype, np.integer) and array.size > 0 and array.min() >= 0 and array.max() <= 255
+    except (ValueError, TypeError, OverflowError):
+        whole = False
+    if not whole:
+        raise DataError("frames must be lists of whole numbers from 0 to 255, of shape (T, H, W, 3)")
+    return require_frames(array.astype(np.uint8))
+
+
+def _progress(parts: list[list[Answer]], frame_steps: bool) -> Json:
+    """Return the progress and the success of every sample; a sample without an answer has empty lists."""
+    progress = [
+        [value for answer in part for value in (_progress_of(answer)[-1:] if frame_steps else _progress_of(answer))]
+        for part in parts
+    ]
+    success = [[value for answer in part for value in _success_of(answer)] for part in parts]
+    failures = [next((answer.reason for answer in part if isinstance(answer, Failure)), None) for part in parts]
+    return {
+        "outputs_preference": None,
+        "outputs_progress": {"progress_pred": progress},
+        "outputs_success": {"success_probs": success} if any(success) else None,
+        "failures": failures,
+    }
+
+
+def _progress_of(answer: Answer) -> list[float]:
+    if isinstance(answer, Failure):
+        return []
+    return [(answer.level - 1) / 4] if answer.progress is None else list(answer.progress)
+
+
+def _success_of(answer: Answer) -> list[float]:
+    known = not isinstance(answer, Failure) and answer.probabilities is not None
+    return [answer.probabilities[SUCCESS_LEVEL - 1]] if known else []  # type: ignore[union-attr, index]
+
+
+def _preferences(parts: list[list[Answer]]) -> Json:
+    """Return how probable it is that the chosen clip got further than the rejected one."""
+    for part in parts:
+        failed = next((answer for answer in part if isinstance(answer, Failure)), None)
+        if failed is not None:
+            raise RefusedRequest(422, f"the model gave no answer to a clip: {failed.reason}")
+    probs = [_prefers(*part) for part in parts]
+    labels = [1] * len(parts)  # the clip that is called chosen is the better one
+    return {
+        "predictions": [int(p > 0.5) for p in probs],
+        "prediction_probs": probs,
+        "preference_labels": labels,
+    }
+
+
+def _prefers(chosen: Answer, rejected: Answer) -> float:
+    assert not isinstance(chosen, Failure) and not isinstance(rejected, Failure)
+    if chosen.probabilities is None or rejected.probabilities is None:
+        return 0.5 + 0.5 * float(np.sign(chosen.level - rejected.level))
+    joint = np.outer(chosen.probabilities, rejected.probabilities)
+    return float(np.clip(np.tril(joint, -1).sum() + 0.5 * np.trace(joint), 0, 1))

@@ -1,0 +1,72 @@
+"""Serving until the process is told to stop: SIGTERM drains, SIGHUP loads the model again."""
+
+import asyncio
+import signal
+import sys
+
+import uvicorn
+
+from rewardlab.core.errors import RewardlabError
+from rewardlab.core.limits import REQUEST_MB
+from rewardlab.core.loading_line import loading
+from rewardlab.core.terminal_text import one_line
+from rewardlab.serving.app import create_app, create_server
+from rewardlab.serving.request_limits import PatientProtocol
+from rewardlab.serving.reward_server import RewardServer
+from rewardlab.serving.serve_settings import ServePlan
+from rewardlab.serving.served_model import load_served_model
+
+
+def serve(plan: ServePlan) -> None:
+    """Serve the model; return when everything that was asked before SIGTERM or Ctrl-C is answered."""
+    with loading(f"loading {plan.model}"):
+        served = load_served_model(plan.model)
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises what it caught again once it has drained
+        signal.signal(number, lambda *_: None)
+    asyncio.run(_run(plan, create_server(plan, served)))
+
+
+def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:
+    """Return how uvicorn serves: bounded headers and messages, and time to answer what is under way at the end."""
+    return uvicorn.Config(
+        create_app(plan, server),
+        host=plan.host,
+        port=plan.port,
+        http=PatientProtocol,
+        ws="websockets-sansio",
+        ws_max_size=REQUEST_MB.in_bytes,
+        timeout_graceful_shutdown=plan.drain,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+    )
+
+
+async def _run(plan: ServePlan, server: RewardServer) -> None:
+    running = uvicorn.Server(server_config(plan, server))
+    reload = lambda: _keep(asyncio.create_task(_reload(plan, server)))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+    task = asyncio.create_task(running.serve())
+    while not running.started and not task.done():
+        await asyncio.sleep(0.01)
+    if running.started:
+        port = running.servers[0].sockets[0].getsockname()[1]
+        print(one_line(f"serving {server.batcher.served.name} at http://{plan.host}:{port}"), flush=True)
+    await task
+
+
+async def _reload(plan: ServePlan, server: RewardServer) -> None:
+    try:
+        await server.batcher.reload(lambda: load_served_model(plan.model))
+        print(one_line(f"loaded {plan.model} again"), flush=True)
+    except RewardlabError as error:
+        print(one_line(f"rewardlab: the model stays as it is: {error}"), file=sys.stderr, flush=True)
+
+
+_KEPT: set["asyncio.Task[None]"] = set()
+
+
+def _keep(task: "asyncio.Task[None]") -> None:
+    """Hold on to a task until it is done: the event loop itself does not."""
+    _KEPT.add(task)
+    task.add_done_callback(_KEPT.discard)

@@ -1,0 +1,115 @@
+"""Live sessions over HTTP and WebSocket: open, append frames, ask at any time, close."""
+
+from functools import partial
+from typing import Any
+
+import cv2
+import numpy as np
+from fastapi import APIRouter, Request, WebSocket
+from pydantic import ValidationError
+from starlette.responses import Response
+from starlette.websockets import WebSocketDisconnect
+
+from rewardlab.core.bounded_json import parse_json
+from rewardlab.core.errors import DataError, RewardlabError
+from rewardlab.serving.clip_decoding import decode_frames
+from rewardlab.serving.live_sessions import Session
+from rewardlab.serving.request_types import REFUSALS, AnswerBody, NewSession
+from rewardlab.serving.reward_server import RewardServer, Server
+from rewardlab.serving.score_endpoints import require_instruction
+from rewardlab.serving.server_errors import RefusedRequest
+
+router = APIRouter()
+
+_NOT_FOUND = {**REFUSALS, 404: REFUSALS[422]}
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_FRAMES_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {kind: _BINARY for kind in ("application/octet-stream", "image/jpeg", "image/png")},
+    }
+}
+_POLICY_VIOLATION = 1008
+
+
+@router.post("/v1/sessions", status_code=201, responses=REFUSALS)
+async def open_session(asked: NewSession, server: Server) -> dict[str, Any]:
+    """Open a session for one instruction."""
+    session = server.sessions.open(require_instruction(asked.instruction), asked.fps)
+    return {"session": session.id, "frames": 0}
+
+
+@router.post("/v1/sessions/{name}/frames", openapi_extra=_FRAMES_BODY, responses=_NOT_FOUND)
+async def append_frames(name: str, request: Request, server: Server) -> dict[str, Any]:
+    """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image."""
+    return await _append(server, server.sessions.find(name), await request.body())
+
+
+@router.get("/v1/sessions/{name}", responses={**_NOT_FOUND, 409: REFUSALS[422], 200: {"model": AnswerBody}})
+async def ask_session(name: str, server: Server) -> dict[str, Any]:
+    """Ask about the clip so far; only frames that are new to the model are encoded."""
+    return await server.ask_session(server.sessions.find(name))
+
+
+@router.get("/v1/sessions/{name}/frame", responses=_NOT_FOUND)
+async def last_frame(name: str, server: Server) -> Response:
+    """Return the last frame of a session as JPEG, for the live page."""
+    frame = server.sessions.find(name).last_frame
+    if frame is None:
+        raise RefusedRequest(404, "this session has no frames yet")
+    _, encoded = cv2.imencode(".jpg", np.ascontiguousarray(frame[..., ::-1]))
+    return Response(encoded.tobytes(), media_type="image/jpeg", headers={"cache-control": "no-store"})
+
+
+@router.delete("/v1/sessions/{name}", status_code=204, responses=_NOT_FOUND)
+async def close_session(name: str, server: Server) -> None:
+    """Close a session and forget its frames."""
+    server.sessions.close(server.sessions.find(name).id)
+
+
+@router.websocket("/v1/stream")
+async def stream(socket: WebSocket, server: Server) -> None:
+    """Hold a session over one connection: JSON opens it, binary messages append frames, the text `score` asks."""
+    await socket.accept()
+    session = None
+    try:
+        session = _opened(server, await socket.receive_text())
+        await socket.send_json({"session": session.id, "frames": 0})
+        while True:
+            await socket.send_json(await _reply(server, session, await socket.receive()))
+    except WebSocketDisconnect:
+        pass
+    except (RewardlabError, KeyError) as error:  # KeyError: binary before the session was opened
+        await socket.close(_POLICY_VIOLATION, str(error).encode()[:120].decode("utf-8", "ignore"))
+    finally:
+        if session is not None:
+            server.sessions.close(session.id)
+
+
+def _opened(server: RewardServer, text: str) -> Session:
+    try:
+        asked = NewSession.model_validate(parse_json(text))
+    except (ValidationError, ValueError):
+        raise DataError('the first message must be JSON such as {"instruction": "open the drawer"}') from None
+    return server.sessions.open(require_instruction(asked.instruction), asked.fps)
+
+
+async def _reply(server: RewardServer, session: Session, message: Any) -> dict[str, Any]:
+    """Return what answers one message; what is wrong with a message is said, and the session goes on."""
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1000))
+    server.sessions.find(session.id)
+    try:
+        if message.get("bytes") is not None:
+            return await _append(server, session, message["bytes"])
+        if message.get("text") == "score":
+            return await server.ask_session(session)
+    except RewardlabError as error:
+        return {"error": str(error)}
+    return {"error": "expected frames as a binary message, or the text `score`"}
+
+
+async def _append(server: RewardServer, session: Session, data: bytes) -> dict[str, Any]:
+    frames = await server.decode(partial(decode_frames, data))
+    server.sessions.append(session, frames)
+    return {"session": session.id, "frames": session.count}

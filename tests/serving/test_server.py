@@ -1,0 +1,234 @@
+"""The reward server: clips, batches and sessions over real connections on loopback."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+import httpx2
+
+from rewardlab.cli import main
+from rewardlab.core.episode import episode_from_frames
+from rewardlab.core.errors import PlanError
+from rewardlab.core.trial import Failure
+from rewardlab.models import name_model
+from rewardlab.serving.serve_settings import ServePlan
+from rewardlab.serving.served_model import load_served_model
+from rewardlab.testing import check_model
+from tests.conftest import moving_square
+from tests.serving.loopback_server import reward_server
+from tests.serving.served_models import Recorder, judge
+
+
+def npy(frames: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, frames)
+    return buffer.getvalue()
+
+
+def npz(frames: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, frames=frames)
+    return buffer.getvalue()
+
+
+FRAMES = moving_square("a", count=8, size=16)
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture(scope="module")
+def client(recorder: Recorder, tiny_data: Path) -> Iterator[httpx2.Client]:
+    with reward_server(ServePlan("recorder", port=0, root=tiny_data, queue=8, sessions=2), recorder) as made:
+        yield made
+
+
+@pytest.mark.parametrize("data", [npy(FRAMES), npz(FRAMES)], ids=["npy", "npz"])
+def test_frames_in_a_form_are_scored_and_the_answer_carries_trust(client: httpx2.Client, data: bytes) -> None:
+    reply = client.post("/v1/score", files={"clip": data}, data={"instruction": "push", "fps": "5"})
+    answer = reply.json()
+    expected = judge(episode_from_frames(FRAMES, "push"))
+    assert (reply.status_code, answer["level"], tuple(answer["progress"])) == (200, expected.level, expected.progress)
+    assert answer["trust"] == {"success_probability": expected.probabilities[4], "set": [4, 5], "novelty": 0.25}
+    assert answer["fingerprint"] == "one"
+
+
+def test_a_video_is_scored_as_the_command_line_shows_it(client: httpx2.Client, tiny_data: Path) -> None:
+    video = (tiny_data / "arm/a.mp4").read_bytes()
+    uploaded = client.post("/v1/score", files={"clip": video}, data={"instruction": "put"}).json()
+    referenced = client.post("/v1/score", json={"instruction": "put", "reference": "arm/a.mp4"}).json()
+    both = client.post("/v1/batch", json={"clips": [{"instruction": "put", "reference": "arm/a.mp4"}] * 2}).json()
+    assert len(uploaded["progress"]) == 14
+    assert uploaded == referenced == both[0] == both[1]
+
+
+def test_a_model_that_gives_no_answer_says_why(client: httpx2.Client) -> None:
+    answer = client.post("/v1/score", files={"clip": npy(FRAMES)}, data={"instruction": "refuse"}).json()
+    assert answer["failure"] == "no robot in sight"
+    assert "level" not in answer
+
+
+def test_the_remote_model_gives_the_answers_of_the_served_one(client: httpx2.Client) -> None:
+    sent = [episode_from_frames(moving_square(task, count=5, size=16), task) for task in ("a", "refuse")]
+    model = name_model(f"remote:{client.base_url}").build()
+    assert model.score(sent) == [judge(episode) for episode in sent]
+    check_model(model, sent[:1])
+
+
+def test_a_session_is_asked_at_any_time_and_answers_as_the_whole_clip_would(client: httpx2.Client) -> None:
+    opened = client.post("/v1/sessions", json={"instruction": "push"})
+    path = f"/v1/sessions/{opened.json()['session']}"
+    assert opened.status_code == 201
+    assert client.get(path).status_code == 409
+    assert client.post(f"{path}/frames", content=npy(FRAMES[:3])).json()["frames"] == 3
+    assert client.get(path).json()["level"] == judge(episode_from_frames(FRAMES[:3], "push")).level
+    assert client.post(f"{path}/frames", content=npy(FRAMES[3])).json()["frames"] == 4
+    assert client.post(f"{path}/frames", content=npy(moving_square("b", size=32))).status_code == 422
+    assert client.get(path).json()["frames"] == 4
+    assert client.get(f"{path}/frame").content.startswith(b"\xff\xd8")
+    live = client.get("/v1/live").json()["sessions"][0]
+    assert [point["frames"] for point in live["curve"]] == [3, 4]
+    assert client.delete(path).status_code == 204
+    assert client.get(path).status_code == 404
+
+
+def test_sessions_are_bounded_in_number(client: httpx2.Client) -> None:
+    replies = [client.post("/v1/sessions", json={"instruction": "push"}) for _ in range(3)]
+    assert [reply.status_code for reply in replies] == [201, 201, 503]
+    assert int(replies[2].headers["retry-after"]) > 0
+    for reply in replies[:2]:
+        client.delete(f"/v1/sessions/{reply.json()['session']}")
+
+
+def test_a_session_over_a_websocket(client: httpx2.Client) -> None:
+    from websockets.sync.client import connect
+
+    with connect(str(client.base_url).replace("http", "ws") + "/v1/stream") as socket:
+        socket.send(json.dumps({"instruction": "push"}))
+        opened = json.loads(socket.recv())
+        socket.send(npy(FRAMES))
+        assert json.loads(socket.recv()) == {"session": opened["session"], "frames": 8}
+        socket.send("score")
+        assert json.loads(socket.recv())["level"] == judge(episode_from_frames(FRAMES, "push")).level
+        socket.send(b"no frames")
+        assert "error" in json.loads(socket.recv())
+    assert client.get("/health").json()["status"] == "healthy"
+
+
+def test_requests_that_wait_are_scored_together_and_too_many_are_refused(
+    client: httpx2.Client, recorder: Recorder
+) -> None:
+    statuses: list[httpx2.Response] = []
+
+    def ask() -> None:
+        statuses.append(client.post("/v1/score", files={"clip": npy(FRAMES)}, data={"instruction": "push"}))
+
+    while recorder.entered.acquire(blocking=False):
+        pass
+    recorder.gate.clear()
+    first = threading.Thread(target=ask)
+    first.start()
+    recorder.entered.acquire()
+    others = [threading.Thread(target=ask) for _ in range(20)]
+    for thread in others:
+        thread.start()
+    while len(statuses) < 13:  # all but the eight that find a place are refused at once
+        assert any(thread.is_alive() for thread in others)
+    recorder.gate.set()
+    for thread in [first, *others]:
+        thread.join()
+    codes = sorted(reply.status_code for reply in statuses)
+    assert codes == [200] * 8 + [503] * 13
+    assert all(int(reply.headers["retry-after"]) >= 1 for reply in statuses if reply.status_code == 503)
+    assert recorder.batches[-1] == 7
+
+
+def test_what_was_counted_is_there_for_prometheus(client: httpx2.Client) -> None:
+    client.post("/v1/score", files={"clip": npy(FRAMES)}, data={"instruction": "push"})
+    text = client.get("/metrics").text
+    assert 'rewardlab_requests_total{route="/v1/score",status="200"}' in text
+    assert 'rewardlab_answers_total{outcome="scored"}' in text
+    assert "rewardlab_pending_clips 0.0" in text
+    assert client.get("/v1/models").json()["models"][0]["name"] == "recorder"
+    assert {"/v1/score", "/v1/sessions", "/evaluate_batch_npy"} <= client.get("/openapi.json").json()["paths"].keys()
+
+
+def test_robometers_client_is_answered(client: httpx2.Client) -> None:
+    trajectory = {"task": "push", "id": "0", "metadata": {"subsequence_length": 8}, "video_embeddings": None}
+    sample = {
+        "sample_type": "progress",
+        "trajectory": {**trajectory, "frames": {"__numpy_file__": "sample_0_trajectory_frames"}},
+    }
+    files = {"sample_0_trajectory_frames": ("sample_0_trajectory_frames.npy", npy(FRAMES), "application/octet-stream")}
+    form = {"sample_0": json.dumps(sample), "use_frame_steps": "false"}
+    whole = client.post("/evaluate_batch_npy", files=files, data=form).json()
+    expected = judge(episode_from_frames(FRAMES, "push"))
+    assert whole["outputs_progress"]["progress_pred"] == [list(expected.progress)]
+    assert whole["outputs_success"]["success_probs"] == [[expected.probabilities[4]]]
+    steps = client.post("/evaluate_batch_npy", files=files, data=form | {"use_frame_steps": "true"}).json()
+    prefixes = [judge(episode_from_frames(FRAMES[:end], "push")) for end in range(1, 9)]
+    assert steps["outputs_progress"]["progress_pred"] == [[score.progress[-1] for score in prefixes]]
+    assert steps["outputs_success"]["success_probs"] == [[score.probabilities[4] for score in prefixes]]
+
+    small = moving_square("b", count=4, size=32)[:, ::8, ::8]
+    pair = {
+        "sample_type": "preference",
+        "chosen_trajectory": trajectory | {"frames": small.tolist()},
+        "rejected_trajectory": trajectory | {"frames": small[:2].tolist()},
+    }
+    reply = client.post("/evaluate_batch", json={"samples": [pair]}).json()["outputs_preference"]
+    assert reply["predictions"] == [1] and 0.5 < reply["prediction_probs"][0] <= 1
+
+
+def test_a_token_is_asked_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWARDLAB_TOKEN", "secret words")
+    with reward_server(ServePlan("recorder", port=0), Recorder()) as client:
+        assert client.get("/health").status_code == 200
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/v1/models", headers={"authorization": "Bearer secret word"}).status_code == 401
+        assert client.get("/v1/models", headers={"authorization": "Bearer secret words"}).status_code == 200
+        model = name_model(f"remote:{client.base_url}").build()
+        episode = episode_from_frames(FRAMES, "push")
+        assert model.score([episode]) == [judge(episode)]
+
+
+def test_a_server_that_others_can_reach_must_have_a_token(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "clock", "--host", "0.0.0.0"]) == 2
+    assert "set a token in REWARDLAB_TOKEN" in capsys.readouterr().err
+    with pytest.raises(PlanError, match="answers from the truth"):
+        load_served_model("oracle")
+
+
+def test_pocket_encodes_only_new_frames_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, encoded = load_served_model("pocket").model, []
+    run = model.image_encoder.run
+
+    class Counting:
+        def run(self, outputs: object, inputs: dict[str, np.ndarray]) -> object:
+            encoded.append(len(inputs["frames"]))
+            return run(outputs, inputs)
+
+    monkeypatch.setattr(model, "image_encoder", Counting())
+    frames = moving_square("pocket", count=12, size=64)
+    with reward_server(ServePlan("pocket", port=0), model) as client:
+        path = "/v1/sessions/" + client.post("/v1/sessions", json={"instruction": "push the block"}).json()["session"]
+        answers = []
+        for start in range(0, 12, 4):
+            client.post(f"{path}/frames", content=npy(frames[start : start + 4]))
+            answers.append(client.get(path).json())
+    assert encoded == [4, 4, 4]
+    fresh = load_served_model("pocket").model
+    for end, answer in zip((4, 8, 12), answers):
+        (expected,) = fresh.score([episode_from_frames(frames[:end], "push the block")])
+        assert not isinstance(expected, Failure)
+        assert answer["level"] == expected.level
+        assert answer["progress"] == pytest.approx(expected.progress, abs=1e-5)
