@@ -15,7 +15,7 @@ router = APIRouter()
 
 _PAGE = Path(__file__).with_name("live_page.html")
 _SHOWN_POINTS = 200  # of each session's curve
-_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'"
+_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
 _ASSETS = {"live.js": "text/javascript", "live.css": "text/css"}
 
 
