@@ -42,9 +42,11 @@ if TYPE_CHECKING:
     from rewardlab.reporting.report_files import ReportPlan
     from rewardlab.reporting.run_tables import RunsPlan
     from rewardlab.reporting.shell_completion import CompletionPlan
+    from rewardlab.rl.relabel import RelabelPlan
     from rewardlab.runner.ask_once import ScorePlan
     from rewardlab.runner.attack import AttackPlan
     from rewardlab.runner.calibration_run import CalibratePlan
+    from rewardlab.runner.guard_fit import GuardPlan
     from rewardlab.runner.perturbed_dataset import PerturbPlan
     from rewardlab.runner.scoring_settings import ScoringSettings
     from rewardlab.serving.serve_settings import ServePlan
@@ -197,6 +199,17 @@ def calibrate(plan: "CalibratePlan") -> int:
     return 0
 
 
+def guard_fit(plan: "GuardPlan") -> int:
+    """Fit the guard, say what it does, and print how to use it."""
+    from rewardlab.runner.guard_fit import guard_sentences, run_guard_fit
+
+    fitted = run_guard_fit(plan)
+    for sentence in guard_sentences(fitted.record):
+        _say(sentence)
+    _say(f"guarded model: {plan.model}+{fitted.folder}")
+    return 0
+
+
 def report(plan: "ReportPlan") -> int:
     """Write the report and print where it is."""
     if plan.study is not None:
@@ -323,6 +336,17 @@ def serve(plan: "ServePlan") -> int:
     return 0
 
 
+def relabel(plan: "RelabelPlan") -> int:
+    """Write the progress of every frame and say what has none."""
+    from rewardlab.rl.relabel import relabel as write_progress
+
+    made = write_progress(plan)
+    if made.failed:
+        _say(f"{made.failed} of {made.episodes} episodes have no progress, the first because: {made.reason}")
+    _say(f"progress of {made.frames} frames of {made.episodes} episodes: {made.path}")
+    return MODEL_FAILED if made.failed else 0
+
+
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
@@ -444,6 +468,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "bench": ("rewardlab.reporting.command_output:BenchCommand", bench),
     "attack": ("rewardlab.runner.attack:AttackPlan", attack),
     "calibrate": ("rewardlab.runner.calibration_run:CalibratePlan", calibrate),
+    "guard-fit": ("rewardlab.runner.guard_fit:GuardPlan", guard_fit),
     "report": ("rewardlab.reporting.report_files:ReportPlan", report),
     "compare": ("rewardlab.analysis.model_comparison:ComparePlan", compare),
     "leaderboard": ("rewardlab.reporting.leaderboard:LeaderboardPlan", leaderboard),
@@ -458,6 +483,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "serve": ("rewardlab.serving.serve_settings:ServePlan", serve),
+    "relabel": ("rewardlab.rl.relabel:RelabelPlan", relabel),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),
@@ -502,6 +528,10 @@ def _command_first(words: list[str]) -> list[str]:
     if words[:1] == ["train"] and words[1:2] in (["vlm"], ["objective"]):
         return [f"train-{words[1]}", *words[2:]]
     return list(words)
+def _command_first(words: Sequence[str]) -> list[str]:
+    """Return the words with `train vlm` and `guard fit`, commands with settings of their own, as one."""
+    joined = "-".join(words[:2])
+    return [joined, *words[2:]] if joined in ("train-vlm", "guard-fit") else list(words)
 
 
 def _exit_code(error: BaseException) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from inspect import getsource
+from pathlib import Path
 from typing import Any, TypeGuard
 
 from rewardlab.core.catalog_lookup import find
@@ -19,7 +20,8 @@ from rewardlab.models.contract import Budget, CompositeEntry, Describer, ModelEn
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
 from rewardlab.models.external import is_module, make_external, name_external, pickled
-from rewardlab.models.model_string import ModelString, leave_to_members, parse_model_string, without_speed
+from rewardlab.models.guard.guard_file import name_guarded
+from rewardlab.models.model_string import GUARD, ModelString, leave_to_members, parse_model_string, without_speed
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.protocol_registration import backend_entry, protocol_entry
@@ -48,8 +50,15 @@ def name_model(model: str | RewardModel) -> NamedModel:
     string = parse_model_string(model)
     named, text = _name_uncalibrated(string), string.text
     for longer, path in string.calibrations:
-        named, text = name_calibrated(named.name + longer[len(text) :], named, path), longer
+        named, text = _name_fitted(named.name + longer[len(text) :], named, path), longer
     return replace(named, written=model)
+
+
+def _name_fitted(name: str, model: NamedModel, path: Path) -> NamedModel:
+    """Name a model with what was fitted for it: a guard or a calibration."""
+    if path.name == GUARD:
+        return name_guarded(name, model, path, name_model)
+    return name_calibrated(name, model, path)
 
 
 def _name_uncalibrated(string: ModelString) -> NamedModel:
@@ -57,7 +66,10 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         return _name_external(string)
     known, plus, place = string.text.partition("+")
     if plus and known in MODELS:
-        raise PlanError(f"there is no calibration in {place!r}; `rewardlab calibrate {known} DATA` makes one")
+        raise PlanError(
+            f"there is no calibration in {place!r}; `rewardlab calibrate {known} DATA` makes one, "
+            f"and `rewardlab guard fit {known} DATA` a guard"
+        )
     entry = find(MODELS, string.name, "model")
     if isinstance(entry, CompositeEntry):
         return _name_composite(string, entry)

@@ -13,6 +13,7 @@ from rewardlab.core.catalog_lookup import did_you_mean
 from rewardlab.core.errors import PlanError
 
 CALIBRATION = "calibration.json"  # what stands in a folder named after the +
+GUARD = "guard.json"  # or this
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -24,9 +25,9 @@ _SECRET = re.compile(r"key|token|secret|password|^sig", re.IGNORECASE)  # in the
 
 @dataclass(frozen=True)
 class ModelString:
-    """The parts of a model string; `text` is all of it but the calibrations.
+    """The parts of a model string; `text` is all of it but the calibrations and guards.
 
-    Each calibration is the model string up to it, and its file.
+    Each of those is the model string up to it, and its file.
     """
 
     text: str
@@ -48,12 +49,13 @@ def parse_model_string(text: str) -> ModelString:
 
 
 def _calibration(text: str) -> tuple[str, Path] | None:
-    """Return the model and the calibration file of MODEL+PATH; None where no + is followed by a calibration."""
+    """Return the model and the file of MODEL+PATH; None where no + is followed by a calibration or a guard."""
     for place in (place for place, sign in enumerate(text) if sign == "+"):
         with suppress(OSError):  # such as a name too long for any file
             path = Path(text[place + 1 :])
-            if (path / CALIBRATION).is_file():
-                return text[:place], path / CALIBRATION
+            for name in (CALIBRATION, GUARD):
+                if (path / name).is_file():
+                    return text[:place], path / name
             if path.suffix == ".json" and path.is_file():
                 return text[:place], path
     return None

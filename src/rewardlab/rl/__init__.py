@@ -1,0 +1,1 @@
+"""Rewards for reinforcement learning: gymnasium wrappers around any model, and relabelled datasets."""

@@ -1,0 +1,226 @@
+"""Fitting a guard: tasks in three parts, to order claims by risk, to set the threshold, and to see whether it holds."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.command_settings import as_command, setting
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.run import Run, atomic_write
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import CLEAN, TrialTable
+from rewardlab.models import name_model
+from rewardlab.models.composite import name_composite
+from rewardlab.models.contract import Composition, NamedModel
+from rewardlab.models.guard.guarded_model import Guard, Probe, require_policy, standardise
+from rewardlab.models.guard.instruction_distance import distances, nearest_distance
+from rewardlab.models.model_string import GUARD
+from rewardlab.models.trust import SUCCESS_LEVEL, read_notes
+from rewardlab.runner.calibration_run import three_way_split
+from rewardlab.runner.conformal_risk import control_risk, fit_logistic, least_units
+from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
+from rewardlab.runner.stress import StressPlan, run_stress
+
+MIN_CLAIMS = 10  # successes, true and false each, that the model must have claimed among those to fit on
+_LEAST_SCALE = 1e-3
+
+Plain = dict[str, Any]
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class GuardPlan:
+    """Fit a guard that withholds doubtful successes; afterwards MODEL+FOLDER is the guarded model."""
+
+    model: str = setting("the model to guard", positional=True)
+    data: str = setting("dataset folder or a shipped name; not the data it is evaluated on later", positional=True)
+    false_success: float = setting("share of failed clips of a new task that may pass as successes, on average", 0.1)
+    perturbations: tuple[str, ...] = setting("perturbations to fit on; judge on others", ("quick",))
+    severities: tuple[int, ...] = setting("severities to fit on; the clean episode is always there", (2,))
+    policy: str = setting("what becomes of a doubtful success: abstain, hold (level 4), fallback or pass", "abstain")
+    fallback: str = setting("the model that answers in place of this one under policy fallback", "")
+    frames: str = setting(FRAMES_HELP, "uniform:16")
+    guard: Path = setting("folder for the guard; MODEL+FOLDER names the guarded model", Path("guard"))
+    scoring: ScoringSettings = ScoringSettings()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.false_success < 1:
+            raise PlanError(f"false-success must be above 0 and below 1, got {self.false_success}")
+        require_policy(self.policy, self.fallback)
+        require_selection(self.perturbations, self.severities)
+
+    def stress_plan(self) -> StressPlan:
+        """Return the stress test whose answers the guard is fitted on."""
+        return StressPlan(
+            (self.model,),
+            self.data,
+            self.perturbations,
+            self.severities,
+            self.frames,
+            controls=False,
+            scoring=self.scoring,
+        )
+
+
+@dataclass(frozen=True)
+class GuardRun:
+    """A guard, the run it was fitted in, and the folder that names it."""
+
+    run: Run
+    record: Plain
+    folder: Path
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedClips:
+    """Answered clips whose success is known: what the model claimed, and what a guard reads of each."""
+
+    rows: list[dict[str, float]]
+    claimed: Flags
+    success: Flags
+    clean: Flags
+    tasks: NDArray[np.object_]
+    instructions: NDArray[np.object_]
+
+    def task_codes(self) -> NDArray[np.int64]:
+        """Return the task of each clip as a number."""
+        return np.unique(self.tasks.astype(str), return_inverse=True)[1].astype(np.int64)
+
+
+def run_guard_fit(plan: GuardPlan) -> GuardRun:
+    """Score the clips, clean and perturbed, fit the guard, and write guard.json."""
+    model = name_model(plan.model)
+    if plan.fallback:
+        name_model(plan.fallback)
+    probe = _probe(model)
+    stress = replace(plan.stress_plan(), models=(probe.name,))
+    run = run_stress(stress, [probe], kind="guard", command=as_command("guard fit", plan))
+    parts = [judged_clips(part) for part in three_way_split(run.trials(), plan.scoring.seed)]
+    guard = fit_guard(parts[0], parts[1], plan.false_success, plan.policy)
+    record: Plain = {"model": model.name, "fingerprint": model.fingerprint, "fallback": plan.fallback}
+    record |= {
+        "data": plan.data,
+        "guard": asdict(guard),
+        "perturbations": list(plan.perturbations),
+        "severities": list(plan.severities),
+    }
+    record |= {name: _size(part) for name, part in zip(("fit", "threshold"), parts)}
+    record["held_out"] = _size(parts[2]) | guard_effect(guard, parts[2])
+    run.save(GUARD, record)
+    plan.guard.mkdir(parents=True, exist_ok=True)
+    with atomic_write(plan.guard / GUARD) as partial:
+        partial.write_text((run.folder / GUARD).read_text())
+    return GuardRun(run, record, plan.guard)
+
+
+def _probe(model: NamedModel) -> NamedModel:
+    composition = Composition((model.name,), digest("guard probe"), lambda built: Probe(built[0]))
+    return name_composite(f"{model.name} (probed)", composition, [model])
+
+
+def judged_clips(trials: TrialTable) -> JudgedClips:
+    """Return the answered clips of which it is known whether they succeeded."""
+    success, level = trials.number("truth_success"), trials.number("level")
+    notes = [read_notes(raw).get("features") for raw in trials.text("raw")]
+    keep = np.array([note is not None for note in notes]) & ~np.isnan(success) & ~np.isnan(level)
+    rows = [note for note, kept in zip(notes, keep) if kept and note is not None]
+    return JudgedClips(
+        rows,
+        level[keep] >= SUCCESS_LEVEL - 0.5,
+        success[keep] == 1,
+        trials.text("perturbation")[keep] == CLEAN,
+        trials.text("task")[keep],
+        trials.text("instruction")[keep],
+    )
+
+
+def fit_guard(fit: JudgedClips, threshold: JudgedClips, rate: float, policy: str) -> Guard:
+    """Return the guard: claims ordered by risk on one part, the threshold by conformal risk control on the other."""
+    known = tuple(sorted({str(text) for text, clean in zip(fit.instructions, fit.clean) if clean}))
+    new = distances([str(text) for text in fit.instructions], [str(task) for task in fit.tasks])
+    names, features = feature_rows(fit.rows, new)
+    _require_claims(fit)
+    reference = features[fit.clean]
+    centers, scales = reference.mean(axis=0), np.maximum(reference.std(axis=0), _LEAST_SCALE)
+    moved = standardise(names, features, centers, scales)
+    weights, bias = fit_logistic(moved[fit.claimed], fit.success[fit.claimed])
+    plain = [tuple(part.tolist()) for part in (centers, scales, weights)]
+    guard = Guard(names, plain[0], plain[1], plain[2], bias, None, known, rate, policy)
+    return replace(guard, threshold=_threshold(guard, threshold, rate))
+
+
+def feature_rows(rows: Sequence[dict[str, float]], distance: Sequence[float]) -> tuple[tuple[str, ...], Numbers]:
+    """Return the names of the features that every row has, and their values (n, k)."""
+    shared = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
+    names = (*shared, "instruction_distance")
+    return names, np.array([[*(row[name] for name in shared), far] for row, far in zip(rows, distance)])
+
+
+def clip_risks(guard: Guard, clips: JudgedClips) -> Numbers:
+    """Return the risk of every clip, claimed a success or not."""
+    near = {text: nearest_distance(str(text), guard.instructions) for text in set(clips.instructions)}
+    rows = zip(clips.rows, clips.instructions)
+    return np.array([guard.risk(row | {"instruction_distance": near[text]}) for row, text in rows])
+
+
+def guard_effect(guard: Guard, clips: JudgedClips) -> Plain:
+    """Return the false-success rate without and with the guard, and how many clean clips it withholds."""
+    threshold = -np.inf if guard.threshold is None else guard.threshold
+    passed = clips.claimed & (clip_risks(guard, clips) <= threshold)
+    failed = ~clips.success
+    return {
+        "false_success": {"without": _share(clips.claimed[failed]), "with": _share(passed[failed])},
+        "found_success": {"without": _share(clips.claimed[~failed]), "with": _share(passed[~failed])},
+        "clean_withheld": _share((clips.claimed & ~passed)[clips.clean]),
+    }
+
+
+def guard_sentences(record: Plain) -> list[str]:
+    """Return what was fitted and what it does to tasks kept apart, one sentence each."""
+    held, guard = record["held_out"], record["guard"]
+    false, found = held["false_success"], held["found_success"]
+    never = "; no success passes: the model is wrong too often" if guard["threshold"] is None else ""
+    return [
+        f"{record['model']}: guard for a false-success rate of {guard['false_success']:g} on new tasks like the "
+        f"{record['threshold']['tasks']} that its threshold was set on{never}",
+        f"on {held['clips']} clips of {held['tasks']} other tasks: false success {_percent(false['without'])} -> "
+        f"{_percent(false['with'])}, successes found {_percent(found['without'])} -> {_percent(found['with'])}, "
+        f"clean clips withheld {_percent(held['clean_withheld'])}",
+    ]
+
+
+def _threshold(guard: Guard, clips: JudgedClips, rate: float) -> float | None:
+    failed, codes = ~clips.success, clips.task_codes()
+    tasks = len(np.unique(codes[failed]))
+    if tasks < least_units(rate):
+        raise DataError(
+            f"a false-success rate of {rate:g} takes failed clips of {least_units(rate)} tasks for the threshold, got "
+            f"{tasks}; take data with more tasks, or allow a higher rate"
+        )
+    return control_risk(clip_risks(guard, clips)[failed], clips.claimed[failed], codes[failed], rate)
+
+
+def _require_claims(fit: JudgedClips) -> None:
+    true, false = int((fit.claimed & fit.success).sum()), int((fit.claimed & ~fit.success).sum())
+    if min(true, false) < MIN_CLAIMS:
+        raise DataError(
+            f"a guard is fitted on claimed successes, {MIN_CLAIMS} true and {MIN_CLAIMS} false or more, got {true} and "
+            f"{false}; take more data or more perturbations"
+        )
+
+
+def _size(clips: JudgedClips) -> Plain:
+    return {"clips": len(clips.rows), "tasks": len(np.unique(clips.task_codes()))}
+
+
+def _share(flags: Flags) -> float | None:
+    return float(flags.mean()) if len(flags) else None
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.1f}%"

@@ -1,0 +1,40 @@
+"""`rewardlab relabel`: a model's progress for every frame, in the file that LeRobot reads."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from rewardlab.cli import main
+from rewardlab.data import open_dataset
+from tests.conftest import write_rows
+
+
+def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "some" / "clock_progress.parquet"
+    assert main(["relabel", str(tiny_data), "--model", "clock:20", "--frames", "uniform:4", "--out", str(out)]) == 0
+    table = pq.read_table(out)
+    lengths = [len(episode.clip) for episode in open_dataset(str(tiny_data)).episodes]
+    assert table.column_names == ["index", "episode_index", "frame_index", "progress_sparse", "progress_dense"]
+    assert table.schema.metadata[b"reward_model_path"] == b"clock:20"
+    assert table["index"].to_pylist() == list(range(sum(lengths)))
+    assert np.bincount(table["episode_index"].to_numpy()).tolist() == lengths
+    first = np.array(table["progress_sparse"].to_pylist()[: lengths[0]])
+    assert np.isfinite(first).all() and (np.diff(first) >= 0).all() and first[-1] > first[0]
+
+
+def test_episodes_without_an_answer_have_no_numbers(tiny_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.parquet"
+    assert main(["relabel", str(tiny_data), "--model", "oracle", "--out", str(out)]) == 3
+    progress = pq.read_table(out)["progress_dense"]
+    assert 0 < progress.null_count < len(progress)
+
+
+def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["relabel", str(tiny_data), "--model", "constant", "--out", str(tmp_path / "p.parquet")]) == 3
+    assert "the model gives no progress" in capsys.readouterr().err
+    broken = write_rows(tmp_path / "broken", [{"file_name": "gone.mp4", "task": "a", "reward": 1}])
+    assert main(["relabel", str(broken), "--model", "clock"]) == 4
+    assert "mend it first" in capsys.readouterr().err
+    assert not (tmp_path / "p.parquet").exists()

@@ -1,0 +1,164 @@
+"""The gymnasium wrappers: any model's reward in place of the environment's."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+pytest.importorskip("gymnasium")
+
+import gymnasium
+from gymnasium.utils.env_checker import check_env
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.rl.reward_stream import RewardSettings
+from rewardlab.rl.wrapper import INFO, ModelReward, VectorModelReward
+
+STEPS = 6
+
+
+class Corridor(gymnasium.Env):
+    """A square that moves right by one cell where the action says so; five cells are the goal."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode: str | None = "rgb_array") -> None:
+        self.render_mode = render_mode
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.observation_space = gymnasium.spaces.Box(0, STEPS, (1,), np.float32)
+        self.cell, self.time = 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell, self.time = 0, 0
+        return np.array([0.0], np.float32), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.cell += int(action)
+        self.time += 1
+        return np.array([self.cell], np.float32), -1.0, False, self.time == STEPS, {}
+
+    def render(self) -> np.ndarray:
+        frame = np.full((16, 32, 3), 30, np.uint8)
+        frame[4:12, 4 * self.cell : 4 * self.cell + 4] = 250
+        return frame
+
+
+class Position:
+    """Reads the progress from where the square is; it abstains where the square left the picture's first half."""
+
+    def __init__(self, *, abstain_from: int = 99) -> None:
+        self.abstain_from = abstain_from
+        self.batches: list[int] = []
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        self.batches.append(len(episodes))
+        return [self._score(episode) for episode in episodes]
+
+    def _score(self, episode: Episode) -> Answer:
+        cells = [int(frame[8].max(axis=-1).argmax()) // 4 for frame in episode.frames]
+        if cells[-1] >= self.abstain_from:
+            return Failure("the guard abstains")
+        progress = tuple(min(cell, 5) / 5 for cell in cells)
+        return Score(5.0 if cells[-1] >= 5 else 1 + 4 * progress[-1], None, progress)
+
+
+def rollout(env: Any, actions: Sequence[int]) -> tuple[list[float], list[dict[str, Any]]]:
+    env.reset(seed=0)
+    rewards, infos = [], []
+    for action in actions:
+        _, reward, _, _, info = env.step(action)
+        rewards.append(reward)
+        infos.append(info[INFO])
+    return rewards, infos
+
+
+ALL_RIGHT = [1, 1, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "rewards"),
+    [
+        (RewardSettings("go right"), [0.2, 0.2, 0.2, 0.0, 0.2, 0.2]),
+        (RewardSettings("go right", mode="frame"), [0.2, 0.4, 0.6, 0.6, 0.8, 1.0]),
+        (RewardSettings("go right", mode="final"), [0, 0, 0, 0, 0, 1.0]),
+        (RewardSettings("go right", mode="final", success_bonus=3), [0, 0, 0, 0, 0, 4.0]),
+        (RewardSettings("go right", every=3), [0, 0, 0.6, 0, 0, 0.4]),
+        (RewardSettings("go right", discount=0.5), [0.1, 0.0, -0.1, -0.3, -0.2, -0.3]),
+    ],
+    ids=["difference", "frame", "final", "bonus", "every", "discount"],
+)
+def test_the_reward_is_what_the_model_says(settings: RewardSettings, rewards: list[float]) -> None:
+    model = Position()
+    env = ModelReward(Corridor(), model, settings)
+    paid, infos = rollout(env, ALL_RIGHT)
+    assert paid == pytest.approx(rewards)
+    assert infos[-1]["env_reward"] == -1.0 and infos[-1]["success"]
+    assert env.timed.counts()["asked"] == sum(model.batches) and env.timed.counts()["seconds"] > 0
+
+
+def test_where_the_model_abstains_progress_stays_and_no_bonus_is_paid() -> None:
+    settings = RewardSettings("go right", success_bonus=3)
+    env = ModelReward(Corridor(), Position(abstain_from=3), settings)
+    paid, infos = rollout(env, ALL_RIGHT)
+    assert paid == pytest.approx([0.2, 0.2, 0, 0, 0, 0])
+    assert (infos[-1]["abstained"], env.timed.counts()["failed"], infos[-1]["success"]) == (4, 4, False)
+
+
+def test_the_same_clip_is_judged_once() -> None:
+    model = Position()
+    env = ModelReward(Corridor(), model, RewardSettings("go right"))
+    first, _ = rollout(env, ALL_RIGHT)
+    again, _ = rollout(env, ALL_RIGHT)
+    assert first == again and sum(model.batches) == STEPS
+
+
+def test_a_long_episode_keeps_a_bounded_number_of_frames() -> None:
+    env = ModelReward(Corridor(), Position(), RewardSettings("go right", most_frames=3))
+    rollout(env, ALL_RIGHT)
+    assert len(env.stream.episode().clip) <= 3
+
+
+def test_vector_environments_are_asked_in_one_batch_and_pay_the_same() -> None:
+    model = Position()
+    settings = RewardSettings("go right")
+    env = VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor, Corridor]), model, settings)
+    env.reset(seed=0)
+    paid = np.array([env.step(np.array([action, 0]))[1] for action in ALL_RIGHT])
+    assert paid[:, 0] == pytest.approx([0.2, 0.2, 0.2, 0.0, 0.2, 0.2])
+    assert (paid[:, 1] == 0).all()
+    assert set(model.batches) == {2}
+    assert env.step(np.array([1, 1]))[1].tolist() == [0.0, 0.0], "the step that begins a new episode pays nothing"
+    assert env.step(np.array([1, 0]))[1] == pytest.approx([0.2, 0.0])
+
+
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is a wrapper, on purpose
+def test_gymnasium_finds_nothing_wrong_with_it() -> None:
+    check_env(ModelReward(Corridor(), "clock:6", RewardSettings("go right")), skip_render_check=True)
+
+
+def test_what_cannot_work_is_said_at_once() -> None:
+    with pytest.raises(PlanError, match="render_mode='rgb_array', got None"):
+        ModelReward(Corridor(render_mode=None), "clock", RewardSettings("go right"))
+    with pytest.raises(PlanError, match="answers from the truth"):
+        ModelReward(Corridor(), "oracle", RewardSettings("go right"))
+    with pytest.raises(PlanError, match="mode must be one of"):
+        RewardSettings("go right", mode="best")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="needs an instruction"):
+        RewardSettings(" ")
+
+
+@pytest.mark.filterwarnings("ignore")  # those of another package
+def test_an_agent_of_stable_baselines_trains_with_it(one_torch_thread: None) -> None:
+    sb3 = pytest.importorskip("stable_baselines3")
+    env = ModelReward(Corridor(), Position(), RewardSettings("go right", success_bonus=1.0))
+    agent = sb3.PPO("MlpPolicy", env, n_steps=250, batch_size=125, n_epochs=4, seed=0, device="cpu", learning_rate=3e-3)
+    agent.learn(2_000)
+    observation, _ = env.reset(seed=1)
+    for _ in range(STEPS):
+        action, _ = agent.predict(observation, deterministic=True)
+        observation, *_ = env.step(int(action))
+    assert env.unwrapped.cell >= 5, "it learned to go right"
