@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_PENALTY = 0.02  # of squared weights, per clip: features are in standard deviations
+_PENALTY = 0.1  # of squared weights, per clip: features are in standard deviations
 
 
 def fit_logistic(features: Numbers, true: Flags) -> tuple[Numbers, float]:

@@ -16,7 +16,7 @@ from rewardlab.core.trial import CLEAN, TrialTable
 from rewardlab.models import name_model
 from rewardlab.models.composite import name_composite
 from rewardlab.models.contract import Composition, NamedModel
-from rewardlab.models.guard.guarded_model import Guard, Probe, require_policy, standardise
+from rewardlab.models.guard.guarded_model import Guard, Probe, require_policy, risk_inputs
 from rewardlab.models.guard.instruction_distance import distances, nearest_distance
 from rewardlab.models.model_string import GUARD
 from rewardlab.models.trust import SUCCESS_LEVEL, read_notes
@@ -97,7 +97,7 @@ def run_guard_fit(plan: GuardPlan) -> GuardRun:
     model = name_model(plan.model)
     if plan.fallback:
         name_model(plan.fallback)
-    probe = _probe(model)
+    probe = probed_model(model)
     stress = replace(plan.stress_plan(), models=(probe.name,))
     run = run_stress(stress, [probe], kind="guard", command=as_command("guard fit", plan))
     parts = [judged_clips(part) for part in three_way_split(run.trials(), plan.scoring.seed)]
@@ -118,7 +118,8 @@ def run_guard_fit(plan: GuardPlan) -> GuardRun:
     return GuardRun(run, record, plan.guard)
 
 
-def _probe(model: NamedModel) -> NamedModel:
+def probed_model(model: NamedModel) -> NamedModel:
+    """Name the model whose answers note what a guard reads of each clip."""
     composition = Composition((model.name,), digest("guard probe"), lambda built: Probe(built[0]))
     return name_composite(f"{model.name} (probed)", composition, [model])
 
@@ -147,8 +148,8 @@ def fit_guard(fit: JudgedClips, threshold: JudgedClips, rate: float, policy: str
     _require_claims(fit)
     reference = features[fit.clean]
     centers, scales = reference.mean(axis=0), np.maximum(reference.std(axis=0), _LEAST_SCALE)
-    moved = standardise(names, features, centers, scales)
-    weights, bias = fit_logistic(moved[fit.claimed], fit.success[fit.claimed])
+    inputs = risk_inputs(names, (features - centers) / scales)
+    weights, bias = fit_logistic(inputs[fit.claimed], fit.success[fit.claimed])
     plain = [tuple(part.tolist()) for part in (centers, scales, weights)]
     guard = Guard(names, plain[0], plain[1], plain[2], bias, None, known, rate, policy)
     return replace(guard, threshold=_threshold(guard, threshold, rate))

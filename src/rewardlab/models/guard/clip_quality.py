@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Frames
 
 _MOST_FRAMES = 16  # of a clip that are looked at
-_SAME = 0.5  # mean absolute difference of grey values under which two frames are one that is frozen
+_SAME = 0.05  # mean absolute difference of grey values under which a frame is the one before it, frozen
 _EPSILON = 1e-3
 
 Numbers = NDArray[np.float64]

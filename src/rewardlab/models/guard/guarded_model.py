@@ -10,9 +10,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
@@ -25,6 +25,9 @@ from rewardlab.models.trust import SUCCESS_LEVEL, trust_of
 
 POLICIES = ("pass", "hold", "fallback", "abstain")
 QUALITY = ("sharpness", "noise", "exposure", "contrast", "saturation", "freeze", "jump")
+
+Numbers = NDArray[np.float64]
+
 _FARTHEST = 6.0  # standard deviations; beyond, farther counts no more
 _LEAST_PROB = 1e-4
 _SUCCESS_FROM = SUCCESS_LEVEL - 0.5  # a level rounds to a success from here on
@@ -37,7 +40,7 @@ class Guard:
     names: tuple[str, ...]  # of the features
     centers: tuple[float, ...]  # of each feature in the reference data, and its scale
     scales: tuple[float, ...]
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # of what `risk_inputs` makes of the features
     bias: float
     threshold: float | None
     instructions: tuple[str, ...]  # of the reference data
@@ -45,29 +48,39 @@ class Guard:
     policy: str
 
     def __post_init__(self) -> None:
-        lengths = {len(part) for part in (self.names, self.centers, self.scales, self.weights)}
-        if len(lengths) != 1 or self.policy not in POLICIES or not all(scale > 0 for scale in self.scales):
+        lengths = {len(part) for part in (self.names, self.centers, self.scales)}
+        whole = len(lengths) == 1 and len(self.weights) == inputs_of(self.names)
+        if not whole or self.policy not in POLICIES or not all(scale > 0 for scale in self.scales):
             raise ValueError("the parts of the guard do not belong together")
 
     def risk(self, features: Mapping[str, float]) -> float:
         """Return the estimated probability that a claimed success is none; 1 where a feature is missing."""
         if any(not math.isfinite(features.get(name, math.nan)) for name in self.names):
             return 1.0
-        moved = self.standardised(features)
-        logit = self.bias + sum(weight * moved[name] for name, weight in zip(self.names, self.weights))
+        inputs = risk_inputs(self.names, np.array([list(self.standardised(features).values())]))
+        logit = self.bias + float(inputs[0] @ np.array(self.weights))
         return float(1 / (1 + np.exp(np.clip(logit, -50, 50))))
 
     def standardised(self, features: Mapping[str, float]) -> dict[str, float]:
-        """Return each feature in standard deviations from the reference data; frame quality without its sign."""
-        rows = np.array([[features[name] for name in self.names]])
-        (moved,) = standardise(self.names, rows, np.array(self.centers), np.array(self.scales))
-        return dict(zip(self.names, moved.tolist()))
+        """Return each feature in standard deviations from the reference data."""
+        values = (np.array([features[name] for name in self.names]) - self.centers) / self.scales
+        return dict(zip(self.names, values.tolist()))
 
 
-def standardise(names: Sequence[str], rows: Any, centers: Any, scales: Any) -> Any:
-    """Return rows of features in standard deviations, bounded; frame quality counts as far, whichever way."""
-    moved = np.clip((rows - centers) / scales, -_FARTHEST, _FARTHEST)
-    return np.where(np.isin(names, QUALITY), np.abs(moved), moved)
+def risk_inputs(names: Sequence[str], standardised: Numbers) -> Numbers:
+    """Return what the risk is computed from, (n, k): every feature but frame quality, which counts as one distance.
+
+    Seven numbers of frame quality would each learn the few perturbations that a guard is fitted on.
+    """
+    bounded = np.clip(standardised, -_FARTHEST, _FARTHEST)
+    quality = np.isin(names, QUALITY)
+    distance = np.sqrt((bounded[:, quality] ** 2).mean(axis=1)) if quality.any() else np.empty((len(bounded), 0))
+    return np.column_stack([bounded[:, ~quality], distance])
+
+
+def inputs_of(names: Sequence[str]) -> int:
+    """Return how many numbers `risk_inputs` makes of these features."""
+    return sum(name not in QUALITY for name in names) + any(name in QUALITY for name in names)
 
 
 def claims_success(score: Score) -> bool:
