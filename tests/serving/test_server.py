@@ -1,5 +1,6 @@
 """The reward server: clips, batches and sessions over real connections on loopback."""
 
+import asyncio
 import io
 import json
 import threading
@@ -82,6 +83,16 @@ def test_the_remote_model_gives_the_answers_of_the_served_one(client: httpx2.Cli
     model = name_model(f"remote:{client.base_url}").build()
     assert model.score(sent) == [judge(episode) for episode in sent]
     check_model(model, sent[:1])
+
+
+def test_the_remote_model_is_asked_from_asynchronous_code(client: httpx2.Client) -> None:
+    sent = [episode_from_frames(moving_square(task, count=5, size=16), task) for task in ("a", "b", "refuse")]
+    model = name_model(f"remote:{client.base_url}").build()
+
+    async def ask_all() -> list[list[object]]:
+        return await asyncio.gather(*(model.score_async([episode]) for episode in sent))
+
+    assert asyncio.run(ask_all()) == [[judge(episode)] for episode in sent]
 
 
 def test_a_session_is_asked_at_any_time_and_answers_as_the_whole_clip_would(client: httpx2.Client) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -161,7 +162,12 @@ class HttpClient:
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run asynchronous work to its end from ordinary code, on the one loop of this process that keeps connections."""
-    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+    return start_async(work).result()
+
+
+def start_async(work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+    """Start asynchronous work on that loop and return what its result will be."""
+    return asyncio.run_coroutine_threadsafe(work, _loop())
 
 
 @cache

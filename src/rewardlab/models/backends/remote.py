@@ -1,5 +1,6 @@
 """`remote:URL`: a model held by a rewardlab server; `rewardlab.models.backends.remote_protocol` says what travels."""
 
+import asyncio
 import os
 import time
 from collections.abc import Sequence
@@ -57,14 +58,25 @@ class Remote:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the server's answers; a Failure for each episode where it gave none."""
-        from rewardlab.models.backends.http_client import Request, run_async
+        from rewardlab.models.backends.http_client import run_async
+
+        return run_async(self._ask(episodes))
+
+    async def score_async(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return the same from asynchronous code, whose loop goes on while the server works."""
+        from rewardlab.models.backends.http_client import start_async
+
+        return await asyncio.wrap_future(start_async(self._ask(episodes)))
+
+    async def _ask(self, episodes: Sequence[Episode]) -> list[Answer]:
+        from rewardlab.models.backends.http_client import Request
 
         url, body = self.spec.url, pack_episodes(episodes)
         frame_counts = [len(episode.clip) for episode in episodes]
         request = Request(f"{url}/score", digest(body), body, EPISODES_TYPE)
         deadline = time.monotonic() + self.spec.options.timeout
         try:
-            reply = run_async(self.client.send(request, lambda data: unpack_answers(data, frame_counts), deadline))
+            reply = await self.client.send(request, lambda data: unpack_answers(data, frame_counts), deadline)
         except ModelError as error:
             return [Failure(str(error))] * len(episodes)
         answers, fingerprint = reply

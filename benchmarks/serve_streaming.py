@@ -1,0 +1,70 @@
+"""What a live session saves: 200 frames with a question every 10, against sending the whole clip so far each time.
+
+    python benchmarks/serve_streaming.py [--side 128]
+
+Both ask `rewardlab serve pocket` on loopback, each a fresh server, and must get the same answers.
+The last line is `ratio: X`, the time with whole clips over the time with a session.
+"""
+
+import argparse
+import io
+import time
+
+import cv2
+import httpx2
+import numpy as np
+
+from rewardlab.data import open_dataset
+from serve_load import PORT, rewardlab, served
+
+FRAMES, EVERY, INSTRUCTION = 200, 10, "open the drawer"
+
+
+def npy(frames: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, frames)
+    return buffer.getvalue()
+
+
+def clip(side: int) -> np.ndarray:
+    """Return frames of rollouts one after the other, each frame another."""
+    frames = np.concatenate([episode.frames for episode in open_dataset("sample-sim").episodes[:8]])[:FRAMES]
+    return np.stack([cv2.resize(frame, (side, side)) for frame in frames])
+
+
+def with_session(client: httpx2.Client, frames: np.ndarray) -> list[float]:
+    path = "/v1/sessions/" + client.post("/v1/sessions", json={"instruction": INSTRUCTION}).json()["session"]
+    answers = []
+    for start in range(0, FRAMES, EVERY):
+        client.post(f"{path}/frames", content=npy(frames[start : start + EVERY])).raise_for_status()
+        answers.append(client.get(path).json()["progress"][-1])
+    return answers
+
+
+def with_whole_clips(client: httpx2.Client, frames: np.ndarray) -> list[float]:
+    answers = []
+    for end in range(EVERY, FRAMES + 1, EVERY):
+        reply = client.post("/v1/score", files={"clip": npy(frames[:end])}, data={"instruction": INSTRUCTION})
+        answers.append(reply.json()["progress"][-1])
+    return answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--side", type=int, default=128)
+    frames = clip(parser.parse_args().side)
+    seconds, answers = [], []
+    for ask in (with_session, with_whole_clips):
+        with served(rewardlab()), httpx2.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as client:
+            warm = np.random.default_rng(0).integers(0, 256, (16, 64, 64, 3), np.uint8)
+            client.post("/v1/score", files={"clip": npy(warm)}, data={"instruction": INSTRUCTION})
+            started = time.perf_counter()
+            answers.append(ask(client, frames))
+            seconds.append(time.perf_counter() - started)
+        print(f"{ask.__name__}: {seconds[-1]:.2f} s for {len(answers[-1])} questions")
+    print(f"largest difference of progress: {np.abs(np.subtract(*answers)).max():.1e}")
+    print(f"ratio: {seconds[1] / seconds[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
