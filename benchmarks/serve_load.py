@@ -12,13 +12,14 @@ The last line is `ratio: X`, the throughput of batching over one request at a ti
 import argparse
 import asyncio
 import io
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,7 +74,7 @@ PORT = 8765
 
 @contextmanager
 def served(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
@@ -84,8 +85,11 @@ def served(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
                 time.sleep(0.2)
         yield process
     finally:
-        process.terminate()
-        process.wait()
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        with suppress(ProcessLookupError):  # workers that outlive it would keep the port
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def rewardlab(*settings: str) -> list[str]:

@@ -28,6 +28,9 @@ WITH_SETTINGS = {
     "collect": options.CollectOptions,
     "train": options.TrainOptions,
     "train-vlm": options.TrainVlmOptions,
+    "guard-fit": options.GuardFitOptions,
+    "serve": options.ServeOptions,
+    "relabel": options.RelabelOptions,
 }
 
 

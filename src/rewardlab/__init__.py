@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rewardlab.api.run_verbs import export, merge, query, runs
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
     from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_objective, train_vlm
+    from rewardlab.api.serving_verbs import guard_fit, relabel, serve
+    from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_vlm
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
@@ -27,6 +29,8 @@ _HOME = {
     **dict.fromkeys(
         ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
     ),
+    **dict.fromkeys(("guard_fit", "relabel", "serve"), "rewardlab.api.serving_verbs"),
+    **dict.fromkeys(("assemble_vlm", "collect", "train", "train_vlm"), "rewardlab.api.training_verbs"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",
@@ -48,15 +52,18 @@ __all__ = [
     "convert",
     "episode_from_frames",
     "export",
+    "guard_fit",
     "leaderboard",
     "load_model",
     "merge",
     "open_dataset",
     "perturb",
     "query",
+    "relabel",
     "report",
     "runs",
     "score",
+    "serve",
     "stress",
     "study",
     "train",

@@ -6,7 +6,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import rewardlab
@@ -201,9 +200,9 @@ def calibrate(plan: "CalibratePlan") -> int:
 
 def guard_fit(plan: "GuardPlan") -> int:
     """Fit the guard, say what it does, and print how to use it."""
-    from rewardlab.runner.guard_fit import guard_sentences, run_guard_fit
+    from rewardlab.runner.guard_fit import guard_sentences
 
-    fitted = run_guard_fit(plan)
+    fitted = rewardlab.guard_fit(**flat_settings(plan))
     for sentence in guard_sentences(fitted.record):
         _say(sentence)
     _say(f"guarded model: {plan.model}+{fitted.folder}")
@@ -325,22 +324,13 @@ def assemble_vlm(plan: "AssemblePlan") -> int:
 
 def serve(plan: "ServePlan") -> int:
     """Serve a model over HTTP until the process is told to stop."""
-    missing = [
-        name for name in ("fastapi", "uvicorn", "multipart", "websockets", "prometheus_client") if not find_spec(name)
-    ]
-    if missing:
-        raise PlanError(f"serve needs the package {missing[0]}; install rewardlab with its extra: rewardlab[serve]")
-    from rewardlab.serving.serve_command import serve as run_server
-
-    run_server(plan)
+    rewardlab.serve(**flat_settings(plan))
     return 0
 
 
 def relabel(plan: "RelabelPlan") -> int:
     """Write the progress of every frame and say what has none."""
-    from rewardlab.rl.relabel import relabel as write_progress
-
-    made = write_progress(plan)
+    made = rewardlab.relabel(**flat_settings(plan))
     if made.failed:
         _say(f"{made.failed} of {made.episodes} episodes have no progress, the first because: {made.reason}")
     _say(f"progress of {made.frames} frames of {made.episodes} episodes: {made.path}")

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,6 +218,15 @@ def test_a_server_that_others_can_reach_must_have_a_token(capsys: pytest.Capture
     assert "set a token in REWARDLAB_TOKEN" in capsys.readouterr().err
     with pytest.raises(PlanError, match="answers from the truth"):
         load_served_model("oracle")
+
+
+def test_an_address_that_is_taken_is_said_in_one_sentence(
+    client: httpx2.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    assert main(["serve", "clock", "--port", str(client.base_url.port)]) == 2
+    assert "choose another --port" in capsys.readouterr().err
+    assert before == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
 
 def test_pocket_encodes_only_new_frames_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:

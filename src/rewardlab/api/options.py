@@ -66,6 +66,41 @@ class CalibrateOptions(ScoringOptions, total=False):
     coverage: float
 
 
+class GuardFitOptions(ScoringOptions, total=False):
+    """What `guard_fit` takes beside model and data."""
+
+    false_success: float
+    perturbations: Names
+    severities: int | Sequence[int]
+    policy: str
+    fallback: str
+    guard: Place
+
+
+class ServeOptions(TypedDict, total=False):
+    """What `serve` takes beside the model."""
+
+    host: str
+    port: int
+    root: Place | None
+    frames: str
+    max_batch: int
+    max_wait: float
+    queue: int
+    sessions: int
+    drain: int
+
+
+class RelabelOptions(TypedDict, total=False):
+    """What `relabel` takes beside the data."""
+
+    model: str
+    frames: str
+    limit: int | None
+    batch: int
+    out: Place
+
+
 class AttackOptions(ScoringOptions, total=False):
     """What `attack` takes beside model and data."""
 

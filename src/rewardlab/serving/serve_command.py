@@ -2,11 +2,12 @@
 
 import asyncio
 import signal
+import socket
 import sys
 
 import uvicorn
 
-from rewardlab.core.errors import RewardlabError
+from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.limits import REQUEST_MB
 from rewardlab.core.loading_line import loading
 from rewardlab.core.terminal_text import one_line
@@ -21,9 +22,19 @@ def serve(plan: ServePlan) -> None:
     """Serve the model; return when everything that was asked before SIGTERM or Ctrl-C is answered."""
     with loading(f"loading {plan.model}"):
         served = load_served_model(plan.model)
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises what it caught again once it has drained
-        signal.signal(number, lambda *_: None)
-    asyncio.run(_run(plan, create_server(plan, served)))
+    with _listening(plan) as listening:
+        for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises what it caught again once it has drained
+            signal.signal(number, lambda *_: None)
+        asyncio.run(_run(plan, create_server(plan, served), listening))
+
+
+def _listening(plan: ServePlan) -> socket.socket:
+    """Return the socket to serve on; an address that cannot be had is said in one sentence."""
+    family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
+    try:
+        return socket.create_server((plan.host, plan.port), family=family, backlog=2048)
+    except OSError as error:
+        raise PlanError(f"cannot listen on {plan.host}:{plan.port} ({error.strerror}); choose another --port") from None
 
 
 def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:
@@ -42,15 +53,15 @@ def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:
     )
 
 
-async def _run(plan: ServePlan, server: RewardServer) -> None:
+async def _run(plan: ServePlan, server: RewardServer, listening: socket.socket) -> None:
     running = uvicorn.Server(server_config(plan, server))
     reload = lambda: _keep(asyncio.create_task(_reload(plan, server)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-    task = asyncio.create_task(running.serve())
+    task = asyncio.create_task(running.serve([listening]))
     while not running.started and not task.done():
         await asyncio.sleep(0.01)
     if running.started:
-        port = running.servers[0].sockets[0].getsockname()[1]
+        port = listening.getsockname()[1]
         print(one_line(f"serving {server.batcher.served.name} at http://{plan.host}:{port}"), flush=True)
     await task
 
