@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
     from rewardlab.api.run_verbs import export, merge, query, runs
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
-    from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_objective, train_vlm
     from rewardlab.api.serving_verbs import guard_fit, relabel, serve
-    from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_vlm
+    from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_objective, train_vlm
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
@@ -30,7 +29,6 @@ _HOME = {
         ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
     ),
     **dict.fromkeys(("guard_fit", "relabel", "serve"), "rewardlab.api.serving_verbs"),
-    **dict.fromkeys(("assemble_vlm", "collect", "train", "train_vlm"), "rewardlab.api.training_verbs"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",

@@ -514,14 +514,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_first(words: list[str]) -> list[str]:
-    """Return the words with `train vlm` or `train objective`, commands with settings of their own, as one."""
-    if words[:1] == ["train"] and words[1:2] in (["vlm"], ["objective"]):
-        return [f"train-{words[1]}", *words[2:]]
-    return list(words)
-def _command_first(words: Sequence[str]) -> list[str]:
-    """Return the words with `train vlm` and `guard fit`, commands with settings of their own, as one."""
+    """Return the words with `train vlm`, `train objective` or `guard fit`, which have settings of their own, as one."""
     joined = "-".join(words[:2])
-    return [joined, *words[2:]] if joined in ("train-vlm", "guard-fit") else list(words)
+    return [joined, *words[2:]] if joined in ("train-vlm", "train-objective", "guard-fit") else list(words)
 
 
 def _exit_code(error: BaseException) -> int:
