@@ -114,7 +114,8 @@ async def ask(client: httpx2.AsyncClient, body: bytes) -> tuple[int, float]:
     try:
         reply = await client.post("/v1/score", files={"clip": ("c.npy", body)}, data={"instruction": "open the drawer"})
         status = reply.status_code
-    except httpx2.TransportError:
+    except httpx2.TransportError as error:
+        print(f"lost: {error!r}")
         status = 0
     return status, time.perf_counter() - started
 
@@ -160,7 +161,7 @@ def memory_mb(process: subprocess.Popen[bytes]) -> float:
 
 def soak(clips: list[bytes], capacity: float, seconds: float) -> None:
     with served(rewardlab("--queue", "32")) as process:
-        asyncio.run(open_loop(clips, capacity, 10))
+        asyncio.run(open_loop(clips, 2 * capacity, 20))  # buffers and caches fill up first
         before = memory_mb(process)
         counts, latencies = asyncio.run(open_loop(clips, 2 * capacity, seconds))
         print(f"soak at {2 * capacity:.1f} requests/s for {seconds:.0f} s: {dict(counts)}; {percentiles(latencies)}")

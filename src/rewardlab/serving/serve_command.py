@@ -17,6 +17,8 @@ from rewardlab.serving.reward_server import RewardServer
 from rewardlab.serving.serve_settings import ServePlan
 from rewardlab.serving.served_model import load_served_model
 
+_IDLE_SECONDS = 75  # longer than clients keep idle connections, so that none is closed while they send the next request
+
 
 def serve(plan: ServePlan) -> None:
     """Serve the model; return when everything that was asked before SIGTERM or Ctrl-C is answered."""
@@ -46,6 +48,7 @@ def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:
         http=PatientProtocol,
         ws="websockets-sansio",
         ws_max_size=REQUEST_MB.in_bytes,
+        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=plan.drain,
         log_level="warning",
         access_log=False,
