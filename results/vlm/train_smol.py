@@ -12,7 +12,7 @@ shape whose weights are random. `probe` asks about validation rollouts of all ta
 
 import argparse
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,9 +50,9 @@ class Rollouts:
     pixels: np.ndarray
     unseen: tuple[str, ...]
 
-    def rows(self, which: str, per_task: int, *, unseen: bool = False) -> list[int]:
-        """Return up to so many rollouts of each task, drawn from `training` or `checks`."""
-        every = getattr(self.table, which).tolist()
+    def rows(self, which: str, per_task: int, *, unseen: bool = False) -> Iterator[int]:
+        """Yield up to so many rollouts of each task, drawn from `training` or `checks`."""
+        every = {"training": self.table.training, "checks": self.table.checks}[which].tolist()
         drawn = rng_for(0, which).permutation([r for r in every if (self.table.tasks[r] in self.unseen) == unseen])
         counts: dict[str, int] = {}
         for row in drawn.tolist():
