@@ -83,7 +83,7 @@ def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: An
         parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=default, help=help_text)
         return
     metavar, _ = _KINDS[kind]
-    shown = "" if default in (None, ()) else f" (default: {setting_text(default)})"
+    shown = "" if default in (None, (), "") else f" (default: {setting_text(default)})"
     parser.add_argument(
         *flags,
         type=_several(kind, commas=entry.metadata["commas"]) if many else _reader(kind),

@@ -114,7 +114,7 @@ def run_guard_fit(plan: GuardPlan) -> GuardRun:
     run.save(GUARD, record)
     plan.guard.mkdir(parents=True, exist_ok=True)
     with atomic_write(plan.guard / GUARD) as partial:
-        partial.write_text((run.folder / GUARD).read_text())
+        partial.write_bytes((run.folder / GUARD).read_bytes())
     return GuardRun(run, record, plan.guard)
 
 

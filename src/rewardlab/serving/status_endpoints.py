@@ -59,7 +59,7 @@ async def live(server: Server) -> dict[str, Any]:
 @router.get("/", include_in_schema=False)
 async def page() -> HTMLResponse:
     """Return the live page, for the person beside the robot."""
-    return HTMLResponse(_PAGE.read_text(), headers={"content-security-policy": _POLICY})
+    return HTMLResponse(_PAGE.read_text(encoding="utf-8"), headers={"content-security-policy": _POLICY})
 
 
 @router.get("/{name}", include_in_schema=False)
