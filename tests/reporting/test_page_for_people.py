@@ -106,8 +106,8 @@ def test_what_a_model_was_asked_and_said_can_be_read_and_filtered(browser: Brows
     trials = page.locator("#viewer .trial")
     assert 0 < trials.count() <= MOST_TRIALS and 0 < page.locator("#viewer img.strip").count() <= FILMED
     assert trials.first.get_attribute("data-verdict") == "failed"  # the worst come first
-    trials.first.locator("summary").first.click()
-    trials.first.locator(".prompt summary").click()
+    trials.first.locator("summary").first.press("Enter")  # no place on a page whose pictures still come
+    trials.first.locator(".prompt summary").press("Enter")
     text = trials.first.inner_text()
     for words in (f"{EVIL} Task: ", f"hm {EVIL}", "nothing: the answer could not be read: hm", "drawer"):
         assert words in text, words
