@@ -23,7 +23,7 @@ from rewardlab.core.episode import episode_from_frames, level_of_progress  # noq
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError  # noqa: E402
 from rewardlab.h264_encoding import encode  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
-from rewardlab.models.backends.qwen_kernels import fuse_norms  # noqa: E402
+from rewardlab.models.backends.fused_norms import fuse_norms  # noqa: E402
 from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.training.learning_rate import learning_rate  # noqa: E402
 from rewardlab.training.live_view import LiveView  # noqa: E402

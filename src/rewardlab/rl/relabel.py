@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +11,14 @@ from numpy.typing import NDArray
 from rewardlab.core.command_settings import setting
 from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.run import atomic_write
+from rewardlab.core.run import write_parquet
 from rewardlab.core.trial import Answer, Failure
 from rewardlab.data import open_dataset
+from rewardlab.data.lerobot.truth_columns import progress_table
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.composite import build_model, validated_answers
 from rewardlab.models.contract import Budget
-
-if TYPE_CHECKING:
-    import pyarrow
 
 _NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # how episodes of LeRobot datasets are called
 
@@ -72,7 +69,8 @@ def relabel(plan: RelabelPlan) -> Relabelled:
             reasons += [reason] if reason else []
     if len(reasons) == len(episodes):
         raise ModelError(f"{named.name} gave no progress for any episode; the first time because: {reasons[0]}")
-    _write(plan.out, _table(episodes, curves, named.name))
+    plan.out.parent.mkdir(parents=True, exist_ok=True)
+    write_parquet(progress_table([(len(curve), curve.tolist()) for curve in curves], named.name), plan.out)
     frames = sum(len(curve) for curve in curves)
     return Relabelled(plan.out, len(episodes), frames, len(reasons), reasons[0] if reasons else "")
 
@@ -106,26 +104,3 @@ def episode_number(episode: Episode, place: int) -> int:
 
 def _batches(episodes: Sequence[Episode], size: int) -> Iterator[Sequence[Episode]]:
     return (episodes[start : start + size] for start in range(0, len(episodes), size))
-
-
-def _table(episodes: Sequence[Episode], curves: Sequence[Numbers], model: str) -> "pyarrow.Table":
-    import pyarrow as pa
-
-    lengths = [len(curve) for curve in curves]
-    progress: Any = pa.array(np.concatenate(curves).astype(np.float32), from_pandas=True)  # nan becomes null
-    columns = {
-        "index": pa.array(np.arange(sum(lengths))),
-        "episode_index": pa.array(np.repeat(np.arange(len(episodes)), lengths)),
-        "frame_index": pa.array(np.concatenate([np.arange(length) for length in lengths])),
-        "progress_sparse": progress,
-        "progress_dense": progress,
-    }
-    return pa.table(columns).replace_schema_metadata({"reward_model_path": model})
-
-
-def _write(path: Path, table: "pyarrow.Table") -> None:
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        pq.write_table(table, partial)

@@ -26,7 +26,7 @@ Progress = Sequence[float] | None
 
 
 def progress_table(episodes: Sequence[tuple[int, Progress]], model: str = "truth") -> "pyarrow.Table":
-    """Return one row per frame from the length and the progress of each episode; null where it is not known."""
+    """Return one row per frame from the length and the progress of each episode; null where it is none or nan."""
     import pyarrow as pa
 
     lengths = [length for length, _ in episodes]
@@ -37,7 +37,7 @@ def progress_table(episodes: Sequence[tuple[int, Progress]], model: str = "truth
         "index": pa.array(np.arange(sum(lengths))),
         "episode_index": pa.array(np.repeat(np.arange(len(lengths)), lengths)),
         "frame_index": pa.array(np.concatenate([np.arange(length) for length in lengths])),
-        **dict.fromkeys(_COLUMNS[3:], pa.array(values, pa.float32())),
+        **dict.fromkeys(_COLUMNS[3:], pa.array(values, pa.float32(), from_pandas=True)),
     }
     return pa.table(columns).replace_schema_metadata({_MODEL: model.encode()})
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rewardlab.models.backends.fused_norms import fuse_norms
+
 _ATTENTION = "rewardlab_flash_pairs"  # with `flash` in its name the tower hands over all pairs at once
 
 
@@ -26,26 +28,12 @@ def use_fewer_kernels(model: Any) -> None:
     fuse_norms(model)
 
 
-def fuse_norms(model: nn.Module) -> None:
-    """Swap every root mean square of the common kind for the one-kernel module of torch, on the same weights."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if type(child).__name__.endswith("RMSNorm") and "variance_epsilon" in vars(child):  # Gemma's are others
-                setattr(module, name, _fused_norm(child))
-
-
 def _as_linear(convolution: nn.Conv3d) -> nn.Linear:
     """Return a convolution whose kernels do not overlap as one product of matrices over flat patches."""
     weight = convolution.weight.flatten(1)
     linear = nn.Linear(*weight.shape[::-1], bias=False, device="meta")
     linear.weight, linear.bias = nn.Parameter(weight, requires_grad=False), convolution.bias
     return linear
-
-
-def _fused_norm(norm: Any) -> nn.RMSNorm:
-    fused = nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon, device="meta")
-    fused.weight = norm.weight
-    return fused
 
 
 def _attend_within_pairs(

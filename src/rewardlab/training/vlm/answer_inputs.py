@@ -131,6 +131,8 @@ class ProcessorInputs:
         video = _video(episode)
         (rendered, labels), *others = [self._rendered(episode.id, video, *each) for each in asked]
         first = self._processed(rendered, labels)
+        if not others:
+            return [first]
         tail = self._tail(rendered)
         if _ends_in(first, tail):
             return [first, *(_reworded(first, len(tail), self._tail(text), labels) for text, labels in others)]
@@ -167,13 +169,10 @@ class ProcessorInputs:
 
 def _ends_in(sample: Sample, tail: Tensor) -> bool:
     """Tell whether a sample ends in this text, its last token aside, and in nothing else that the text decides."""
-    size, (ids, *others) = len(tail), _ids_first(sample.tokens)
+    size = len(tail)
+    others = [value for name, value in sample.tokens.items() if name != "input_ids"]
     plain = all(value.ndim == 1 and bool((value[-size:] == value[-1]).all()) for value in others)
-    return plain and torch.equal(ids[-size:-1], tail[:-1])
-
-
-def _ids_first(tokens: Tensors) -> list[Tensor]:
-    return [tokens["input_ids"], *(value for name, value in tokens.items() if name != "input_ids")]
+    return plain and torch.equal(sample.tokens["input_ids"][-size:-1], tail[:-1])
 
 
 def _reworded(sample: Sample, size: int, tail: Tensor, labels: list[int]) -> Sample:

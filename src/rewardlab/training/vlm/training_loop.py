@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import rng_for
-from rewardlab.models.backends.qwen_kernels import fuse_norms
+from rewardlab.models.backends.fused_norms import fuse_norms
 from rewardlab.training.learning_rate import learning_rate
 from rewardlab.training.live_view import Curves, LiveView
 from rewardlab.training.master_weights import MasterAdamW
