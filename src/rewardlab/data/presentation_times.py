@@ -22,7 +22,7 @@ def rate_and_positions(
     """
     every = np.arange(len(stamps))
     known = sorted(stamp for stamp in stamps if stamp is not None)
-    if len(known) < max(len(stamps), 2) or time_base is None or known[-1] == known[0]:
+    if len(known) < max(len(stamps), 2) or not time_base or known[-1] == known[0]:
         return stated or DEFAULT_FPS, every
     if known[-1] - known[0] > _LARGEST_TICK:
         raise ValueError(f"its frames are {known[-1] - known[0]} ticks apart")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -22,6 +23,9 @@ _MAGIC = {b"\x1a\x45\xdf\xa3": "matroska", b"RIFF": "avi"}  # how a file begins;
 _CODECS = ("h264", "hevc", "av1", "libdav1d", "vp8", "vp9", "mpeg4", "mpeg2video", "mjpeg")
 _STREAMS = 16  # of all kinds in one file
 _EXPECTED = "expected an mp4, mov, mkv, webm or avi file with H.264, HEVC, AV1, VP8, VP9, MPEG-2, MPEG-4 or MJPEG"
+
+# PyAV 19 reads any bytes as text of a file and no longer has a word in this; those before raised where it is no UTF-8.
+_open = partial(av.open, metadata_errors="replace") if int(av.__version__.split(".")[0]) < 19 else av.open
 
 
 class StoredVideo(Protocol):
@@ -113,7 +117,7 @@ def _container(path: VideoLocation, file: BinaryIO) -> InputContainer:
         "max_streams": str(_STREAMS),
         "max_pixels": str(FRAME_PIXELS.value),
     }
-    return av.open(file, "r", format=format, options=options, metadata_errors="replace")
+    return _open(file, "r", format=format, options=options)
 
 
 def _video_stream(path: VideoLocation, container: InputContainer) -> VideoStream:

@@ -128,6 +128,7 @@ def _write_model(training: VlmTraining, named: Named) -> None:
     if base.adapted is not None:
         base.adapted.float()  # adapters are merged in full numbers
         put_trained(base.network, best)
+        base.adapted.peft_config["default"].base_model_name_or_path = _base_name(named)
         _write_adapter(base.adapted, best, training.out / ADAPTER)
         model = base.adapted.merge_and_unload().to(stored)
     else:
@@ -135,6 +136,12 @@ def _write_model(training: VlmTraining, named: Named) -> None:
     model.save_pretrained(training.out)
     for path in other_files(named):
         shutil.copyfile(path, training.out / path.name)
+
+
+def _base_name(named: Named) -> str:
+    """Return the name of the checkpoint, without the folders of this machine."""
+    place = Path(named.spec.checkpoint).expanduser()
+    return place.name if place.is_dir() else named.spec.checkpoint
 
 
 def _write_adapter(adapted: Any, best: dict[str, torch.Tensor], folder: Path) -> None:

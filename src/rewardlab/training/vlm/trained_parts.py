@@ -1,5 +1,6 @@
 """Which parts of a model are trained: the vision tower is frozen, what fuses it with language and language are not."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +51,16 @@ def _with_adapters(model: Any, rank: int) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise PlanError("--lora needs peft; install it with pip install 'rewardlab[vlm-train]'") from None
-    decoder = model.get_decoder()
-    linear = {id(module) for module in decoder.modules() if isinstance(module, nn.Linear)}
-    targets = [name for name, module in model.named_modules() if id(module) in linear]
-    config = LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, target_modules=targets)
+    config = LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, target_modules=_language_layers(model))
     return get_peft_model(model, config)
+
+
+def _language_layers(model: Any) -> str:
+    """Return a pattern of the language layers' names: the last words alone may also be those of a vision tower."""
+    decoder = model.get_decoder()
+    place = next(name for name, module in model.named_modules() if module is decoder)
+    linear = [name for name, module in decoder.named_modules() if isinstance(module, nn.Linear)]
+    return rf"{re.escape(place)}\.(.*\.)?({'|'.join(sorted({name.rpartition('.')[2] for name in linear}))})"
 
 
 def set_training(model: Any) -> None:

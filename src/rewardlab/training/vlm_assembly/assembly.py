@@ -15,6 +15,7 @@ from rewardlab.training.vlm_assembly.image_slots import with_image_slots
 from rewardlab.training.vlm_assembly.language_model import LanguageModel, load_language_model
 from rewardlab.training.vlm_assembly.model_card import model_card
 from rewardlab.training.vlm_assembly.plan import AssemblePlan
+from rewardlab.training.vlm_assembly.trained_adapter import with_adapter
 from rewardlab.training.vlm_assembly.vision_tower import VisionTower, load_vision_tower
 
 _FEATURE_LAYER = -2  # of the tower, as in LLaVA: the last is bent to the tower's own training
@@ -26,6 +27,8 @@ def assemble(plan: AssemblePlan) -> Path:
     tower = load_vision_tower(plan.vision, plan.side)
     language = load_language_model(plan.language)
     model = _join(tower, language, plan)
+    if plan.adapter is not None:
+        model = with_adapter(model, plan.adapter)
     processor = _processor(tower, language)
     plan.out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=plan.out.parent, prefix=plan.out.name + ".") as folder:

@@ -11,16 +11,32 @@ Put together by `rewardlab assemble-vlm`: LLaVA of transformers around two model
 |---|---|---|---|
 | vision tower | {vision.name} | {vision.licence} | {vision.kind} |
 | language model | {language.name} | {language.licence} | {language.kind} |
-| projector | two layers, random, seed {seed} | | |
+| projector | {projector} | | |
 
-A frame is {tokens} tokens. The weights of the two models are unchanged, but for a token `<image>` in the vocabulary and
+A frame is {tokens} tokens. {weights} Added are a token `<image>` in the vocabulary and
 positions of the vision tower for frames of this size.
 
-**Not trained.** The projector is random: what the model says about images means nothing until it is trained. Text alone
-is answered as by the language model. Whoever passes the folder on is bound by the licences above.
+{trained} Whoever passes the folder on is bound by the licences above.
 """
+
+
+# The projector, the weights of the two models, and what may be expected.
+_RANDOM = (
+    "two layers, random, seed {seed}",
+    "The weights of the two models are unchanged.",
+    "**Not trained.** The projector is random: what the model says about images means nothing until it is trained. Text\n"
+    "alone is answered as by the language model.",
+)
+_TRAINED = (
+    "two layers, of the adapter",
+    "The vision tower is unchanged; adapters of `rewardlab train vlm` are merged into the language model.",
+    "**Trained by** `rewardlab train vlm`, which wrote the adapters; the card beside them says on what.",
+)
 
 
 def model_card(vision: Upstream, language: Upstream, plan: AssemblePlan) -> str:
     """Return the text of the model card."""
-    return _CARD.format(name=plan.out.name, vision=vision, language=language, tokens=plan.tokens, seed=plan.seed)
+    said = _RANDOM if plan.adapter is None else _TRAINED
+    named = {"name": plan.out.name, "vision": vision, "language": language, "tokens": plan.tokens}
+    projector, weights, trained = (text.format(seed=plan.seed, adapter=plan.adapter) for text in said)
+    return _CARD.format(**named, projector=projector, weights=weights, trained=trained)

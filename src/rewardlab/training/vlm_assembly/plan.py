@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
+from rewardlab.training.vlm_assembly.trained_adapter import require_adapter
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class AssemblePlan:
     language: str = setting("folder of a causal language model, or a .gguf file", "")
     out: Path = setting("folder to write, which must not exist", Path("vlm"))
     tokens: int = setting("tokens of a frame, a square number: 64 are 8 x 8 patches", 64)
+    adapter: Path | None = setting("folder of adapters that train vlm --lora wrote for these two models, merged in", None)
     seed: int = setting("seed of the projector between the two", 0)
 
     def __post_init__(self) -> None:
@@ -28,6 +30,8 @@ class AssemblePlan:
         for package in ("torch", "transformers"):
             if find_spec(package) is None:
                 raise PlanError(f"assemble-vlm needs {package}; install it with pip install 'rewardlab[assemble]'")
+        if self.adapter is not None:
+            require_adapter(self.adapter)
         if self.out.exists():
             raise PlanError(f"{self.out} is there already; name another folder as --out, or remove it")
 

@@ -1,0 +1,41 @@
+"""What `train vlm --lora` has learned, put onto a model assembled from the same parts."""
+
+from pathlib import Path
+from typing import Any
+
+from rewardlab.core.bounded_json import read_json
+from rewardlab.core.errors import ModelError, PlanError
+
+CONFIG, WEIGHTS, FUSION = "adapter_config.json", "adapter_model.safetensors", "fusion.safetensors"
+
+
+def require_adapter(folder: Path) -> None:
+    """Say what is missing of a folder of adapters before anything is loaded; weights are never pickles."""
+    missing = [name for name in (CONFIG, WEIGHTS, FUSION) if not (folder / name).is_file()]
+    if missing:
+        raise PlanError(f"--adapter {folder} has no {missing[0]}; name the `adapter` folder that `train vlm` wrote")
+    try:
+        kind = read_json(folder / CONFIG).get("peft_type")
+    except (ValueError, AttributeError) as error:
+        raise PlanError(f"{folder / CONFIG} is no adapter config: {error}") from None
+    if kind != "LORA":
+        raise PlanError(f"{folder / CONFIG} says {kind}, expected LORA as `train vlm` writes")
+
+
+def with_adapter(model: Any, folder: Path) -> Any:
+    """Return the model with the adapters merged into its language layers, and the fusion that was trained with them."""
+    from safetensors.torch import load_file
+
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise PlanError("--adapter needs peft; install it with pip install 'rewardlab[vlm-train]'") from None
+    try:
+        unknown = model.load_state_dict(load_file(folder / FUSION), strict=False).unexpected_keys
+        merged = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+    except (RuntimeError, ValueError) as error:  # other shapes, other names of layers
+        first = str(error).strip().splitlines()[0]
+        raise ModelError(f"the adapters of {folder} do not fit these two models: {first}") from None
+    if unknown:
+        raise ModelError(f"the adapters of {folder} were trained on another model: it has {unknown[0]}")
+    return merged
