@@ -11,12 +11,15 @@ from hypothesis import HealthCheck, settings
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.h264_encoding import encode
+from rewardlab.runner.engines.contract import EngineSettings
 
 os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds; tests of figures ask for them
 
 # The same examples on every machine, however slow it is.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+IN_PROCESS = EngineSettings(engine="local")  # for runs that test no worker process: starting those takes seconds
 
 ROWS = (
     {"file_name": "arm/a.mp4", "task": "put the red cup on the plate", "reward": 5},

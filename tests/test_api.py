@@ -89,7 +89,12 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
             return [Score(1 + 4 * e.frames[-1].mean() / 255) for e in episodes]
 
     run = rewardlab.stress(
-        ["clock", Brightness()], tiny_data, perturbations="polite_filler", severities=1, out=str(tmp_path / "run")
+        ["clock", Brightness()],
+        tiny_data,
+        perturbations="polite_filler",
+        severities=1,
+        engine="local",
+        out=str(tmp_path / "run"),
     )
     assert run.folder == tmp_path / "run" and (run.folder / "report.html").exists()
     assert run.record.judged == ("clock", "Brightness")
@@ -98,7 +103,7 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
 
 def test_a_setting_that_is_not_there_is_told_with_the_nearest_one() -> None:
     with pytest.raises(PlanError, match="did you mean severities"):
-        rewardlab.stress("clock", "sample", severitys=(1,))  # type: ignore[call-arg]
+        rewardlab.stress("clock", "sample", engine="local", severitys=(1,))  # type: ignore[call-arg]
 
 
 def test_a_model_is_asked_once_about_a_video_frames_or_an_episode(tiny_data: Path) -> None:
@@ -113,7 +118,7 @@ def test_a_model_is_asked_once_about_a_video_frames_or_an_episode(tiny_data: Pat
 
 
 def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress(["clock", "random"], tiny_data, perturbations="none", out=tmp_path / "run")
+    run = rewardlab.stress(["clock", "random"], tiny_data, perturbations="none", engine="local", out=tmp_path / "run")
     comparison = rewardlab.compare(f"{run.folder}::clock", f"{run.folder}::random", draws=200)
     assert comparison.model_a == "clock" and comparison.tests
     assert rewardlab.leaderboard([run], tmp_path / "site").read_text().count("clock")
@@ -128,7 +133,9 @@ def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:
 
 
 def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations="polite_filler", severities=2, out=tmp_path / "a <b> run")
+    run = rewardlab.stress(
+        "clock", tiny_data, perturbations="polite_filler", severities=2, engine="local", out=tmp_path / "a <b> run"
+    )
     shown = run._repr_html_()
     assert "<td>clock</td>" in shown and "<td>oracle</td>" in shown and "report.html" in shown
     assert "a &lt;b&gt; run" in shown and "<b>" not in shown
@@ -139,7 +146,7 @@ def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, 
 
 
 def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations="none", out=tmp_path / "run")
+    run = rewardlab.stress("clock", tiny_data, perturbations="none", engine="local", out=tmp_path / "run")
     (run.folder / "summary.json").write_text('{"schema": 1, "judged": 3}')
     with pytest.raises(RunError, match="carries no checksum"):
         _ = run.summary

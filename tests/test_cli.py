@@ -21,7 +21,8 @@ def rewardlab_command(*arguments: str, cwd: Path | None = None) -> subprocess.Co
 
 
 def test_stress_prints_the_summary_and_the_report_and_names_the_run_itself(tiny_data: Path, tmp_path: Path) -> None:
-    done = rewardlab_command("stress", "clock", str(tiny_data), "--perturbations", "polite_filler", cwd=tmp_path)
+    few = ("--perturbations", "polite_filler", "--engine", "local")
+    done = rewardlab_command("stress", "clock", str(tiny_data), *few, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "clock" in done.stdout and "oracle" in done.stdout and "semantic" in done.stdout
     page = tmp_path / done.stdout.strip().splitlines()[-1].removeprefix("report: ")
@@ -30,7 +31,8 @@ def test_stress_prints_the_summary_and_the_report_and_names_the_run_itself(tiny_
 
 
 def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations=("typo_keyboard",), severities=(1,), out=tmp_path / "run")
+    few = {"perturbations": ("typo_keyboard",), "severities": (1,), "engine": "local"}
+    run = rewardlab.stress("clock", tiny_data, engine="local", out=tmp_path / "run", **few)
     (run.folder / "report.html").unlink()
     assert rewardlab_command("report", str(run.folder)).returncode == 0
     assert (run.folder / "report.html").exists()

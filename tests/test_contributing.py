@@ -51,14 +51,16 @@ def test_every_section_has_one_example_that_is_one_file(mylab: Path) -> None:
 
 def test_the_perturbation(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
     name = "mylab.lights:dim_lights"
-    run = rewardlab.stress("constant", tiny_data, perturbations=name, out=tmp_path / "run")
+    run = rewardlab.stress("constant", tiny_data, perturbations=name, engine="local", out=tmp_path / "run")
     assert {1, 2, 3, 4} <= set(run.trials().where(run.trials().text("perturbation") == "dim_lights").number("severity"))
     assert "dim_lights" in page_of(run)
     check_perturbation(import_module("mylab.lights").dim_lights, rewardlab.open_dataset(tiny_data).episodes)
 
 
 def test_the_model(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("mylab.reward:Brightness", tiny_data, perturbations="polite_filler", out=tmp_path / "run")
+    run = rewardlab.stress(
+        "mylab.reward:Brightness", tiny_data, perturbations="polite_filler", engine="local", out=tmp_path / "run"
+    )
     assert run.summary.outcomes("mylab.reward:Brightness").failed == 0
     assert "mylab.reward:Brightness" in page_of(run)
     check_model(import_module("mylab.reward").Brightness(), rewardlab.open_dataset(tiny_data).episodes)
@@ -66,7 +68,7 @@ def test_the_model(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
 
 def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
     names = [f"{protocol}:mylab.vlm:AlwaysFour" for protocol in ("rubric", "topreward")]
-    run = rewardlab.stress(names, tiny_data, perturbations="none", out=tmp_path / "run")
+    run = rewardlab.stress(names, tiny_data, perturbations="none", engine="local", out=tmp_path / "run")
     levels = {model: set(run.trials().where(run.trials().matches("model", model)).number("level")) for model in names}
     assert levels == {names[0]: {4.0}, names[1]: {1 + 4 * math.exp(-0.5)}}
     assert all(name in page_of(run) for name in names)
@@ -77,7 +79,13 @@ def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_
 def test_the_metric(mylab: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "median_error", import_module("mylab.median").median_error)
     run = rewardlab.stress(
-        "clock", tiny_data, perturbations="polite_filler", severities=(2,), controls=False, out=tmp_path / "run"
+        "clock",
+        tiny_data,
+        perturbations="polite_filler",
+        severities=(2,),
+        controls=False,
+        engine="local",
+        out=tmp_path / "run",
     )
     found = run.summary.clean("clock", "median_error")
     assert found.value is not None and found.low is not None and found.low <= found.value <= (found.high or 0)
@@ -92,7 +100,8 @@ def test_the_reader(mylab: Path, tmp_path: Path) -> None:
     (tmp_path / "frames" / "empty").mkdir()
     data = f"mylab.still_images:STILL_IMAGES:{tmp_path / 'frames'}"
     assert [str(problem) for problem in rewardlab.check(data)] == ["empty: holds no PNG frame"]
-    run = rewardlab.stress("clock", data, perturbations="gaussian_noise", skip_bad=True, out=tmp_path / "run")
+    few = {"perturbations": "gaussian_noise", "engine": "local"}
+    run = rewardlab.stress("clock", data, skip_bad=True, engine="local", out=tmp_path / "run", **few)
     assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}
     assert "gaussian_noise" in page_of(run)
 

@@ -19,7 +19,7 @@ from rewardlab.runner.stress import StressPlan
 from tests.models.loopback import Call, chat_server
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
-FEW = ["--perturbations", "jpeg", "--severities", "1", "--workers", "1"]
+FEW = ["--perturbations", "jpeg", "--severities", "1", "--engine", "local"]
 
 
 def workflow_command() -> str:
@@ -34,7 +34,7 @@ def test_the_gate_of_the_workflow_passes_the_oracle_and_fails_random(
     tmp_path: Path, model: str, code: int, failures: int
 ) -> None:
     command = workflow_command().replace("rewardlab stress", f"{sys.executable} -m rewardlab stress", 1)
-    words = ["sh", "-c", f"{command} --limit 60 --no-controls"]
+    words = ["sh", "-c", f"{command} --limit 40 --no-controls --engine local"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"MODEL": model})
     assert done.returncode == code, done.stderr
     lines = done.stdout.splitlines()
@@ -71,7 +71,7 @@ def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    few = ["--no-controls", "--no-duplicates", "--workers", "1", "-q"]
+    few = ["--no-controls", "--no-duplicates", "--engine", "local", "-q"]
     assert main(["bench", "clock", str(tiny_data), *few, "--require", "micro_mae<=0.1"]) == 1
     assert "gate FAILED: micro_mae<=0.1: clock has " in capsys.readouterr().out
     (tmp_path / "mute.py").write_text("class Mute:\n    def score(self, episodes): raise ValueError('\\x00 <no>')\n")

@@ -45,7 +45,7 @@ def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_made_without_utf8_is_the_same_run(run: Path, tiny_data: Path, tmp_path: Path) -> None:
-    other = rewardlab.bench("clock", tiny_data, workers=1, out=tmp_path / "run")
+    other = rewardlab.bench("clock", tiny_data, workers=1, engine="local", out=tmp_path / "run")
     assert load_summary(rewardlab.Run(run)) == load_summary(other)
     assert (run / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
@@ -76,7 +76,7 @@ def test_a_name_that_the_system_cannot_write_is_one_sentence(tmp_path: Path) -> 
     encode(moving_square("x"), tmp_path / "v.mp4", fps=10)
     data = write_rows(tmp_path, [{"file_name": "v.mp4", "task": "open the door", "reward": 3}])
     out = os.fsencode(tmp_path) + b"/na\xc3\xafve"
-    few = ("--perturbations", "polite_filler", "--severities", "1", "--workers", "1", "--no-controls")
+    few = ("--perturbations", "polite_filler", "--severities", "1", "--engine", "local", "--no-controls")
     words = [sys.executable, "-m", "rewardlab", "stress", "clock", str(data), *few, "--out", out]
     done = subprocess.run(words, capture_output=True, env=os.environ | PLAIN)
     assert b"Traceback" not in done.stderr, done.stderr.decode()

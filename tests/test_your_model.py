@@ -37,7 +37,9 @@ def _forget() -> None:
 
 
 def stressed(model: str, data: Path, out: Path) -> rewardlab.Run:
-    return rewardlab.stress(model, data, perturbations="polite_filler", severities=1, controls=False, out=out)
+    return rewardlab.stress(
+        model, data, perturbations="polite_filler", severities=1, controls=False, engine="local", out=out
+    )
 
 
 def test_ten_lines_are_a_model_by_name_and_as_an_object(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:

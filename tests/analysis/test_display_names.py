@@ -49,7 +49,7 @@ def test_no_name_is_longer_than_a_table_holds_and_none_is_taken_twice() -> None:
 def test_a_chosen_name_is_kept_beside_the_plan_and_trials_keep_the_whole_string(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["stress", "constant:4", str(tiny_data), "--perturbations", "none", "--workers", "1"]
+    arguments = ["stress", "constant:4", str(tiny_data), "--perturbations", "none", "--engine", "local"]
     assert main([*arguments, "--name", "the fourth", "--out", str(tmp_path / "run")]) == 0
     run = rewardlab.Run(tmp_path / "run")
     said, page = capsys.readouterr().out, run.page.read_text()
@@ -63,11 +63,11 @@ def test_a_chosen_name_is_kept_beside_the_plan_and_trials_keep_the_whole_string(
 @pytest.mark.parametrize("names", [("a", "b", "c"), ("oracle",), ("same", "same"), ("",), ("x" * 60,), ("a\x1bb",)])
 def test_names_that_cannot_be_told_apart_or_shown_are_refused(tiny_data: Path, names: tuple[str, ...]) -> None:
     with pytest.raises(PlanError, match="name"):
-        rewardlab.stress(["clock", "random"], tiny_data, perturbations="none", name=names)
+        rewardlab.stress(["clock", "random"], tiny_data, engine="local", perturbations="none", name=names)
 
 
 def test_a_record_that_calls_a_model_what_another_one_is_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations="none", workers=1, out=tmp_path / "run")
+    run = rewardlab.stress("clock", tiny_data, perturbations="none", workers=1, engine="local", out=tmp_path / "run")
     content = json.loads((run.folder / "run.json").read_text())
     content.pop("sha256")
     run.save("run.json", content | {"names": {"clock": "constant"}})

@@ -13,12 +13,13 @@ from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import SUMMARY, Run, locked
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
+from tests.conftest import IN_PROCESS
 
 
 def make_run(
     out: Path, data: Path, model: str = "clock", severities: tuple[int, ...] = (1, 4), shard: str = ""
 ) -> None:
-    scoring = ScoringSettings(workers=1, quiet=True, shard=shard, out=out)
+    scoring = ScoringSettings(workers=1, quiet=True, shard=shard, engine_settings=IN_PROCESS, out=out)
     run_stress(StressPlan((model,), str(data), ("jpeg", "reverse"), severities, controls=False, scoring=scoring))
 
 
@@ -178,6 +179,6 @@ def test_shards_that_disagree_are_refused(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/99999999"])
 def test_a_shard_that_is_none_is_said(shard: str, tiny_data: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="shard must be I/N with I from 1 to N"):
-        rewardlab.stress("clock", tiny_data, out=tmp_path, shard=shard)
+        rewardlab.stress("clock", tiny_data, engine="local", out=tmp_path, shard=shard)
     with pytest.raises(PlanError, match="only a stress test is scored in shards, not bench"):
-        rewardlab.bench("clock", tiny_data, out=tmp_path, shard="1/2")
+        rewardlab.bench("clock", tiny_data, engine="local", out=tmp_path, shard="1/2")

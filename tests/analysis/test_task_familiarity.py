@@ -63,6 +63,8 @@ def test_the_shipped_models_say_what_they_were_trained_on() -> None:
 
 
 def test_a_run_of_pocket_tells_them_apart(tmp_path: Path) -> None:
-    run = rewardlab.stress("pocket", "sample-sim", perturbations=("none",), out=tmp_path / "run", quiet=True)
+    run = rewardlab.stress(
+        "pocket", "sample-sim", perturbations=("none",), engine="local", out=tmp_path / "run", quiet=True
+    )
     episodes = {f.tasks: f.episodes for f in run.summary.familiarity if f.metric == "micro_mae"}
     assert set(episodes) == {"seen", "unseen"} and sum(episodes.values()) == 100

@@ -22,7 +22,7 @@ from pathlib import Path
 from rewardlab.core.command_settings import build_plan
 from rewardlab.runner.stress import StressPlan, run_stress
 
-perturbations = ("gaussian_noise", "polite_filler", "truncate_end", "resolution")
+perturbations = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
 settings = {"models": ("clock",), "data": "sample", "perturbations": perturbations, "limit": 6, "controls": False}
 run_stress(build_plan(StressPlan, settings | {"workers": 2, "batch": 2, "out": Path(sys.argv[1])}))
 """

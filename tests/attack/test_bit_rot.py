@@ -29,7 +29,7 @@ from tests.attack.bit_flips import flip_bits, shown_by_report
 
 
 def stressed(data: Path, out: Path) -> Run:
-    settings = {"models": ("constant",), "data": str(data), "out": out, "workers": 1}
+    settings = {"models": ("constant",), "data": str(data), "out": out, "engine": "local"}
     return run_stress(
         build_plan(StressPlan, settings | {"perturbations": ("resolution", "polite_filler"), "severities": (2, 4)})
     )
@@ -49,7 +49,7 @@ def run(original: Path, tmp_path: Path) -> Run:
 @pytest.fixture(scope="module")
 def benchmark(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"models": ("constant",), "data": str(tiny_data), "out": tmp_path_factory.mktemp("bench") / "run"}
-    return run_benchmark(build_plan(BenchPlan, settings | {"workers": 1})).folder
+    return run_benchmark(build_plan(BenchPlan, settings | {"engine": "local"})).folder
 
 
 def test_no_flipped_bit_of_a_stress_test_changes_what_is_shown(run: Run) -> None:

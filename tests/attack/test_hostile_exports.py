@@ -58,7 +58,9 @@ def test_every_csv_of_the_package_goes_through_the_same_function() -> None:
 @pytest.fixture(scope="module")
 def evil_summary(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, rewardlab.Run]:
     out = tmp_path_factory.mktemp("run") / "run"
-    run = rewardlab.stress("clock", tiny_data, perturbations=("jpeg",), severities=(1,), out=out, workers=1)
+    run = rewardlab.stress(
+        "clock", tiny_data, perturbations=("jpeg",), severities=(1,), engine="local", out=out, workers=1
+    )
     text = json.dumps(record_to_json(load_summary(run)))
     name = json.dumps(EVIL + "|\n<img src=x onerror=alert(1)>`x`](http://y)")[1:-1]
     return Summary.from_json(json.loads(text.replace('"clock"', f'"{name}"'))), run
@@ -107,19 +109,19 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
     return {
         "score": ["score", model, *map(str, Path(data).glob("s*/*.mp4")), EVIL],
         "check": ["check", data],
-        "stress": ["stress", model, data, "--skip-bad", "--workers", "1", *few, str(out / "stress")],
+        "stress": ["stress", model, data, "--skip-bad", "--engine", "local", *few, str(out / "stress")],
         "attack": [
             "attack",
             model,
             data,
-            "--workers",
-            "1",
+            "--engine",
+            "local",
             "--perturbations",
             "polite_filler",
             "--out",
             str(out / "attack"),
         ],
-        "bench": ["bench", model, data, "--workers", "1", "--out", str(out / "bench")],
+        "bench": ["bench", model, data, "--engine", "local", "--out", str(out / "bench")],
         "calibrate": ["calibrate", EVIL, data],
         "perturb": ["perturb", data, *few, str(out / "perturb")],
         "report": ["report", EVIL],

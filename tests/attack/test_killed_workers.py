@@ -84,7 +84,7 @@ def failed(run: Run) -> list[Trial]:
 
 @pytest.mark.parametrize(
     ("model", "perturbation"),
-    [("Victim", "gaussian_noise"), ("Suicide", "gaussian_noise"), ("Loader", "gaussian_noise"), ("Victim", "struck")],
+    [("Victim", "mirror"), ("Suicide", "mirror"), ("Loader", "mirror"), ("Victim", "struck")],
 )
 def test_a_worker_that_is_killed_costs_nothing(
     tiny_data: Path, tmp_path: Path, armed: Path, model: str, perturbation: str
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_costs_nothing(
     settings = {"models": (f"deathlab:{model}",), "perturbations": (name,), "severities": (1, 4), "workers": 1}
     calm = run_stress(plan(tiny_data, tmp_path / "calm", **settings))
     armed.touch()
-    struck = run_stress(plan(tiny_data, tmp_path / "struck", **settings))
+    struck = run_stress(plan(tiny_data, tmp_path / "struck", engine="processes", **settings))
     assert not armed.exists()  # it did strike
     assert table(struck).equals(table(calm))
     assert not failed(struck)
@@ -101,7 +101,7 @@ def test_a_worker_that_is_killed_costs_nothing(
 
 def test_only_the_poison_fails_where_the_perturbing_kills(tiny_data: Path, tmp_path: Path, armed: Path) -> None:
     settings = {"perturbations": ("deathlab:deadly_drawer",), "severities": (1, 4), "workers": 1}
-    run = run_stress(plan(tiny_data, tmp_path / "run", **settings))
+    run = run_stress(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
     lost = failed(run)
     assert {(t.episode, t.severity) for t in lost} == {("arm/b.mp4", 4)}
     assert {t.model for t in lost} == {"clock", "constant", "random", "oracle"}
@@ -113,7 +113,7 @@ def test_a_model_that_always_dies_ends_the_run_after_a_bounded_number_of_restart
 ) -> None:
     settings = {"models": ("deathlab:Deadly",), "perturbations": ("none",), "workers": 1, "max_restarts": 3}
     with pytest.raises(Interrupted, match=r"died 4 times.*process of deathlab:Deadly died with exit code 5"):
-        run_stress(plan(tiny_data, tmp_path / "run", **settings))
+        run_stress(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
 
 
 def square_and_die_once(flag: Path, item: int) -> int:

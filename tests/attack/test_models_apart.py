@@ -109,7 +109,7 @@ def trials_of(run: Run, model: str) -> list[Trial]:
 def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
     tiny_data: Path, lab: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    settings = {"perturbations": ("gaussian_noise",), "severities": (4,), "limit": 3, "workers": 1}
+    settings = {"perturbations": ("mirror",), "severities": (4,), "limit": 3, "workers": 1, "engine": "processes"}
     names = tuple(f"zoo:{name}" for name in HOSTILE)
     alone = run_stress(plan(tiny_data, lab / "alone", models=("zoo:Eye",), **settings))
     together = run_stress(plan(tiny_data, lab / "all", models=(*names, "zoo:Eye"), **settings))
@@ -133,7 +133,7 @@ def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
 
 
 def test_a_hostile_member_of_an_ensemble_with_an_oracle_finds_no_truth(tiny_data: Path, lab: Path) -> None:
-    settings = {"perturbations": ("none",), "severities": (0,), "controls": False, "workers": 1}
+    settings = {"perturbations": ("none",), "severities": (0,), "controls": False, "workers": 1, "engine": "processes"}
     run = run_stress(
         plan(tiny_data, lab / "run", models=("ensemble:oracle,zoo:Spy,zoo:Saboteur", "zoo:Spy"), **settings)
     )

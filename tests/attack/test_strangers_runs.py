@@ -81,7 +81,13 @@ def strangers_run(lab: Path, tiny_data: Path) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(lab))
         run = rewardlab.stress(
-            Length(), tiny_data, perturbations=("lab:shout", "resolution"), severities=(2,), workers=1, out=lab / "run"
+            Length(),
+            tiny_data,
+            perturbations=("lab:shout", "resolution"),
+            severities=(2,),
+            workers=1,
+            engine="local",
+            out=lab / "run",
         )
         sys.modules.pop("lab", None)
     shutil.copy(run.page, lab / "first.html")

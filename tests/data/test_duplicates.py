@@ -16,7 +16,7 @@ from rewardlab.data.perceptual_hash import compared_frames, frame_hashes, motion
 from rewardlab.h264_encoding import encode
 from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
 from rewardlab.runner.scoring_settings import ScoringSettings
-from tests.conftest import write_rows
+from tests.conftest import IN_PROCESS, write_rows
 
 CLIPS = ("bridge_v2/175c9d5a21.mp4", "robometer_page/9349ae2359.mp4", "pi0_wild/9f982858c6.mp4")
 
@@ -115,7 +115,7 @@ def test_the_run_folder_and_the_terminal_tell_what_copies_do_to_the_error(
     training = write_rows(tmp_path / "train", [{"file_name": "x.mp4", "task": "other", "reward": 3}])
     shutil.copy(data / "arm" / "4.mp4", training / "x.mp4")
     arguments = ["bench", "constant:1", str(data), "--against", str(training), "--out", str(tmp_path / "run")]
-    assert main([*arguments, "--workers", "1"]) == 0
+    assert main([*arguments, "--engine", "local"]) == 0
     found = json.loads((tmp_path / "run" / "duplicates.json").read_text())
     assert (found["episodes"], found["training_episodes"], found["not_decoded"]) == (5, 1, [])
     assert episodes_to_leave_out(found["copies"]) == {"arm/2.mp4", "arm/4.mp4"}
@@ -143,6 +143,6 @@ def test_nothing_is_hashed_twice_and_a_broken_line_or_video_stops_nothing(tmp_pa
 
 def test_looking_for_copies_can_be_left_out(tmp_path: Path) -> None:
     data = written(tmp_path / "data")
-    scoring = ScoringSettings(workers=1, out=tmp_path / "run")
+    scoring = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
     plan = BenchPlan(("clock",), str(data), duplicates=False, controls=False, scoring=scoring)
     assert not (run_benchmark(plan).folder / "duplicates.json").exists()

@@ -13,7 +13,7 @@ from rewardlab.data import READERS, open_dataset
 from rewardlab.h264_encoding import encode
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
-from tests.conftest import moving_square, write_rows
+from tests.conftest import IN_PROCESS, moving_square, write_rows
 from tests.data.lerobot_writer import write_v2, write_v3
 from tests.data.tfrecord_writer import episode, write_rlds
 
@@ -83,7 +83,7 @@ def test_a_stress_test_runs_on_it_as_it_is(kind: str, tmp_path: Path, capsys: py
     write(tmp_path / "data")
     data = f"{tmp_path / 'data'}{suffix}"
     episodes = open_dataset(data).episodes
-    settings = ScoringSettings(workers=1, out=tmp_path / "run")
+    settings = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
     plan = StressPlan(("clock",), data, ("jpeg", "reverse"), (1,), controls=False, scoring=settings)
     trials = Run(run_stress(plan).folder).trials().rows()
     assert {trial.episode for trial in trials} == {each.id for each in episodes}

@@ -11,7 +11,7 @@ from rewardlab.core.run import Run
 from rewardlab.data import READERS, choose_split, dataset_folder, open_dataset
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
-from tests.conftest import moving_square, write_rows
+from tests.conftest import IN_PROCESS, moving_square, write_rows
 
 NPZ_READER = '''
 """Episodes as .npz files: frames, instruction and level."""
@@ -83,7 +83,7 @@ def npz_data(tmp_path: Path) -> Path:
 
 
 def test_a_reader_outside_the_package_works_end_to_end(npz_reader: str, npz_data: Path, tmp_path: Path) -> None:
-    settings = ScoringSettings(workers=1, out=tmp_path / "run")
+    settings = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
     data = f"{npz_reader}:{npz_data}"
     run = run_stress(StressPlan(("clock",), data, ("jpeg",), (1,), controls=False, scoring=settings))
     trials = Run(run.folder).trials().rows()

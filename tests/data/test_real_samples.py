@@ -20,6 +20,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.envlogger.riegeli_file import read_records
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
+from tests.conftest import IN_PROCESS
 
 SAMPLES = Path(__file__).parent / "real_samples"
 EPISODES = {  # how many a sample holds, for one camera and for all
@@ -189,7 +190,7 @@ def number_at(data: bytes, place: int) -> tuple[int, int]:
 
 
 def scored(data: str, folder: Path) -> list[Trial]:
-    scoring = ScoringSettings(workers=1, out=folder)
+    scoring = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=folder)
     plan = StressPlan(("pocket",), data, ("jpeg", "reverse"), (2,), controls=False, scoring=scoring)
     return run_stress(plan).trials().rows()
 

@@ -18,7 +18,7 @@ from rewardlab.models.backends.level_map import UNCALIBRATED, LevelMap, fit_leve
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
-from tests.conftest import moving_square
+from tests.conftest import IN_PROCESS, moving_square
 from tests.models import tiny
 
 has_hf = pytest.mark.skipif(
@@ -181,7 +181,7 @@ def test_a_stress_test_runs(tiny_data: Path, tmp_path: Path) -> None:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(workers=1, limit=2, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=2, engine_settings=IN_PROCESS, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 6

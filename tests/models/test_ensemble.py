@@ -17,7 +17,7 @@ from rewardlab.models.ensemble import Ensemble
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
-from tests.conftest import moving_square
+from tests.conftest import IN_PROCESS, moving_square
 
 FRAMES = moving_square("x", count=2, size=8)
 
@@ -257,7 +257,7 @@ def test_a_member_that_is_judged_too_is_asked_once(
         data=str(tiny_data),
         perturbations=("gaussian_noise", "polite_filler"),
         severities=(2,),
-        scoring=ScoringSettings(workers=1, batch=4, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, batch=4, engine_settings=IN_PROCESS, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     alone = {(t.episode, t.perturbation): t for t in trials if t.model == "tally:Eye"}

@@ -146,7 +146,7 @@ def test_a_guard_is_fitted_used_by_name_and_bound_to_its_model(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     fit = ["guard", "fit", "constant:5", str(many_tasks), "--perturbations", "none", "--false-success", "0.3", "-q"]
-    assert main([*fit, "--workers", "1"]) == 0
+    assert main([*fit, "--engine", "local"]) == 0
     said = capsys.readouterr().out
     assert "guarded model: constant:5+guard" in said and "false success 100.0% ->" in said
     record = json.loads((tmp_path / "guard/guard.json").read_text())

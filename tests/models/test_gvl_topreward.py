@@ -20,6 +20,7 @@ from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
+from tests.conftest import IN_PROCESS
 from tests.models import tiny
 from tests.models.loopback import Call, chat_server
 
@@ -228,7 +229,7 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
         severities=(1,),
         frames="uniform:6",
         controls=False,
-        scoring=ScoringSettings(workers=1, limit=1, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=1, engine_settings=IN_PROCESS, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 3

@@ -26,7 +26,7 @@ from rewardlab.models.vlm import AnswerFormat, Image, Prompt, Video
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
-from tests.conftest import moving_square
+from tests.conftest import IN_PROCESS, moving_square
 from tests.models import tiny
 
 pytestmark = pytest.mark.skipif(
@@ -316,7 +316,7 @@ def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(workers=1, limit=2, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=2, engine_settings=IN_PROCESS, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials()
     assert trials.text("status").tolist() == ["scored"] * 6

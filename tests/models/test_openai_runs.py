@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rewardlab.cli import main
 from rewardlab.core.run import Run
 from tests.conftest import ROWS
 from tests.models.loopback import Call, ChatServer, chat_server
@@ -20,11 +21,19 @@ KEY = "sk-marker-0123456789abcdef"
 
 def command(server: ChatServer, data: Path, out: Path, *more: str, options: str = "") -> list[str]:
     words = [sys.executable, "-m", "rewardlab", "stress", server.model(options), str(data), "--out", str(out)]
-    return [*words, "--perturbations", "polite_filler", "--severities", "1", "--no-controls", *more]
+    few = ["--perturbations", "polite_filler", "--severities", "1", "--no-controls", "--engine", "local"]
+    return [*words, *few, *more]
 
 
 def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(arguments, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def run_here(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, which takes a tenth of the time."""
+    code = main(arguments[3:])
+    said = capsys.readouterr()
+    return subprocess.CompletedProcess(arguments, code, said.out, said.err)
 
 
 def good(call: Call) -> None:
@@ -48,7 +57,7 @@ def test_a_run_that_is_killed_pays_for_nothing_twice(tiny_data: Path, tmp_path: 
             call.drop()
 
     with chat_server(react) as server:
-        arguments = command(server, tiny_data, tmp_path / "run")
+        arguments = command(server, tiny_data, tmp_path / "run", "--engine", "processes")
         first = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
         while replies(tmp_path / "run") < allowed:
             assert first.poll() is None
@@ -68,21 +77,23 @@ def test_a_run_that_is_killed_pays_for_nothing_twice(tiny_data: Path, tmp_path: 
     assert f"{server.asked.total()} requests, {1000 * CELLS:,} tokens read" in again.stdout
 
 
-def test_the_budget_stops_the_run_and_the_same_command_goes_on(tiny_data: Path, tmp_path: Path) -> None:
+def test_the_budget_stops_the_run_and_the_same_command_goes_on(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = "input_price=2&output_price=10"  # each request costs 0.0021
     with chat_server(good) as server:
-        stopped = run(command(server, tiny_data, tmp_path / "run", "--max-requests", "9", "--batch", "4"))
+        stopped = run_here(command(server, tiny_data, tmp_path / "run", "--max-requests", "9", "--batch", "4"), capsys)
         assert stopped.returncode == 3
         assert "stopped with 8 of 12 cells" in stopped.stderr and "--max-requests" in stopped.stderr
         assert "the same command goes on where this one stopped" in stopped.stderr
         assert server.answered.total() == 9
         kept = {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
         assert len(kept) == 8
-        more = run(command(server, tiny_data, tmp_path / "run", "--max-requests", "12", "--batch", "4"))
+        more = run_here(command(server, tiny_data, tmp_path / "run", "--max-requests", "12", "--batch", "4"), capsys)
         assert more.returncode == 0, more.stderr
         assert kept < {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
         assert server.answered.total() == CELLS
-        money = run(command(server, tiny_data, tmp_path / "money", "--max-cost", "0.008", options=options))
+        money = run_here(command(server, tiny_data, tmp_path / "money", "--max-cost", "0.008", options=options), capsys)
     assert money.returncode == 3 and "0.0063 of 0.008 are spent" in money.stderr
     assert "cost unknown" in more.stdout
     assert server.answered.total() == CELLS + 3
@@ -130,17 +141,17 @@ def described(server: ChatServer) -> list[str]:
 
 
 def test_descriptions_of_misjudged_clips_are_asked_for_only_on_demand_kept_and_shown(
-    tiny_data: Path, tmp_path: Path
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with chat_server(wrong_and_eloquent) as server:
         arguments = command(server, tiny_data, tmp_path / "run")
-        assert run(arguments).returncode == 0
+        assert run_here(arguments, capsys).returncode == 0
         assert described(server) == [] and not (tmp_path / "run" / "descriptions.json").exists()
         asked = server.asked.total()
-        assert run([*arguments, "--describe-failures", "2"]).returncode == 0
+        assert run_here([*arguments, "--describe-failures", "2"], capsys).returncode == 0
         assert server.asked.total() == asked + 2 == asked + len(described(server)), "no score is paid for again"
         assert not any(row["task"] in text for text in described(server) for row in ROWS), "nothing is suggested"
-        assert run([*arguments, "--describe-failures", "2"]).returncode == 0
+        assert run_here([*arguments, "--describe-failures", "2"], capsys).returncode == 0
         assert server.asked.total() == asked + 2, "what is described is not asked again"
         texts = json.loads((tmp_path / "run" / "descriptions.json").read_text())["texts"]
     wrong = {trial.id for trial in Run(tmp_path / "run").trials().rows() if trial.truth_success is False}
@@ -149,13 +160,15 @@ def test_descriptions_of_misjudged_clips_are_asked_for_only_on_demand_kept_and_s
     assert page.count("A robot &lt;b&gt;waves&lt;/b&gt;.") == 2 and "false success" in page
 
 
-def test_descriptions_stop_at_the_budget_and_go_on(tiny_data: Path, tmp_path: Path) -> None:
+def test_descriptions_stop_at_the_budget_and_go_on(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with chat_server(wrong_and_eloquent) as server:
         arguments = command(server, tiny_data, tmp_path / "run")
-        assert run(arguments).returncode == 0
+        assert run_here(arguments, capsys).returncode == 0
         asked = server.asked.total()
-        short = run([*arguments, "--describe-failures", "2", "--max-requests", str(asked + 1)])
+        short = run_here([*arguments, "--describe-failures", "2", "--max-requests", str(asked + 1)], capsys)
         assert short.returncode != 0 and "not every description is there" in short.stderr
         assert server.asked.total() == asked + 1
-        assert run([*arguments, "--describe-failures", "2"]).returncode == 0
+        assert run_here([*arguments, "--describe-failures", "2"], capsys).returncode == 0
         assert server.asked.total() == asked + 2, "the one that is paid for is kept"

@@ -27,7 +27,7 @@ from rewardlab.models.backends.remote_protocol import (
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
-from tests.conftest import moving_square
+from tests.conftest import IN_PROCESS, moving_square
 from tests.models.loopback import serving
 
 
@@ -97,7 +97,7 @@ def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() ->
 
 
 def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -> None:
-    scoring = ScoringSettings(workers=2, out=tmp_path / "run")
+    scoring = ScoringSettings(workers=2, engine_settings=IN_PROCESS, out=tmp_path / "run")
     with reward_server(ServerState()) as url:
         plan = StressPlan((f"remote:{url}",), str(tiny_data), ("truncate_end",), (2,), controls=False, scoring=scoring)
         trials = run_stress(plan).trials().rows()

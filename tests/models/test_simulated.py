@@ -13,7 +13,7 @@ from rewardlab.models.simulated import NOISE, PAPER
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
-from tests.conftest import moving_square
+from tests.conftest import IN_PROCESS, moving_square
 
 FRAMES = moving_square("x", count=4, size=8)
 RAMP = (0.125, 0.375, 0.625, 0.875)
@@ -82,7 +82,7 @@ def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path
         perturbations=("polite_filler",),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(workers=1, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run"),
     )
     trials = run_stress(plan).trials()
     assert (trials.text("status") == "scored").sum() == 10  # five labelled episodes, clean and perturbed

@@ -20,6 +20,7 @@ from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
+from tests.conftest import IN_PROCESS
 
 PROTOCOLS = ("rubric", "gvl", "topreward")
 BACKEND = '''
@@ -141,7 +142,7 @@ def test_it_goes_through_a_stress_test(
         severities=(3,),
         controls=False,
         frames="uniform:4",
-        scoring=ScoringSettings(workers=1, limit=3, out=tmp_path / "run"),
+        scoring=ScoringSettings(workers=1, limit=3, engine_settings=IN_PROCESS, out=tmp_path / "run"),
     )
     run = run_stress(plan)
     trials = run.trials().rows()

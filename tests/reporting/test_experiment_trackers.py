@@ -12,11 +12,14 @@ from rewardlab.core.run import Run
 from rewardlab.reporting.experiment_trackers import exported_run
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
+from tests.conftest import IN_PROCESS
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> Run:
-    scoring = ScoringSettings(workers=1, quiet=True, out=tmp_path_factory.mktemp("run") / "stress one")
+    scoring = ScoringSettings(
+        workers=1, quiet=True, engine_settings=IN_PROCESS, out=tmp_path_factory.mktemp("run") / "stress one"
+    )
     return run_stress(StressPlan(("clock",), str(tiny_data), ("jpeg",), (4,), scoring=scoring))
 
 

@@ -40,7 +40,9 @@ def test_a_new_metric_is_on_the_page_with_its_interval_where_it_declares(
     for metric in (mine.median_error, mine.squared_error):
         monkeypatch.setitem(METRICS, metric.name, metric)  # the one line
     data = short_clips(tmp_path / "data", per_level=2)
-    run = rewardlab.stress("random", data, perturbations=("gaussian_noise",), severities=(2,), out=tmp_path / "run")
+    run = rewardlab.stress(
+        "random", data, perturbations=("gaussian_noise",), severities=(2,), engine="local", out=tmp_path / "run"
+    )
     html = (run.folder / "report.html").read_text()
     tile = re.search(r"<span>median error, clean</span><b>([\d.]+)</b><small>\[([\d.]+), ([\d.]+)\]", html)
     assert tile, "no tile with an interval"

@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     for row in rows:
         encode(moving_square(str(row["file_name"])), folder / str(row["file_name"]), fps=10)
     some = ("gaussian_noise", "typo_keyboard", "truncate_end", "mirror")
-    made = rewardlab.stress("random", write_rows(folder, rows), perturbations=some, out=folder / "run")
+    made = rewardlab.stress("random", write_rows(folder, rows), perturbations=some, engine="local", out=folder / "run")
     return made
 
 
@@ -134,7 +134,9 @@ def test_hostile_instructions_appear_as_text(browser: Browser, run: Run) -> None
 def test_the_page_still_opens_when_the_dataset_is_gone(tiny_data: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     shutil.copytree(tiny_data, data)
-    run = rewardlab.stress("clock", data, perturbations=("gaussian_noise",), severities=(4,), out=tmp_path / "run")
+    run = rewardlab.stress(
+        "clock", data, perturbations=("gaussian_noise",), severities=(4,), engine="local", out=tmp_path / "run"
+    )
     shutil.rmtree(data)
     assert "The clips cannot be shown" in write_report([run], run.folder / "report.html").read_text()
 
@@ -182,8 +184,8 @@ def test_the_page_shows_wrong_rewards_and_calibration_over_severity_beside_its_n
 
 def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:
     some = {"perturbations": ("gaussian_noise",), "severities": (4,)}
-    one = rewardlab.stress("clock", tiny_data, out=tmp_path / "one", **some)
-    two = rewardlab.stress("clock:50", tiny_data, out=tmp_path / "two", **some)
+    one = rewardlab.stress("clock", tiny_data, engine="local", out=tmp_path / "one", **some)
+    two = rewardlab.stress("clock:50", tiny_data, engine="local", out=tmp_path / "two", **some)
     html = write_report([one, two], tmp_path / "both.html").read_text()
     for name in ("<h3>clock (one)</h3>", "<h3>clock:50</h3>", "random (one)", "random (two)"):
         assert name in html, name

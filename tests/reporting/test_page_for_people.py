@@ -14,6 +14,7 @@ from rewardlab.reporting.report_files import write_report
 from rewardlab.reporting.trial_viewer import FILMED, MOST_TRIALS
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
+from tests.conftest import IN_PROCESS
 from tests.reporting.test_page import EVIL, FOREIGN
 
 SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://a.rather.long.name.of.a.host.example:8000/v1?temperature=0&fps=2"
@@ -32,7 +33,7 @@ class Wordy:
 
 @pytest.fixture(scope="module")
 def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    scoring = ScoringSettings(workers=1, out=tmp_path_factory.mktemp("served") / "run")
+    scoring = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path_factory.mktemp("served") / "run")
     plan = StressPlan((SERVED,), str(tiny_data), SOME, (1, 4), scoring=scoring)
     asked = lambda instruction: f"{EVIL} Task: {instruction}"
     made = run_stress(plan, own=[NamedModel(SERVED, "0", False, lambda budget: Wordy(), prompt=asked)])

@@ -19,7 +19,12 @@ CONTROLS = ("constant", "random", "clock", "oracle")  # their order, everywhere
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
-        "noisy-oracle:0.5", tiny_data, perturbations=("jpeg", "typo_keyboard"), reliable_at=0.3, out=tmp_path / "run"
+        "noisy-oracle:0.5",
+        tiny_data,
+        perturbations=("jpeg", "typo_keyboard"),
+        reliable_at=0.3,
+        engine="local",
+        out=tmp_path / "run",
     )
     console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
     print_summary(load_summary(run), console)
@@ -54,7 +59,7 @@ def test_long_model_strings_leave_room_for_the_numbers(
         "ensemble:constant:2,constant:3,random,clock?by=median",
     ]
     some = ["--perturbations", "jpeg", "--severities", "1"] if command == "stress" else []
-    arguments = [command, *long, str(tiny_data), *some, "--workers", "1", "--out", str(tmp_path / "run")]
+    arguments = [command, *long, str(tiny_data), *some, "--engine", "local", "--out", str(tmp_path / "run")]
     assert main(arguments) == 0
     said = capsys.readouterr().out.partition("report:")[0]
     assert max(map(len, said.splitlines())) <= 80
@@ -65,7 +70,7 @@ def test_long_model_strings_leave_room_for_the_numbers(
 def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:
     for least, said in (("0.1", True), ("0.9", False)):
         arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
-        assert main([*arguments, "--reliable-at", least, "--out", str(tmp_path / least)]) == 0
+        assert main([*arguments, "--engine", "local", "--reliable-at", least, "--out", str(tmp_path / least)]) == 0
         sentences = findings(load_summary(Run(tmp_path / least)), "oracle")
         assert any("Where it says no test, one answer for every" in sentence for sentence in sentences) == said
 
@@ -73,7 +78,9 @@ def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_pa
 def test_compare_says_who_is_better_in_words(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = rewardlab.stress("oracle", tiny_data, perturbations=("jpeg",), severities=(2,), out=tmp_path / "run")
+    run = rewardlab.stress(
+        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
+    )
     assert main(["compare", str(run.folder), f"{run.folder}::clock", "--draws", "500"]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()
@@ -87,7 +94,9 @@ def test_compare_says_who_is_better_in_words(
 def test_compare_writes_a_file_by_its_ending(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = rewardlab.stress("oracle", tiny_data, perturbations=("jpeg",), severities=(2,), out=tmp_path / "run")
+    run = rewardlab.stress(
+        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
+    )
     models = ["compare", str(run.folder), f"{run.folder}::clock", "--draws", "200", "--out"]
     for name in ("both.json", "both.md"):
         assert main([*models, str(tmp_path / name)]) == 0
@@ -105,6 +114,6 @@ def test_compare_writes_a_file_by_its_ending(
 
 def test_compare_asks_which_model_is_meant(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["stress", "clock", "constant:5", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
-    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
+    assert main([*arguments, "--engine", "local", "--out", str(tmp_path / "run")]) == 0
     assert main(["compare", str(tmp_path / "run"), str(tmp_path / "run")]) == 2
     assert "judged 2 models; say which one" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def mean(values: list[float]) -> float:
 
 
 def plan(data: Path, out: Path, *models: str, **changes: object) -> BenchPlan:
-    settings = {"models": models, "data": str(data), "out": out, "workers": 1, "duplicates": False}
+    settings = {"models": models, "data": str(data), "out": out, "engine": "local", "duplicates": False}
     return build_plan(BenchPlan, settings | changes)
 
 
@@ -93,7 +93,7 @@ def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(
     benchmark_data: Path, recorded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    assert main(["bench", recorded, str(benchmark_data), "--out", str(out), "--workers", "1"]) == 0
+    assert main(["bench", recorded, str(benchmark_data), "--out", str(out), "--engine", "local"]) == 0
     found = json.loads((out / "bench.json").read_text())["models"][recorded]
     for way, errors in (("helm", HELM), ("strict", STRICT)):
         every = [error for part in errors.values() for error in part]
@@ -184,7 +184,21 @@ def test_a_bench_run_goes_on_costs_nothing_again_and_has_a_page(
     (part,) = first.parts()
     part.unlink()
     first.append(before.rows()[:20])  # as if it had been killed
-    assert main(["bench", recorded, str(benchmark_data), "--out", str(tmp_path / "run"), "--no-duplicates"]) == 0
+    assert (
+        main(
+            [
+                "bench",
+                recorded,
+                str(benchmark_data),
+                "--out",
+                str(tmp_path / "run"),
+                "--no-duplicates",
+                "--engine",
+                "local",
+            ]
+        )
+        == 0
+    )
     again = Run(tmp_path / "run").trials()
     assert again.arrow.drop_columns(["seconds"]).equals(before.arrow.drop_columns(["seconds"]))
     kept = {t.id: t.seconds for t in again.rows()}

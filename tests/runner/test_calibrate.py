@@ -33,7 +33,7 @@ from rewardlab.runner.fit_calibration import conformal_quantile, fit_temperature
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import run_stress
 from rewardlab.testing import check_model
-from tests.conftest import moving_square
+from tests.conftest import IN_PROCESS, moving_square
 from tests.metrics.handmade_trials import trial
 
 EVEN = (0.2,) * 5
@@ -120,7 +120,11 @@ def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="three sets of 10 or more answered episodes"):
         run_calibration(
-            CalibratePlan("clock", str(tiny_data), scoring=ScoringSettings(workers=1, out=tmp_path / "run"))
+            CalibratePlan(
+                "clock",
+                str(tiny_data),
+                scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+            )
         )
 
 
@@ -163,7 +167,9 @@ def test_a_calibrated_answer_keeps_what_the_model_said() -> None:
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a calibration of clock."""
     folder = tmp_path_factory.mktemp("fitted") / "cal"
-    assert main(["calibrate", "clock", "sample-sim", "--out", str(folder), "--workers", "1", "--frames", "fps:1"]) == 0
+    assert (
+        main(["calibrate", "clock", "sample-sim", "--out", str(folder), "--engine", "local", "--frames", "fps:1"]) == 0
+    )
     return folder
 
 
@@ -173,7 +179,7 @@ def test_calibrate_writes_what_it_fitted_on_what_and_says_it(fitted: Path, capsy
     assert (record["data"], record["frames"], record["method"]) == ("sample-sim", "fps:1", "isotonic")
     assert record["data_digest"] == json.loads((fitted / "run.json").read_text())["plan"]["data_digest"]
     assert sum(record[part]["episodes"] for part in ("fit", "conformal", "held_out")) == 100
-    again = ["calibrate", "clock", "sample-sim", "--out", str(fitted), "--workers", "1", "--frames", "fps:1"]
+    again = ["calibrate", "clock", "sample-sim", "--out", str(fitted), "--engine", "local", "--frames", "fps:1"]
     assert main(again) == 0  # costs nothing: every cell is there
     said = capsys.readouterr().out
     assert "an isotonic map of its levels, fitted on" in said and f"calibrated model: clock+{fitted}" in said
@@ -234,7 +240,7 @@ def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path,
 
 
 def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Path) -> None:
-    scoring = ScoringSettings(limit=6, workers=1, out=tmp_path / "run")
+    scoring = ScoringSettings(limit=6, workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
     plan = CalibratePlan("clock", "sample", scoring=scoring).stress_plan()
     trials = run_stress(replace(plan, models=(f"clock+{fitted}", "clock"))).trials().rows()
     levels = {(t.model, t.episode): t for t in trials}
@@ -245,7 +251,9 @@ def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Pat
 def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_path: Path) -> None:
     name = "ensemble:noisy-oracle:0.4,noisy-oracle:1.6@3,constant"
     calibrated = run_calibration(
-        CalibratePlan(name, "sample-sim", scoring=ScoringSettings(workers=1, out=tmp_path / "cal"))
+        CalibratePlan(
+            name, "sample-sim", scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "cal")
+        )
     )
     written = json.loads((calibrated.run.folder / "weights.json").read_text())
     part = three_way_split(calibrated.run.trials(), seed=0)[0]

@@ -62,7 +62,7 @@ class Stuck:
         while (HERE / "asked").stat().st_size > 5 and not (HERE / "free").exists(): threading.Event().wait(0.02)
         return [Score(1 + len(e.instruction) % 5) for e in episodes]
 """
-SETTINGS = {"perturbations": ("gaussian_noise",), "severities": (4,), "controls": False, "quiet": True}
+SETTINGS = {"perturbations": ("fixed_pattern_noise",), "severities": (4,), "controls": False, "quiet": True}
 
 
 MIXED = SETTINGS | {"models": ("clock", "enginelab:Poisoned"), "batch": 1, "limit": 3, "workers": 2}
@@ -86,7 +86,7 @@ def lab(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def on_processes(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> pa.Table:
     with lab_in(tmp_path_factory.mktemp("reference")) as folder:
-        return without_time(run_stress(plan(tiny_data, folder / "run", **MIXED)))
+        return without_time(run_stress(plan(tiny_data, folder / "run", engine="processes", **MIXED)))
 
 
 NODE = {"object_store_memory": 80_000_000, "include_dashboard": False}
@@ -221,7 +221,7 @@ def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_l
     tiny_data: Path, tmp_path: Path, lab: Path
 ) -> None:
     """No file of the command may grow beyond some KB, which the answers together do."""
-    words = "stress enginelab:Wordy {} --perturbations gaussian_noise --severities 4 --no-controls --out {} -q"
+    words = "stress enginelab:Wordy {} --perturbations fixed_pattern_noise --severities 4 --no-controls --out {} -q"
     command = f"ulimit -f 24; exec {sys.executable} -m rewardlab {words.format(tiny_data, tmp_path / 'run')}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -41,14 +41,16 @@ def test_a_terminal_shows_each_step_in_turn_and_only_the_end_stays(
 def test_a_quiet_run_in_a_terminal_shows_no_loading(
     tiny_data: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    code, shown = in_terminal(words(tiny_data, tmp_path / "run", "-q"), environment)
+    code, shown = in_terminal(words(tiny_data, tmp_path / "run", "-q", "--engine", "local"), environment)
     assert code == 0 and not any(step in shown.decode() for step in STEPS)
 
 
 def test_a_log_file_gets_no_line_that_renews_itself(
     tiny_data: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    done = subprocess.run(words(tiny_data, tmp_path / "run"), capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        words(tiny_data, tmp_path / "run", "--engine", "local"), capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0 and "\x1b" not in done.stderr + done.stdout
     assert not any(step in done.stderr for step in STEPS if step != "scoring")
 

@@ -16,7 +16,8 @@ from tests.models.loopback import Call, chat_server
 from tests.runner.test_stress import write_model
 from tests.terminal import in_terminal
 
-MANY = "gaussian_noise,polite_filler"  # with four severities and six episodes: 54 cells per model
+MANY = "truncate_end,polite_filler"  # with four severities and six episodes: 54 cells per model
+HERE = ("--engine", "local")
 
 
 def stress(model: str, data: Path, out: Path, *more: str) -> list[str]:
@@ -51,7 +52,7 @@ def test_a_server_that_answers_nonsense_costs_no_more_requests_than_allowed(tiny
         call.say(f"The weather is fine, number {call.number}.")
 
     with chat_server(nonsense) as server:
-        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", "--batch", "16")
+        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", "--batch", "16", *HERE)
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 3 and "unreadable answer: expected one 'ANSWER: n'" in done.stderr
         assert server.asked.total() == 5
@@ -59,7 +60,7 @@ def test_a_server_that_answers_nonsense_costs_no_more_requests_than_allowed(tiny
 
 def test_a_server_that_is_no_model_at_all_costs_no_more_requests_than_allowed(tiny_data: Path, tmp_path: Path) -> None:
     with chat_server(lambda call: call.send(200, b"<html>Welcome</html>")) as server:
-        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5")
+        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", *HERE)
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 3 and "the answer cannot be read" in done.stderr
         assert server.asked.total() == 5
@@ -68,7 +69,7 @@ def test_a_server_that_is_no_model_at_all_costs_no_more_requests_than_allowed(ti
 def test_a_wrong_number_of_answers_is_told_and_nobody_is_asked_again(tiny_data: Path, tmp_path: Path) -> None:
     body = "sys.stderr.write('batch\\n'); sys.stderr.flush()\nreturn [Score(3)] * (len(episodes) - 1)"
     environment = write_model(tmp_path, body)
-    words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--batch", "9", "--max-failures", "18")
+    words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--batch", "9", "--max-failures", "18", *HERE)
     done = subprocess.run(words, capture_output=True, text=True, env=environment)
     assert done.returncode == 3
     assert "8 answers to a batch of 9: score(episodes) must return one per episode" in done.stderr
@@ -89,7 +90,7 @@ def test_reasons_are_counted_on_the_terminal_and_a_silent_model_is_no_success(
         "        return [Failure('closed ' + e.instruction) for e in episodes]\n"
     )
     monkeypatch.chdir(tmp_path)
-    few = ["--perturbations", "none", "--no-controls", "--workers", "1"]
+    few = ["--perturbations", "none", "--no-controls", *HERE]
     assert main(["stress", "moody:Some", str(tiny_data), *few]) == 0
     assert "failed: 5 x moody:Some: too dark at " in capsys.readouterr().out
     assert main(["stress", "moody:Never", str(tiny_data), *few]) == 3

@@ -44,7 +44,7 @@ def stored(objects: Objects, ending: str) -> list[str]:
 def test_a_run_in_an_object_store_is_that_of_a_folder(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
     here = run_stress(plan(tiny_data, tmp_path / "here", perturbations=("polite_filler",)))
     there = rewardlab.stress(
-        "clock", tiny_data, perturbations="polite_filler", severities=(1, 4), out=ADDRESS, quiet=True
+        "clock", tiny_data, perturbations="polite_filler", severities=(1, 4), engine="local", out=ADDRESS, quiet=True
     )
     assert there.place == ADDRESS
     assert without_time(there).equals(without_time(here))
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
         "from pathlib import Path\nfrom tests.runner.test_stress import plan\n"
         "from rewardlab.runner.stress import run_stress\n"
         f"run_stress(plan(Path({str(tiny_data)!r}), Path({ADDRESS!r}), models=('slowlab:Judge',), controls=False,"
-        " perturbations=('gaussian_noise',), workers=1, batch=1, quiet=True))"
+        " perturbations=('truncate_end',), workers=1, batch=1, quiet=True))"
     )
     arguments = [sys.executable, "-c", code]
     paths = f"{tmp_path}:{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}"

@@ -34,12 +34,13 @@ HEARS_CTRL_C = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from rewardlab.cli import main; sys.exit(main())"
 )
-SOME = ("gaussian_noise", "polite_filler", "truncate_end", "resolution")
+SOME = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
 
 
 def plan(data: Path, out: Path, **changes: object) -> StressPlan:
+    """Return a small plan that runs in this process; tests of worker processes ask for those."""
     settings = {"models": ("clock",), "data": str(data), "perturbations": SOME, "severities": (1, 4), "out": out}
-    return build_plan(StressPlan, settings | changes)
+    return build_plan(StressPlan, settings | {"engine": "local"} | changes)
 
 
 def without_time(run: Run) -> pa.Table:
@@ -84,8 +85,8 @@ def test_every_cell_of_the_plan_is_scored_once(tiny_data: Path, tmp_path: Path) 
 
 
 def test_one_worker_or_many_give_the_same_trials(tiny_data: Path, tmp_path: Path) -> None:
-    one = run_stress(plan(tiny_data, tmp_path / "one", workers=1, batch=3))
-    many = run_stress(plan(tiny_data, tmp_path / "many", workers=3, batch=1))
+    one = run_stress(plan(tiny_data, tmp_path / "one", engine="processes", workers=1, batch=3))
+    many = run_stress(plan(tiny_data, tmp_path / "many", engine="processes", workers=3, batch=1))
     assert without_time(one).equals(without_time(many))
     assert (one.folder / "summary.json").read_bytes() == (many.folder / "summary.json").read_bytes()
 
@@ -119,7 +120,7 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(tiny_data: Path,
     assert kept, "nothing was on disk when the run was killed"
     assert kept <= {(t.id, t.level) for t in trials}
     assert asked_again == len(trials) - len(kept)
-    whole = command(tiny_data, tmp_path / "whole", "--batch", "1", "--workers", "1", "--severities", "1,4")
+    whole = command(tiny_data, tmp_path / "whole", "--batch", "1", "--engine", "local", "--severities", "1,4")
     subprocess.run(whole, env=environment, capture_output=True, check=True)
     assert without_time(Run(tmp_path / "killed")).equals(without_time(Run(tmp_path / "whole")))
     summaries = [(tmp_path / name / "summary.json").read_bytes() for name in ("killed", "whole")]
@@ -147,7 +148,9 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> No
     assert "Traceback" not in message
     kept = len(scored(Run(tmp_path / "run")))
     assert kept > 0
-    again = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    again = subprocess.run(
+        [*arguments, "--engine", "local"], env=environment, capture_output=True, text=True, check=True
+    )
     assert again.stderr.count("asked") == len(scored(Run(tmp_path / "run"))) - kept
 
 
@@ -210,9 +213,10 @@ def test_failed_cells_are_scored_again_only_when_asked(tiny_data: Path, tmp_path
     flag.touch()
     body = f"if os.path.exists({str(flag)!r}): raise OSError('server is down')\nreturn [Score(2) for e in episodes]"
     environment = write_model(tmp_path, body)
-    arguments = [*command(tiny_data, tmp_path / "run"), "--perturbations", "polite_filler", "--max-failures", "0"]
+    settings = ("--perturbations", "polite_filler", "--severities", "1", "--max-failures", "0", "--engine", "local")
+    arguments = command(tiny_data, tmp_path / "run", *settings)
     broken = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert broken.returncode == 3 and "failed: 30 x judge.model:Judge: OSError: server is down" in broken.stdout
+    assert broken.returncode == 3 and "failed: 12 x judge.model:Judge: OSError: server is down" in broken.stdout
     flag.unlink()
     assert subprocess.run(arguments, env=environment, capture_output=True).returncode == 3  # there is no answer yet
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"failed"}
@@ -327,7 +331,12 @@ def test_a_model_given_as_an_object_is_judged_without_truth_or_names(tiny_data: 
             return [rewardlab.Score(3, raw=repr(leak)) for leak in leaks]
 
     run = rewardlab.stress(
-        Nosy(), tiny_data, perturbations=("codec", "task_swap"), severities=(2,), out=tmp_path / "run"
+        Nosy(),
+        tiny_data,
+        perturbations=("codec", "task_swap"),
+        severities=(2,),
+        engine="local",
+        out=tmp_path / "run",
     )
     said = {t.raw for t in scored(run) if t.model == "Nosy"}
     assert said == {"('', None, None, '')"}
@@ -378,7 +387,7 @@ def test_a_model_sees_only_the_frames_that_are_shown(tiny_data: Path, tmp_path: 
             return [rewardlab.Score(3, raw=f"{e.clip.source.count} {e.clip.order.tolist()}") for e in episodes]
 
     settings = {"perturbations": ("truncate_end", "reverse"), "severities": (4,), "out": tmp_path / "run"}
-    run = rewardlab.stress(Peeper(), tiny_data, **settings)
+    run = rewardlab.stress(Peeper(), tiny_data, engine="local", **settings)
     for trial in (t for t in scored(run) if t.model == "Peeper"):
         assert trial.raw == f"{len(trial.shown)} {list(range(len(trial.shown)))}"
 
@@ -405,7 +414,8 @@ def test_odd_text_and_odd_numbers_in_an_answer_are_kept_as_plain_ones(tiny_data:
         def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
             return [rewardlab.Score(np.float32(2), tuple(np.eye(5)[1]), raw="cut \ud83d") for _ in episodes]
 
-    run = rewardlab.stress(Odd(), tiny_data, perturbations=("jpeg",), severities=(1,), out=tmp_path / "run")
+    settings = {"perturbations": ("jpeg",), "severities": (1,), "engine": "local"}
+    run = rewardlab.stress(Odd(), tiny_data, out=tmp_path / "run", **settings)
     assert {(t.level, t.raw) for t in scored(run) if t.model == "Odd"} == {(2.0, "cut ?")}
 
 
@@ -417,7 +427,7 @@ def test_the_same_object_goes_on_with_its_run_and_an_edited_one_does_not(tiny_da
         def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
             return [rewardlab.Score(self.level)] * len(episodes)
 
-    settings = {"perturbations": ("jpeg",), "severities": (1,), "out": tmp_path / "run"}
+    settings = {"perturbations": ("jpeg",), "severities": (1,), "engine": "local", "out": tmp_path / "run"}
     first = rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow
     assert rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow.equals(first)
     with pytest.raises(RunError, match="other settings"):
@@ -456,12 +466,13 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
 
     from rewardlab.models.contract import NamedModel
 
+    apart = {"engine": "processes"}
     slow = NamedModel("slow", "0", False, lambda budget: threading.Event().wait())
     with pytest.raises(ModelError, match="did not load in time"):
-        run_stress(plan(tiny_data, tmp_path / "a", models=("slow",), load_timeout=3.0), own=[slow])
+        run_stress(plan(tiny_data, tmp_path / "a", models=("slow",), load_timeout=3.0, **apart), own=[slow])
     dying = NamedModel("dying", "0", False, lambda budget: os._exit(3))
     with pytest.raises(ModelError, match="exit code 3 while it loaded"):
-        run_stress(plan(tiny_data, tmp_path / "b", models=("dying",)), own=[dying])
+        run_stress(plan(tiny_data, tmp_path / "b", models=("dying",), **apart), own=[dying])
 
 
 def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
@@ -496,7 +507,7 @@ def test_a_video_too_large_to_be_decoded_for_all_cells_at_once_gives_the_same_tr
 
     encode(moving_square("x", size=160), tmp_path / "large.mp4", fps=10)  # 20 frames of 77 kB
     data = write_rows(tmp_path, [{"file_name": "large.mp4", "task": "push the block", "reward": 5}])
-    settings = {"frames": "uniform:8", "perturbations": ("truncate_end", "jpeg"), "severities": (1, 2, 3, 4)}
+    settings = {"frames": "uniform:8", "perturbations": ("truncate_end", "jpeg"), "engine": "local"}
     runs = []
     for most in ("1", "100"):
         monkeypatch.setenv("REWARDLAB_MAX_CLIP_MB", most)

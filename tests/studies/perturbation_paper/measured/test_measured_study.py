@@ -373,7 +373,7 @@ def test_the_command_writes_the_study_of_one_run(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = {"perturbations": ("jpeg", "typo_keyboard"), "severities": (4,)}
-    run = rewardlab.stress("noisy-oracle:0.8", tiny_data, out=tmp_path / "run", **some)
+    run = rewardlab.stress("noisy-oracle:0.8", tiny_data, engine="local", out=tmp_path / "run", **some)
     assert main(["report", str(run.folder), "--study", str(tmp_path / "study")]) == 0
     written = {Path(line).name for line in capsys.readouterr().out.splitlines()}
     assert written == {path.name for path in (tmp_path / "study").iterdir()}
