@@ -8,13 +8,16 @@ BIN = $(VENV)/bin
 demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated rollouts, and write a report
 	$(BIN)/rewardlab stress pocket sample-sim --limit 45 --out runs/demo
 
+# Tests wait for processes and servers they started, so that one more of them than there are cores keeps all cores busy.
+# They start hundreds of interpreters: without compiled modules on disk each of these compiles the package anew.
+TEST_PROCESSES ?= 3
 test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  (echo "browser tests need Chromium: trying apt-get install chromium" && \
 	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
 	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
 	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
-	$(BIN)/pytest -n 2 --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 SEED ?= 0
 attack: $(VENV)/dev.stamp  ## the long attack: 200 kills, 2,000 flipped bits, 500 mutated videos, 2,000 mutated rows

@@ -1,5 +1,6 @@
 """The RoboReward recipe on a tiny Qwen3-VL and a tiny LLaVA: what is trained, kept, resumed and scored."""
 
+import io
 import json
 import os
 import resource
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,19 +117,43 @@ def curve(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "curve.jsonl").read_text().splitlines()]
 
 
-def test_a_killed_training_resumes_to_the_same_weights(kind: str, trained: tuple[VlmPlan, str], tmp_path: Path) -> None:
-    plan, _ = trained
-    again = replace(plan, out=tmp_path / "killed")
-    words = [plan.model, *plan.data, "--out", str(again.out), "--rate", "2e-3", "--epochs", str(EPOCHS)]
+def kill_at_step_2(plan: VlmPlan) -> None:
+    """Train in a process of its own, and kill it."""
+    words = [plan.model, *plan.data, "--out", str(plan.out), "--rate", "2e-3", "--epochs", str(EPOCHS)]
     words += ["--check-every", "1", "--frames", "uniform:4", "--holdout", "0.25", "--workers", "0", "--micro", "8"]
     command = [sys.executable, "-m", "rewardlab", "train", "vlm", *words]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     ) as run:
         assert run.stderr is not None
-        said = next((line for line in run.stderr if line.startswith("step 2:")), "")
+        assert next((line for line in run.stderr if line.startswith("step 2:")), "")
         run.kill()
-    assert said and (again.out / "training" / "state.pt").exists() and not (again.out / "training.json").exists()
+
+
+class InterruptsAtStep2(io.StringIO):
+    """A terminal whose user presses Ctrl-C when she reads of step 2."""
+
+    def write(self, text: str) -> int:
+        if text.startswith("step 2:"):
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+def interrupt_at_step_2(plan: VlmPlan) -> None:
+    with redirect_stderr(InterruptsAtStep2()), pytest.raises(KeyboardInterrupt):
+        train_vlm(plan)
+
+
+STOP = {"llava": kill_at_step_2, "qwen3_vl": interrupt_at_step_2}  # a process that loads torch takes ten seconds
+
+
+def test_a_stopped_training_resumes_to_the_same_weights(
+    kind: str, trained: tuple[VlmPlan, str], tmp_path: Path
+) -> None:
+    plan, _ = trained
+    again = replace(plan, out=tmp_path / "stopped")
+    STOP[kind](again)
+    assert (again.out / "training" / "state.pt").exists() and not (again.out / "training.json").exists()
     with pytest.raises(RunError, match="begun with other settings, another model or other data"):
         train_vlm(replace(again, limit=7))
     train_vlm(again)
