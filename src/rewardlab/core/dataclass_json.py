@@ -24,11 +24,20 @@ def none_if_nan(value: float) -> float | None:
 
 def record_to_json(value: Any) -> Any:
     """Return a record, and every record in it, as what the json module writes."""
-    if dataclasses.is_dataclass(value):
-        return {entry.name: record_to_json(vars(value)[entry.name]) for entry in dataclasses.fields(value)}
+    if type(value) in _NAMES:  # most parts are plain, and there are tens of thousands of them
+        return value
+    if names := _field_names(value.__class__):
+        held = vars(value)
+        return {name: record_to_json(held[name]) for name in names}
     if isinstance(value, tuple):
         return [record_to_json(part) for part in value]
     return {key: record_to_json(part) for key, part in value.items()} if isinstance(value, dict) else value
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Return the names of a record's fields, none of what is no record."""
+    return tuple(entry.name for entry in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
 def record_from_json(kind: Callable[..., Record], content: object) -> Record:

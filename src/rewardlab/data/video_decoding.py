@@ -7,6 +7,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 
 from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Positions, hold_frames, show_only
 from rewardlab.core.errors import DataError, PlanError
@@ -66,12 +67,14 @@ class VideoFile:
     def _decode(self, kept: Indices) -> Frames:
         """Decode the named frames (rising, without repeats) in one sequential pass."""
         frames, filled, orientation = np.empty((0, 0, 0, 3), np.uint8), 0, Orientation()
+        converter = VideoReformatter()  # one for all frames: to set one up takes longer than to convert a small frame
         for index, frame in enumerate(self._sound_frames()):
             if index == 0:
                 orientation = read_orientation(frame, self.path)
             if index != kept[filled]:
                 continue
-            pixels = orientation.turn(frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False))
+            rgb = converter.reformat(frame, format="rgb24").to_ndarray()
+            pixels = orientation.turn(rgb.astype(np.uint8, copy=False))
             if filled == 0:
                 frames = np.empty((len(kept), *pixels.shape), np.uint8)
             frames[filled] = pixels

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.video.reformatter import VideoReformatter
 
 from rewardlab.core.episode import Frames, Indices, InMemoryFrames
 from rewardlab.core.errors import DataError
@@ -48,6 +49,7 @@ class VideoSegment:
     def _decode(self, kept: Indices) -> Frames:
         wanted = self.stamps[kept].tolist()
         pixels: list[Frames] = []
+        converter = VideoReformatter()  # one for all frames: to set one up takes longer than to convert a small frame
         for frame in self._frames(wanted[0]):
             if frame.pts != wanted[len(pixels)]:
                 continue
@@ -55,7 +57,8 @@ class VideoSegment:
                 raise DataError(f"{self.path}: frame {self.first + int(kept[len(pixels)])} is damaged; copy it again")
             if not pixels:
                 orientation = read_orientation(frame, self.path)
-            pixels.append(orientation.turn(frame.to_ndarray(format="rgb24").astype(np.uint8, copy=False)))
+            rgb = converter.reformat(frame, format="rgb24").to_ndarray()
+            pixels.append(orientation.turn(rgb.astype(np.uint8, copy=False)))
             if len(pixels) == len(wanted):
                 return _stack(self.path, pixels)
         missing = self.first + int(kept[len(pixels)])

@@ -9,6 +9,7 @@ import av
 import cv2
 import numpy as np
 from av.error import FFmpegError
+from av.video.reformatter import VideoReformatter
 
 from rewardlab.core.episode import Frames
 from rewardlab.h264_encoding import REPEATABLE
@@ -63,9 +64,10 @@ def decode(packets: Sequence[Packet], codec: Codec, shape: tuple[int, ...]) -> F
     count, height, width = shape[:3]
     frames = np.zeros((count, height, width, 3), np.uint8)
     shown = np.zeros(count, bool)
+    converter = VideoReformatter()  # one for all frames: to set one up takes longer than to convert a small frame
     for frame in _decoded(packets, codec):
         if frame.pts is not None and 0 <= frame.pts < count:
-            frames[frame.pts] = frame.to_ndarray(format="rgb24")[:height, :width]
+            frames[frame.pts] = converter.reformat(frame, format="rgb24").to_ndarray()[:height, :width]
             shown[frame.pts] = True
     latest = np.maximum.accumulate(np.where(shown, np.arange(count), 0))
     return frames if shown.all() else frames[latest]
