@@ -32,7 +32,7 @@ def test_stress_prints_the_summary_and_the_report_and_names_the_run_itself(tiny_
 
 def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
     few = {"perturbations": ("typo_keyboard",), "severities": (1,), "engine": "local"}
-    run = rewardlab.stress("clock", tiny_data, engine="local", out=tmp_path / "run", **few)
+    run = rewardlab.stress("clock", tiny_data, out=tmp_path / "run", **few)
     (run.folder / "report.html").unlink()
     assert rewardlab_command("report", str(run.folder)).returncode == 0
     assert (run.folder / "report.html").exists()

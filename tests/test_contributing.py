@@ -101,7 +101,7 @@ def test_the_reader(mylab: Path, tmp_path: Path) -> None:
     data = f"mylab.still_images:STILL_IMAGES:{tmp_path / 'frames'}"
     assert [str(problem) for problem in rewardlab.check(data)] == ["empty: holds no PNG frame"]
     few = {"perturbations": "gaussian_noise", "engine": "local"}
-    run = rewardlab.stress("clock", data, skip_bad=True, engine="local", out=tmp_path / "run", **few)
+    run = rewardlab.stress("clock", data, skip_bad=True, out=tmp_path / "run", **few)
     assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}
     assert "gaussian_noise" in page_of(run)
 

@@ -34,7 +34,7 @@ def test_the_gate_of_the_workflow_passes_the_oracle_and_fails_random(
     tmp_path: Path, model: str, code: int, failures: int
 ) -> None:
     command = workflow_command().replace("rewardlab stress", f"{sys.executable} -m rewardlab stress", 1)
-    words = ["sh", "-c", f"{command} --limit 40 --no-controls --engine local"]
+    words = ["sh", "-c", f"{command} --limit 60 --no-controls --engine local"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"MODEL": model})
     assert done.returncode == code, done.stderr
     lines = done.stdout.splitlines()
