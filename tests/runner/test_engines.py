@@ -94,7 +94,7 @@ NODE = {"object_store_memory": 80_000_000, "include_dashboard": False}
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
-    """A Ray cluster on loopback with one node of two cores; a dead node is noticed within 4 s, a slow one is left alone."""
+    """A Ray cluster on loopback with one node of two cores; a node is dead after 4 s of silence, not when slow."""
     pytest.importorskip("ray", reason='Ray is not installed: pip install "rewardlab[ray]"')
     from ray.cluster_utils import Cluster
 
