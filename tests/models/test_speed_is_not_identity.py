@@ -1,12 +1,11 @@
 """Options about speed, price and place are no part of what a model is; a run goes on with others and asks nothing."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rewardlab
+from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.models import name_model
@@ -53,17 +52,16 @@ def test_what_changes_the_answers_is_another_model() -> None:
 
 @pytest.mark.parametrize("changed", ["concurrency=8", "input_price=1&output_price=2", FAST])
 def test_a_run_goes_on_at_another_speed_or_price_and_asks_nothing_again(
-    tiny_data: Path, tmp_path: Path, changed: str
+    tiny_data: Path, tmp_path: Path, changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def good(call: Call) -> None:
         call.say("ANSWER: 3")
 
     few = ["--perturbations", "none", "--no-controls", "--engine", "local"]
+    monkeypatch.chdir(tmp_path)
     with chat_server(good) as server:
         for options, more in (("", []), (changed, ["--batch", "2", "--workers", "1", "--timeout", "60"])):
-            words = [sys.executable, "-m", "rewardlab", "stress", server.model(options), str(tiny_data), *few, *more]
-            done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-            assert done.returncode == 0, done.stderr
+            assert main(["stress", server.model(options), str(tiny_data), *few, *more]) == 0
         assert server.asked.total() == 6
     folders = list((tmp_path / "runs").iterdir())
     assert len(folders) == 1
