@@ -12,6 +12,7 @@ import pytest
 
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.runner.dispatch import map_items
+from rewardlab.runner.engines.processes import await_end, start_process
 
 
 def scaled(shared: np.ndarray, item: int) -> tuple[int, float]:
@@ -88,3 +89,9 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     parent.wait()
     assert parent.stderr.read() == ""  # ends only when no worker holds the other end any more
     parent.stderr.close()
+
+
+def test_a_worker_that_does_not_end_by_itself_is_killed_and_stops_nothing() -> None:
+    worker = start_process()  # it waits for its work
+    await_end(worker, seconds=0.1)
+    assert worker.process.returncode == -9

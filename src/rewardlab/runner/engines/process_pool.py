@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 import cloudpickle
 
 from rewardlab.runner.engines.contract import Worker
-from rewardlab.runner.engines.processes import Process, send, start_process, stop_process
+from rewardlab.runner.engines.processes import Process, await_end, send, start_process, stop_process
 from rewardlab.runner.engines.worker_process import serve_pipe
 
 
@@ -71,5 +71,5 @@ def received(process: Process, seconds: float = 0.0) -> list[bytes]:
         while process.pipe.poll(0 if found else seconds):
             found.append(process.pipe.recv_bytes())
     except (EOFError, OSError):
-        process.process.wait(5)
+        await_end(process)
     return found

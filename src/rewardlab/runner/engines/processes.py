@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 _WORKER = "from rewardlab.runner.engines.worker_process import main; main()"
+_END_SECONDS = 30.0  # a busy machine takes long to clear a process away, and how it ended is still to be known
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,15 @@ def send(worker: Process, payload: bytes) -> None:
     """Send bytes to a worker; where it died, reading its answer will say so."""
     with suppress(BrokenPipeError, ConnectionResetError):
         worker.pipe.send_bytes(payload)
+
+
+def await_end(worker: Process, seconds: float = _END_SECONDS) -> None:
+    """Wait until a worker that has closed its pipe has ended; one that takes too long is killed."""
+    try:
+        worker.process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        worker.process.kill()
+        worker.process.wait()
 
 
 def stop_process(worker: Process) -> None:
