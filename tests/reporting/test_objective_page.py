@@ -67,9 +67,20 @@ def test_the_page_shows_every_objective_and_escapes_its_name(tmp_path: Path) -> 
 
 
 def test_findings_say_who_is_first_and_what_is_sure() -> None:
-    first, sure = findings(made())
+    first, sure, _ = findings(made())
     assert "vip is first by across (0.80, rank 1 to 2)" in first and "is first by mae (0.60" in first
     assert sure == "dino, seen tasks: by across, triplet surely beats 1 of 2 others and is surely beaten by vip."
+
+
+def test_findings_say_where_a_blind_control_is_better_than_all() -> None:
+    blind = tuple(
+        replace(cell, value=0.9 if cell.measure == "across" else 0.95)
+        if cell.objective == "clock" and cell.measure in ("across", "voc")
+        else cell
+        for cell in made().cells
+    )
+    *_, last = findings(replace(made(), cells=blind))
+    assert last == "dino, seen tasks: clock, a control, is better than every objective by across, mae."
 
 
 def test_one_objective_alone_is_shown_without_tests() -> None:

@@ -17,6 +17,12 @@ from rewardlab.reporting.line_charts import ChartLine, line_chart
 PAGE = "index.html"
 _LEVEL = 0.05  # of a test after Holm's correction
 _HEADLINE = ("within", "across", "voc", "success_auc", "mae", "robustness_auc")
+_CONTROLLED = (
+    "within",
+    "across",
+    "success_auc",
+    "mae",
+)  # by the others a clock that sees nothing is best by definition
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,8 @@ def findings(comparison: Comparison) -> list[str]:
         for group in (group for group in comparison.groups if "," not in group):
             found.append(f"{backbone}, {group}: {_firsts(comparison, backbone, group)}.")
             tests = [c for c in comparison.contrasts if c.backbone == backbone and c.group == group]
-            found += [f"{backbone}, {group}: {sentence}." for sentence in _against(comparison, tests)]
+            said = [*_against(comparison, tests), *_beaten_by_controls(comparison, backbone, group)]
+            found += [f"{backbone}, {group}: {sentence}." for sentence in said]
     return found
 
 
@@ -146,6 +153,25 @@ def _against(comparison: Comparison, tests: Sequence[ObjectiveContrast]) -> list
                 + (f" and is surely beaten by {', '.join(better)}" if better else " and is surely beaten by none")
             )
     return [*said, *([f"no difference from {comparison.against} is sure by {', '.join(even)}"] if even else [])]
+
+
+def _beaten_by_controls(comparison: Comparison, backbone: str, group: str) -> list[str]:
+    """Return by which measures a control is better than every objective: what they show there is no sight."""
+    said = []
+    for control in comparison.controls:
+        place = (backbone, group, control)
+        mine = {c.measure: c.value for c in comparison.cells if (c.backbone, c.group, c.objective) == place}
+        best = {name: column[0].value for name in _CONTROLLED if (column := _ranked(comparison, backbone, group, name))}
+        beaten = [name for name, value in best.items() if _is_better(name, mine.get(name), value)]
+        if beaten:
+            said.append(f"{control}, a control, is better than every objective by {', '.join(beaten)}")
+    return said
+
+
+def _is_better(measure: str, value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return False
+    return value > other if MEASURES[measure][0] == "higher" else value < other
 
 
 def _group_table(comparison: Comparison, backbone: str, group: str, tasks: int) -> GroupTable:

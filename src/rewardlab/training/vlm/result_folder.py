@@ -128,8 +128,7 @@ def _write_model(training: VlmTraining, named: Named) -> None:
     if base.adapted is not None:
         base.adapted.float()  # adapters are merged in full numbers
         put_trained(base.network, best)
-        base.adapted.peft_config["default"].base_model_name_or_path = _base_name(named)
-        _write_adapter(base.adapted, best, training.out / ADAPTER)
+        write_adapter(base.adapted, best, named, training.out / ADAPTER)
         model = base.adapted.merge_and_unload().to(stored)
     else:
         put_trained(base.network, best)
@@ -144,11 +143,12 @@ def _base_name(named: Named) -> str:
     return place.name if place.is_dir() else named.spec.checkpoint
 
 
-def _write_adapter(adapted: Any, best: dict[str, torch.Tensor], folder: Path) -> None:
+def write_adapter(adapted: Any, best: dict[str, torch.Tensor], named: Named, folder: Path) -> None:
     """Write the adapters as peft reads them, and beside them the fusion, which is trained in full."""
     from safetensors.torch import save_file
 
-    adapted.save_pretrained(str(folder))
+    adapted.peft_config["default"].base_model_name_or_path = _base_name(named)
+    adapted.save_pretrained(str(folder), save_embedding_layers=False)  # else it asks a hub whether they grew
     (folder / CARD).unlink(missing_ok=True)  # a form that nobody filled in
     save_file({n.removeprefix("model."): v for n, v in best.items() if "lora_" not in n}, folder / "fusion.safetensors")
 

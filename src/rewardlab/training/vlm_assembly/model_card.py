@@ -24,8 +24,8 @@ positions of the vision tower for frames of this size.
 _RANDOM = (
     "two layers, random, seed {seed}",
     "The weights of the two models are unchanged.",
-    "**Not trained.** The projector is random: what the model says about images means nothing until it is trained. Text\n"
-    "alone is answered as by the language model.",
+    "**Not trained.** The projector is random: what the model says about images means nothing until it is trained.\n"
+    "Text alone is answered as by the language model.",
 )
 _TRAINED = (
     "two layers, of the adapter",

@@ -18,7 +18,9 @@ class AssemblePlan:
     language: str = setting("folder of a causal language model, or a .gguf file", "")
     out: Path = setting("folder to write, which must not exist", Path("vlm"))
     tokens: int = setting("tokens of a frame, a square number: 64 are 8 x 8 patches", 64)
-    adapter: Path | None = setting("folder of adapters that train vlm --lora wrote for these two models, merged in", None)
+    adapter: Path | None = setting(
+        "folder of adapters that train vlm --lora wrote for these two models, merged in", None
+    )
     seed: int = setting("seed of the projector between the two", 0)
 
     def __post_init__(self) -> None:
