@@ -136,6 +136,7 @@ def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsy
     without_seconds = lambda run: [{**vars(trial), "seconds": 0} for trial in run.trials().rows()]
     assert without_seconds(made.run) == without_seconds(Run(runs / "whole"))
     assert made.run.summary == Run(runs / "whole").summary
+    assert "--shard" in Run(shards[0]).record.command and "--shard" not in Run(tmp_path / "merged").record.command
     again = [str(shards[0]), str(tmp_path / "merged")]
     assert main(["merge", *again, "--out", str(tmp_path / "again")]) == 0
     assert "30 of 30 cells, whole" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Shards of one run, scored on different machines, put together: only where they are of the same plan and agree."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +45,7 @@ def merge_runs(shards: Sequence[Run], out: Path) -> Merged:
     """Write one run with the trials of all shards; it has a summary when every cell is there."""
     _require_one_plan(shards)
     _require_agreement(shards)
-    content = shards[0].stored(RECORD) or {}
-    run = start_run(out, content)
+    run = start_run(out, _whole(shards[0].stored(RECORD) or {}))
     with locked(run):
         for shard in shards:
             for path in shard.parts():
@@ -57,6 +57,12 @@ def merge_runs(shards: Sequence[Run], out: Path) -> Merged:
         else:
             (out / SUMMARY).unlink(missing_ok=True)
     return Merged(run, found, run.record.cells, tuple(_version_notes(shards)))
+
+
+def _whole(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a shard as that of the whole: no part is named any more."""
+    settings = {name: "" if name == "shard" else value for name, value in content.get("settings", {}).items()}
+    return {**content, "command": re.sub(r" --shard \S+", "", str(content.get("command", ""))), "settings": settings}
 
 
 def _require_one_plan(shards: Sequence[Run]) -> None:

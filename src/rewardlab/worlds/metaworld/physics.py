@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,15 @@ def scripted_expert(task: str) -> Callable[[Floats], Floats]:
 
 def simulator_versions() -> dict[str, str]:
     """Return the versions that the physics depends on."""
-    return {name: version(name) for name in ("metaworld", "mujoco")}
+    return {name: _version(name) for name in ("metaworld", "mujoco")}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        load_module(package)  # says what to install
+        raise
 
 
 def _reset(env: Any, seed: int) -> tuple[Floats, dict[str, Any]]:
