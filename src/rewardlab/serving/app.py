@@ -11,17 +11,19 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse
 
 from rewardlab.core.errors import DataError
+from rewardlab.core.limits import REQUEST_MB
 from rewardlab.core.version import __version__
+from rewardlab.http_server.listening import is_loopback
+from rewardlab.http_server.refused_request import RefusedRequest
+from rewardlab.http_server.request_limits import BodyLimit, RequestLimits
 from rewardlab.serving import robometer_endpoints, score_endpoints, session_endpoints, status_endpoints
 from rewardlab.serving.clip_decoding import ClipDecoder
 from rewardlab.serving.dynamic_batching import Batcher, BatchingSettings
 from rewardlab.serving.live_sessions import SessionStore
-from rewardlab.serving.request_limits import RequestLimits
 from rewardlab.serving.reward_server import RewardServer
 from rewardlab.serving.score_endpoints import validation_sentence
-from rewardlab.serving.serve_settings import ServePlan, is_loopback, read_token
+from rewardlab.serving.serve_settings import ServePlan, read_token
 from rewardlab.serving.served_model import ServedModel
-from rewardlab.serving.server_errors import RefusedRequest
 from rewardlab.serving.server_metrics import ServerMetrics
 
 
@@ -48,7 +50,8 @@ def create_app(plan: ServePlan, server: RewardServer) -> RequestLimits:
     app.add_exception_handler(HTTPException, _http_error)
     if is_loopback(plan.host) and ":" not in plan.host:  # a page from elsewhere must not reach it by another name
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", plan.host])
-    return RequestLimits(app, read_token(), server.metrics)
+    body = BodyLimit(REQUEST_MB, "MB", 1_000_000)
+    return RequestLimits(app, read_token(), body, frozenset(("/", "/health")), server.metrics.observe_request)
 
 
 @asynccontextmanager

@@ -13,8 +13,8 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB
 from rewardlab.data.encoded_images import decode_images
 from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
+from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.models.backends.remote_protocol import array_of_npy
-from rewardlab.serving.server_errors import RefusedRequest
 
 _NPY, _ZIP, _PNG, _JPEG = b"\x93NUMPY", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8"
 _UNNAMED = "the clip"

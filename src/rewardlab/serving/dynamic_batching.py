@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.trial import Answer, Failure
+from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.models.composite import validated_answers
 from rewardlab.serving.served_model import ServedModel
-from rewardlab.serving.server_errors import RefusedRequest
 
 _SMOOTHING = 0.2  # weight of the last batch in the running mean of seconds per clip
 _MOST_PATIENCE = 60  # seconds that a refused client is asked to wait at most

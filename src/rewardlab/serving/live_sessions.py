@@ -15,7 +15,7 @@ import numpy as np
 from rewardlab.core.episode import Episode, Frames, in_memory, read_only, whole_clip
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, SERVER_MB
-from rewardlab.serving.server_errors import RefusedRequest
+from rewardlab.http_server.refused_request import RefusedRequest
 
 IDLE_SECONDS = 600.0  # a session that nobody touched for so long may be closed for a new one
 

@@ -15,12 +15,12 @@ from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_clip
 from rewardlab.core.errors import DataError
 from rewardlab.core.trial import Answer, Failure
+from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.models.trust import SUCCESS_LEVEL
 from rewardlab.serving.clip_decoding import decode_frames, require_frames
 from rewardlab.serving.request_types import DEFAULT_FPS, REFUSALS
 from rewardlab.serving.reward_server import RewardServer, Server
 from rewardlab.serving.score_endpoints import read_form, require_instruction
-from rewardlab.serving.server_errors import RefusedRequest
 
 router = APIRouter()
 

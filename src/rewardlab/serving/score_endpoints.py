@@ -12,6 +12,7 @@ from starlette.responses import Response
 from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
+from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.models.backends.remote_protocol import EPISODES_TYPE, pack_answers, unpack_episodes
 from rewardlab.serving.request_types import (
     DEFAULT_FPS,
@@ -22,7 +23,6 @@ from rewardlab.serving.request_types import (
     ClipReference,
 )
 from rewardlab.serving.reward_server import RewardServer, Server
-from rewardlab.serving.server_errors import RefusedRequest
 
 router = APIRouter()
 

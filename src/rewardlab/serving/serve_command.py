@@ -7,36 +7,26 @@ import sys
 
 import uvicorn
 
-from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.limits import REQUEST_MB
 from rewardlab.core.loading_line import loading
 from rewardlab.core.terminal_text import one_line
+from rewardlab.http_server.listening import IDLE_SECONDS, address, listen, wait_until_started
+from rewardlab.http_server.request_limits import PatientProtocol
 from rewardlab.serving.app import create_app, create_server
-from rewardlab.serving.request_limits import PatientProtocol
 from rewardlab.serving.reward_server import RewardServer
 from rewardlab.serving.serve_settings import ServePlan
 from rewardlab.serving.served_model import load_served_model
-
-_IDLE_SECONDS = 75  # longer than clients keep idle connections, so that none is closed while they send the next request
 
 
 def serve(plan: ServePlan) -> None:
     """Serve the model; return when everything that was asked before SIGTERM or Ctrl-C is answered."""
     with loading(f"loading {plan.model}"):
         served = load_served_model(plan.model)
-    with _listening(plan) as listening:
+    with listen(plan.host, plan.port) as listening:
         for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises what it caught again once it has drained
             signal.signal(number, lambda *_: None)
         asyncio.run(_run(plan, create_server(plan, served), listening))
-
-
-def _listening(plan: ServePlan) -> socket.socket:
-    """Return the socket to serve on; an address that cannot be had is said in one sentence."""
-    family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
-    try:
-        return socket.create_server((plan.host, plan.port), family=family, backlog=2048)
-    except OSError as error:
-        raise PlanError(f"cannot listen on {plan.host}:{plan.port} ({error.strerror}); choose another --port") from None
 
 
 def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:
@@ -48,7 +38,7 @@ def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:
         http=PatientProtocol,
         ws="websockets-sansio",
         ws_max_size=REQUEST_MB.in_bytes,
-        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=plan.drain,
         log_level="warning",
         access_log=False,
@@ -61,11 +51,8 @@ async def _run(plan: ServePlan, server: RewardServer, listening: socket.socket) 
     reload = lambda: _keep(asyncio.create_task(_reload(plan, server)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
     task = asyncio.create_task(running.serve([listening]))
-    while not running.started and not task.done():
-        await asyncio.sleep(0.01)
-    if running.started:
-        port = listening.getsockname()[1]
-        print(one_line(f"serving {server.batcher.served.name} at http://{plan.host}:{port}"), flush=True)
+    if await wait_until_started(running, task):
+        print(one_line(f"serving {server.batcher.served.name} at {address(plan.host, listening)}"), flush=True)
     await task
 
 

@@ -2,12 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
 from rewardlab.data.video_decoding import frame_policy
+from rewardlab.http_server.listening import is_loopback, require_port
 from rewardlab.models.backends.remote import TOKEN_VARIABLE
 
 
@@ -30,22 +30,13 @@ class ServePlan:
 
     def __post_init__(self) -> None:
         frame_policy(self.frames)
-        if not 0 <= self.port <= 65_535:
-            raise PlanError(f"port must be from 0 to 65535, got {self.port}")
+        require_port(self.port)
         if min(self.max_batch, self.queue, self.sessions, self.drain) < 1 or self.max_wait < 0:
             raise PlanError("max-batch, queue, sessions and drain must be at least 1, and max-wait not negative")
         if self.root is not None and not self.root.is_dir():
             raise PlanError(f"--root must be a folder, got {self.root}")
         if not is_loopback(self.host) and not read_token():
             raise PlanError(f"{self.host} can be reached by others; set a token in {TOKEN_VARIABLE} first")
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether nobody but this machine reaches an address."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_token() -> str:

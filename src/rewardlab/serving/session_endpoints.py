@@ -12,12 +12,12 @@ from starlette.websockets import WebSocketDisconnect
 
 from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import DataError, RewardlabError
+from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.serving.clip_decoding import decode_frames
 from rewardlab.serving.live_sessions import Session
 from rewardlab.serving.request_types import REFUSALS, AnswerBody, NewSession
 from rewardlab.serving.reward_server import RewardServer, Server
 from rewardlab.serving.score_endpoints import require_instruction
-from rewardlab.serving.server_errors import RefusedRequest
 
 router = APIRouter()
 

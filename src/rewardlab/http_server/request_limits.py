@@ -10,16 +10,35 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rewardlab.core.limits import REQUEST_MB, REQUEST_SECONDS, SERVER_MB
-from rewardlab.serving.server_errors import RefusedRequest
-from rewardlab.serving.server_metrics import ServerMetrics
+from rewardlab.core.limits import REQUEST_SECONDS, SERVER_MB, Limit
+from rewardlab.http_server.refused_request import RefusedRequest
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_OPEN_PATHS = {"/", "/health"}  # the page holds nothing by itself; it asks with the token
+
+def ignore_request(route: str, status: int, seconds: float) -> None:
+    """Count nothing, for servers without metrics."""
+
+
+@dataclass(frozen=True)
+class BodyLimit:
+    """The longest body of a request: a limit, counted in a unit of so many bytes."""
+
+    limit: Limit
+    unit: str
+    unit_bytes: int
+
+    @property
+    def in_bytes(self) -> int:
+        """Return the most bytes."""
+        return self.limit.value * self.unit_bytes
+
+    def refusal(self) -> RefusedRequest:
+        """Return why a longer body is refused."""
+        return RefusedRequest(413, f"the request is too long, in {self.unit} {self.limit.describe()}")
 
 
 @dataclass(eq=False)
@@ -28,7 +47,9 @@ class RequestLimits:
 
     app: App
     token: str
-    metrics: ServerMetrics
+    body: BodyLimit
+    open_paths: frozenset[str]  # what holds nothing by itself is shown without a token
+    observe: Callable[[str, int, float], None] = ignore_request  # route, status and seconds of each request
     held: int = 0  # bytes of all bodies that are here now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +70,7 @@ class RequestLimits:
         finally:
             route = scope.get("route")
             name = "refused" if route is None else route.path
-            self.metrics.observe_request(name, status[0], time.perf_counter() - started)
+            self.observe(name, status[0], time.perf_counter() - started)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         held = 0
@@ -72,16 +93,19 @@ class RequestLimits:
         await self.app(scope, receive, send)
 
     def _require_token(self, scope: Scope) -> None:
-        if not self.token or (scope["type"] == "http" and scope["path"] in _OPEN_PATHS):
+        if not self.token or (scope["type"] == "http" and scope["path"] in self.open_paths):
             return
-        given = _header(scope, b"authorization")
+        given = header(scope, b"authorization")
         if not secrets.compare_digest(given, f"Bearer {self.token}".encode()):
             raise RefusedRequest(401, "this server wants `Authorization: Bearer TOKEN`")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """Return the body, counted as it arrives: no claimed length is believed, but one too long is refused."""
-        if _header(scope, b"content-length").isdigit() and int(_header(scope, b"content-length")[:20]) > _most():
-            raise _too_long()
+        if (
+            header(scope, b"content-length").isdigit()
+            and int(header(scope, b"content-length")[:20]) > self.body.in_bytes
+        ):
+            raise self.body.refusal()
         body = bytearray()
         try:
             async with asyncio.timeout(REQUEST_SECONDS.value):
@@ -103,8 +127,8 @@ class RequestLimits:
             body += message.get("body", b"")
             self.held += len(message.get("body", b""))
             more = bool(message.get("more_body"))
-            if len(body) > _most():
-                raise _too_long()
+            if len(body) > self.body.in_bytes:
+                raise self.body.refusal()
             if self.held > SERVER_MB.in_bytes:
                 raise RefusedRequest(503, "the requests under way fill the memory of this server; ask again later", 1)
 
@@ -156,15 +180,8 @@ class PatientProtocol(H11Protocol):
             self.transport.close()
 
 
-def _most() -> int:
-    return REQUEST_MB.in_bytes
-
-
-def _too_long() -> RefusedRequest:
-    return RefusedRequest(413, f"the request is too long, in MB {REQUEST_MB.describe()}")
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
+def header(scope: Scope, name: bytes) -> bytes:
+    """Return a header of a request, empty where it has none."""
     return next((bytes(value) for key, value in scope["headers"] if key == name), b"")
 
 
