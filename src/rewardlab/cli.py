@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rewardlab.data.metadata_skeleton import InitPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.command_output import BenchCommand, OutputSettings, StressCommand
+    from rewardlab.reporting.data_report import DataReportPlan
     from rewardlab.reporting.experiment_trackers import ExportPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from rewardlab.training.pocket.plan import PocketPlan
     from rewardlab.training.vlm.plan import TrainVlmCommand
     from rewardlab.training.vlm_assembly.plan import AssemblePlan
+    from rewardlab.verification.verify_settings import VerifyPlan
 
 
 _FEW_MODELS = 12  # so many trained models are named one by one
@@ -328,6 +330,22 @@ def serve(plan: "ServePlan") -> int:
     return 0
 
 
+def verify(plan: "VerifyPlan") -> int:
+    """Serve the page on which people check labels, or write out what they have verified."""
+    rewardlab.verify(**flat_settings(plan))
+    return 0
+
+
+def data_report(plan: "DataReportPlan") -> int:
+    """Write the page about a dataset and print what it says first, and where it is."""
+    from rewardlab.core.loading_line import loading
+
+    with loading(f"reading {plan.data}"):
+        page = rewardlab.data_report(**flat_settings(plan))
+    print(f"report: {page}")
+    return 0
+
+
 def relabel(plan: "RelabelPlan") -> int:
     """Write the progress of every frame and say what has none."""
     made = rewardlab.relabel(**flat_settings(plan))
@@ -474,6 +492,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
     "serve": ("rewardlab.serving.serve_settings:ServePlan", serve),
     "relabel": ("rewardlab.rl.relabel:RelabelPlan", relabel),
+    "verify": ("rewardlab.verification.verify_settings:VerifyPlan", verify),
+    "data-report": ("rewardlab.reporting.data_report:DataReportPlan", data_report),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),

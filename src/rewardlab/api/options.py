@@ -91,6 +91,25 @@ class ServeOptions(TypedDict, total=False):
     drain: int
 
 
+class VerifyOptions(TypedDict, total=False):
+    """What `verify` takes beside the dataset."""
+
+    verdicts: Place | None
+    overlap: float
+    seed: int
+    host: str
+    port: int
+    export: Place | None
+
+
+class DataReportOptions(TypedDict, total=False):
+    """What `data_report` takes beside the dataset."""
+
+    out: Place
+    videos: int
+    seed: int
+
+
 class RelabelOptions(TypedDict, total=False):
     """What `relabel` takes beside the data."""
 

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import stat
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,22 @@ def parse_json(text: str | bytes, *, allow_nonfinite: bool = False, unique_keys:
     """
     words = text.decode("utf-8") if isinstance(text, bytes) else text
     _check_depth(words)
-    digits = NUMBER_DIGITS.value
-    whole = lambda number: int(number) if len(number) <= digits else _refuse_digits(number)
-    number, constant = (float, float) if allow_nonfinite else (_finite, _refuse)
-    pairs = _unique if unique_keys else None
     try:
-        found = json.loads(words, parse_int=whole, parse_float=number, parse_constant=constant, object_pairs_hook=pairs)
+        found = _decoder(NUMBER_DIGITS.value, allow_nonfinite, unique_keys).decode(words)
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     if _SURROGATE.search(words):
         _check_text(found)
     return found
+
+
+@cache
+def _decoder(digits: int, allow_nonfinite: bool, unique_keys: bool) -> json.JSONDecoder:
+    """Return the decoder with these rules; making one takes longer than reading a row with it."""
+    whole = lambda number: int(number) if len(number) <= digits else _refuse_digits(number)
+    number, constant = (float, float) if allow_nonfinite else (_finite, _refuse)
+    pairs = _unique if unique_keys else None
+    return json.JSONDecoder(parse_int=whole, parse_float=number, parse_constant=constant, object_pairs_hook=pairs)
 
 
 def read_json(path: Path) -> Any:

@@ -53,6 +53,7 @@ BODY_MB = Limit("REWARDLAB_MAX_BODY_MB", 8, "body of a server's answer, in MB")
 REQUEST_MB = Limit("REWARDLAB_MAX_REQUEST_MB", 64, "body of a request to `rewardlab serve`, in MB")
 REQUEST_SECONDS = Limit("REWARDLAB_MAX_REQUEST_SECONDS", 30, "seconds within which a request must have arrived")
 SERVER_MB = Limit("REWARDLAB_MAX_SERVER_MB", 1_000, "requests and sessions that `rewardlab serve` holds at once, in MB")
+VERDICT_BYTES = Limit("REWARDLAB_MAX_VERDICT_BYTES", 16_384, "bytes of a request to `rewardlab verify`")
 JSON_MB = Limit("REWARDLAB_MAX_JSON_MB", 64, "a JSON file of a run, in MB")
 TRIALS_MB = Limit("REWARDLAB_MAX_TRIALS_MB", 1_000, "trials in one Parquet file of a run, in MB of memory")
 JSON_DEPTH = Limit("REWARDLAB_MAX_JSON_DEPTH", 64, "objects and lists inside each other in JSON")
@@ -74,6 +75,7 @@ LIMITS = (
     REQUEST_MB,
     REQUEST_SECONDS,
     SERVER_MB,
+    VERDICT_BYTES,
     JSON_MB,
     TRIALS_MB,
     JSON_DEPTH,

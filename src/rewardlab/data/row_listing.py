@@ -1,0 +1,146 @@
+"""The rows of a dataset in the RoboReward layout, as their text says it: no video is opened, so many are listed fast."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import ROW_BYTES, ROWS
+from rewardlab.core.seeding import digest
+from rewardlab.data import dataset_folder
+from rewardlab.data.contract import Problem
+from rewardlab.data.dataset_files import require_name, text_lines
+from rewardlab.data.roboreward_row import METADATA, Row, instruction_of, parse_row, require, truth_of
+
+
+@dataclass(frozen=True)
+class StoredVerdict:
+    """A judgement that a row carries: who gave it, whether the row holds, and why."""
+
+    by: str
+    holds: bool
+    rationale: str
+
+
+@dataclass(frozen=True)
+class RowProvenance:
+    """What a row says of how it was made: by which stage, and whether its judges gave reasons, or spoke against it."""
+
+    stage: str = ""
+    explained: bool = False
+    doubted: bool = False
+
+
+_PLAIN = RowProvenance()  # of a row that was not made by the data factory
+
+
+@dataclass(frozen=True)
+class ListedRow:
+    """One row; `key` identifies what it claims: that this video earns this level for this instruction."""
+
+    key: str
+    line: int
+    file_name: str
+    instruction: str
+    level: int | None
+    task: str  # what groups rows of one task, whatever was made of them
+    source: str  # the dataset it comes from, else the first folder of its video
+    provenance: RowProvenance
+
+
+@dataclass(frozen=True)
+class RowListing:
+    """The rows of one folder, and what is wrong with the lines that hold none."""
+
+    folder: Path
+    rows: tuple[ListedRow, ...]
+    problems: tuple[Problem, ...]
+
+
+def list_rows(data: str) -> RowListing:
+    """Return the rows of a dataset; DataError where it has another layout."""
+    folder = dataset_folder(data)
+    if not (folder / METADATA).is_file():
+        raise DataError(
+            f"{folder} has no {METADATA}; only the RoboReward layout is taken here: "
+            f"`rewardlab convert {data} FOLDER` writes it"
+        )
+    rows: list[ListedRow] = []
+    problems: list[Problem] = []
+    seen: Counter[str] = Counter()
+    for line, text in text_lines(folder, folder / METADATA):
+        if line > ROWS.value:
+            problems.append(Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}"))
+            break
+        try:
+            rows.append(_listed(line, parsed_line(text), seen))
+        except DataError as error:
+            problems.append(Problem(f"line {line}", str(error)))
+    return RowListing(folder, tuple(rows), tuple(problems))
+
+
+def parsed_line(text: str) -> Row:
+    """Return the row that a line of metadata holds; DataError says why it holds none."""
+    if len(text) > ROW_BYTES.value:
+        raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+    return parse_row(text)
+
+
+def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, Row]]:
+    """Yield line and whole row of these lines, in order; DataError where the file has changed since it was listed."""
+    left = set(wanted)
+    keys = {row.line: row.key for row in listing.rows if row.line in left}
+    seen: Counter[str] = Counter()
+    for line, text in text_lines(listing.folder, listing.folder / METADATA):
+        if line in left:
+            left.discard(line)
+            row = parsed_line(text)
+            if _listed(line, row, seen).key.partition("#")[0] != keys[line].partition("#")[0]:
+                raise _changed(listing)
+            yield line, row
+        if not left:
+            return
+    raise _changed(listing)
+
+
+def _changed(listing: RowListing) -> DataError:
+    return DataError(f"{listing.folder / METADATA} has changed since it was read; start the command again")
+
+
+def _listed(line: int, row: Row, seen: Counter[str]) -> ListedRow:
+    require(row, "file_name")
+    name = require_name(row["file_name"], "file_name")
+    instruction = instruction_of(name, row)
+    level = truth_of(name, {key: row.get(key) for key in ("reward", "success")}, 0).level
+    key = digest(name, instruction, level)
+    seen[key] += 1
+    key = key if seen[key] == 1 else f"{key}#{seen[key]}"
+    task = _text(row, "original_task") or _text(row, "task_id") or instruction
+    subset = name.partition("/")[0] if "/" in name else ""
+    return ListedRow(key, line, name, instruction, level, task, _text(row, "source") or subset, _provenance(row))
+
+
+def _provenance(row: Row) -> RowProvenance:
+    found = row.get("provenance")
+    if not isinstance(found, dict):
+        return _PLAIN
+    verdicts = stored_verdicts(row)
+    explained = any(verdict.rationale for verdict in verdicts)
+    return RowProvenance(_text(found, "stage"), explained, any(not verdict.holds for verdict in verdicts))
+
+
+def stored_verdicts(row: Row) -> list[StoredVerdict]:
+    """Return the judgements that a row carries; what is not shaped like one is left out."""
+    found = row.get("provenance")
+    verdicts = found.get("verdicts") if isinstance(found, dict) else None
+    return [
+        StoredVerdict(_text(each, "by"), each["verdict"], _text(each, "rationale"))
+        for each in (verdicts if isinstance(verdicts, list) else ())
+        if isinstance(each, dict) and isinstance(each.get("verdict"), bool)
+    ]
+
+
+def _text(row: Row, key: str) -> str:
+    found = row.get(key)
+    return found.strip() if isinstance(found, str) else ""

@@ -1,0 +1,1 @@
+"""Verification: people check the labels of a dataset on a local page; needs the extra `serve`."""

@@ -1,0 +1,131 @@
+"""Verdicts on disk: an SQLite file in WAL mode; what was acknowledged is there after a crash of process or machine."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rewardlab.core.errors import RunError
+from rewardlab.verification.verdicts import DECISIONS, Verdict
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS verdicts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    request TEXT NOT NULL UNIQUE,
+    item TEXT NOT NULL,
+    annotator TEXT NOT NULL,
+    decision TEXT NOT NULL,
+    level INTEGER,
+    note TEXT NOT NULL,
+    rationale_seen INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    made_at TEXT NOT NULL,
+    standing INTEGER NOT NULL DEFAULT 1
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one_standing_verdict ON verdicts (item, annotator) WHERE standing = 1;
+"""
+_SETTINGS = (
+    "PRAGMA trusted_schema = OFF",  # the file may have come with a stranger's dataset
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # a commit returns when it is on the disk
+    "PRAGMA busy_timeout = 5000",
+)
+_COLUMNS = ", ".join(field.name for field in fields(Verdict))
+
+
+class VerdictStore:
+    """The open file; verdicts are only added, and one that is undone or replaced no longer stands."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _said(path):
+            self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            for setting in _SETTINGS:
+                self._file.execute(setting)
+            self._file.executescript(_SCHEMA)
+        self._version = self._data_version()
+
+    def changed_elsewhere(self) -> bool:
+        """Tell whether another process has written since this was last asked."""
+        before, self._version = self._version, self._data_version()
+        return before != self._version
+
+    def standing(self) -> list[Verdict]:
+        """Return the verdicts that stand, in the order in which they were given."""
+        with _said(self.path):
+            rows = self._file.execute(f"SELECT {_COLUMNS} FROM verdicts WHERE standing = 1 ORDER BY id").fetchall()
+        return [_verdict(row) for row in rows if row[fields_place("decision")] in DECISIONS]
+
+    def record(self, verdict: Verdict, request: str) -> Verdict:
+        """Return the verdict as it is on disk; a request that was answered before is not carried out again."""
+        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        columns = [field.name for field in fields(Verdict) if field.name != "id"]
+        values = astuple(replace(verdict, made_at=made_at))
+        given = [value for field, value in zip(fields(Verdict), values) if field.name != "id"]
+        with self._transaction():
+            known = self._file.execute(f"SELECT {_COLUMNS} FROM verdicts WHERE request = ?", (request,)).fetchone()
+            if known is not None:
+                return _verdict(known)
+            self._file.execute(
+                "UPDATE verdicts SET standing = 0 WHERE item = ? AND annotator = ?", (verdict.item, verdict.annotator)
+            )
+            marks = ", ".join("?" * (len(columns) + 1))
+            added = self._file.execute(
+                f"INSERT INTO verdicts ({', '.join(columns)}, request) VALUES ({marks})", (*given, request)
+            )
+        return replace(verdict, id=added.lastrowid or 0, made_at=made_at)
+
+    def undo(self, annotator: str, number: int) -> Verdict | None:
+        """Return the verdict, which no longer stands; None where this person gave no such verdict."""
+        with self._transaction():
+            mine = (number, annotator)
+            found = self._file.execute(
+                f"SELECT {_COLUMNS} FROM verdicts WHERE id = ? AND annotator = ?", mine
+            ).fetchone()
+            self._file.execute("UPDATE verdicts SET standing = 0 WHERE id = ? AND annotator = ?", mine)
+        return None if found is None else _verdict(found)
+
+    def close(self) -> None:
+        """Close the file; its log is folded into it."""
+        self._file.close()
+
+    def _data_version(self) -> int:
+        with _said(self.path):
+            return int(self._file.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commit what the block does, as a whole or not at all."""
+        with _said(self.path):
+            self._file.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._file.execute("ROLLBACK")
+                raise
+            self._file.execute("COMMIT")
+
+
+def fields_place(name: str) -> int:
+    """Return the place of a column among those that are read."""
+    return [field.name for field in fields(Verdict)].index(name)
+
+
+def _verdict(row: tuple[Any, ...]) -> Verdict:
+    made = Verdict(*row)
+    return replace(made, rationale_seen=bool(made.rationale_seen))
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """Turn what SQLite says into one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise RunError(
+            f"{path} cannot be used as a file of verdicts ({error}); free the disk, fix the permission, "
+            "or name another file with --verdicts"
+        ) from error
