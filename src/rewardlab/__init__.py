@@ -24,7 +24,9 @@ _HOME = {
     **dict.fromkeys(("check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
     **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
     **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api.run_verbs"),
-    **dict.fromkeys(("compare", "data_report", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
+    **dict.fromkeys(
+        ("compare", "data_report", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"
+    ),
     **dict.fromkeys(
         ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
     ),

@@ -158,26 +158,18 @@ def test_a_server_killed_while_somebody_clicks_loses_no_acknowledged_verdict(bro
         page = arrive(browser.new_context(), url, "Anna")
         for _ in range(3):
             press(page, "a")
+        page.keyboard.press("a")  # this one may be under way when the server dies
         process.send_signal(signal.SIGKILL)
         process.wait()
-    expect(page.locator("#counts")).to_contain_text(": 3 judged")  # what the page said was acknowledged
     page.locator("#accept").click()
     expect(page.locator("#trouble")).to_contain_text("not saved yet")
-    with verifying_process(data, port) as (process, url):
-        expect(page.locator("#counts")).to_contain_text(": 4 judged")  # sent again, by itself
-        expect(page.locator("#trouble")).to_be_hidden()
-        for number in range(4):  # killed in the middle of clicks, again and again
-            page.keyboard.press("a")
-            if number == 2:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
     told = judged(page)
+    assert told >= 3
     with verifying_process(data, port):
+        expect(page.locator("#counts")).to_contain_text(f": {told + 1} judged")  # sent again, by itself
         expect(page.locator("#trouble")).to_be_hidden()
         page.reload()
-        expect(page.locator("#frame")).to_have_text(FRAME)
-        assert judged(page) >= told
+        expect(page.locator("#counts")).to_contain_text(f": {told + 1} judged")
     with sqlite3.connect(data / "verdicts.sqlite") as file:
-        (rows,) = file.execute("SELECT count(*) FROM verdicts WHERE standing = 1").fetchone()
-        (requests,) = file.execute("SELECT count(DISTINCT item) FROM verdicts").fetchone()
-    assert rows == requests >= told  # nothing lost, and nothing said twice
+        found = file.execute("SELECT count(*), count(DISTINCT item), sum(standing) FROM verdicts").fetchone()
+    assert found == (told + 1, told + 1, told + 1)  # nothing lost, and nothing said twice

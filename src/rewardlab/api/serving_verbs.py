@@ -3,7 +3,15 @@
 from importlib.util import find_spec
 from typing import Unpack
 
-from rewardlab.api.options import GuardFitOptions, Place, RelabelOptions, ServeOptions, VerifyOptions, documented_by, plan_from
+from rewardlab.api.options import (
+    GuardFitOptions,
+    Place,
+    RelabelOptions,
+    ServeOptions,
+    VerifyOptions,
+    documented_by,
+    plan_from,
+)
 from rewardlab.core.errors import PlanError
 from rewardlab.rl.relabel import Relabelled, RelabelPlan
 from rewardlab.rl.relabel import relabel as relabel_by_plan

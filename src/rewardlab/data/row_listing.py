@@ -1,4 +1,4 @@
-"""The rows of a dataset in the RoboReward layout, as their text says it: no video is opened, so many are listed fast."""
+"""The rows of a dataset in the RoboReward layout, as their text says: no video is opened, so many are listed fast."""
 
 from collections import Counter
 from collections.abc import Iterator

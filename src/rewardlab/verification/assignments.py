@@ -31,8 +31,9 @@ class Assignments:
     seed: int
     clock: Callable[[], float] = time.monotonic
     verdicts: dict[str, dict[str, Verdict]] = field(default_factory=dict)
-    _leases: dict[str, dict[str, float]] = field(default_factory=dict)  # row, person, until when
-    _verdicts_wanted: dict[str, int] = field(default_factory=dict)  # where nobody disagrees; filled as it is asked for
+    _by_person: dict[str, dict[str, Verdict]] = field(default_factory=dict)  # the newest last
+    _unfinished: dict[str, bool] = field(default_factory=dict)  # begun rows that need more, and whether disputed
+    _leases: dict[str, dict[str, float]] = field(default_factory=dict)  # person, row, until when
 
     def __post_init__(self) -> None:
         self.by_key = {row.key: row for row in self.rows}
@@ -41,79 +42,88 @@ class Assignments:
 
     def reset(self, standing: Iterable[Verdict]) -> None:
         """Take these as all verdicts that stand; those on rows that are not here are left alone."""
-        self.verdicts = {}
+        self.verdicts, self._by_person, self._unfinished = {}, {}, {}
         for verdict in standing:
             self.record(verdict)
 
     def record(self, verdict: Verdict) -> None:
         """Note a verdict, in place of an earlier one of the same person."""
-        if verdict.item in self.by_key:
-            self.verdicts.setdefault(verdict.item, {})[verdict.annotator] = verdict
-            self._leases.get(verdict.item, {}).pop(verdict.annotator, None)
+        if verdict.item not in self.by_key:
+            return
+        self._forget(verdict)
+        self.verdicts.setdefault(verdict.item, {})[verdict.annotator] = verdict
+        self._by_person.setdefault(verdict.annotator, {})[verdict.item] = verdict
+        self._leases.get(verdict.annotator, {}).pop(verdict.item, None)
+        self._weigh(verdict.item)
 
     def remove(self, verdict: Verdict) -> None:
         """Forget a verdict that was undone, and keep its row for the person who judged it."""
-        given = self.verdicts.get(verdict.item, {})
-        given.pop(verdict.annotator, None)
-        if not given:
-            self.verdicts.pop(verdict.item, None)
-        if verdict.item in self.by_key:
-            self._lease(verdict.item, verdict.annotator)
+        if verdict.item not in self.by_key:
+            return
+        self._forget(verdict)
+        self._weigh(verdict.item)
+        self._lease(verdict.item, verdict.annotator)
 
     def next_rows(self, annotator: str, count: int) -> list[ListedRow]:
         """Return the rows for a person to judge, first those that they were shown already; others do not get them."""
-        chosen: list[str] = []
+        chosen: dict[str, ListedRow] = {}
         for key in self._candidates(annotator):
             if len(chosen) == count:
                 break
-            if key not in chosen:
-                chosen.append(key)
-                self._lease(key, annotator)
-        return [self.by_key[key] for key in chosen]
+            if key not in chosen and self._is_open(key, annotator):
+                chosen[key] = self.by_key[key]
+        for key in chosen:
+            self._lease(key, annotator)
+        return list(chosen.values())
 
     def last_of(self, annotator: str) -> Verdict | None:
         """Return the newest verdict of a person that stands."""
-        mine = (given[annotator] for given in self.verdicts.values() if annotator in given)
-        return max(mine, key=lambda verdict: verdict.id, default=None)
+        return next(reversed(self._by_person.get(annotator, {}).values()), None)
 
     def progress(self, annotator: str) -> Progress:
         """Return how far it is."""
-        mine = sum(annotator in given for given in self.verdicts.values())
-        unfinished = [key for key in self.verdicts if self._wanted(key) > len(self.verdicts[key])]
-        done = len(self.verdicts) - len(unfinished)
-        left = len(self.rows) - done - sum(annotator in self.verdicts[key] for key in unfinished)
-        disputed = sum(is_disputed(given.values()) for given in self.verdicts.values())
-        return Progress(len(self.rows), mine, left, done, disputed)
+        mine = self._by_person.get(annotator, {})
+        done = len(self.verdicts) - len(self._unfinished)
+        left = len(self.rows) - done - sum(key in mine for key in self._unfinished)
+        return Progress(len(self.rows), len(mine), left, done, sum(self._unfinished.values()))
 
     def _candidates(self, annotator: str) -> Iterator[str]:
-        """Yield the rows that a person may be given, the most useful first."""
-        begun = list(self.verdicts)
-        disputed = [key for key in begun if is_disputed(self.verdicts[key].values())]
-        for keys in (self._leased_to(annotator), disputed, begun, self._order):
-            yield from (key for key in keys if self._is_open(key, annotator))
+        """Yield rows that a person may be given, the most useful first."""
+        now = self.clock()
+        yield from [key for key, until in self._leases.get(annotator, {}).items() if until > now]
+        yield from [key for key, disputed in self._unfinished.items() if disputed]
+        yield from list(self._unfinished)
+        yield from (key for key in self._order if key not in self.verdicts)
 
     def _is_open(self, key: str, annotator: str) -> bool:
         given = self.verdicts.get(key, {})
-        return annotator not in given and len(given) + self._leased_to_others(key, annotator) < self._wanted(key)
+        return annotator not in given and len(given) + self._others_looking(key, annotator) < self._wanted(key)
 
     def _wanted(self, key: str) -> int:
         """Return how many verdicts a row needs: one, two for a share of them, and one more while they disagree."""
         given = self.verdicts.get(key, {})
         if is_disputed(given.values()):
             return len(given) + 1
-        if key not in self._verdicts_wanted:
-            chosen = int(digest(self.seed, "overlap", key), 16) < self.overlap * 2**64
-            self._verdicts_wanted[key] = 2 if chosen else 1
-        return self._verdicts_wanted[key]
+        return 2 if int(digest(self.seed, "overlap", key), 16) < self.overlap * 2**64 else 1
+
+    def _weigh(self, key: str) -> None:
+        """Note whether a row that somebody has judged needs another verdict."""
+        given = self.verdicts.get(key, {})
+        self._unfinished.pop(key, None)
+        if given and len(given) < self._wanted(key):
+            self._unfinished[key] = is_disputed(given.values())
+
+    def _forget(self, verdict: Verdict) -> None:
+        given = self.verdicts.get(verdict.item, {})
+        given.pop(verdict.annotator, None)
+        self._by_person.get(verdict.annotator, {}).pop(verdict.item, None)
+        if not given:
+            self.verdicts.pop(verdict.item, None)
 
     def _lease(self, key: str, annotator: str) -> None:
-        self._leases.setdefault(key, {})[annotator] = self.clock() + _LEASE_SECONDS
+        self._leases.setdefault(annotator, {}).setdefault(key, 0.0)  # a row that was shown keeps its place
+        self._leases[annotator][key] = self.clock() + _LEASE_SECONDS
 
-    def _leased_to(self, annotator: str) -> list[str]:
+    def _others_looking(self, key: str, annotator: str) -> int:
         now = self.clock()
-        mine = [(held[annotator], key) for key, held in self._leases.items() if held.get(annotator, 0) > now]
-        return [key for _, key in sorted(mine, key=lambda lease: lease[0])]
-
-    def _leased_to_others(self, key: str, annotator: str) -> int:
-        now = self.clock()
-        return sum(until > now for name, until in self._leases.get(key, {}).items() if name != annotator)
+        return sum(held.get(key, 0.0) > now for name, held in self._leases.items() if name != annotator)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rewardlab.core.errors import RunError
-from rewardlab.verification.verdicts import DECISIONS, Verdict
+from rewardlab.verification.verdicts import Verdict, is_sound
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS verdicts (
@@ -57,18 +57,23 @@ class VerdictStore:
         """Return the verdicts that stand, in the order in which they were given."""
         with _said(self.path):
             rows = self._file.execute(f"SELECT {_COLUMNS} FROM verdicts WHERE standing = 1 ORDER BY id").fetchall()
-        return [_verdict(row) for row in rows if row[fields_place("decision")] in DECISIONS]
+        return [verdict for verdict in map(_verdict, rows) if is_sound(verdict)]
 
-    def record(self, verdict: Verdict, request: str) -> Verdict:
-        """Return the verdict as it is on disk; a request that was answered before is not carried out again."""
+    def record(self, verdict: Verdict, request: str) -> Verdict | None:
+        """Return the verdict as it is on disk; a request that was answered before is not carried out again.
+
+        None where that verdict has been undone since.
+        """
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
         columns = [field.name for field in fields(Verdict) if field.name != "id"]
         values = astuple(replace(verdict, made_at=made_at))
         given = [value for field, value in zip(fields(Verdict), values) if field.name != "id"]
         with self._transaction():
-            known = self._file.execute(f"SELECT {_COLUMNS} FROM verdicts WHERE request = ?", (request,)).fetchone()
+            known = self._file.execute(
+                f"SELECT standing, {_COLUMNS} FROM verdicts WHERE request = ?", (request,)
+            ).fetchone()
             if known is not None:
-                return _verdict(known)
+                return _verdict(known[1:]) if known[0] else None
             self._file.execute(
                 "UPDATE verdicts SET standing = 0 WHERE item = ? AND annotator = ?", (verdict.item, verdict.annotator)
             )
@@ -107,11 +112,6 @@ class VerdictStore:
                 self._file.execute("ROLLBACK")
                 raise
             self._file.execute("COMMIT")
-
-
-def fields_place(name: str) -> int:
-    """Return the place of a column among those that are read."""
-    return [field.name for field in fields(Verdict)].index(name)
 
 
 def _verdict(row: tuple[Any, ...]) -> Verdict:

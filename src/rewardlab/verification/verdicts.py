@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from rewardlab.core.episode import LEVELS
+
 Decision = Literal["accept", "reject", "correct", "flag"]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
 REJECTED, FLAGGED = 0, -1  # outcomes beside the levels 1 to 5
@@ -30,6 +32,14 @@ class Verdict:
         if self.decision == "flag":
             return FLAGGED
         return REJECTED if self.level is None else self.level
+
+
+def is_sound(verdict: Verdict) -> bool:
+    """Tell whether a verdict from a file is one: whoever wrote it may have meant harm."""
+    if not isinstance(verdict.annotator, str) or not isinstance(verdict.note, str) or verdict.decision not in DECISIONS:
+        return False
+    leveled = verdict.decision in ("accept", "correct")
+    return verdict.level in LEVELS if leveled else verdict.level is None
 
 
 def majority(verdicts: Iterable[Verdict]) -> int | None:

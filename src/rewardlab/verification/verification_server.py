@@ -48,7 +48,9 @@ class VerificationServer:
         self.row(verdict.item)
         with self._lock:
             self._refresh()
-            self.assignments.record(self.store.record(verdict, request))
+            kept = self.store.record(verdict, request)
+            if kept is not None:
+                self.assignments.record(kept)
             return self._state(verdict.annotator)
 
     def undo(self, annotator: str, number: int) -> dict[str, Any]:
