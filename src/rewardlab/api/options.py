@@ -107,6 +107,7 @@ class DataReportOptions(TypedDict, total=False):
 
     out: Place
     videos: int
+    near_duplicates: bool
     seed: int
 
 

@@ -32,6 +32,7 @@ class RowProvenance:
     doubted: bool = False
 
 
+_SPLITS = ("train", "val", "test")  # in this order, before others
 _PLAIN = RowProvenance()  # of a row that was not made by the data factory
 
 
@@ -62,10 +63,31 @@ def list_rows(data: str) -> RowListing:
     """Return the rows of a dataset; DataError where it has another layout."""
     folder = dataset_folder(data)
     if not (folder / METADATA).is_file():
-        raise DataError(
-            f"{folder} has no {METADATA}; only the RoboReward layout is taken here: "
-            f"`rewardlab convert {data} FOLDER` writes it"
-        )
+        raise _other_layout(data, folder)
+    return _listing(folder)
+
+
+def list_splits(data: str) -> dict[str, RowListing]:
+    """Return the rows of each split of a dataset, by its name; one split without a name where it is not split."""
+    folder = dataset_folder(data)
+    if (folder / METADATA).is_file():
+        return {"": _listing(folder)}
+    inside = sorted(path for path in folder.iterdir() if (path / METADATA).is_file()) if folder.is_dir() else []
+    if not inside:
+        raise _other_layout(data, folder)
+    order = {name: place for place, name in enumerate(_SPLITS)}
+    inside.sort(key=lambda path: order.get(path.name, len(order)))
+    return {path.name: _listing(path) for path in inside}
+
+
+def _other_layout(data: str, folder: Path) -> DataError:
+    return DataError(
+        f"{folder} has no {METADATA}; only the RoboReward layout is taken here: "
+        f"`rewardlab convert {data} FOLDER` writes it"
+    )
+
+
+def _listing(folder: Path) -> RowListing:
     rows: list[ListedRow] = []
     problems: list[Problem] = []
     seen: Counter[str] = Counter()

@@ -1,0 +1,39 @@
+"""Videos that are copies of each other byte for byte: only files of the same size are read."""
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewardlab.core.errors import DataError
+from rewardlab.data.dataset_files import digest_of_file, path_inside
+
+_MOST_READ = 5_000  # files that are read to the end
+
+VideoName = tuple[str, str]  # split, and the name of the file in it
+
+
+@dataclass(frozen=True)
+class ExactCopies:
+    """Groups of videos with the same bytes, and how many files of equal size were too many to be read."""
+
+    groups: tuple[tuple[VideoName, ...], ...]
+    unread: int
+
+
+def exact_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> ExactCopies:
+    """Return the groups of two videos or more that hold the same bytes; a file that cannot be read is in none."""
+    sizes: dict[int, list[VideoName]] = defaultdict(list)
+    roots = {split: os.fspath(folder) for split, folder in folders.items()}
+    for split, name in videos:
+        with suppress(OSError):
+            sizes[os.stat(f"{roots[split]}/{name}").st_size].append((split, name))
+    alike = [video for group in sizes.values() if len(group) > 1 for video in group]
+    contents: dict[str, list[VideoName]] = defaultdict(list)
+    for split, name in alike[:_MOST_READ]:
+        with suppress(DataError):
+            contents[digest_of_file(path_inside(folders[split], name, "file_name"))].append((split, name))
+    groups = tuple(tuple(group) for group in contents.values() if len(group) > 1)
+    return ExactCopies(groups, max(0, len(alike) - _MOST_READ))
