@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -51,7 +52,12 @@ class RowConflicts:
 
 def task_name(row: ListedRow) -> str:
     """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
-    return " ".join(row.task.casefold().split()).rstrip(".!")
+    return _same_words(row.task)
+
+
+@lru_cache(maxsize=100_000)
+def _same_words(task: str) -> str:
+    return " ".join(task.casefold().split()).rstrip(".!")
 
 
 def group_counts(name: str, rows: Sequence[ListedRow]) -> GroupCounts:

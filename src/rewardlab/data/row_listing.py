@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS
-from rewardlab.core.seeding import digest
 from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
 from rewardlab.data.dataset_files import require_name, text_lines
@@ -91,20 +91,20 @@ def _listing(folder: Path) -> RowListing:
     rows: list[ListedRow] = []
     problems: list[Problem] = []
     seen: Counter[str] = Counter()
+    most, most_bytes = ROWS.value, ROW_BYTES.value
     for line, text in text_lines(folder, folder / METADATA):
-        if line > ROWS.value:
+        if line > most:
             problems.append(Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}"))
             break
         try:
-            rows.append(_listed(line, parsed_line(text), seen))
+            rows.append(_listed(line, _parsed(text, most_bytes), seen))
         except DataError as error:
             problems.append(Problem(f"line {line}", str(error)))
     return RowListing(folder, tuple(rows), tuple(problems))
 
 
-def parsed_line(text: str) -> Row:
-    """Return the row that a line of metadata holds; DataError says why it holds none."""
-    if len(text) > ROW_BYTES.value:
+def _parsed(text: str, most_bytes: int) -> Row:
+    if len(text) > most_bytes:
         raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
     return parse_row(text)
 
@@ -117,7 +117,7 @@ def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, 
     for line, text in text_lines(listing.folder, listing.folder / METADATA):
         if line in left:
             left.discard(line)
-            row = parsed_line(text)
+            row = _parsed(text, ROW_BYTES.value)
             if _listed(line, row, seen).key.partition("#")[0] != keys[line].partition("#")[0]:
                 raise _changed(listing)
             yield line, row
@@ -135,7 +135,7 @@ def _listed(line: int, row: Row, seen: Counter[str]) -> ListedRow:
     name = require_name(row["file_name"], "file_name")
     instruction = instruction_of(name, row)
     level = truth_of(name, {key: row.get(key) for key in ("reward", "success")}, 0).level
-    key = digest(name, instruction, level)
+    key = blake2b(f"{name}\0{instruction}\0{level}".encode(), digest_size=8).hexdigest()
     seen[key] += 1
     key = key if seen[key] == 1 else f"{key}#{seen[key]}"
     task = _text(row, "original_task") or _text(row, "task_id") or instruction

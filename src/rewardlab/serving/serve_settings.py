@@ -1,14 +1,13 @@
 """The settings of `rewardlab serve`."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
 from rewardlab.data.video_decoding import frame_policy
+from rewardlab.http_server.bearer_token import TOKEN_VARIABLE, read_token
 from rewardlab.http_server.listening import is_loopback, require_port
-from rewardlab.models.backends.remote import TOKEN_VARIABLE
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,3 @@ class ServePlan:
             raise PlanError(f"--root must be a folder, got {self.root}")
         if not is_loopback(self.host) and not read_token():
             raise PlanError(f"{self.host} can be reached by others; set a token in {TOKEN_VARIABLE} first")
-
-
-def read_token() -> str:
-    """Return the bearer token that every request must carry; empty where none is asked for."""
-    return os.environ.get(TOKEN_VARIABLE, "").strip()

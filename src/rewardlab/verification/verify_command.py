@@ -1,7 +1,6 @@
 """Serving the page until the process is told to stop, or writing the verified split."""
 
 import asyncio
-import os
 import secrets
 import signal
 import socket
@@ -12,9 +11,9 @@ from rewardlab.core.loading_line import loading
 from rewardlab.core.terminal_text import one_line
 from rewardlab.data.dataset_files import require_inside
 from rewardlab.data.row_listing import RowListing, list_rows
+from rewardlab.http_server.bearer_token import read_token
 from rewardlab.http_server.listening import IDLE_SECONDS, address, listen, wait_until_started
 from rewardlab.http_server.request_limits import PatientProtocol
-from rewardlab.models.backends.remote import TOKEN_VARIABLE
 from rewardlab.verification.app import create_app
 from rewardlab.verification.assignments import Assignments
 from rewardlab.verification.verdict_store import VerdictStore
@@ -71,7 +70,7 @@ def server_config(plan: VerifyPlan, server: VerificationServer, token: str) -> u
 
 
 async def _run(plan: VerifyPlan, server: VerificationServer, listening: socket.socket) -> None:
-    token = os.environ.get(TOKEN_VARIABLE, "").strip() or secrets.token_urlsafe(24)
+    token = read_token() or secrets.token_urlsafe(24)
     running = uvicorn.Server(server_config(plan, server, token))
     task = asyncio.create_task(running.serve([listening]))
     if await wait_until_started(running, task):

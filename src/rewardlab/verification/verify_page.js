@@ -64,6 +64,10 @@ async function paint(canvas, image, current) {
   canvas.getContext("2d").drawImage(bitmap, 0, 0);
 }
 
+function blank(canvas) {
+  canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
+}
+
 function show(index) {
   if (!clip) return;
   place = Math.max(0, Math.min(index, clip.images.length - 1));
@@ -142,6 +146,7 @@ function showRow(next) {
   byId("note-box").open = byId("reasons").open = false;
   byId("reasons").hidden = !row.explained;
   byId("reasons-text").replaceChildren();
+  for (const name of ["screen", "still"]) blank(byId(name)); // no picture of another row is ever judged
   byId("frame").textContent = "loading the clip";
   byId("moment").textContent = "";
   showClip(row);

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
+from rewardlab.http_server.bearer_token import TOKEN_VARIABLE
 from rewardlab.http_server.listening import require_port
-from rewardlab.models.backends.remote import TOKEN_VARIABLE
 
 
 @dataclass(frozen=True)

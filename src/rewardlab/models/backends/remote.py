@@ -1,7 +1,6 @@
 """`remote:URL`: a model held by a rewardlab server; `rewardlab.models.backends.remote_protocol` says what travels."""
 
 import asyncio
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import ModelError, PlanError, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure
+from rewardlab.http_server.bearer_token import TOKEN_VARIABLE, read_token
 from rewardlab.models.backends.remote_protocol import (
     EPISODES_TYPE,
     pack_episodes,
@@ -24,7 +24,6 @@ from rewardlab.models.model_string import ModelString, option, read_options, rea
 if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient
 
-TOKEN_VARIABLE = "REWARDLAB_TOKEN"
 _HINT = f"is the address right, and the token in {TOKEN_VARIABLE}?"
 
 
@@ -97,12 +96,7 @@ def _build(spec: RemoteSpec, budget: Budget) -> Remote:
 
     policy = RetryPolicy(retries=spec.options.retries, timeout=spec.options.timeout)
     fingerprint = _served_fingerprint(spec)
-    return Remote(spec, HttpClient(policy, _token(), _HINT, understood=True), fingerprint)
-
-
-def _token() -> str:
-    """Return the bearer token that the server wants, where it wants one."""
-    return os.environ.get(TOKEN_VARIABLE, "").strip()
+    return Remote(spec, HttpClient(policy, read_token(), _HINT, understood=True), fingerprint)
 
 
 def _served_fingerprint(spec: RemoteSpec) -> str:
@@ -110,7 +104,7 @@ def _served_fingerprint(spec: RemoteSpec) -> str:
     from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
 
     client, request = (
-        HttpClient(RetryPolicy(retries=1, timeout=10.0), _token(), _HINT),
+        HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), _HINT),
         Request(f"{spec.url}/health", spec.url),
     )
     try:
