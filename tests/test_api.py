@@ -31,6 +31,8 @@ WITH_SETTINGS = {
     "guard-fit": options.GuardFitOptions,
     "serve": options.ServeOptions,
     "relabel": options.RelabelOptions,
+    "verify": options.VerifyOptions,
+    "data-report": options.DataReportOptions,
 }
 
 

@@ -135,6 +135,8 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "guard-fit": ["guard", "fit", EVIL, data],
         "serve": ["serve", EVIL],
         "relabel": ["relabel", data, "--model", EVIL],
+        "verify": ["verify", data, "--verdicts", str(out / "v.sqlite"), "--export", str(out / "verified")],
+        "data-report": ["data-report", data, "--out", str(out / "data.html")],
         "convert": ["convert", EVIL, str(out / "converted")],
         "runs": ["runs", EVIL, "--sql", EVIL],
         "merge": ["merge", EVIL, EVIL, "--out", str(out / "merged")],

@@ -24,6 +24,7 @@ _FOLDS, _DRAWS = 5, 1_000
 _BUNCHES = 1_000  # more tasks than this are drawn in bunches, so that the draws stay small
 _BINS = 16  # of length
 _FEWEST = 5  # rows in a bin that say something
+_FEWEST_TASKS = 2  # that have a word
 _SMOOTHING = 1.0
 _WORD = re.compile(r"[\w']+")
 
@@ -70,7 +71,14 @@ def blind_scores(rows: LabelledRows, seed: int) -> tuple[BlindScore, ...]:
     return (
         _score("constant", "nothing", rows, everything, constant_model(rows.levels), seed),
         _score("clock", "the length of the clip", rows, timed, clock_model(rows.levels, rows.lengths), seed),
-        _score("text", "the words of the instruction", rows, everything, text_model(rows.levels, rows.texts), seed),
+        _score(
+            "text",
+            "the words of the instruction",
+            rows,
+            everything,
+            text_model(rows.levels, rows.texts, rows.tasks),
+            seed,
+        ),
     )
 
 
@@ -95,9 +103,14 @@ def clock_model(levels: Codes, lengths: Numbers) -> Predict:
     return predict
 
 
-def text_model(levels: Codes, texts: Sequence[str]) -> Predict:
-    """Say the middle of the levels that naive Bayes expects from words and pairs of words."""
+def text_model(levels: Codes, texts: Sequence[str], tasks: Codes) -> Predict:
+    """Say the middle of the levels that naive Bayes expects from words and pairs of words.
+
+    Words of one task alone say nothing of others, and are left out.
+    """
     row, word, count = _word_pairs(texts)
+    many = int(tasks.max(initial=0)) + 1
+    used, by = np.divmod(np.unique(word * many + tasks[row]), many)  # each word once for each task that has it
 
     def predict(fit: Codes, asked: Codes) -> Codes:
         fitted = np.zeros(len(levels), bool)
@@ -105,7 +118,7 @@ def text_model(levels: Codes, texts: Sequence[str]) -> Predict:
         seen = fitted[row]
         table = np.full((count, len(LEVELS)), _SMOOTHING)
         np.add.at(table, (word[seen], levels[row[seen]] - 1), 1)
-        known = np.bincount(word[seen], minlength=count) > 0
+        known = np.bincount(used[np.isin(by, tasks[fit])], minlength=count) >= _FEWEST_TASKS
         says = np.where(known[:, None], np.log(table / table.sum(axis=0)), 0.0)
         prior = np.log(np.bincount(levels[fit] - 1, minlength=len(LEVELS)) + _SMOOTHING)
         total = np.stack([np.bincount(row, says[word, k], len(levels)) for k in range(len(LEVELS))], axis=1)

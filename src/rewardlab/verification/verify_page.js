@@ -75,7 +75,7 @@ function show(index) {
   paint(byId("screen"), clip.images[place], () => clip === mine && place === at);
   byId("seek").value = String(place);
   byId("frame").textContent = "frame " + (clip.frames[place] + 1) + " of " + clip.count;
-  byId("moment").textContent = "· " + clip.seconds[place].toFixed(2) + " s";
+  byId("moment").textContent = "· " + clip.seconds[place].toFixed(2) + " s" + (clip.images.length < clip.count ? " · " + clip.images.length + " frames are shown" : "");
 }
 
 const speed = () => Number(byId("speed").value);
@@ -354,7 +354,9 @@ for (const level of [1, 2, 3, 4, 5]) KEYS[level] = () => judge("correct", level)
 
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || !byId("shortcuts").checked) return;
-  if (document.querySelector("dialog[open]") || event.repeat && !event.key.startsWith("Arrow")) return;
+  const dialog = document.querySelector("dialog[open]");
+  if (dialog) return event.key.toLowerCase() === dialog.dataset.key && dialog.close();
+  if (event.repeat && !event.key.startsWith("Arrow")) return;
   const target = event.target;
   if (event.key === "Escape" && target === byId("note")) return target.blur();
   if (target.matches("input:not([type=range]), textarea, select")) return;
