@@ -21,7 +21,7 @@ from rewardlab.http_server.request_limits import BodyLimit, RequestLimits
 from rewardlab.verification.request_origin import same_origin_only
 from rewardlab.verification.verdicts import Decision, Verdict
 from rewardlab.verification.verification_server import VerificationServer, require_judgeable
-from rewardlab.verification.verified_split import verified_lines
+from rewardlab.verification.verified_split import metadata_line, verified_rows
 
 _FILES = {"/": "verify_page.html", "/verify.js": "verify_page.js", "/verify.css": "verify_page.css"}
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
@@ -124,7 +124,7 @@ async def pictures(server: Server, key: str, kind: Literal["frames", "last"]) ->
 @router.get("/api/verified.jsonl")
 def verified(server: Server) -> Response:
     """Return the verified rows, as the metadata of a dataset beside the same videos."""
-    lines = verified_lines(server.verified(), kept=True)
+    lines = map(metadata_line, verified_rows(server.verified(), kept=True))
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import writable
@@ -65,11 +66,16 @@ def _judged(row: ListedRow, verdicts: tuple[Verdict, ...]) -> JudgedRow:
     return JudgedRow(row, verdicts, outcome, "")
 
 
-def verified_lines(split: VerifiedSplit, *, kept: bool) -> Iterator[str]:
-    """Yield the rows of the split as lines of metadata, or those that are left out, each with its verdicts."""
+def verified_rows(split: VerifiedSplit, *, kept: bool) -> Iterator[Row]:
+    """Yield the rows of the split, or those that are left out, each with its verdicts."""
     chosen = {each.row.line: each for each in split.judged if (each.level is not None) == kept}
     for line, row in rows_on_lines(split.listing, set(chosen)):
-        yield json.dumps(_verified_row(row, chosen[line]), ensure_ascii=False) + "\n"
+        yield _verified_row(row, chosen[line])
+
+
+def metadata_line(row: Row) -> str:
+    """Return a row as a line of metadata."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _verified_row(row: Row, judged: JudgedRow) -> Row:
@@ -112,17 +118,28 @@ def write_verified_split(split: VerifiedSplit, target: Path) -> None:
     with writable(target):
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        for name in dict.fromkeys(each.row.file_name for each in split.kept):
-            _copy_video(split.listing.folder, name, partial)
         for file, kept in ((METADATA, True), (REJECTED_ROWS, False)):
             with (partial / file).open("w", encoding="utf-8") as handle:
-                handle.writelines(verified_lines(split, kept=kept))
+                for row in verified_rows(split, kept=kept):
+                    if kept:
+                        _copy_files(split.listing.folder, row, partial)
+                    handle.write(metadata_line(row))
         partial.rename(target)
 
 
-def _copy_video(folder: Path, name: str, target: Path) -> None:
-    source = path_inside(folder, name, "file_name")
-    if not source.is_file():
-        raise DataError(f"{source}: the file does not exist; correct file_name or add the video")
-    (target / name).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target / name)
+def _copy_files(folder: Path, row: Row, target: Path) -> None:
+    """Copy what a row names: its video, and the record of its world where it has one."""
+    world = row.get("world")
+    named = {"file_name": row["file_name"]} | ({"world.file": world["file"]} if _has_file(world) else {})
+    for key, name in named.items():
+        source = path_inside(folder, name, key)
+        if not source.is_file():
+            raise DataError(f"{source}: the file does not exist; correct {key} or add it")
+        copy = target / str(name)
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+
+
+def _has_file(world: object) -> TypeGuard[Row]:
+    return isinstance(world, dict) and "file" in world
