@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING
 from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
+    from rewardlab.api.dataset_review_verbs import data_report, verify
     from rewardlab.api.dataset_verbs import check, convert, open_dataset
-    from rewardlab.api.report_verbs import compare, data_report, leaderboard, perturb, report, study
+    from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
     from rewardlab.api.run_verbs import export, merge, query, runs
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
-    from rewardlab.api.serving_verbs import guard_fit, relabel, serve, verify
+    from rewardlab.api.serving_verbs import guard_fit, relabel, serve
     from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_objective, train_vlm
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
 
 _HOME = {
+    **dict.fromkeys(("data_report", "verify"), "rewardlab.api.dataset_review_verbs"),
     **dict.fromkeys(("check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
     **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
     **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api.run_verbs"),
-    **dict.fromkeys(
-        ("compare", "data_report", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"
-    ),
+    **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
     **dict.fromkeys(
         ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
     ),
-    **dict.fromkeys(("guard_fit", "relabel", "serve", "verify"), "rewardlab.api.serving_verbs"),
+    **dict.fromkeys(("guard_fit", "relabel", "serve"), "rewardlab.api.serving_verbs"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rewardlab.data.metadata_skeleton import InitPlan
     from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
     from rewardlab.reporting.command_output import BenchCommand, OutputSettings, StressCommand
-    from rewardlab.reporting.data_report import DataReportPlan
+    from rewardlab.reporting.data_report_plan import DataReportPlan
     from rewardlab.reporting.experiment_trackers import ExportPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
@@ -493,7 +493,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "serve": ("rewardlab.serving.serve_settings:ServePlan", serve),
     "relabel": ("rewardlab.rl.relabel:RelabelPlan", relabel),
     "verify": ("rewardlab.verification.verify_settings:VerifyPlan", verify),
-    "data-report": ("rewardlab.reporting.data_report:DataReportPlan", data_report),
+    "data-report": ("rewardlab.reporting.data_report_plan:DataReportPlan", data_report),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),

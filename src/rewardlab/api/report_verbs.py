@@ -6,12 +6,10 @@ from typing import Unpack
 
 from rewardlab.analysis.model_comparison import Comparison, compare_runs
 from rewardlab.analysis.run_labels import run_and_model
-from rewardlab.api.options import DataReportOptions, PerturbOptions, Place, documented_by, plan_from
+from rewardlab.api.options import PerturbOptions, Place, documented_by, plan_from
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, open_run
 from rewardlab.reporting.copies_and_sheets import perturbed_files
-from rewardlab.reporting.data_page import write_data_page
-from rewardlab.reporting.data_report import DataReportPlan, measure_data
 from rewardlab.reporting.leaderboard import write_leaderboard
 from rewardlab.reporting.report_files import write_report
 from rewardlab.runner.perturbed_dataset import PerturbPlan
@@ -53,13 +51,6 @@ def report(*runs: AnyRun, out: Place | None = None, trust: bool = False) -> Path
 def perturb(data: Place, **settings: Unpack[PerturbOptions]) -> list[str]:
     """Write perturbed copies or contact sheets; return what was written and what was left out, with the reason."""
     return list(perturbed_files(plan_from(PerturbPlan, {"data": data, **settings})))
-
-
-@documented_by(DataReportPlan)
-def data_report(data: Place, **settings: Unpack[DataReportOptions]) -> Path:
-    """Write a page about a dataset, with what blind models reach on it, and return its path."""
-    plan = plan_from(DataReportPlan, {"data": data, **settings})
-    return write_data_page(measure_data(plan), plan.out)
 
 
 def study(run: AnyRun, out: Place, roles: Mapping[str, str] | None = None) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Videos that are copies of each other byte for byte: only files of the same size are read."""
+"""Videos that are copies of each other byte for byte: only files of the same size are opened."""
 
 import os
 from collections import defaultdict
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewardlab.core.errors import DataError
-from rewardlab.data.dataset_files import digest_of_file, path_inside
+from rewardlab.data.dataset_files import digest_of_file, open_regular, path_inside
 
-_MOST_READ = 5_000  # files that are read to the end
+_MOST_SAMPLED = 20_000  # files of equal size that are opened
+_SAMPLE_BYTES = 512
 
 VideoName = tuple[str, str]  # split, and the name of the file in it
 
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Groups of videos with the same bytes, and how many files of equal size were too many to be read."""
+    """Groups of videos with the same bytes, and how many files of equal size were too many to be opened."""
 
     groups: tuple[tuple[VideoName, ...], ...]
     unread: int
@@ -30,10 +31,20 @@ def exact_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> Ex
     for split, name in videos:
         with suppress(OSError):
             sizes[os.stat(f"{roots[split]}/{name}").st_size].append((split, name))
-    alike = [video for group in sizes.values() if len(group) > 1 for video in group]
+    alike = [(size, video) for size, group in sizes.items() if len(group) > 1 for video in group]
+    samples: dict[tuple[int, bytes], list[VideoName]] = defaultdict(list)
+    for size, (split, name) in alike[:_MOST_SAMPLED]:
+        with suppress(OSError, DataError):
+            samples[size, _sample(f"{roots[split]}/{name}", size)].append((split, name))
     contents: dict[str, list[VideoName]] = defaultdict(list)
-    for split, name in alike[:_MOST_READ]:
+    for split, name in (video for group in samples.values() if len(group) > 1 for video in group):
         with suppress(DataError):
             contents[digest_of_file(path_inside(folders[split], name, "file_name"))].append((split, name))
     groups = tuple(tuple(group) for group in contents.values() if len(group) > 1)
-    return ExactCopies(groups, max(0, len(alike) - _MOST_READ))
+    return ExactCopies(groups, max(0, len(alike) - _MOST_SAMPLED))
+
+
+def _sample(path: str, size: int) -> bytes:
+    """Return a few bytes from inside a file: most that differ do so there, and need not be read to the end."""
+    with open_regular(Path(path)) as file:
+        return os.pread(file.fileno(), _SAMPLE_BYTES, size // 4)

@@ -1,4 +1,4 @@
-"""`rewardlab data-report`: what a dataset holds and what it gives away, as one page."""
+"""What is measured for a report on a dataset: rows, lengths of a sample of videos, copies, and blind models."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,9 +9,8 @@ import numpy as np
 
 from rewardlab.analysis.blind_models import BlindScore, LabelledRows, blind_scores
 from rewardlab.analysis.dataset_overview import VideoLength, task_name
-from rewardlab.core.command_settings import setting
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data.contract import Problem
 from rewardlab.data.dataset_files import path_inside
@@ -19,26 +18,12 @@ from rewardlab.data.duplicates import find_duplicates
 from rewardlab.data.exact_copies import ExactCopies, VideoName, exact_copies
 from rewardlab.data.row_listing import RowListing, list_splits
 from rewardlab.data.video_decoding import VideoFile
+from rewardlab.reporting.data_report_plan import DataReportPlan
 from rewardlab.runner.dispatch import map_threads
 
 _THREADS = 4
 
 Listings = Mapping[str, RowListing]
-
-
-@dataclass(frozen=True)
-class DataReportPlan:
-    """Write a page about a dataset: labels, sources, lengths, frames, duplicates, and what blind models reach on it."""
-
-    data: str = setting("dataset in the RoboReward layout, or a folder of its splits", positional=True)
-    out: Path = setting("file to write the page into", Path("data-report.html"))
-    videos: int = setting("videos that are opened at most, drawn at random, to measure lengths", 500)
-    near_duplicates: bool = setting("decode these videos as well and look for near copies among them", False)
-    seed: int = setting("seed of what is drawn", 0)
-
-    def __post_init__(self) -> None:
-        if self.videos < 1:
-            raise PlanError(f"videos must be at least 1, got {self.videos}")
 
 
 @dataclass(frozen=True)
