@@ -72,6 +72,8 @@ def test_no_address_of_the_api_answers_without_the_token(client: httpx2.Client) 
     ],
 )
 def test_a_page_from_elsewhere_gets_nothing_even_with_the_token(client: httpx2.Client, headers: dict[str, str]) -> None:
+    own = {"origin": f"https://{client.base_url.netloc.decode()}", "sec-fetch-site": "same-origin"}
+    assert client.get("/api/agreement", headers=own).status_code == 200  # behind a proxy that adds TLS
     asked = client.get("/api/state", params={"annotator": "anna"}, headers=headers)
     sent = client.post("/api/verdicts", json=a_verdict(client), headers=headers)
     for reply in (asked, sent, client.options("/api/verdicts", headers=headers)):

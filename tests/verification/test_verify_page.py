@@ -129,6 +129,12 @@ def test_the_clip_steps_loops_and_is_enlarged_and_reasons_are_hidden_until_asked
         assert row["reward"] == 2 and row["success"] is False and row["provenance"]["proposed_level"] == 1
         mine = row["provenance"]["verdicts"][-1]
         assert (mine["rationale"], mine["rationale_seen"], mine["decision"]) == ("a 3 at best", True, "correct")
+        page.goto(f"{client.base_url}/#token=that-of-another-day")
+        page.reload()
+        expect(page.locator("#trouble")).to_contain_text("Open the address that it printed")
+        page.goto(str(client.base_url))
+        page.reload()
+        expect(page.locator("#locked")).to_be_visible()  # no token at all
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])

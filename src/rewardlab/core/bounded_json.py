@@ -51,9 +51,10 @@ def read_json(path: Path) -> Any:
 
 
 def _check_depth(text: str) -> None:
-    most = JSON_DEPTH.value
-    if text.count("[") + text.count("{") <= most:
+    opened = text.count("[") + text.count("{")
+    if opened <= 1 or opened <= JSON_DEPTH.value:
         return
+    most = JSON_DEPTH.value
     depth = 0
     for match in _STRING_OR_BRACKET.finditer(text):
         depth += _STEPS.get(match.group(), 0)

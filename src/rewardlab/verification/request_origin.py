@@ -19,7 +19,8 @@ def same_origin_only(app: App, open_paths: frozenset[str]) -> App:
 
 def _require_own_page(scope: Scope) -> None:
     origin, host = header(scope, b"origin"), header(scope, b"host")
-    if (origin and origin != b"http://" + host) or header(scope, b"sec-fetch-site") not in _OWN_PAGES:
+    own = (b"", b"http://" + host, b"https://" + host)  # TLS may stand in front of this server
+    if origin not in own or header(scope, b"sec-fetch-site") not in _OWN_PAGES:
         raise RefusedRequest(
             403, "only the page of this server may ask; open the address that `rewardlab verify` prints"
         )

@@ -20,12 +20,15 @@ let reasonsSeen = false;
 let sending = false;
 
 class Refused extends Error {}
+class WrongToken extends Error {}
+const NEW_TOKEN = "The server wants another token: it was started anew. Open the address that it printed; what is not saved yet is kept and sent from there.";
 
 async function ask(path, body) {
   const headers = { authorization: "Bearer " + token };
   if (body) headers["content-type"] = "application/json";
   const reply = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
   if (reply.ok) return reply;
+  if (reply.status === 401) throw new WrongToken(NEW_TOKEN);
   const said = await reply.json().catch(() => ({ error: "the server answered " + reply.status }));
   if (reply.status >= 500) throw new Error(said.error);
   throw new Refused(said.error);
@@ -237,6 +240,7 @@ async function deliver(verdict) {
       refreshAgreement();
       return;
     } catch (error) {
+      if (error instanceof WrongToken) return trouble(error.message);
       if (error instanceof Refused) {
         localStorage.removeItem(pendingName());
         trouble("The verdict was not taken: " + error.message);
@@ -386,8 +390,9 @@ async function start() {
       trouble("");
       break;
     } catch (error) {
-      trouble(error instanceof Refused ? "The server refuses: " + error.message : "The server does not answer; trying again.");
-      if (error instanceof Refused) return;
+      if (error instanceof WrongToken) return trouble(error.message);
+      if (error instanceof Refused) return trouble("The server refuses: " + error.message);
+      trouble("The server does not answer; trying again.");
       await seconds(RETRY);
     }
   }
