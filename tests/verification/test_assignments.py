@@ -173,8 +173,13 @@ def test_listing_opens_no_video_and_names_what_is_wrong_with_a_line(tmp_path: Pa
     listing = list_rows(str(tmp_path))
     assert [row.level for row in listing.rows] == [4, 4] and len({row.key for row in listing.rows}) == 2
     assert [problem.place for problem in listing.problems] == ["line 2", "line 3", "line 4", "line 5"]
+    (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="rewardlab convert"):
-        list_rows(str(tmp_path.parent))
+        list_rows(str(tmp_path / "empty"))
+    (tmp_path / "split/test").mkdir(parents=True)
+    (tmp_path / "split/test/metadata.jsonl").write_text(lines[0], encoding="utf-8")
+    with pytest.raises(DataError, match=f"name one of its splits: {tmp_path}/split/test"):
+        list_rows(str(tmp_path / "split"))
 
 
 def test_verdicts_stay_with_a_row_when_rows_are_added_before_it_and_leave_it_when_it_changes(tmp_path: Path) -> None:

@@ -72,19 +72,22 @@ def list_splits(data: str) -> dict[str, RowListing]:
     folder = dataset_folder(data)
     if (folder / METADATA).is_file():
         return {"": _listing(folder)}
-    inside = sorted(path for path in folder.iterdir() if (path / METADATA).is_file()) if folder.is_dir() else []
+    inside = _split_folders(folder)
     if not inside:
         raise _other_layout(data, folder)
-    order = {name: place for place, name in enumerate(_SPLITS)}
-    inside.sort(key=lambda path: order.get(path.name, len(order)))
     return {path.name: _listing(path) for path in inside}
 
 
+def _split_folders(folder: Path) -> list[Path]:
+    inside = sorted(path for path in folder.iterdir() if (path / METADATA).is_file()) if folder.is_dir() else []
+    order = {name: place for place, name in enumerate(_SPLITS)}
+    return sorted(inside, key=lambda path: order.get(path.name, len(order)))
+
+
 def _other_layout(data: str, folder: Path) -> DataError:
-    return DataError(
-        f"{folder} has no {METADATA}; only the RoboReward layout is taken here: "
-        f"`rewardlab convert {data} FOLDER` writes it"
-    )
+    splits = ", ".join(f"{data}/{path.name}" for path in _split_folders(folder))
+    what = f"name one of its splits: {splits}" if splits else f"`rewardlab convert {data} FOLDER` writes it"
+    return DataError(f"{folder} has no {METADATA}; only the RoboReward layout is taken here; {what}")
 
 
 def _listing(folder: Path) -> RowListing:

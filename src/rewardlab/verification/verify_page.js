@@ -144,7 +144,7 @@ function showRow(next) {
     button.querySelector("i").textContent = proposed ? "proposed" : "";
   }
   byId("accept").disabled = row.level === null;
-  byId("facts").textContent = [row.source, row.stage && "made by " + row.stage, row.file_name].filter(Boolean).join(" · ");
+  byId("facts").textContent = [row.source, row.stage && row.stage !== "source" && "made by " + row.stage, row.file_name].filter(Boolean).join(" · ");
   byId("note").value = "";
   byId("note-box").open = byId("reasons").open = false;
   byId("reasons").hidden = !row.explained;
