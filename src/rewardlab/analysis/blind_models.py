@@ -108,21 +108,20 @@ def text_model(levels: Codes, texts: Sequence[str], tasks: Codes) -> Predict:
 
     Words of one task alone say nothing of others, and are left out.
     """
-    row, word, count = _word_pairs(texts)
-    many = int(tasks.max(initial=0)) + 1
-    used, by = np.divmod(np.unique(word * many + tasks[row]), many)  # each word once for each task that has it
+    known_texts = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    said = np.fromiter((known_texts[text] for text in texts), np.int64, len(texts))  # which text each row has
+    text, word, count = _word_pairs(list(known_texts))
+    used, by = _distinct_uses(said, tasks, text, word)
 
     def predict(fit: Codes, asked: Codes) -> Codes:
-        fitted = np.zeros(len(levels), bool)
-        fitted[fit] = True
-        seen = fitted[row]
-        table = np.full((count, len(LEVELS)), _SMOOTHING)
-        np.add.at(table, (word[seen], levels[row[seen]] - 1), 1)
+        counts = np.zeros((len(known_texts), len(LEVELS)))
+        np.add.at(counts, (said[fit], levels[fit] - 1), 1)
+        per_level = [np.bincount(word, counts[text, k], count) + _SMOOTHING for k in range(len(LEVELS))]
+        table = np.stack(per_level, axis=1)
         known = np.bincount(used[np.isin(by, tasks[fit])], minlength=count) >= _FEWEST_TASKS
         says = np.where(known[:, None], np.log(table / table.sum(axis=0)), 0.0)
-        prior = np.log(np.bincount(levels[fit] - 1, minlength=len(LEVELS)) + _SMOOTHING)
-        total = np.stack([np.bincount(row, says[word, k], len(levels)) for k in range(len(LEVELS))], axis=1)
-        logs = total[asked] + prior
+        total = np.stack([np.bincount(text, says[word, k], len(known_texts)) for k in range(len(LEVELS))], axis=1)
+        logs = (total + np.log(counts.sum(axis=0) + _SMOOTHING))[said[asked]]
         probs = np.exp(logs - logs.max(axis=1, keepdims=True))
         middle = np.argmax(np.cumsum(probs, axis=1) >= probs.sum(axis=1, keepdims=True) / 2, axis=1)
         return np.asarray(1 + middle, np.int64)
@@ -130,17 +129,30 @@ def text_model(levels: Codes, texts: Sequence[str], tasks: Codes) -> Predict:
     return predict
 
 
+def _distinct_uses(said: Codes, tasks: Codes, text: Codes, word: Codes) -> tuple[Codes, Codes]:
+    """Return each word once for each task that has it, and that task."""
+    many = int(tasks.max(initial=0)) + 1
+    texts, of = np.divmod(np.unique(said * many + tasks), many)  # texts, once for each task that has them
+    sizes = np.bincount(text, minlength=int(said.max(initial=0)) + 1)
+    starts = np.cumsum(sizes) - sizes
+    repeats = sizes[texts]
+    inside = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    words = word[np.repeat(starts[texts], repeats) + inside]
+    pairs = np.unique(words * many + np.repeat(of, repeats))
+    used, by = np.divmod(pairs, many)
+    return used, by
+
+
 def _word_pairs(texts: Sequence[str]) -> tuple[Codes, Codes, int]:
-    """Return row and code of every word and every two words in a row, and how many codes there are."""
+    """Return text and code of every word and every two words in a row, and how many codes there are."""
     codes: dict[str, int] = {}
-    cached: dict[str, list[int]] = {}
+    found: list[list[int]] = []
     for text in texts:
-        if text not in cached:
-            words = _WORD.findall(text.casefold())
-            pieces = (*words, *(f"{a} {b}" for a, b in pairwise(words)))
-            cached[text] = [codes.setdefault(piece, len(codes)) for piece in pieces]
-    lengths = [len(cached[text]) for text in texts]
-    word = np.fromiter((code for text in texts for code in cached[text]), np.int64, sum(lengths))
+        words = _WORD.findall(text.casefold())
+        pieces = (*words, *(f"{a} {b}" for a, b in pairwise(words)))
+        found.append([codes.setdefault(piece, len(codes)) for piece in pieces])
+    lengths = [len(each) for each in found]
+    word = np.fromiter((code for each in found for code in each), np.int64, sum(lengths))
     return np.repeat(np.arange(len(texts)), lengths), word, max(len(codes), 1)
 
 

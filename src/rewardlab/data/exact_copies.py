@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewardlab.core.errors import DataError
-from rewardlab.data.dataset_files import digest_of_file, open_regular, path_inside
+from rewardlab.data.dataset_files import digest_of_file, path_inside
 
 _MOST_SAMPLED = 20_000  # files of equal size that are opened
 _SAMPLE_BYTES = 512
@@ -34,7 +34,7 @@ def exact_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> Ex
     alike = [(size, video) for size, group in sizes.items() if len(group) > 1 for video in group]
     samples: dict[tuple[int, bytes], list[VideoName]] = defaultdict(list)
     for size, (split, name) in alike[:_MOST_SAMPLED]:
-        with suppress(OSError, DataError):
+        with suppress(OSError):
             samples[size, _sample(f"{roots[split]}/{name}", size)].append((split, name))
     contents: dict[str, list[VideoName]] = defaultdict(list)
     for split, name in (video for group in samples.values() if len(group) > 1 for video in group):
@@ -46,5 +46,8 @@ def exact_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> Ex
 
 def _sample(path: str, size: int) -> bytes:
     """Return a few bytes from inside a file: most that differ do so there, and need not be read to the end."""
-    with open_regular(Path(path)) as file:
-        return os.pread(file.fileno(), _SAMPLE_BYTES, size // 4)
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe blocks nobody
+    try:
+        return os.pread(handle, _SAMPLE_BYTES, size // 4)
+    finally:
+        os.close(handle)

@@ -1,6 +1,5 @@
 """The rows of a dataset in the RoboReward layout, as their text says: no video is opened, so many are listed fast."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -93,7 +92,7 @@ def _other_layout(data: str, folder: Path) -> DataError:
 def _listing(folder: Path) -> RowListing:
     rows: list[ListedRow] = []
     problems: list[Problem] = []
-    seen: Counter[str] = Counter()
+    seen: dict[str, int] = {}
     most, most_bytes = ROWS.value, ROW_BYTES.value
     for line, text in text_lines(folder, folder / METADATA):
         if line > most:
@@ -116,7 +115,7 @@ def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, 
     """Yield line and whole row of these lines, in order; DataError where the file has changed since it was listed."""
     left = set(wanted)
     keys = {row.line: row.key for row in listing.rows if row.line in left}
-    seen: Counter[str] = Counter()
+    seen: dict[str, int] = {}
     for line, text in text_lines(listing.folder, listing.folder / METADATA):
         if line in left:
             left.discard(line)
@@ -133,14 +132,14 @@ def _changed(listing: RowListing) -> DataError:
     return DataError(f"{listing.folder / METADATA} has changed since it was read; start the command again")
 
 
-def _listed(line: int, row: Row, seen: Counter[str]) -> ListedRow:
+def _listed(line: int, row: Row, seen: dict[str, int]) -> ListedRow:
     require(row, "file_name")
     name = require_name(row["file_name"], "file_name")
     instruction = instruction_of(name, row)
     level = truth_of(name, {key: row.get(key) for key in ("reward", "success")}, 0).level
     key = blake2b(f"{name}\0{instruction}\0{level}".encode(), digest_size=8).hexdigest()
-    seen[key] += 1
-    key = key if seen[key] == 1 else f"{key}#{seen[key]}"
+    seen[key] = times = seen.get(key, 0) + 1
+    key = key if times == 1 else f"{key}#{times}"
     task = _text(row, "original_task") or _text(row, "task_id") or instruction
     subset = name.partition("/")[0] if "/" in name else ""
     return ListedRow(key, line, name, instruction, level, task, _text(row, "source") or subset, _provenance(row))
