@@ -4,6 +4,7 @@ import json
 import math
 import re
 import stat
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,25 @@ def parse_json(text: str | bytes, *, allow_nonfinite: bool = False, unique_keys:
     NaN and infinities are refused unless they are allowed, as for servers that send them among log-probabilities.
     """
     words = text.decode("utf-8") if isinstance(text, bytes) else text
-    _check_depth(words)
-    try:
-        found = _decoder(NUMBER_DIGITS.value, allow_nonfinite, unique_keys).decode(words)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-    if _SURROGATE.search(words):
-        _check_text(found)
-    return found
+    return json_parser(allow_nonfinite=allow_nonfinite, unique_keys=unique_keys)(words)
+
+
+def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> Callable[[str], Any]:
+    """Return what parses as `parse_json` does, with the limits as they are now: for many small texts."""
+    most_deep = JSON_DEPTH.value
+    decode = _decoder(NUMBER_DIGITS.value, allow_nonfinite, unique_keys).decode
+
+    def parse(words: str) -> Any:
+        _check_depth(words, most_deep)
+        try:
+            found = decode(words)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+        if _SURROGATE.search(words):
+            _check_text(found)
+        return found
+
+    return parse
 
 
 @cache
@@ -50,11 +62,9 @@ def read_json(path: Path) -> Any:
     return parse_json(path.read_bytes())
 
 
-def _check_depth(text: str) -> None:
-    opened = text.count("[") + text.count("{")
-    if opened <= 1 or opened <= JSON_DEPTH.value:
+def _check_depth(text: str, most: int) -> None:
+    if text.count("[") + text.count("{") <= most:
         return
-    most = JSON_DEPTH.value
     depth = 0
     for match in _STRING_OR_BRACKET.finditer(text):
         depth += _STEPS.get(match.group(), 0)

@@ -1,5 +1,6 @@
 """One row of the RoboReward layout: its JSON checked field by field, and written again."""
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
@@ -26,14 +27,17 @@ _CLOSE = 0.75  # how alike a misspelt key must be
 _FASTEST = 10_000  # frames per second
 
 
-def parse_row(text: str) -> Row:
-    """Return the object that a line holds; DataError says why it holds none."""
+def parse_row(text: str, parse: Callable[[str], object] | None = None) -> Row:
+    """Return the object that a line holds; DataError says why it holds none.
+
+    Who reads many lines gives a parser of JSON with unique keys, so that limits are looked up once.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
         raise DataError("not UTF-8 text; save the file in UTF-8") from None
     try:
-        row = parse_json(text, unique_keys=True)
+        row = parse_json(text, unique_keys=True) if parse is None else parse(text)
     except ValueError as error:
         raise DataError(f"not JSON that can be used ({error}); expected one object per line") from None
     if not isinstance(row, dict):

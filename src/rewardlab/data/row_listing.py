@@ -1,10 +1,11 @@
 """The rows of a dataset in the RoboReward layout, as their text says: no video is opened, so many are listed fast."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from rewardlab.core.bounded_json import json_parser
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS
 from rewardlab.data import dataset_folder
@@ -93,22 +94,22 @@ def _listing(folder: Path) -> RowListing:
     rows: list[ListedRow] = []
     problems: list[Problem] = []
     seen: dict[str, int] = {}
-    most, most_bytes = ROWS.value, ROW_BYTES.value
+    most, most_bytes, parse = ROWS.value, ROW_BYTES.value, json_parser(unique_keys=True)
     for line, text in text_lines(folder, folder / METADATA):
         if line > most:
             problems.append(Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}"))
             break
         try:
-            rows.append(_listed(line, _parsed(text, most_bytes), seen))
+            rows.append(_listed(line, _parsed(text, most_bytes, parse), seen))
         except DataError as error:
             problems.append(Problem(f"line {line}", str(error)))
     return RowListing(folder, tuple(rows), tuple(problems))
 
 
-def _parsed(text: str, most_bytes: int) -> Row:
+def _parsed(text: str, most_bytes: int, parse: Callable[[str], object] | None = None) -> Row:
     if len(text) > most_bytes:
         raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
-    return parse_row(text)
+    return parse_row(text, parse)
 
 
 def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, Row]]:
@@ -149,20 +150,22 @@ def _provenance(row: Row) -> RowProvenance:
     found = row.get("provenance")
     if not isinstance(found, dict):
         return _PLAIN
-    verdicts = stored_verdicts(row)
-    explained = any(verdict.rationale for verdict in verdicts)
-    return RowProvenance(_text(found, "stage"), explained, any(not verdict.holds for verdict in verdicts))
+    verdicts = _verdict_objects(found)
+    explained = any(_text(verdict, "rationale") for verdict in verdicts)
+    return RowProvenance(_text(found, "stage"), explained, any(not verdict["verdict"] for verdict in verdicts))
 
 
 def stored_verdicts(row: Row) -> list[StoredVerdict]:
     """Return the judgements that a row carries; what is not shaped like one is left out."""
     found = row.get("provenance")
-    verdicts = found.get("verdicts") if isinstance(found, dict) else None
-    return [
-        StoredVerdict(_text(each, "by"), each["verdict"], _text(each, "rationale"))
-        for each in (verdicts if isinstance(verdicts, list) else ())
-        if isinstance(each, dict) and isinstance(each.get("verdict"), bool)
-    ]
+    verdicts = _verdict_objects(found) if isinstance(found, dict) else []
+    return [StoredVerdict(_text(each, "by"), bool(each["verdict"]), _text(each, "rationale")) for each in verdicts]
+
+
+def _verdict_objects(provenance: Row) -> list[Row]:
+    found = provenance.get("verdicts")
+    given = found if isinstance(found, list) else ()
+    return [each for each in given if isinstance(each, dict) and isinstance(each.get("verdict"), bool)]
 
 
 def _text(row: Row, key: str) -> str:
