@@ -24,6 +24,7 @@ from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.runner import stress
 from rewardlab.runner.cell_planning import conditions, plan_cells
 from rewardlab.runner.cell_scoring import Cell, ScoringContext
+from rewardlab.runner.run_forecast import FORECAST_COLUMNS
 from rewardlab.runner.scoring_settings import ScoringSettings
 
 SHOWN = 16
@@ -152,7 +153,7 @@ def main() -> None:
     elif job == "summary":
         save_summary(Run(Path(folder)))
     else:
-        print(len(stress._finished_ids(Run(Path(folder)), retry=True)))
+        print(len(Run(Path(folder)).trials(FORECAST_COLUMNS)))
 
 
 if __name__ == "__main__":

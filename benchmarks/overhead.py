@@ -16,13 +16,19 @@ from pathlib import Path
 
 import cv2
 
-from rewardlab.core.run import start_run
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.data.video_decoding import sample_frames
 from rewardlab.runner import cell_scoring as scoring
 from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
 from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, load_episodes, run_stress, scoring_context
+from rewardlab.runner.stress import (
+    RunOrigin,
+    StressPlan,
+    load_episodes,
+    run_stress,
+    scoring_context,
+    start_scoring,
+)
 
 PERTURBATIONS = ("brightness_up", "contrast_down", "typo_keyboard", "polite_filler", "hold_last", "drop_uniform")
 
@@ -57,8 +63,8 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     context = scoring_context(plan, contents.episodes)
     jobs = bundle_jobs(plan_cells(contents.episodes, context, plan.severities), 1)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
-    originals = scoring._with_decoded_frames, scoring._perturbed, scoring._answers
-    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = (
+    originals = scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers
+    scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers = (
         decode.around(originals[0]),
         perturb.around(originals[1]),
         ask.around(originals[2]),
@@ -67,12 +73,13 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     silent = scoring.Listeners(lambda cells: None, lambda drafts: None, trials.extend)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        run = start_run(Path(folder) / "run", {"plan": {}})
+        kept = replace(plan, scoring=replace(plan.scoring, out=Path(folder) / "run"))
+        run = start_scoring(kept, context, contents, RunOrigin("stress", "benchmarks/overhead.py"))
         for job in jobs:
             scoring.score_job(job, context, {"constant": Instant()}, silent)
             write.around(run.append)(trials[-len(job.cells) :])
         total = time.perf_counter() - started
-    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = originals
+    scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers = originals
     watches = {"decoding": decode, "perturbing": perturb, "scoring": ask, "writing": write}
     return len(trials), total, {name: watch.seconds for name, watch in watches.items()}
 
@@ -88,9 +95,9 @@ def naive(plan: StressPlan) -> float:
             if cell.perturbation == CLEAN:
                 shown = sample_frames(episode, context.policy)
             else:
-                perturbation = context.perturbations[cell.perturbation]
+                perturbation = context.perturbation(cell.perturbation)
                 before = sample_frames(episode, context.policy) if perturbation.stage == "sampled" else episode
-                change = perturbation(before, cell.severity, context.seed, context.peers).episode
+                change = perturbation(before, cell.severity, context.seed, context.dataset).episode
                 shown = change if perturbation.stage == "sampled" else sample_frames(change, context.policy)
             _ = shown.frames
             Instant().score([shown])

@@ -3,8 +3,8 @@
     python benchmarks/scale.py [--cells 200000] [--engine processes] [--workers 2] [--out results/scale/x.json]
 
 Tiny clips, changes of the instruction only, and controls for models: all that is left is the runner. For every tenth of
-the run it tells cells per second, also of processor time, the memory of the command and of its workers, and how many
-Parquet files there are.
+the run it tells cells per second, also of processor time and as if the machine had been as fast as in the first tenth
+(a fixed loop tells how fast it is), the memory of the command and of its workers, and how many Parquet files there are.
 Then 3,000 episodes x the whole catalogue x 2 models: seconds until the first trial, and the peak memory until then.
 """
 
@@ -30,6 +30,7 @@ from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
 
 EPISODES = 3_000  # of the plan of millions
 FRAMES, PIXELS = 8, 32
+LOOP = 20_000  # rounds of the loop that tells how fast the machine is
 
 
 def write_dataset(folder: Path, episodes: int) -> None:
@@ -67,17 +68,28 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def loop_ms() -> float:
+    """Return the processor time of a fixed loop: how fast the machine is just now, whatever else runs on it."""
+    before, total = time.thread_time(), 0
+    for number in range(LOOP):
+        total += hash(str(number))
+    return 1e3 * (time.thread_time() - before)
+
+
 class Tenths:
-    """Notes time, memory and files at the end of every tenth of a run."""
+    """Notes time, memory and files at the end of every tenth of a run, and every second how fast the machine is."""
 
     def __init__(self, run: stress.Run, cells: int) -> None:
         self.run, self.cells, self.done, self.rows = run, cells, 0, list[dict[str, float]]()
-        self.started = 0.0
+        self.started, self.looped, self.loops = 0.0, 0.0, list[float]()
 
     def take(self, trials: Sequence[Trial]) -> None:
         """Count trials; the clock starts with the first of them."""
         self.started = self.started or time.perf_counter()
         self.done += len(trials)
+        if time.perf_counter() - self.looped > 1:
+            self.looped = time.perf_counter()
+            self.loops.append(loop_ms())
         if self.done >= (len(self.rows) + 1) * self.cells / 10:
             workers = children(os.getpid())
             self.rows.append(
@@ -88,8 +100,11 @@ class Tenths:
                     "workers_mb": sum(map(resident_mb, workers)),
                     "processor_seconds": sum(map(processor_seconds, (os.getpid(), *workers))),
                     "files": len(self.run.parts()),
+                    "loop_ms": float(np.mean(self.loops)),
                 }
             )
+            self.loops.clear()
+            self.looped = 0.0
 
 
 def score(cells: int, engine: str, workers: int, folder: Path) -> list[dict[str, float]]:
@@ -145,14 +160,17 @@ def first_trial(folder: Path) -> dict[str, float]:
 
 def tell(rows: list[dict[str, float]], planned: dict[str, float]) -> None:
     """Print both as tables."""
-    print(f"{'cells':>9} {'cells/s':>8} {'of one core':>12} {'command':>9} {'workers':>9} {'files':>6}")
+    heads = f"{'cells':>9} {'cells/s':>8} {'of one core':>12} {'at one pace':>12}"
+    print(f"{heads} {'command':>9} {'workers':>9} {'files':>6}")
     before = {"cells": 0.0, "seconds": 0.0, "processor_seconds": 0.0}
     for row in rows:
         cells = row["cells"] - before["cells"]
         rate, own = (cells / (row[clock] - before[clock]) for clock in ("seconds", "processor_seconds"))
+        paced = own * row["loop_ms"] / rows[0]["loop_ms"]
         memory = f"{row['command_mb']:>6.0f} MB {row['workers_mb']:>6.0f} MB"
-        print(f"{row['cells']:>9,} {rate:>8,.0f} {own:>12,.0f} {memory} {row['files']:>6}")
+        print(f"{row['cells']:>9,} {rate:>8,.0f} {own:>12,.0f} {paced:>12,.0f} {memory} {row['files']:>6}")
         row["cells_per_second"], row["cells_per_processor_second"], before = rate, own, row
+        row["cells_per_processor_second_at_one_pace"] = paced
     waited = f"{planned['seconds']:.1f} s ({planned['processor_seconds']:.1f} s of one core)"
     first = f"first trial after {waited}, {planned['peak_mb']:.0f} MB"
     print(f"plan of {planned['cells']:,.0f} cells: {first}")

@@ -1,0 +1,37 @@
+"""Benchmarks reach into the runner, so that a changed name breaks them: the smallest run of each that does."""
+
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import StressPlan
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def benchmark(name: str) -> ModuleType:
+    spec = spec_from_file_location(name, BENCHMARKS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_stages_of_the_runner_are_timed_and_add_up(tiny_data: Path) -> None:
+    overhead = benchmark("overhead")
+    few = {"perturbations": ("brightness_up", "polite_filler"), "severities": (1,), "controls": False}
+    plan = StressPlan(("constant",), str(tiny_data), scoring=ScoringSettings(limit=2), **few)
+    cells, total, shares = overhead.profile(plan)
+    assert cells == 2 * 3 and 0 < sum(shares.values()) < total
+    assert min(shares.values()) > 0, shares
+    assert overhead.naive(plan) > 0
+
+
+def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
+    for words in (["make", "300", "temporal"], ["resume"]):
+        command = [sys.executable, BENCHMARKS / "made_up_run.py", words[0], tmp_path / "run", *words[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["300"]
