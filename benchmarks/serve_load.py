@@ -154,6 +154,12 @@ def percentiles(latencies: list[float]) -> str:
     return f"p50 {p50:.0f} ms, p95 {p95:.0f} ms, p99 {p99:.0f} ms"
 
 
+def processor_seconds(process: "subprocess.Popen[bytes]") -> float:
+    """Return the processor time of a server so far, which other programs on the machine change little."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def memory_mb(process: subprocess.Popen[bytes]) -> float:
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) / 1000
@@ -189,12 +195,15 @@ def main() -> None:
         servers["LitServe"] = [sys.executable, str(script), str(PORT)]
     rates = {}
     for name, command in servers.items():
-        with served(command):
+        with served(command) as process:
             asyncio.run(closed_loop(clips[: asked.clients], asked.clients))
             fresh = bodies(2 * asked.requests, asked.frames)[asked.requests :]
+            before = processor_seconds(process)
             rates[name], latencies = asyncio.run(closed_loop(fresh, asked.clients))
+            each = 1e3 * (processor_seconds(process) - before) / len(fresh)
             counts, half = asyncio.run(open_loop(clips[::-1], rates[name] / 2, 8))
-        print(f"{name}: {rates[name]:.1f} requests/s at {asked.clients} clients ({percentiles(latencies)}); "
+        rate = f"{rates[name]:.1f} requests/s at {asked.clients} clients, {each:.1f} ms of a core each"
+        print(f"{name}: {rate} ({percentiles(latencies)}); "
               f"at half of that: {percentiles(half)}, {dict(counts)}", flush=True)  # fmt: skip
     if asked.soak:
         soak(clips, rates["batching"], asked.soak)

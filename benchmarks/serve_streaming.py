@@ -15,7 +15,7 @@ import httpx2
 import numpy as np
 
 from rewardlab.data import open_dataset
-from serve_load import PORT, rewardlab, served
+from serve_load import PORT, processor_seconds, rewardlab, served
 
 FRAMES, EVERY, INSTRUCTION = 200, 10, "open the drawer"
 
@@ -53,16 +53,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", type=int, default=128)
     frames = clip(parser.parse_args().side)
-    seconds, answers = [], []
+    seconds, busy, answers = [], [], []
     for ask in (with_session, with_whole_clips):
-        with served(rewardlab()), httpx2.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as client:
+        with served(rewardlab()) as process, httpx2.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as client:
             warm = np.random.default_rng(0).integers(0, 256, (16, 64, 64, 3), np.uint8)
             client.post("/v1/score", files={"clip": npy(warm)}, data={"instruction": INSTRUCTION})
-            started = time.perf_counter()
+            started, before = time.perf_counter(), processor_seconds(process)
             answers.append(ask(client, frames))
             seconds.append(time.perf_counter() - started)
-        print(f"{ask.__name__}: {seconds[-1]:.2f} s for {len(answers[-1])} questions")
+            busy.append(processor_seconds(process) - before)
+        print(f"{ask.__name__}: {seconds[-1]:.2f} s for {len(answers[-1])} questions, {busy[-1]:.2f} s of a core there")
     print(f"largest difference of progress: {np.abs(np.subtract(*answers)).max():.1e}")
+    print(f"ratio of the server's processor time: {busy[1] / busy[0]:.2f}")
     print(f"ratio: {seconds[1] / seconds[0]:.2f}")
 
 

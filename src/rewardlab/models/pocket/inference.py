@@ -34,6 +34,7 @@ Floats = NDArray[np.float32]
 _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # frames
 _MAX_SIDE = 1024  # pixels
+_SPINNING = "session.intra_op.allow_spinning"
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
@@ -112,17 +113,17 @@ class PocketRewardModel:
 
     def encode_frames(self, clips: list[Frames]) -> list[Floats]:
         """Return the image tokens of every frame; a frame encoded before, in whatever clip, comes from the cache."""
-        small = [[_resized(frame, self.settings.size) for frame in clip] for clip in clips]
-        hashes = [[blake2b(frame.tobytes(), digest_size=16).digest() for frame in clip] for clip in small]
-        frame_of = {name: frame for names, clip in zip(hashes, small) for name, frame in zip(names, clip)}
+        names = [[_content_name(frame) for frame in clip] for clip in clips]
+        frame_of = {name: frame for named, clip in zip(names, clips) for name, frame in zip(named, clip)}
         found = {name: self.token_cache[name] for name in frame_of if name in self.token_cache}
         missing = [name for name in frame_of if name not in found]
         for start in range(0, len(missing), _ENCODER_BATCH):
             batch = missing[start : start + _ENCODER_BATCH]
-            (tokens,) = self.image_encoder.run(None, {"frames": np.stack([frame_of[name] for name in batch])})
+            small = np.stack([_resized(frame_of[name], self.settings.size) for name in batch])
+            (tokens,) = self.image_encoder.run(None, {"frames": small})
             found.update(zip(batch, tokens))
         self._cache(found)
-        return [np.stack([found[name] for name in names]) for names in hashes]
+        return [np.stack([found[name] for name in named]) for named in names]
 
     def _cache(self, found: dict[bytes, Floats]) -> None:
         for name, tokens in found.items():
@@ -211,6 +212,7 @@ def _session(path: str) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
     options.log_severity_level = 3
+    options.add_session_config_entry(_SPINNING, "0")  # threads that wait by spinning take a core from whoever decodes
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a family of errors of its own
@@ -233,6 +235,11 @@ def _refusal(blank: bool, instruction: str) -> str | None:
 def _sampled_indices(length: int) -> NDArray[np.int64]:
     """Return which frames of a clip are encoded: all of up to 16, else 16 evenly from the first to the last."""
     return np.linspace(0, length - 1, min(length, CLIP_FRAMES)).round().astype(np.int64)
+
+
+def _content_name(frame: Frames) -> bytes:
+    """Identify a frame by its pixels and its shape, before it is made small: one that is known need not be."""
+    return blake2b(np.ascontiguousarray(frame).data, digest_size=16, salt=b"%dx%d" % frame.shape[:2]).digest()
 
 
 def _resized(frame: Frames, size: int) -> Frames:
