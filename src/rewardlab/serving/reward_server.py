@@ -59,8 +59,8 @@ class RewardServer:
         return {**answer, "session": session.id, "frames": frames}
 
 
-def server_of(connection: HTTPConnection) -> RewardServer:
-    """Return the state of the server that a request came to."""
+async def server_of(connection: HTTPConnection) -> RewardServer:
+    """Return the state of the server that a request came to; a plain function would be run in a thread each time."""
     found: RewardServer = connection.app.state.server
     return found
 
