@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rewardlab.core.run import Run
-from rewardlab.studies.perturbation_paper.measured.measured_report import write_study
+from rewardlab.studies.perturbation_paper.measured.measured_condition_means import open_study
+from rewardlab.studies.perturbation_paper.measured.measured_report import write_tables
 
 COMMITTED = Path(__file__).parents[4] / "results" / "robustness"
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?|-?\d+e-?\d+")
@@ -17,7 +18,7 @@ LAST_DIGITS = 2e-3  # by which processors may differ
 @pytest.fixture(scope="module")
 def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
-    write_study(Run(COMMITTED / "run"), folder)
+    write_tables(open_study(Run(COMMITTED / "run")), folder)
     return folder
 
 

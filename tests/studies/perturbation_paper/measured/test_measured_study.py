@@ -24,7 +24,7 @@ from rewardlab.metrics.condition_contrasts import condition_means
 from rewardlab.studies.perturbation_paper.measured.claim_decision import Claim, Question
 from rewardlab.studies.perturbation_paper.measured.measured_condition_means import at, open_study
 from rewardlab.studies.perturbation_paper.measured.measured_figures import measured_figures
-from rewardlab.studies.perturbation_paper.measured.measured_report import write_study
+from rewardlab.studies.perturbation_paper.measured.measured_report import write_study, write_tables
 from rewardlab.studies.perturbation_paper.measured.paper_claims import paper_claims
 from rewardlab.studies.perturbation_paper.measured.paper_models_and_tasks import GROUPS, group_of, roles_of
 from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import keep_trials, run_montecarlo
@@ -136,7 +136,7 @@ def test_only_cells_that_keep_their_label_lose_accuracy(tmp_path: Path) -> None:
     cells = [relabelled(made_cell(m, n, c, s)) for m in models for n in range(EPISODES) for c, s in conditions]
     run = start_run(tmp_path / "run", record_of(cells, judged=["pocket-plain"], episodes=EPISODES, cells=len(cells)))
     run.append(cells)
-    write_study(run, tmp_path / "study")
+    write_tables(open_study(run), tmp_path / "study")
     rows = {(r["model"], r["category"]): r for r in read(tmp_path / "study" / "table1.csv")}
     for category in CATEGORIES:
         blind = rows["constant", category]
@@ -157,7 +157,7 @@ def test_tasks_that_a_model_was_trained_on_stand_apart(tmp_path: Path) -> None:
     record = record_of(cells, judged=["pocket-plain"], episodes=EPISODES, cells=len(cells), trained_tasks=trained)
     run = start_run(tmp_path / "run", record)
     run.append(cells)
-    write_study(run, tmp_path / "study")
+    write_tables(open_study(run), tmp_path / "study")
     rows = {(r["tasks"], r["category"]): r for r in read(tmp_path / "study" / "seen_unseen.csv")}
     assert set(rows) == {(kind, category) for kind in ("seen", "unseen") for category in ("clean", "visual")}
     seen = [c for c in cells if c.model == "pocket-plain" and c.category == "visual" and c.task in ("push", "assembly")]
@@ -194,7 +194,7 @@ def test_only_models_that_play_a_part_have_a_number_of_the_paper_beside_them(fol
 
 
 def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, tmp_path: Path) -> None:
-    write_study(run, tmp_path, roles={"tuned": "pocket-alt"})
+    write_tables(open_study(run, {"tuned": "pocket-alt"}), tmp_path)
     stated = {r["model"] for r in read(tmp_path / "table1.csv") if r["paper"]}
     assert stated == {"pocket-alt"}
     page = (tmp_path / "claims.md").read_text()

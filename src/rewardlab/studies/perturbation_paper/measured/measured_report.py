@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
     """Write every file of the study and return their paths; `roles` names the models that play the paper's."""
     study = open_study(run, roles)
+    return [*write_tables(study, folder), *write_figures(folder, lambda: _figures(study))]
+
+
+def write_tables(study: MeasuredStudy, folder: Path) -> list[Path]:
+    """Write the files of the study that are text, numbers and claims, and return their paths."""
     claims = claims_page(paper_claims(study), _head(study), NOT_JUDGED)
     files = number_files(study) | {"claims.md": claims}
     with writable(folder):
@@ -28,7 +33,7 @@ def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) 
     for name, content in files.items():
         with atomic_write(folder / name) as partial:
             partial.write_text(content, encoding="utf-8")
-    return [*(folder / name for name in files), *write_figures(folder, lambda: _figures(study))]
+    return [folder / name for name in files]
 
 
 def _figures(study: MeasuredStudy) -> "dict[str, Figure]":
