@@ -69,7 +69,7 @@ if __name__ == "__main__":
     api = Api(max_batch_size=32, batch_timeout=0.005, api_path="/v1/score")
     litserve.LitServer(api, accelerator="cpu").run(port=int(sys.argv[1]), generate_client_file=False)
 """
-PORT = 8765
+PORT, TENTHS = 8765, 10
 
 
 @contextmanager
@@ -167,11 +167,15 @@ def memory_mb(process: subprocess.Popen[bytes]) -> float:
 
 def soak(clips: list[bytes], capacity: float, seconds: float) -> None:
     with served(rewardlab("--queue", "32")) as process:
-        asyncio.run(open_loop(clips, 2 * capacity, 20))  # buffers and caches fill up first
-        before = memory_mb(process)
-        counts, latencies = asyncio.run(open_loop(clips, 2 * capacity, seconds))
+        asyncio.run(closed_loop(clips, 16))  # what is kept of every clip is there already
+        asyncio.run(open_loop(clips, 2 * capacity, 20))  # and buffers are as large as they get
+        memory, counts, latencies = [memory_mb(process)], Counter[int](), list[float]()
+        for _ in range(TENTHS):
+            some, times = asyncio.run(open_loop(clips, 2 * capacity, seconds / TENTHS))
+            counts, latencies = counts + some, latencies + times
+            memory.append(memory_mb(process))
         print(f"soak at {2 * capacity:.1f} requests/s for {seconds:.0f} s: {dict(counts)}; {percentiles(latencies)}")
-        print(f"memory {before:.0f} MB before, {memory_mb(process):.0f} MB after")
+        print(f"lost: {counts[0]} of {counts.total()}; memory in MB: {' '.join(f'{each:.0f}' for each in memory)}")
         process.send_signal(signal.SIGTERM)
         print(f"exit code after SIGTERM: {process.wait(60)}")
 
@@ -182,8 +186,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=192)
     parser.add_argument("--frames", type=int, default=16)
     parser.add_argument("--soak", type=float, default=0.0)
+    parser.add_argument("--capacity", type=float, help="requests/s, to soak at twice that and measure nothing else")
     asked = parser.parse_args()
     clips = bodies(asked.requests, asked.frames)
+    if asked.capacity:
+        return soak(clips, asked.capacity, asked.soak)
     servers = {
         "batching": rewardlab(),
         "one at a time": rewardlab("--max-batch", "1", "--max-wait", "0"),
