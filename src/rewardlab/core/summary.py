@@ -418,5 +418,5 @@ def _renamed(record: Any, names: Mapping[str, str]) -> Any:
     """Return a record, or the name of a model, with the new names of models."""
     if isinstance(record, str):
         return names.get(record, record)
-    changes = {field: names.get(old, old) for field, old in vars(record).items() if field in _NAME_A_MODEL}
-    return replace(record, **changes)
+    changes = {field: names[old] for field, old in vars(record).items() if field in _NAME_A_MODEL and old in names}
+    return replace(record, **changes) if changes else record

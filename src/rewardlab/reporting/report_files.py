@@ -83,7 +83,7 @@ def _write_numbers(summary: Summary, folder: Path) -> None:
     rows = [record_to_json(row) for row in summary.measurements]
     columns = [field.name for field in fields(Measurement)]
     _write(folder / "numbers.csv", csv_text([columns, *([row[name] for name in columns] for row in rows)]))
-    _write(folder / "numbers.json", json.dumps(rows, indent=1))
+    _write(folder / "numbers.json", "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")  # one measurement per line
     if rows:
         write_parquet(pa.Table.from_pylist(rows), folder / "numbers.parquet")
 
