@@ -194,7 +194,7 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
     )
     environment = write_model(tmp_path, body)
     arguments = [
-        *command(tiny_data, tmp_path / "run", "--workers", "1"),
+        *command(tiny_data, tmp_path / "run", "--engine", "local"),
         "--perturbations",
         "polite_filler",
         "--severities",
