@@ -3,15 +3,18 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo test attack lint format docs bench clean
+.PHONY: demo test pytest attack lint format docs bench clean
 
 demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated rollouts, and write a report
 	$(BIN)/rewardlab stress pocket sample-sim --limit 45 --out runs/demo
 
+test: $(VENV)/dev.stamp  ## everything that must hold before a change lands
+	@$(MAKE) --no-print-directory -j2 lint pytest  # types are checked on one core while tests wait for one another
+
 # Tests wait for processes and servers they started, so that one more of them than there are cores keeps all cores busy.
 # They start hundreds of interpreters: without compiled modules on disk each of these compiles the package anew.
 TEST_PROCESSES ?= 3
-test: $(VENV)/dev.stamp lint  ## everything that must hold before a change lands
+pytest: $(VENV)/dev.stamp  ## the tests alone
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  (echo "browser tests need Chromium: trying apt-get install chromium" && \
 	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
