@@ -11,7 +11,7 @@ from rewardlab.core.version import __version__
 
 if TYPE_CHECKING:
     from rewardlab.api.dataset_review_verbs import data_report, verify
-    from rewardlab.api.dataset_verbs import check, convert, open_dataset
+    from rewardlab.api.dataset_verbs import augment, check, convert, open_dataset
     from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
     from rewardlab.api.run_verbs import export, merge, query, runs
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     **dict.fromkeys(("data_report", "verify"), "rewardlab.api.dataset_review_verbs"),
-    **dict.fromkeys(("check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
+    **dict.fromkeys(("augment", "check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
     **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
     **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api.run_verbs"),
     **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
@@ -44,6 +44,7 @@ __all__ = [
     "__version__",
     "assemble_vlm",
     "attack",
+    "augment",
     "bench",
     "calibrate",
     "check",

@@ -28,6 +28,7 @@ from rewardlab.core.version import __version__
 if TYPE_CHECKING:
     from rewardlab.analysis.model_comparison import ComparePlan
     from rewardlab.analysis.run_merging import MergePlan
+    from rewardlab.augmentation.augment_plan import AugmentCommand
     from rewardlab.collection.collection_settings import CollectPlan
     from rewardlab.core.run import Run
     from rewardlab.core.summary import Summary
@@ -393,6 +394,21 @@ def convert(plan: "ConvertPlan") -> int:
     return 0
 
 
+def augment(command: "AugmentCommand") -> int:
+    """Make failures of successes, and print what each stage kept and refused, and what was asked."""
+    from rewardlab.augmentation.augment_dataset import forecast_augmentation
+    from rewardlab.augmentation.augmentation_text import augmentation_lines
+    from rewardlab.reporting.findings_text import spending
+
+    if command.dry_run:
+        _say(forecast_augmentation(command.plan).sentence)
+        return 0
+    made = rewardlab.augment(**flat_settings(command.plan))
+    for line in (*augmentation_lines(made), *spending(command.plan.calls_folder)):
+        _say(line)
+    return 0
+
+
 def runs(plan: "RunsPlan") -> int:
     """List, ask, join or remove the runs of a folder."""
     from rewardlab.analysis.joined_trials import write_joined
@@ -496,6 +512,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "data-report": ("rewardlab.reporting.data_report_plan:DataReportPlan", data_report),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
+    "augment": ("rewardlab.augmentation.augment_plan:AugmentCommand", augment),
     "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),
     "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
     "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),

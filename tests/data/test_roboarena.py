@@ -1,13 +1,16 @@
 """Dumps of RoboArena: old and new names of cameras, grades as levels, and YAML that means harm."""
 
+import json
 from pathlib import Path
 
 import av
 import pytest
 
+import rewardlab
 from rewardlab.core.episode import Truth
 from rewardlab.core.errors import DataError
 from rewardlab.data import dataset_notes, open_dataset
+from rewardlab.data.roboarena_dump import read_preferences
 from rewardlab.h264_encoding import encode
 from tests.conftest import moving_square
 
@@ -72,7 +75,10 @@ def test_a_view_is_named_or_all_are_asked_for(dump: Path) -> None:
         ("language_instruction: ''\npolicies: {}\n", "language_instruction must be a text, got ''"),
         ("language_instruction: open it\npolicies: [A]\n", "policies must be a mapping of mappings, got ['A']"),
         ("language_instruction: open it\npolicies: {Z: {partial_success: 1}}\n", "expected one folder 'Z_...'"),
-        ("language_instruction: open it\npolicies: {A: {partial_success: 70}}\n", "a number from 0 to 1, got 70"),
+        (
+            "language_instruction: open it\npolicies: {A: {partial_success: 170}}\n",
+            "or to 100 in all the dump, got 170",
+        ),
         ("a: &a [x, x]\nb: [*a, *a]\n", "line 2 has an alias; write the values out"),
         ("a: " + "[" * 70 + "]" * 70, "too many values inside each other"),
         ("a: !!python/object/apply:os.system ['touch hacked']\n", "not YAML that can be used (could not determine"),
@@ -96,3 +102,27 @@ def test_a_video_that_is_a_link_to_elsewhere_is_not_read(dump: Path, tmp_path_fa
     path.symlink_to(outside)
     (problem,) = open_dataset(str(dump)).problems
     assert "a link leads out of the dataset's folder" in problem.what
+
+
+def test_grades_from_0_to_100_are_levels_too_and_one_of_them_sets_the_scale(tmp_path: Path) -> None:
+    write_session(tmp_path, "a", {"A": 100, "B": 70, "C": 40}, NEW[:1])
+    write_session(tmp_path, "b", {"A": 1, "B": 10.0}, NEW[:1])
+    levels = {each.id.split("_")[0]: each.truth for each in open_dataset(str(tmp_path)).episodes}
+    assert {name: truth.level for name, truth in levels.items()} == {"a/A": 5, "a/B": 4, "a/C": 3, "b/A": 1, "b/B": 2}
+    assert [name for name, truth in levels.items() if truth.success] == ["a/A"]
+
+
+def test_which_policy_was_preferred_is_kept_beside_the_rows(dump: Path, tmp_path: Path) -> None:
+    path = dump / "evaluation_sessions" / "new" / "metadata.yaml"
+    said = yaml.safe_load(path.read_text()) | {"preference": "B", "longform_feedback": "A stopped halfway."}
+    path.write_text(yaml.safe_dump(said))
+    (kept,) = read_preferences(dump)
+    assert (kept["a"], kept["b"]) == ("new/A_pi0_fast", "new/B_pi0_fast")
+    assert (kept["preferred"], kept["feedback"]) == ("b", "A stopped halfway.")
+    out = tmp_path / "out"
+    rewardlab.augment(dump, stage="rewrite", out=out, quiet=True)
+    assert [json.loads(line) for line in (out / "preferences.jsonl").read_text().splitlines()] == [kept]
+    rows = [json.loads(line) for line in (out / "metadata.jsonl").read_text().splitlines()]
+    assert {row["episode_id"].split("@")[0]: row["reward"] for row in rows} == {
+        **{"new/A_pi0_fast": 3, "new/B_pi0_fast": 5, "old/A_pi0_fast": 1}
+    }

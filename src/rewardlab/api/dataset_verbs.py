@@ -1,9 +1,11 @@
-"""Verbs about datasets: open one, list its problems, and write it in another layout."""
+"""Verbs about datasets: open one, list its problems, write it in another layout, and make failures of successes."""
 
 import os
 from typing import Unpack
 
-from rewardlab.api.options import ConvertOptions, Place, documented_by, plan_from
+from rewardlab.api.options import AugmentOptions, ConvertOptions, Place, documented_by, plan_from
+from rewardlab.augmentation.augment_dataset import Augmented, augment_dataset
+from rewardlab.augmentation.augment_plan import AugmentPlan
 from rewardlab.data import open_dataset as read_dataset
 from rewardlab.data.contract import Contents, Problem
 from rewardlab.data.conversion.convert_dataset import Conversion, convert_dataset
@@ -34,6 +36,15 @@ def convert(source: Place, out: Place, **settings: Unpack[ConvertOptions]) -> Co
     Rollouts that are left out are in the result with the reason.
     """
     return run_conversion(plan_from(ConvertPlan, {"source": source, "out": out, **settings}))
+
+
+@documented_by(AugmentPlan)
+def augment(data: Place, **settings: Unpack[AugmentOptions]) -> Augmented:
+    """Make failures and near misses of the successes of a dataset and return what each stage made.
+
+    What was stopped goes on, and no teacher is asked anything twice.
+    """
+    return augment_dataset(plan_from(AugmentPlan, {"data": str(data), **settings}))
 
 
 def run_conversion(plan: ConvertPlan) -> Conversion:

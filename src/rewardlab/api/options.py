@@ -111,6 +111,24 @@ class DataReportOptions(TypedDict, total=False):
     seed: int
 
 
+class AugmentOptions(TypedDict, total=False):
+    """What `augment` takes beside the data."""
+
+    out: Place
+    stage: Names
+    vision: str
+    text: str
+    attempts: int
+    per_source: int
+    splits: Names
+    calls: Place | None
+    max_requests: int | None
+    max_cost: float | None
+    skip_bad: bool
+    quiet: bool
+    seed: int
+
+
 class RelabelOptions(TypedDict, total=False):
     """What `relabel` takes beside the data."""
 

@@ -1,7 +1,8 @@
 """Dumps of RoboArena: sessions in which people graded how far policies got, each filmed by several cameras."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from rewardlab.data.task_text import bounded_task
 from rewardlab.data.video_decoding import VideoFile
 
 SESSIONS, METADATA = "evaluation_sessions", "metadata.yaml"
+PREFERENCES = "preferences.jsonl"  # where datasets made of dumps keep which of two policies was preferred
 CAMERAS = ("left", "right", "wrist")
+_PREFERRED = {"a": "a", "b": "b", "tie": "tie"}
+_PERCENT = 100.0
 _SHOULDER = "_shoulder"  # newer dumps call the first two left_shoulder and right_shoulder
 
 
@@ -28,6 +32,7 @@ class Rollout:
     folder: Path
     instruction: str
     about: Mapping[str, Any]
+    full_grade: float = 1.0  # what the person who graded could give at most
 
 
 def recognises(folder: Path) -> bool:
@@ -47,6 +52,28 @@ def read_camera(folder: Path, wanted: str) -> Contents:
     return bounded_contents(_found(folder, wanted.removesuffix(_SHOULDER)), "rollout")
 
 
+def read_preferences(folder: Path) -> list[dict[str, Any]]:
+    """Return which of the two policies of each session people preferred, by the names of their rollouts, and why."""
+    if not recognises(folder):
+        return []
+    found = []
+    for session in _sessions(folder):
+        with suppress(DataError):  # a session that cannot be read is told as a problem of its episodes
+            found += _preference(session, read_yaml(folder, session / METADATA))
+    return found
+
+
+def _preference(session: Path, stated: Mapping[str, Any]) -> list[dict[str, Any]]:
+    preferred = _PREFERRED.get(str(stated.get("preference")).strip().casefold())
+    if preferred is None:
+        return []
+    names = {letter: f"{session.name}/{_policy_folder(session, letter.upper()).name}" for letter in ("a", "b")}
+    task, feedback = (str(stated.get(key) or "").strip() for key in ("language_instruction", "longform_feedback"))
+    return [
+        {"session": session.name, "task": bounded_task(task), **names, "preferred": preferred, "feedback": feedback}
+    ]
+
+
 def notes(folder: Path) -> tuple[Problem, ...]:
     """Say which camera is read where the first rollout has several."""
     for session in _sessions(folder):
@@ -59,15 +86,28 @@ def notes(folder: Path) -> tuple[Problem, ...]:
 
 def _found(folder: Path, wanted: str) -> Iterator[tuple[str, Any]]:
     """Yield the place of every episode and what makes it; where a session cannot be read, its making says why."""
+    full = _full_grade(folder)
     for session in _sessions(folder):
         try:
             for rollout in _rollouts(folder, session):
+                rollout = replace(rollout, full_grade=full)
                 place = f"{session.name}/{rollout.folder.name}"
                 videos = _videos(rollout.folder)
                 for camera in choose_cameras(list(videos), wanted) if videos else ("",):
                     yield episode_id(place, camera, list(videos)), partial(_episode, folder, rollout, camera)
         except DataError as error:
             yield session.name, partial(_refuse, error)
+
+
+def _full_grade(folder: Path) -> float:
+    """Return the highest grade of a dump: 1, or 100 where any rollout of it has more than 1."""
+    for session in _sessions(folder):
+        with suppress(DataError):
+            for rollout in _rollouts(folder, session):
+                grade = rollout.about.get("partial_success")
+                if isinstance(grade, int | float) and 1 < grade <= _PERCENT:
+                    return _PERCENT
+    return 1.0
 
 
 def _refuse(error: DataError) -> Episode:
@@ -118,17 +158,17 @@ def _episode(folder: Path, rollout: Rollout, camera: str) -> Episode:
     policy = str(rollout.about.get("policy_name") or "")[:100]
     origin = Origin("robo_arena", rollout.instruction, "droid", camera, source=policy)
     name = episode_id(f"{rollout.folder.parent.name}/{rollout.folder.name}", camera, list(videos))
-    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _truth(rollout.about), origin)
+    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _truth(rollout), origin)
 
 
-def _truth(about: Mapping[str, Any]) -> Truth:
-    """Return level and success of a grade from 0 to 1, by the progress at which levels begin."""
-    grade = about.get("partial_success")
+def _truth(rollout: Rollout) -> Truth:
+    """Return level and success of a grade, from 0 to 1 or to 100, by the progress at which levels begin."""
+    grade, full = rollout.about.get("partial_success"), rollout.full_grade
     if grade is None:
         return Truth()
-    if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 <= grade <= 1:
-        raise DataError(f"partial_success must be a number from 0 to 1, got {shown(grade)}")
-    return Truth(level_of_progress(grade), grade == 1)
+    if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 <= grade <= full:
+        raise DataError(f"partial_success must be a number from 0 to 1, or to 100 in all the dump, got {shown(grade)}")
+    return Truth(level_of_progress(grade / full), grade == full)
 
 
 ROBOARENA = Reader(

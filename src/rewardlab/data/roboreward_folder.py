@@ -37,21 +37,31 @@ def recognises(folder: Path) -> bool:
 
 def read_folder(folder: Path) -> Contents:
     """Read and check every row and every video's container; frames are decoded later, when asked for."""
-    rows = RowEpisodes(folder, _clip)
     episodes: list[Episode] = []
     problems: list[Problem] = []
-    for line, text in _lines(folder):
-        if line > ROWS.value:
-            problems.append(Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}"))
-            break
-        try:
-            episodes.append(rows.episode(_row(text)))
-        except DataError as error:
-            problems.append(Problem(f"line {line}", str(error)))
+    for found in read_rows(folder):
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            episodes.append(found[1])
     if not episodes and not problems:
         what = f"holds no row; write one per video, or remove it and let `rewardlab init {folder}` begin"
         problems.append(Problem(METADATA, what))
     return Contents(tuple(episodes), tuple(problems))
+
+
+def read_rows(folder: Path) -> Iterator[tuple[Row, Episode] | Problem]:
+    """Yield every row with all its columns and the episode it names, or what is wrong with it."""
+    rows = RowEpisodes(folder, _clip)
+    for line, text in _lines(folder):
+        if line > ROWS.value:
+            yield Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}")
+            return
+        try:
+            row = _row(text)
+            yield row, rows.episode(row)
+        except DataError as error:
+            yield Problem(f"line {line}", str(error))
 
 
 def notes(folder: Path) -> tuple[Problem, ...]:

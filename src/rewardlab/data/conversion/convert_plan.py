@@ -1,12 +1,12 @@
 """The settings of `rewardlab convert`."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from rewardlab.core.catalog_lookup import find
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
+from rewardlab.data.conversion.task_splits import parse_shares
 from rewardlab.data.writers import WRITERS
 
 
@@ -34,13 +34,4 @@ class ConvertPlan:
 
     def shares(self) -> dict[str, float]:
         """Return the share of each split, together 1; none where the dataset is not split."""
-        pairs = [text.partition("=") for text in self.splits]
-        try:
-            found = {name.strip(): float(share) for name, _, share in pairs}
-        except ValueError:
-            raise PlanError(f"splits must be NAME=SHARE with commas between, got {','.join(self.splits)!r}") from None
-        if len(found) != len(pairs) or not all(name.isidentifier() for name in found):
-            raise PlanError(f"the names of splits must be words, each once, got {','.join(self.splits)!r}")
-        if found and (min(found.values()) <= 0 or not math.isclose(sum(found.values()), 1, abs_tol=1e-6)):
-            raise PlanError(f"the shares of splits must be above 0 and 1 together, got {','.join(self.splits)!r}")
-        return found
+        return parse_shares(self.splits)

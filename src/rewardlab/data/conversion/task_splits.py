@@ -1,8 +1,10 @@
 """Splits of a dataset: no task, and no video, is in two of them."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 
 Pair = tuple[str, str]  # ids of episodes that must not be parted
@@ -10,7 +12,26 @@ Pair = tuple[str, str]  # ids of episodes that must not be parted
 
 def task_key(episode: Episode) -> str:
     """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
-    return " ".join((episode.origin.task or episode.instruction).casefold().split()).rstrip(".!")
+    return text_key(episode.origin.task or episode.instruction)
+
+
+def text_key(task: str) -> str:
+    """Return the words of a task, whatever their case, spaces and full stop."""
+    return " ".join(task.casefold().split()).rstrip(".!")
+
+
+def parse_shares(splits: Sequence[str]) -> dict[str, float]:
+    """Return the share of each split of NAME=SHARE, together 1; none where nothing is split."""
+    pairs = [text.partition("=") for text in splits]
+    try:
+        found = {name.strip(): float(share) for name, _, share in pairs}
+    except ValueError:
+        raise PlanError(f"splits must be NAME=SHARE with commas between, got {','.join(splits)!r}") from None
+    if len(found) != len(pairs) or not all(name.isidentifier() for name in found):
+        raise PlanError(f"the names of splits must be words, each once, got {','.join(splits)!r}")
+    if found and (min(found.values()) <= 0 or not math.isclose(sum(found.values()), 1, abs_tol=1e-6)):
+        raise PlanError(f"the shares of splits must be above 0 and 1 together, got {','.join(splits)!r}")
+    return found
 
 
 def split_by_task(

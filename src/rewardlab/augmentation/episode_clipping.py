@@ -1,0 +1,96 @@
+"""Stage `clip`: a ladder of truncations of each success, with the level at which each ends.
+
+Where the progress of every frame is known, it says where each level is; else clips end at fixed shares of the video,
+a level is proposed for each and the annotator confirms it or another one next to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import numpy as np
+
+from rewardlab.augmentation.interviews import Interviewer
+from rewardlab.augmentation.label_validation import judge
+from rewardlab.augmentation.provenance import SUCCESS, DatasetRow, StageRows, joined, made_row
+from rewardlab.augmentation.teacher_questions import Attempt, Interview
+from rewardlab.core.episode import Episode, level_of_progress, show_only
+
+STAGE = "clip"
+# Shares of a video at which clips end, and the level that is proposed first.
+_LADDER = {0.15: 1, 0.4: 2, 0.65: 3, 0.85: 4}
+_SHORTEST = 2  # frames
+
+
+def clip_episodes(rows: Sequence[DatasetRow], interviewer: Interviewer, attempts: int) -> StageRows:
+    """Return the rows, after each success its truncations, and what was refused."""
+    done = {row.provenance["source_episode"] for row in rows if row.provenance["stage"] == STAGE}
+    return joined(interviewer.conduct(_interview(row, done, attempts) for row in rows))
+
+
+def _interview(row: DatasetRow, done: set[str], attempts: int) -> Interview[StageRows]:
+    if not row.is_source or row.row.get("reward") != SUCCESS or row.provenance["source_episode"] in done:
+        return StageRows((row,))
+    progress = row.episode.truth.progress
+    if progress is not None:
+        return StageRows((row, *_known_clips(row, progress)))
+    made = yield from _proposed_clips(row, attempts)
+    return StageRows((row, *made.kept), made.rejected)
+
+
+def _known_clips(row: DatasetRow, progress: Sequence[float]) -> list[DatasetRow]:
+    """Return one clip for each level below 5 that the rollout was at, ending in the middle of those frames."""
+    levels = np.array([level_of_progress(value) for value in progress])
+    clips = []
+    for level in range(1, SUCCESS):
+        frames = np.flatnonzero(levels == level)
+        frames = frames[frames >= _SHORTEST - 1]
+        if len(frames):
+            shown = int(frames[len(frames) // 2]) + 1
+            columns = _columns(row, shown)
+            made = made_row(_shortened(row, shown), STAGE, level, (), columns)
+            clips.append(made.judged("code", f"the known progress ends at {progress[shown - 1]:.4f}", "", verdict=True))
+    return clips
+
+
+def _proposed_clips(row: DatasetRow, attempts: int) -> Interview[StageRows]:
+    parts = []
+    for share, level in _LADDER.items():
+        shown = max(_SHORTEST, round(share * len(row.episode.clip)))
+        if shown < len(row.episode.clip):
+            parts.append((yield from _proposed(row, shown, level, attempts)))
+    return joined(parts)
+
+
+def _proposed(row: DatasetRow, shown: int, level: int, attempts: int) -> Interview[StageRows]:
+    """Propose levels, the likeliest first, until the annotator confirms one."""
+    short, history, task = _shortened(row, shown), list[Attempt](), str(row.row["task"])
+    columns = _columns(row, shown)
+    near = [near for near in (level, level + 1, level - 1) if 1 <= near < SUCCESS][:attempts]
+    for number, proposed in enumerate(near, start=1):
+        verdict = yield from judge(short.episode, task, proposed, attempts)
+        last = verdict.last
+        refused = "" if verdict.right else f"the annotator does not confirm it: {verdict.rationale}"
+        proposal = Attempt("clip", last.teacher, last.prompt_hash, number, str(proposed), refused)
+        history += [*verdict.history, proposal]
+        if verdict.right:
+            made = made_row(short, STAGE, proposed, history, columns)
+            return StageRows((made.judged(last.teacher, verdict.rationale, last.prompt_hash, verdict=True),))
+    made = made_row(short, STAGE, near[-1], history, columns)
+    return StageRows((), (made.refused(STAGE, f"no level was confirmed in {len(near)} attempts"),))
+
+
+def _shortened(row: DatasetRow, shown: int) -> DatasetRow:
+    return replace(row, episode=shortened(row.episode, shown))
+
+
+def shortened(episode: Episode, shown: int) -> Episode:
+    """Return the episode that ends after so many frames."""
+    return show_only(episode, np.arange(shown))
+
+
+def _columns(row: DatasetRow, shown: int) -> dict[str, object]:
+    path = PurePosixPath(str(row.row["file_name"]))
+    progress = row.episode.truth.progress
+    cut = None if progress is None else list(progress[:shown])
+    return {"file_name": str(path.with_name(f"{path.stem}-first{shown}.mp4")), "progress": cut}

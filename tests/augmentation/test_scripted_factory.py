@@ -1,0 +1,148 @@
+"""The whole factory offline: simulated successes become a ladder whose labels agree with the simulator."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rewardlab
+from rewardlab.augmentation.augment_dataset import Augmented
+from rewardlab.core.errors import DataError, RunError
+from rewardlab.data import DATASETS, open_dataset
+from rewardlab.worlds import open_world
+from rewardlab.worlds.metaworld.graded_commands import level_of_command, until
+from tests.worlds.conftest import physics  # noqa: F401
+
+TASKS = ("drawer-close", "push", "coffee-push", "window-open", "button-press")
+pytestmark = pytest.mark.usefixtures("physics")
+
+
+def rows_of(folder: Path, name: str = "metadata.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def successes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One success of each of five tasks, and a failure; one task is misspelt."""
+    source, folder = DATASETS["sample-sim"], tmp_path_factory.mktemp("successes")
+    rows = rows_of(source)
+    kept = [next(row for row in rows if row["task_id"] == task and row["reward"] == 5) for task in TASKS]
+    kept.append(next(row for row in rows if row["reward"] == 2))
+    (folder / "metaworld").mkdir()
+    for row in kept:
+        try:
+            open_world(row["world"] | {"file": str(source / row["world"]["file"])})
+        except DataError as error:  # another processor may end elsewhere
+            pytest.skip(str(error))
+        shutil.copy(source / row["file_name"], folder / row["file_name"])
+        shutil.copy(source / row["world"]["file"], folder / row["world"]["file"])
+    kept[0] = kept[0] | {"task": "clsoe the drawer"}
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(successes: Path, tmp_path_factory: pytest.TempPathFactory) -> Augmented:
+    out = tmp_path_factory.mktemp("made") / "out"
+    return rewardlab.augment(successes, out=out, splits=("train=0.6", "test=0.4"), quiet=True)
+
+
+def true_level(folder: Path, row: dict[str, Any], frames: int) -> int | None:
+    world = open_world(row["world"] | {"file": str(folder / row["world"]["file"])})
+    step = int(world.record.video_steps()[frames - 1])  # type: ignore[attr-defined]
+    return level_of_command(row["task"], until(world.trajectory, step))  # type: ignore[attr-defined]
+
+
+def test_labels_of_kept_rows_are_those_of_the_simulator(made: Augmented) -> None:
+    folder = made.folder / "validate"
+    contents = open_dataset(str(folder))
+    assert not contents.problems
+    rows = rows_of(folder)
+    graded = [true_level(folder, row, len(each.clip)) for row, each in zip(rows, contents.episodes, strict=True)]
+    assert graded == [row["reward"] for row in rows]
+    by_level = [sum(row["reward"] == level for row in rows) for level in (1, 2, 3, 4, 5)]
+    assert min(by_level) >= 3 and len(rows) >= 30
+
+
+def test_clips_end_where_the_progress_says_and_show_the_first_frames(made: Augmented) -> None:
+    rows = [row for row in rows_of(made.folder / "clip") if row["provenance"]["stage"] == "clip"]
+    episodes = {each.id: each for each in open_dataset(str(made.folder / "clip")).episodes}
+    assert {row["reward"] for row in rows} == {1, 2, 3, 4}
+    for row in rows:
+        clip, source = episodes[row["file_name"]], episodes[row["provenance"]["source_episode"]]
+        assert len(clip.clip) == len(row["progress"]) < len(source.clip)
+        assert source.truth.progress is not None
+        assert row["progress"] == list(source.truth.progress[: len(clip.clip)])
+
+
+def test_every_row_says_where_it_comes_from(made: Augmented, successes: Path) -> None:
+    sources = {row["file_name"]: row for row in rows_of(successes)}
+    keys = {"row", "source_episode", "stage", "teacher", "prompt_hash", "attempt", "history", "verdicts", "license"}
+    every = [*rows_of(made.folder / "validate"), *rows_of(made.folder / "validate", "rejected.jsonl")]
+    for row in every:
+        about = row["provenance"]
+        source = sources[about["source_episode"]]
+        assert keys <= about.keys() and about["license"] == "MIT"
+        assert row["original_task"] == source["task"]
+        if about["stage"] == "counterfactual" and "rejected" not in about:
+            assert about["history"][-1]["answer"] == row["task"] and about["history"][-1]["rejected"] == ""
+            assert about["history"][-1]["prompt_hash"] == about["prompt_hash"]
+            assert [verdict["by"] for verdict in about["verdicts"]] == ["code", "scripted"]
+    assert all(row["provenance"]["rejected"] for row in rows_of(made.folder / "validate", "rejected.jsonl"))
+    assert made.asked["plan"] == made.asked["analysis"] == len(TASKS)
+    assert len({row["provenance"]["row"] for row in every}) == len(every)
+
+
+def test_spelling_is_corrected_and_failures_stay_as_they_are(made: Augmented) -> None:
+    rows = rows_of(made.folder / "rewrite")
+    assert (rows[0]["task"], rows[0]["original_task"]) == ("Close the drawer.", "clsoe the drawer")
+    assert rows[0]["provenance"]["stage"] == "rewrite"
+    final = [row for row in rows_of(made.folder / "validate") if row["task_id"] == rows[5]["task_id"]]
+    assert [row["reward"] for row in final if row["file_name"] == rows[5]["file_name"]] == [2]
+
+
+def test_wrong_labels_that_are_planted_are_the_rows_that_are_refused(made: Augmented, tmp_path: Path) -> None:
+    folder = tmp_path / "planted"
+    shutil.copytree(made.folder / "clip", folder)
+    rows = rows_of(folder)
+    ours = [row for row in rows if row["provenance"]["stage"] in ("counterfactual", "clip")]
+    planted = ours[::3]
+    for row in planted:
+        row["reward"] = row["reward"] % 4 + 1
+        row["provenance"]["verdicts"] = []
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rewardlab.augment(folder, stage="validate", out=tmp_path / "validated", quiet=True)
+    refused = [row for row in rows_of(tmp_path / "validated", "rejected.jsonl") if "annotator" in str(row)]
+    judged = [row for row in refused if row["provenance"]["rejected_at"] == "validate"]
+    assert {row["provenance"]["row"] for row in judged} == {row["provenance"]["row"] for row in planted}
+    assert all("does not match" in row["provenance"]["verdicts"][-1]["rationale"] for row in judged)
+
+
+def test_a_teacher_that_errs_is_caught_by_the_annotator(successes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    rewardlab.augment(successes, stage="counterfactual", out=out, text="scripted?wrong=0.6", quiet=True)
+    episodes = open_dataset(str(out)).episodes
+    for row, episode in zip(rows_of(out), episodes, strict=True):
+        assert row["provenance"]["stage"] == "source" or true_level(out, row, len(episode.clip)) == row["reward"]
+    history = [entry for row in rows_of(out) for entry in row["provenance"]["history"]]
+    assert any("the annotator says FALSE" in entry["rejected"] for entry in history)
+
+
+def test_splits_share_no_task_and_the_balance_is_written(made: Augmented) -> None:
+    parts = {name: rows_of(made.folder / "split" / name) for name in ("train", "test")}
+    tasks = {name: {row["task_id"] for row in rows} for name, rows in parts.items()}
+    assert tasks["train"] and tasks["test"] and not tasks["train"] & tasks["test"]
+    balance = json.loads((made.folder / "split" / "balance.json").read_text())
+    assert {name: balance[name]["rows"] for name in parts} == {name: len(rows) for name, rows in parts.items()}
+    assert not any(open_dataset(str(made.folder / "split" / name)).problems for name in parts)
+
+
+def test_the_same_command_again_asks_nothing_and_writes_the_same(made: Augmented, successes: Path) -> None:
+    before = (made.folder / "validate" / "metadata.jsonl").read_bytes()
+    again = rewardlab.augment(successes, out=made.folder, splits=("train=0.6", "test=0.4"), quiet=True)
+    assert again.asked == {} and sum(again.known.values()) == sum(made.asked.values()) + sum(made.known.values())
+    assert (made.folder / "validate" / "metadata.jsonl").read_bytes() == before
+    with pytest.raises(RunError, match="other settings"):
+        rewardlab.augment(successes, out=made.folder, attempts=2, quiet=True)
