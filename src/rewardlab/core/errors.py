@@ -51,6 +51,12 @@ class StoppedByModel(Interrupted):
     exit_code = MODEL_FAILED
 
 
+class SimulatorError(RewardlabError):
+    """A simulator cannot reset to a scene, or was given an action that is no number."""
+
+    exit_code = MODEL_FAILED
+
+
 class NotApplicable(RewardlabError):
     """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""
 

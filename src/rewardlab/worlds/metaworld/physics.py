@@ -63,18 +63,18 @@ def simulate(task: str, seed: int, steps: int, policy: Policy) -> Trajectory:
     """Reset the scene, let the policy act for so many steps, and return the trajectory."""
     if not 1 <= steps <= MAX_STEPS:
         raise PlanError(f"a rollout takes 1 to {MAX_STEPS} steps, got {steps}")
-    with _without_warnings():
+    with without_warnings():
         env = open_task(task)
-        observation, info = _reset(env, seed)
+        observation, info = reset_scene(env, seed)
         meter = ProgressMeter(task, env, observation, info)
         body_pos = env.model.body_pos.copy()
-        states, readings, actions = [_positions(env, meter, observation)], [meter.read(observation, info)], []
+        states, readings, actions = [positions(env, meter, observation)], [meter.read(observation, info)], []
         for step in range(steps):
             last = readings[-1]
             wanted = policy(StepState(observation.copy(), last.progress, last.success, step))
             actions.append(np.clip(wanted, -1, 1).astype(np.float32))
             observation, _, _, _, info = env.step(actions[-1])
-            states.append(_positions(env, meter, observation))
+            states.append(positions(env, meter, observation))
             readings.append(meter.read(observation, info))
     qpos, gripper_pos, object_pos = (np.stack(part) for part in zip(*states))
     return Trajectory(
@@ -90,8 +90,13 @@ def replay_actions(task: str, seed: int, actions: NDArray[np.float32]) -> Trajec
 @lru_cache(maxsize=6)  # a task holds some 30 MB of meshes and textures
 def open_task(task: str) -> Any:
     """Return the simulator of a task; it is opened once per process and reset for every rollout."""
+    return new_simulator(task)
+
+
+def new_simulator(task: str) -> Any:
+    """Return a simulator of a task that nobody shares, for rollouts that go on side by side."""
     name = f"{find({t: t for t in TASKS}, task, 'Meta-World task')}-v3"
-    with _without_warnings():
+    with without_warnings():
         env: Any = load_module("metaworld.env_dict").ALL_V3_ENVIRONMENTS[name]()
         env._freeze_rand_vec, env.seeded_rand_vec, env._set_task_called = False, True, True
         env._partially_observable = False  # the experts need to see the goal
@@ -123,7 +128,7 @@ def _version(package: str) -> str:
         raise
 
 
-def _reset(env: Any, seed: int) -> tuple[Floats, dict[str, Any]]:
+def reset_scene(env: Any, seed: int) -> tuple[Floats, dict[str, Any]]:
     """Reset to the scene of a seed, whatever happened in this simulator before."""
     mujoco = load_module("mujoco")
     env.seed(seed)
@@ -136,21 +141,22 @@ def _reset(env: Any, seed: int) -> tuple[Floats, dict[str, Any]]:
     return observation, info
 
 
-def _positions(env: Any, meter: ProgressMeter, observation: Floats) -> tuple[Floats, Floats, Floats]:
+def positions(env: Any, meter: ProgressMeter, observation: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the positions of all joints, of the gripper, and of what must come to the goal."""
     return env.data.qpos.copy(), env.tcp_center.copy(), meter.object_pos(observation)
 
 
 def load_module(name: str) -> Any:
     """Import a part of the simulator, or say which extra to install."""
     try:
-        with _without_warnings():
+        with without_warnings():
             return import_module(name)
     except ImportError as error:
         raise PlanError(f"Meta-World is not installed here ({error}); install rewardlab[sim]") from error
 
 
 @contextmanager
-def _without_warnings() -> Iterator[None]:
+def without_warnings() -> Iterator[None]:
     """Hide the warnings of the simulator, which come at almost every step of an expert."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,0 +1,176 @@
+"""Diffusion steering: SAC (Stable-Baselines3) that chooses the noise of a diffusion policy; plain SAC beside it.
+
+After Wagenmaker et al. (2025); the defaults are those of RoboReward's Tables 5, 6 and 9, scaled to state and to small
+networks. Where it says otherwise than the tables, the reason stands beside the number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import rng_for
+from rewardlab.rl.control import Control
+from rewardlab.rl.diffusion_policy import DiffusionPolicy
+from rewardlab.rl.rollouts import Decide, Decision, PolicyEpisode
+
+Numbers = NDArray[np.float32]
+Algorithm = Literal["dsrl", "sac"]
+
+
+@dataclass(frozen=True)
+class SacSettings:
+    """SAC in the space of noises or of actions."""
+
+    rate: float = 1e-3  # 3e-4 in Table 5, for twenty times as many updates
+    batch: int = 128  # 256 in Table 5
+    hidden: int = 128  # 2048 in Table 6, 1024 in Table 9
+    layers: int = 2  # 3 in Table 5
+    gradient_steps: int = 8  # per decision; 20 to 30 in Tables 6 and 9
+    discount: float = 0.99
+    target_entropy: float = 0.0
+    tau: float = 0.005
+    magnitude: float = 1.5  # the largest noise that is chosen
+    initial_episodes: int = 20  # of the base policy, before anything is learned
+
+    def __post_init__(self) -> None:
+        counts = (self.batch, self.hidden, self.layers, self.gradient_steps, self.initial_episodes)
+        if min(counts) < 1 or min(self.rate, self.tau, self.magnitude) <= 0 or not 0 < self.discount <= 1:
+            raise PlanError(
+                "batch, hidden, layers, gradient_steps and initial_episodes must be at least 1, rate, tau and "
+                "magnitude above 0, and discount in (0, 1]"
+            )
+
+
+class _Spaces(gymnasium.Env[Any, Any]):
+    """What SAC must know of an environment that is stepped elsewhere: its spaces."""
+
+    def __init__(self, observation: int, action: int, magnitude: float) -> None:
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (observation,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-magnitude, magnitude, (action,), np.float32)
+
+
+class SteeredPolicy:
+    """A policy that learns from episodes: what it chooses is the noise of a base policy, or the actions themselves."""
+
+    def __init__(
+        self, base: DiffusionPolicy, algorithm: Algorithm, settings: SacSettings, control: Control, episodes: int
+    ) -> None:
+        from stable_baselines3 import SAC
+        from stable_baselines3.common.logger import Logger
+
+        self.base, self.algorithm, self.settings, self.control = base, algorithm, settings, control
+        magnitude = settings.magnitude if algorithm == "dsrl" else 1.0
+        spaces = _Spaces(len(base.mean) + 1, control.chunk_size, magnitude)
+        network = {"net_arch": [settings.hidden] * settings.layers, "activation_fn": nn.Tanh}
+        self.sac = SAC(
+            "MlpPolicy",
+            spaces,
+            learning_rate=settings.rate,
+            batch_size=settings.batch,
+            tau=settings.tau,
+            gamma=settings.discount,
+            target_entropy=settings.target_entropy,
+            buffer_size=max(episodes * control.decisions, settings.batch),
+            policy_kwargs=network,
+            device="cpu",
+        )
+        self.sac.set_logger(Logger(None, []))
+
+    def explore(self, seed: int, number: int) -> Decide:
+        """Return how it acts while it learns; before it has learned anything, as the base policy does."""
+        rng = rng_for(seed, "explore", number)
+        torch.manual_seed(int(rng.integers(2**31)))
+        if self._learned_episodes < self.settings.initial_episodes:
+            return self._decide(lambda observations: self._draw(len(observations), rng))
+        return self._decide(lambda observations: self._predict(observations, deterministic=False))
+
+    def exploit(self) -> Decide:
+        """Return how it acts when it is evaluated: its mean choice."""
+        return self._decide(lambda observations: self._predict(observations, deterministic=True))
+
+    def base_decisions(self, seed: int) -> Decide:
+        """Return how the base policy acts by itself: with Gaussian noise."""
+        rng = rng_for(seed, "base policy")
+
+        def decide(observations: Numbers, number: int) -> Decision:
+            noise = rng.standard_normal((len(observations), self.control.chunk_size)).astype(np.float32)
+            return Decision(noise, self.base.act(observations, noise))
+
+        return decide
+
+    def learn(self, episodes: Sequence[PolicyEpisode], rewards: Sequence[float], seed: int, number: int) -> None:
+        """Keep the episodes, each paid once at its end, and take the gradient steps that they allow."""
+        for episode, reward in zip(episodes, rewards):
+            self._keep(episode, reward)
+        if self._learned_episodes < self.settings.initial_episodes:
+            return
+        rng = rng_for(seed, "learn", number)
+        torch.manual_seed(int(rng.integers(2**31)))
+        np.random.seed(int(rng.integers(2**31)))  # noqa: NPY002 - the replay buffer draws from it
+        steps = self.settings.gradient_steps * self.control.decisions * len(episodes)
+        if steps:
+            self.sac.train(steps, self.settings.batch)
+
+    def state(self) -> dict[str, Any]:
+        """Return weights, optimizers and the replay buffer."""
+        buffer: Any = self.sac.replay_buffer
+        arrays = {name: torch.as_tensor(vars(buffer)[name][: self._size].copy()) for name in _ARRAYS}
+        return {"sac": self.sac.get_parameters(), "buffer": arrays, "updates": self.sac._n_updates}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was called; the next episodes and gradient steps are then the very same."""
+        buffer: Any = self.sac.replay_buffer
+        self.sac.set_parameters(state["sac"], device="cpu")
+        for name, array in state["buffer"].items():
+            vars(buffer)[name][: len(array)] = array.numpy()
+        kept = len(state["buffer"]["rewards"])
+        buffer.pos, buffer.full = kept % buffer.buffer_size, kept == buffer.buffer_size
+        self.sac._n_updates = state["updates"]
+
+    @property
+    def _size(self) -> int:
+        return int(self.sac.replay_buffer.size())  # type: ignore[union-attr]
+
+    @property
+    def _learned_episodes(self) -> int:
+        return self._size // self.control.decisions
+
+    def _decide(self, choose: "Any") -> Decide:
+        def decide(observations: Numbers, number: int) -> Decision:
+            choices = choose(self._state(observations, number))
+            chunks = self.base.act(observations, choices) if self.algorithm == "dsrl" else choices
+            return Decision(choices, chunks)
+
+        return decide
+
+    def _draw(self, count: int, rng: np.random.Generator) -> Numbers:
+        shape, most = (count, self.control.chunk_size), self.settings.magnitude
+        if self.algorithm == "sac":
+            return rng.uniform(-1, 1, shape).astype(np.float32)
+        return np.clip(rng.standard_normal(shape), -most, most).astype(np.float32)
+
+    def _predict(self, states: Numbers, *, deterministic: bool) -> Numbers:
+        return np.asarray(self.sac.predict(states, deterministic=deterministic)[0], np.float32)
+
+    def _state(self, observations: Numbers, number: int) -> Numbers:
+        """Return what SAC sees: the observation as the base policy takes it, and how much of the episode is over."""
+        over = np.full((len(observations), 1), 2 * number / self.control.decisions - 1, np.float32)
+        return np.concatenate([self.base.normalised(observations).numpy(), over], axis=1)
+
+    def _keep(self, episode: PolicyEpisode, reward: float) -> None:
+        buffer, last = self.sac.replay_buffer, self.control.decisions - 1
+        states = [self._state(seen[None], number) for number, seen in enumerate(episode.observations)]
+        for number, choice in enumerate(episode.choices):
+            scaled, ended = self.sac.policy.scale_action(choice[None]), np.array([number == last])
+            paid = np.array([reward if number == last else 0.0], np.float32)
+            buffer.add(states[number], states[number + 1], scaled, paid, ended, [{}])  # type: ignore[union-attr]
+
+
+_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")

@@ -1,0 +1,168 @@
+"""The plan of a study of rewards and policies: tasks, rewards, worlds, algorithms and seeds, read from a TOML file."""
+
+import itertools
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rewardlab.core.catalog_lookup import find
+from rewardlab.core.command_settings import setting
+from rewardlab.core.dataclass_json import record_from_json, record_to_json
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import digest
+from rewardlab.models import name_model
+from rewardlab.rl.control import Control
+from rewardlab.rl.demonstrations import DemonstrationMix
+from rewardlab.rl.diffusion_policy import DiffusionSettings
+from rewardlab.rl.dsrl import Algorithm, SacSettings
+from rewardlab.rl.episode_reward import TRUE
+from rewardlab.rl.reward_heads import HEAD, HeadSettings, parse_head
+from rewardlab.rl.watched_clip import WatchSettings, parse_condition
+from rewardlab.runner.engines.contract import EngineSettings
+from rewardlab.worlds.metaworld.physics import TASKS
+
+Figure = Literal["curves", "types", "quality", "severity"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a cell learns, and how it is evaluated: by the simulator's success on scenes it never learns from."""
+
+    episodes: int = 300
+    simulators: int = 4  # side by side; between two rounds of them the policy learns and may be stopped
+    evaluations: int = 5  # along training, beside those before and after it
+    evaluated: int = 20  # episodes of each evaluation along training
+    final: int = 50  # episodes of the evaluations before and after training
+    clips: int = 1  # of the final policy that are kept
+    hacked: int = 4  # clips of false successes that are kept
+
+    def __post_init__(self) -> None:
+        least = (self.episodes, self.simulators, self.evaluated, self.final)
+        if min(least) < 1 or min(self.evaluations, self.clips, self.hacked) < 0:
+            raise PlanError("episodes, simulators, evaluated and final must be at least 1, the others at least 0")
+
+
+@dataclass(frozen=True)
+class OfflineSettings:
+    """The held-out episodes on which rewards are measured, and what they are stressed by."""
+
+    episodes: int = 20  # of each task; 0 measures nothing
+    perturbations: tuple[str, ...] = ("gaussian_noise", "low_light", "world_table_texture", "world_camera")
+    severities: tuple[int, ...] = (2, 4)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training: a task, the reward that pays, the world it watches, the algorithm and the seed."""
+
+    task: str
+    reward: str
+    condition: str
+    algorithm: Algorithm
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """Return the name of its folder."""
+        return f"{self.task}-{digest(self.task, self.reward, self.condition, self.algorithm, self.seed)}"
+
+
+@dataclass(frozen=True)
+class RlPlan:
+    """Every task with every reward in every condition, by every algorithm, so many seeds."""
+
+    title: str = "rewards and policies"
+    figure: Figure = "curves"
+    tasks: tuple[str, ...] = ("reach",)
+    rewards: tuple[str, ...] = (TRUE,)
+    conditions: tuple[str, ...] = ("clean",)
+    algorithms: tuple[Algorithm, ...] = ("dsrl",)
+    seeds: int = 3
+    seed: int = 0
+    control: Control = field(default_factory=Control)
+    demonstrations: DemonstrationMix = field(default_factory=DemonstrationMix)
+    policy: DiffusionSettings = field(default_factory=DiffusionSettings)
+    sac: SacSettings = field(default_factory=SacSettings)
+    schedule: Schedule = field(default_factory=Schedule)
+    watch: WatchSettings = field(default_factory=WatchSettings)
+    heads: HeadSettings = field(default_factory=HeadSettings)
+    offline: OfflineSettings = field(default_factory=OfflineSettings)
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            find({name: name for name in TASKS}, task, "Meta-World task")
+        for condition in self.conditions:
+            parse_condition(condition)
+        for reward in self.rewards:
+            check_reward(reward, self.heads)
+        wrong = [name for name in self.algorithms if name not in get_args(Algorithm)]
+        if wrong or self.seeds < 1 or not (self.tasks and self.rewards and self.conditions and self.algorithms):
+            raise PlanError("a plan needs tasks, rewards, conditions, algorithms (dsrl or sac), and 1 seed or more")
+
+    def cells(self) -> list[Cell]:
+        """Return every training of the plan, seed by seed, so that an early stop leaves whole seeds."""
+        return list(self._cells())
+
+    def _cells(self) -> Iterator[Cell]:
+        axes = (self.tasks, self.algorithms, self.conditions, self.rewards)
+        for seed in range(self.seeds):
+            for task, algorithm, condition, reward in itertools.product(*axes):
+                # The truth is the same in every world, so that it is learned from once.
+                if reward != TRUE or condition == self.conditions[0]:
+                    yield Cell(task, reward, condition, algorithm, seed)
+
+    @property
+    def learned_heads(self) -> tuple[str, ...]:
+        """Return the rewards that are heads trained by the run itself."""
+        return tuple(reward for reward in self.rewards if reward.startswith(HEAD))
+
+
+@dataclass(frozen=True)
+class RlRunCommand:
+    """Train policies against rewards: every cell of a plan, in processes; what is finished is not done again."""
+
+    plan: Path = setting("TOML file of the plan", positional=True)
+    out: Path = setting("folder of the run", Path("rl"))
+    workers: int = setting("processes; 0 is one per core", 0)
+    engine_settings: EngineSettings = EngineSettings()
+
+
+def check_reward(reward: str, heads: HeadSettings) -> None:
+    """Raise where a reward has no meaning, before anything is trained."""
+    if reward.startswith(HEAD):
+        _, step = parse_head(reward, heads)
+        if step not in (0, *heads.checkpoints, heads.steps):
+            raise PlanError(f"{reward} asks for step {step}, which is none of the checkpoints {heads.checkpoints}")
+    elif reward != TRUE:
+        name_model(reward)
+
+
+def read_rl_plan(path: Path) -> RlPlan:
+    """Return the plan of a TOML file; what it leaves out keeps its default."""
+    try:
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlanError(f"there is no plan {path}; results/rl has examples") from None
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path} is no TOML file: {error}") from None
+    return plan_from_json(written, str(path))
+
+
+def plan_from_json(written: dict[str, Any], where: str) -> RlPlan:
+    """Return the plan of a table of settings, with the defaults for what it leaves out."""
+    try:
+        return record_from_json(RlPlan, _merged(record_to_json(RlPlan()), written))
+    except ValueError as error:
+        raise PlanError(f"{where} is no plan: {error}") from None
+
+
+def _merged(defaults: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
+    nested = {name: value for name, value in defaults.items() if isinstance(value, dict)}
+    both = {name: _merged(nested[name], value) for name, value in written.items() if _is_table(nested, name, value)}
+    return defaults | written | both
+
+
+def _is_table(nested: dict[str, Any], name: str, value: Any) -> bool:
+    return name in nested and isinstance(value, dict)

@@ -1,0 +1,210 @@
+"""Learned reward types: success, progress or level from one frozen image encoder, trained on the same episodes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rewardlab.core.episode import LEVELS, Episode
+from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.run import atomic_write
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.core.trial import Answer, Score
+from rewardlab.models.pocket import WEIGHTS
+from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
+from rewardlab.rl.control import Control
+from rewardlab.rl.watched_clip import WatchSettings, clean_clip
+from rewardlab.worlds.metaworld.physics import simulate
+from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
+
+HEAD = "head:"
+HeadKind = Literal["binary", "progress", "levels"]
+Numbers = NDArray[np.float32]
+_TOKENS, _WIDTH = 49, 128  # tokens of a frame of pocket's image encoder, and numbers of a token
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """How the heads are trained; the weights at each checkpoint are kept, as rewards of graded quality."""
+
+    episodes: int = 80  # of each task
+    frames: int = 4
+    hidden: int = 64
+    steps: int = 600
+    batch: int = 64
+    rate: float = 1e-3
+    checkpoints: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.episodes, self.hidden, self.steps, self.batch) < 1 or self.frames < 2 or self.rate <= 0:
+            raise PlanError("episodes, hidden, steps and batch of heads must be at least 1, frames 2, rate above 0")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledClips:
+    """Clips as the heads see them, with what is true of each."""
+
+    tokens: Numbers  # (clips, frames, tokens * width)
+    words: Numbers  # (clips, words)
+    success: Numbers
+    progress: Numbers
+    levels: NDArray[np.int64]
+
+
+class RewardHead(nn.Module):
+    """From the tokens of some frames and the words of the instruction to one or five numbers."""
+
+    def __init__(self, frames: int, words: int, hidden: int, kind: HeadKind) -> None:
+        super().__init__()
+        self.kind = kind
+        self.project = nn.Linear(_TOKENS * _WIDTH, hidden)
+        self.mlp = nn.Sequential(
+            nn.Linear(frames * hidden + words, hidden), nn.SiLU(), nn.Linear(hidden, 5 if kind == "levels" else 1)
+        )
+
+    def forward(self, tokens: Tensor, words: Tensor) -> Tensor:
+        """Return logits, (clips, 1) or (clips, 5)."""
+        frames = nn.functional.silu(self.project(tokens)).flatten(1)
+        logits: Tensor = self.mlp(torch.cat([frames, words], dim=1))
+        return logits
+
+    def loss(self, logits: Tensor, clips: LabelledClips, rows: Tensor) -> Tensor:
+        """Return the loss of its own kind of label."""
+        if self.kind == "levels":
+            return nn.functional.cross_entropy(logits, torch.as_tensor(clips.levels)[rows] - 1)
+        wanted = torch.as_tensor(clips.success if self.kind == "binary" else clips.progress)[rows]
+        return nn.functional.binary_cross_entropy_with_logits(logits[:, 0], wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadModel:
+    """A RewardModel: the image encoder of pocket, and a head on top of it."""
+
+    encoder: PocketRewardModel
+    head: RewardHead
+    frames: int
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return 1 or 5 from a head of success, 1 + 4 p from one of progress, the likeliest level from one of levels."""
+        tokens, words = encode_clips(self.encoder, episodes, self.frames)
+        with torch.no_grad():
+            logits = self.head(torch.as_tensor(tokens), torch.as_tensor(words))
+        return [_score(self.head.kind, row) for row in logits]
+
+
+def encode_clips(encoder: PocketRewardModel, episodes: Sequence[Episode], frames: int) -> tuple[Numbers, Numbers]:
+    """Return the tokens of evenly chosen frames of each clip, and the mean word vector of each instruction."""
+    shown = [episode.frames for episode in episodes]
+    picked = [clip[np.linspace(0, len(clip) - 1, frames).round().astype(int)] for clip in shown]
+    tokens = np.stack([clip.reshape(frames, -1) for clip in encoder.encode_frames(picked)])
+    return tokens.astype(np.float32), np.stack([_sentence(encoder, episode.instruction) for episode in episodes])
+
+
+def collect_clips(
+    task: str, settings: HeadSettings, control: Control, watched: WatchSettings, seed: int
+) -> LabelledClips:
+    """Simulate, render and encode episodes of every quality of one task."""
+    encoder, names = open_encoder(), list(POLICIES)
+    clips: list[Episode] = []
+    for index in range(settings.episodes):
+        rng = rng_for(seed, "head", task, index)
+        scene = int(rng.integers(2**31))
+        policy = make_policy(pick(names, rng), task, scene)
+        clips.append(clean_clip(simulate(task, scene, control.steps, policy), watched, seed))
+    encoded = [encode_clips(encoder, [clip], settings.frames) for clip in clips]
+    tokens, words = (np.concatenate(part) for part in zip(*encoded))
+    truths = [clip.truth for clip in clips]
+    success, levels = ([bool(truth.success) for truth in truths], [int(truth.level or 1) for truth in truths])
+    progress = [(truth.progress or (0.0,))[-1] for truth in truths]
+    return LabelledClips(tokens, words, *_numbers(success, progress), np.array(levels))
+
+
+def join_clips(parts: Sequence[LabelledClips]) -> LabelledClips:
+    """Return the clips of several tasks as one set."""
+    names = ("tokens", "words", "success", "progress", "levels")
+    return LabelledClips(*(np.concatenate([vars(part)[name] for part in parts]) for name in names))
+
+
+def train_head(kind: HeadKind, clips: LabelledClips, settings: HeadSettings, folder: Path, seed: int) -> None:
+    """Train one head and write its weights at every checkpoint; all kinds see the same clips in the same order."""
+    torch.manual_seed(int(rng_for(seed, "reward head").integers(2**31)))
+    head = RewardHead(settings.frames, clips.words.shape[1], settings.hidden, kind)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=1e-2)
+    tokens, words = torch.as_tensor(clips.tokens), torch.as_tensor(clips.words)
+    keep = {0, settings.steps, *settings.checkpoints}
+    for step in range(settings.steps + 1):
+        if step in keep:
+            _save(head, settings, _path(folder, kind, step))
+        rows = torch.randint(len(words), (settings.batch,))
+        loss = head.loss(head(tokens[rows], words[rows]), clips, rows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def parse_head(name: str, settings: HeadSettings) -> tuple[HeadKind, int]:
+    """Return kind and step of `head:KIND` or `head:KIND@STEP`."""
+    kind, _, step = name.removeprefix(HEAD).partition("@")
+    if kind not in get_args(HeadKind) or not (step or "0").isdigit():
+        raise PlanError(f"a head is head:KIND or head:KIND@STEP with KIND of {get_args(HeadKind)}, got {name!r}")
+    return kind, int(step) if step else settings.steps  # type: ignore[return-value]
+
+
+def open_head(name: str, folder: Path) -> HeadModel:
+    """Return the head of a name from the folder of the run that trained it."""
+    kind, _, step = name.removeprefix(HEAD).partition("@")
+    path = folder / f"{kind}@{step}.pt" if step else folder / f"{kind}.pt"
+    try:
+        state = torch.load(path, weights_only=True)
+        head = RewardHead(state["frames"], state["words"], state["hidden"], kind)  # type: ignore[arg-type]
+        head.load_state_dict(state["head"])
+    except Exception as error:  # torch has many errors for a file that is not what it was
+        raise RunError(f"{path} holds no reward head ({error}); remove it to train it again") from error
+    return HeadModel(open_encoder(), head, state["frames"])
+
+
+def head_path(name: str, folder: Path, settings: HeadSettings) -> Path:
+    """Return where a head lies."""
+    kind, step = parse_head(name, settings)
+    return _path(folder, kind, step)
+
+
+def open_encoder() -> PocketRewardModel:
+    """Return the model whose image encoder is the backbone of every head."""
+    return open_pocket(WEIGHTS / "pocket")
+
+
+def _path(folder: Path, kind: str, step: int) -> Path:
+    return folder / f"{kind}@{step}.pt"
+
+
+def _save(head: RewardHead, settings: HeadSettings, path: Path) -> None:
+    words = head.mlp[0].in_features - settings.frames * settings.hidden
+    state: dict[str, Any] = {"head": head.state_dict(), "frames": settings.frames, "words": words}
+    with atomic_write(path) as partial:
+        torch.save(state | {"hidden": settings.hidden}, partial)
+
+
+def _sentence(encoder: PocketRewardModel, text: str) -> Numbers:
+    ids = encoder.vocabulary.piece_ids(text)
+    known = ids[ids >= 0]
+    vectors = encoder.vocabulary.vectors
+    return np.asarray(vectors[known].mean(axis=0) if len(known) else np.zeros(vectors.shape[1]), np.float32)
+
+
+def _score(kind: HeadKind, logits: Tensor) -> Score:
+    if kind == "levels":
+        probs = torch.softmax(logits.double(), dim=0).numpy()
+        return Score(float(LEVELS[int(probs.argmax())]), tuple((probs / probs.sum()).tolist()))
+    share = float(torch.sigmoid(logits[0]))
+    return Score(1 + 4 * (float(share >= 0.5) if kind == "binary" else share))
+
+
+def _numbers(*parts: Sequence[float]) -> tuple[Numbers, ...]:
+    make: Callable[[Sequence[float]], Numbers] = lambda values: np.asarray(values, np.float32)
+    return tuple(make(part) for part in parts)

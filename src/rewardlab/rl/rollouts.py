@@ -1,0 +1,72 @@
+"""Rollouts of a learned policy: several simulators side by side, a decision for all of them at once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.rl.control import ACTION_SIZE, Control
+from rewardlab.worlds.metaworld.physics import Trajectory
+from rewardlab.worlds.metaworld.stepped_rollout import SteppedRollout
+
+Numbers = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided in every simulator: the choice that is learned from, and the chunk of actions it became."""
+
+    choices: Numbers  # (simulators, choice)
+    chunks: Numbers  # (simulators, chunk * 4), in [-1, 1]
+
+
+Decide = Callable[[Numbers, int], Decision]  # observations (simulators, observation) and the number of the decision
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyEpisode:
+    """One episode of a policy: what it saw and chose at each decision, and the trajectory that came of it."""
+
+    observations: Numbers  # (decisions + 1, observation)
+    choices: Numbers  # (decisions, choice)
+    trajectory: Trajectory
+
+    @property
+    def success(self) -> bool:
+        """Tell whether the simulator calls the last state a success."""
+        return self.trajectory.readings[-1].success
+
+
+def roll_out(
+    simulators: Sequence[SteppedRollout], seeds: Sequence[int], decide: Decide, control: Control
+) -> list[PolicyEpisode]:
+    """Run one episode per seed in as many simulators as there are, and return them in the order of the seeds."""
+    episodes: list[PolicyEpisode] = []
+    for start in range(0, len(seeds), len(simulators)):
+        some = seeds[start : start + len(simulators)]
+        episodes += _roll_out_together(simulators[: len(some)], some, decide, control)
+    return episodes
+
+
+def _roll_out_together(
+    simulators: Sequence[SteppedRollout], seeds: Sequence[int], decide: Decide, control: Control
+) -> list[PolicyEpisode]:
+    seen = [np.stack([simulator.reset(seed) for simulator, seed in zip(simulators, seeds)]).astype(np.float32)]
+    chosen: list[Numbers] = []
+    for number in range(control.decisions):
+        decision = decide(seen[-1], number)
+        chosen.append(decision.choices)
+        after = [_play(simulator, chunk, control) for simulator, chunk in zip(simulators, decision.chunks)]
+        seen.append(np.stack(after).astype(np.float32))
+    observations, choices = np.stack(seen, axis=1), np.stack(chosen, axis=1)
+    parts = zip(observations, choices, simulators)
+    return [PolicyEpisode(obs, choice, simulator.trajectory()) for obs, choice, simulator in parts]
+
+
+def _play(simulator: SteppedRollout, chunk: Numbers, control: Control) -> NDArray[np.float64]:
+    """Take the actions of a chunk, each held for its steps, and return the observation after the last."""
+    for action in chunk.reshape(control.chunk, ACTION_SIZE):
+        for _ in range(control.hold):
+            observation = simulator.step(action.astype(np.float64))
+    return observation

@@ -1,0 +1,195 @@
+"""`rewardlab rl run`: base policies, reward heads, every cell of the plan, and what the rewards are worth offline."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import torch
+
+from rewardlab.analysis.rl_results import (
+    CellResult,
+    FalseSuccess,
+    OfflineMeasures,
+    RlResults,
+    read_cell,
+    write_cell,
+    write_results,
+)
+from rewardlab.core.bounded_json import read_json
+from rewardlab.core.command_settings import as_command
+from rewardlab.core.dataclass_json import record_to_json
+from rewardlab.core.errors import RewardlabError, RunError
+from rewardlab.core.run import Run, atomic_write, locked, writable
+from rewardlab.core.trial import error_text
+from rewardlab.core.version import __version__
+from rewardlab.rl.base_policy import make_base_policy, read_policy_facts
+from rewardlab.rl.offline_measures import measure_reward
+from rewardlab.rl.plan import Cell, RlPlan, RlRunCommand, read_rl_plan
+from rewardlab.rl.reward_heads import HeadKind, LabelledClips, collect_clips, head_path, join_clips, train_head
+from rewardlab.rl.run_folder import RunFolder
+from rewardlab.rl.train_cell import open_cell
+from rewardlab.runner.dispatch import map_items
+
+_MAX_STARTS = 2  # of a cell by one command: the third process is told that two died of it
+_SECONDS = "seconds.json"
+
+Watch = Callable[[RlPlan, RunFolder], "object"]
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A cell as a worker leaves it."""
+
+    cell: Cell
+    result: CellResult
+
+
+def run_rl(command: RlRunCommand, show: Callable[[CellResult, int, int], None]) -> RlResults:
+    """Carry out a plan, or what is left of it, and return everything that is finished; `show` is told of each cell."""
+    plan, folder, started = read_rl_plan(command.plan), RunFolder(command.out.resolve()), time.monotonic()
+    with writable(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+    with locked(Run(folder.path)):
+        _claim(plan, folder)
+        _prepare(plan, folder, command)
+        try:
+            for number, result in enumerate(_train(plan, folder, command), start=1):
+                show(result, number, len(plan.cells()))
+            offline = _measure(plan, folder, command)
+        finally:
+            spent = _add_seconds(folder, time.monotonic() - started)
+        results = _results(plan, folder, command, offline, spent)
+        write_results(results, folder.path)
+    return results
+
+
+def _claim(plan: RlPlan, folder: RunFolder) -> None:
+    """Write down what is run here, or check that it is the same; let cells that failed be tried again."""
+    written = json.dumps(record_to_json(plan), indent=1, sort_keys=True) + "\n"
+    if folder.plan.exists() and folder.plan.read_text(encoding="utf-8") != written:
+        raise RunError(f"{folder.path} holds another plan; choose another --out or remove that folder")
+    with atomic_write(folder.plan) as partial_path:
+        partial_path.write_text(written, encoding="utf-8")
+    for cell in plan.cells():
+        folder.starts(cell).unlink(missing_ok=True)
+        folder.failure(cell).unlink(missing_ok=True)
+
+
+def _prepare(plan: RlPlan, folder: RunFolder, command: RlRunCommand) -> None:
+    """Clone the base policies and train the reward heads that are not there yet."""
+    _each(partial(make_base_policy, plan, folder), plan.tasks, command)
+    missing = [name for name in plan.learned_heads if not head_path(name, folder.heads, plan.heads).exists()]
+    if not missing:
+        return
+    collect = partial(_collect_clips, plan)
+    clips = join_clips(list(map_items(collect, plan.tasks, command.workers, command.engine_settings)))
+    folder.heads.mkdir(parents=True, exist_ok=True)
+    kinds: tuple[HeadKind, ...] = get_args(HeadKind)
+    _each(partial(_train_head, plan, folder, clips), kinds, command)
+    for kind in kinds:  # a head without a step is the last one
+        last, plain = folder.heads / f"{kind}@{plan.heads.steps}.pt", folder.heads / f"{kind}.pt"
+        with atomic_write(plain) as partial_path:
+            partial_path.write_bytes(last.read_bytes())
+
+
+def _collect_clips(plan: RlPlan, task: str) -> LabelledClips:
+    return collect_clips(task, plan.heads, plan.control, plan.watch, plan.seed)
+
+
+def _train_head(plan: RlPlan, folder: RunFolder, clips: LabelledClips, kind: HeadKind) -> None:
+    torch.set_num_threads(1)
+    train_head(kind, clips, plan.heads, folder.heads, plan.seed)
+
+
+def _each(work: Callable[..., None], items: "tuple[object, ...]", command: RlRunCommand) -> None:
+    for _ in map_items(work, items, command.workers, command.engine_settings):
+        pass
+
+
+def _train(plan: RlPlan, folder: RunFolder, command: RlRunCommand) -> Iterator[CellResult]:
+    """Yield every cell of the plan: those finished before at once, the others as they end."""
+    done = [cell for cell in plan.cells() if folder.result(cell).exists()]
+    yield from (read_cell(folder.result(cell)) for cell in done)
+    left = [cell for cell in plan.cells() if cell not in done]
+    yield from map_items(partial(train_or_fail, plan, folder), left, command.workers, command.engine_settings)
+
+
+def train_or_fail(plan: RlPlan, folder: RunFolder, cell: Cell) -> CellResult:
+    """Train a cell and write its record; what goes wrong in it is its own failure and stops no other cell."""
+    folder.cell(cell).mkdir(parents=True, exist_ok=True)
+    starts = _count_start(folder.starts(cell))
+    if starts > _MAX_STARTS:
+        return _fail(folder, cell, f"its process died {_MAX_STARTS} times")
+    try:
+        result = open_cell(plan, folder, cell).run()
+    except RewardlabError as error:
+        return _fail(folder, cell, error_text(error))
+    except (ArithmeticError, RuntimeError, ValueError, OSError) as error:  # of torch and of the simulator
+        return _fail(folder, cell, error_text(error, with_type=True))
+    write_cell(result, folder.result(cell))
+    folder.checkpoint(cell).unlink(missing_ok=True)
+    return result
+
+
+def _count_start(path: Path) -> int:
+    count = 1 + (int(path.read_text(encoding="utf-8") or "0") if path.exists() else 0)
+    with atomic_write(path) as partial_path:
+        partial_path.write_text(str(count), encoding="utf-8")
+    return count
+
+
+def _fail(folder: RunFolder, cell: Cell, reason: str) -> CellResult:
+    none = FalseSuccess(0, 0, 0)
+    names = (cell.task, cell.reward, cell.condition, cell.algorithm, cell.seed)
+    result = CellResult(
+        *names, "failed", reason, None, None, (), 0, 0, "", none, none, (), (), 0.0, 0.0
+    )
+    write_cell(result, folder.failure(cell))
+    return result
+
+
+def _measure(plan: RlPlan, folder: RunFolder, command: RlRunCommand) -> tuple[OfflineMeasures, ...]:
+    if not plan.offline.episodes or plan.figure != "quality":
+        return ()
+    measure = partial(measure_reward, plan, folder)
+    found = map_items(measure, plan.rewards, command.workers, command.engine_settings)
+    return tuple(each for some in found for each in some)
+
+
+def _results(
+    plan: RlPlan, folder: RunFolder, command: RlRunCommand, offline: tuple[OfflineMeasures, ...], seconds: float
+) -> RlResults:
+    facts = {task: read_policy_facts(folder.policy_facts(task)) for task in plan.tasks}
+    return RlResults(
+        __version__,
+        json.dumps(record_to_json(plan)),
+        plan.title,
+        plan.figure,
+        as_command("rl run", command),
+        round(seconds, 1),
+        command.workers or os.cpu_count() or 1,
+        {task: success for task, (success, _) in facts.items()},
+        {task: share for task, (_, share) in facts.items()},
+        tuple(_cell_record(folder, cell) for cell in plan.cells()),
+        offline,
+    )
+
+
+def _cell_record(folder: RunFolder, cell: Cell) -> CellResult:
+    finished = folder.result(cell)
+    return read_cell(finished if finished.exists() else folder.failure(cell))
+
+
+def _add_seconds(folder: RunFolder, seconds: float) -> float:
+    """Add the wall time of this start to that of earlier ones and return the sum."""
+    path, before = folder.path / _SECONDS, 0.0
+    if path.exists():
+        before = float(read_json(path)["seconds"])
+    with atomic_write(path) as partial_path:
+        partial_path.write_text(json.dumps({"seconds": before + seconds}), encoding="utf-8")
+    return before + seconds
