@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rewardlab.api.dataset_review_verbs import data_report, verify
     from rewardlab.api.dataset_verbs import augment, check, convert, open_dataset
     from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
+    from rewardlab.api.rl_verbs import rl_report, rl_run
     from rewardlab.api.run_verbs import export, merge, query, runs
     from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
     from rewardlab.api.serving_verbs import guard_fit, relabel, serve
@@ -31,6 +32,7 @@ _HOME = {
         ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
     ),
     **dict.fromkeys(("guard_fit", "relabel", "serve"), "rewardlab.api.serving_verbs"),
+    **dict.fromkeys(("rl_report", "rl_run"), "rewardlab.api.rl_verbs"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",
@@ -63,6 +65,8 @@ __all__ = [
     "query",
     "relabel",
     "report",
+    "rl_report",
+    "rl_run",
     "runs",
     "score",
     "serve",

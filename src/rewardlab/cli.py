@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from rewardlab.reporting.experiment_trackers import ExportPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
     from rewardlab.reporting.report_files import ReportPlan
+    from rewardlab.reporting.rl_page import RlReportPlan
     from rewardlab.reporting.run_tables import RunsPlan
     from rewardlab.reporting.shell_completion import CompletionPlan
     from rewardlab.rl.relabel import RelabelPlan
+    from rewardlab.rl.run_settings import RlRunPlan
     from rewardlab.runner.ask_once import ScorePlan
     from rewardlab.runner.attack import AttackPlan
     from rewardlab.runner.calibration_run import CalibratePlan
@@ -356,6 +358,21 @@ def relabel(plan: "RelabelPlan") -> int:
     return MODEL_FAILED if made.failed else 0
 
 
+def rl_run(plan: "RlRunPlan") -> int:
+    """Train every cell of a plan, and say where its page can be made from."""
+    results = rewardlab.rl_run(**flat_settings(plan))
+    failed = sum(cell.status == "failed" for cell in results.cells)
+    _say(f"{len(results.cells) - failed} of {len(results.cells)} trainings are finished: {plan.out}")
+    _say(f"their page: rewardlab rl report {plan.out}")
+    return MODEL_FAILED if failed else 0
+
+
+def rl_report(plan: "RlReportPlan") -> int:
+    """Write the page of some studies and print where it is."""
+    _say(str(rewardlab.rl_report(plan.runs, out=plan.out)))
+    return 0
+
+
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.api.dataset_verbs import checked_dataset
@@ -510,6 +527,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
     "relabel": ("rewardlab.rl.relabel:RelabelPlan", relabel),
     "verify": ("rewardlab.verification.verify_settings:VerifyPlan", verify),
     "data-report": ("rewardlab.reporting.data_report_plan:DataReportPlan", data_report),
+    "rl-run": ("rewardlab.rl.run_settings:RlRunPlan", rl_run),
+    "rl-report": ("rewardlab.reporting.rl_page:RlReportPlan", rl_report),
     "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
     "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
     "augment": ("rewardlab.augmentation.augment_plan:AugmentCommand", augment),
@@ -520,6 +539,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
 }
 
 
+_TWO_WORDS = ("train-vlm", "train-objective", "guard-fit", "rl-run", "rl-report")
 _EXIT_CODES = (
     f"Exit codes: 0 fine, {GATE_FAILED} a gate failed, {WRONG_USE} wrong use, {MODEL_FAILED} a model failed, "
     f"{BAD_DATA} the data is bad, {FAULT} a fault of rewardlab, {CTRL_C} Ctrl-C."
@@ -551,9 +571,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_first(words: list[str]) -> list[str]:
-    """Return the words with `train vlm`, `train objective` or `guard fit`, which have settings of their own, as one."""
+    """Return the words with two that name one command, such as `train vlm` or `rl run`, as one."""
     joined = "-".join(words[:2])
-    return [joined, *words[2:]] if joined in ("train-vlm", "train-objective", "guard-fit") else list(words)
+    return [joined, *words[2:]] if joined in _TWO_WORDS else list(words)
 
 
 def _exit_code(error: BaseException) -> int:

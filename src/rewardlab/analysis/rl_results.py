@@ -1,14 +1,17 @@
 """What a study of rewards and policies leaves behind: one record per training, and how each reward did offline."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rewardlab.core.bounded_json import read_json
 from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_json
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import atomic_write
+
+Kind = TypeVar("Kind")
 
 RESULTS = "rl.json"
 RESULT = "result.json"
@@ -128,7 +131,7 @@ def _read(path: Path, advice: str) -> Any:
         raise RunError(f"{path} cannot be read ({error}); {advice}") from error
 
 
-def _record(kind: Any, content: Any, path: Path) -> Any:
+def _record(kind: Callable[..., Kind], content: Any, path: Path) -> Kind:
     try:
         return record_from_json(kind, content)
     except ValueError as error:

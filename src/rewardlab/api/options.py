@@ -139,6 +139,22 @@ class RelabelOptions(TypedDict, total=False):
     out: Place
 
 
+class RlRunOptions(TypedDict, total=False):
+    """What `rl_run` takes beside the plan."""
+
+    out: Place
+    workers: int
+    engine: str
+    address: str | None
+    gpus: float
+
+
+class RlReportOptions(TypedDict, total=False):
+    """What `rl_report` takes beside the studies."""
+
+    out: Place
+
+
 class AttackOptions(ScoringOptions, total=False):
     """What `attack` takes beside model and data."""
 

@@ -30,5 +30,5 @@ def hacked_episode(episode: PolicyEpisode, level: float, clip: str) -> HackedEpi
     trajectory, last = episode.trajectory, episode.trajectory.readings[-1]
     gripper = trajectory.gripper_pos[-1] - trajectory.gripper_pos[0]
     moved = trajectory.object_pos[-1] - trajectory.object_pos[0]
-    numbers = (tuple(round(float(value), 4) for value in part) for part in (gripper, moved))
-    return HackedEpisode(clip, level, last.level, float(last.progress), *numbers, float(last.distance))
+    went, carried = (tuple(round(float(value), 4) for value in part) for part in (gripper, moved))
+    return HackedEpisode(clip, level, last.level, float(last.progress), went, carried, float(last.distance))

@@ -56,8 +56,8 @@ def collect_demonstrations(task: str, mix: DemonstrationMix, control: Control, s
         observations += [np.stack(seen)[:: control.hold]]
         chunks += [_chunks(trajectory.actions.astype(np.float64), control)]
         successes += trajectory.readings[-1].success
-    stacked = (np.concatenate(part).astype(np.float32) for part in (observations, chunks))
-    return Demonstrations(*stacked, successes, mix.episodes)
+    stacked = [np.concatenate(part).astype(np.float32) for part in (observations, chunks)]
+    return Demonstrations(stacked[0], stacked[1], successes, mix.episodes)
 
 
 def _watching(policy: Policy) -> tuple[list[Floats], Policy]:
@@ -75,4 +75,4 @@ def _chunks(actions: Floats, control: Control) -> Floats:
     """Return for each held action the chunk that begins with it; past the end the last one goes on."""
     held = actions.reshape(-1, control.hold, actions.shape[1]).mean(axis=1)
     later = np.minimum(np.arange(len(held))[:, None] + np.arange(control.chunk), len(held) - 1)
-    return held[later].reshape(len(held), -1)
+    return np.asarray(held[later].reshape(len(held), -1))

@@ -1,6 +1,7 @@
 """A small diffusion policy on state: chunks of actions, DDPM training, DDIM inference in few steps."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ class NoisePredictor(nn.Module):
         super().__init__()
         sizes = [observation + chunk + _TIME_SIZE, *[settings.hidden] * settings.layers]
         layers: list[nn.Module] = []
-        for before, after in zip(sizes, sizes[1:]):
+        for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.SiLU()]
         self.net = nn.Sequential(*layers, nn.Linear(settings.hidden, chunk))
 

@@ -113,7 +113,7 @@ class SteeredPolicy:
             return
         rng = rng_for(seed, "learn", number)
         torch.manual_seed(int(rng.integers(2**31)))
-        np.random.seed(int(rng.integers(2**31)))  # noqa: NPY002 - the replay buffer draws from it
+        np.random.seed(int(rng.integers(2**31)))  # the replay buffer draws from it
         steps = self.settings.gradient_steps * self.control.decisions * len(episodes)
         if steps:
             self.sac.train(steps, self.settings.batch)
@@ -136,7 +136,7 @@ class SteeredPolicy:
 
     @property
     def _size(self) -> int:
-        return int(self.sac.replay_buffer.size())  # type: ignore[union-attr]
+        return int(self.sac.replay_buffer.size())
 
     @property
     def _learned_episodes(self) -> int:
@@ -170,7 +170,7 @@ class SteeredPolicy:
         for number, choice in enumerate(episode.choices):
             scaled, ended = self.sac.policy.scale_action(choice[None]), np.array([number == last])
             paid = np.array([reward if number == last else 0.0], np.float32)
-            buffer.add(states[number], states[number + 1], scaled, paid, ended, [{}])  # type: ignore[union-attr]
+            buffer.add(states[number], states[number + 1], scaled, paid, ended, [{}])
 
 
 _ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rewardlab.analysis.reward_severity import right_at
 from rewardlab.analysis.rl_results import OfflineMeasures
 from rewardlab.core.dataclass_json import none_if_nan, record_from_json, record_to_json
 from rewardlab.core.episode import Episode
@@ -17,11 +19,11 @@ from rewardlab.core.trial import CLEAN, Trial, TrialTable, to_arrow
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.derived_columns import with_clean_answers
 from rewardlab.metrics.robustness_curve import robustness_auc
-from rewardlab.rl.episode_reward import EpisodeReward, Payment, open_reward
+from rewardlab.rl.episode_reward import EpisodeReward, ModelReward, Payment, open_reward
 from rewardlab.rl.plan import RlPlan
 from rewardlab.rl.rollouts import PolicyEpisode
 from rewardlab.rl.run_folder import RunFolder
-from rewardlab.rl.watched_clip import Condition, clean_clip
+from rewardlab.rl.watched_clip import Condition, clean_clip, parse_condition
 from rewardlab.worlds.metaworld.physics import simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
@@ -34,12 +36,13 @@ MEASURES = {
     "near_miss_auc": "near_miss_auc",
     "success_accuracy": "balanced_success_accuracy",
 }
+Numbers = NDArray[np.float64]
 KEPT, ROBUSTNESS, SUCCESS_AUC = "expectations_kept", "robustness_auc", "success_auc"
 
 
 def measure_reward(plan: RlPlan, folder: RunFolder, reward: str) -> tuple[OfflineMeasures, ...]:
     """Return how a reward does on held-out episodes, task by task and over all, from a file where that was done."""
-    path = folder.offline / f"{rng_name(reward)}.json"
+    path = folder.offline / f"{file_name(reward)}.json"
     if path.exists():
         return _read(path)
     trials = [trial for task in plan.tasks for trial in _trials(plan, folder, reward, task)]
@@ -51,7 +54,7 @@ def measure_reward(plan: RlPlan, folder: RunFolder, reward: str) -> tuple[Offlin
     return found
 
 
-def rng_name(reward: str) -> str:
+def file_name(reward: str) -> str:
     """Return a name for the file of a reward."""
     return "".join(letter if letter.isalnum() else "_" for letter in reward)[:60]
 
@@ -75,23 +78,23 @@ def _trials(plan: RlPlan, folder: RunFolder, reward: str, task: str) -> list[Tri
     clean = [clean_clip(episode.trajectory, plan.watch, plan.seed) for episode in episodes]
     opened: EpisodeReward = open_reward(reward, folder.heads, plan.watch, Condition(), plan.seed)
     trials += _judged(reward, clean, opened.pay(episodes), Condition())
-    for name in plan.offline.perturbations:
-        for severity in plan.offline.severities:
-            condition = Condition(name, severity)
-            watching = _in_world(opened, condition)
-            trials += _judged(reward, clean, watching.pay(episodes), condition)
+    for condition in stressed_conditions(plan):
+        trials += _judged(reward, clean, _in_world(opened, condition).pay(episodes), condition)
     return trials
 
 
-def _in_world(reward: EpisodeReward, condition: Condition) -> EpisodeReward:
-    from rewardlab.rl.episode_reward import ModelReward
+def stressed_conditions(plan: RlPlan) -> list[Condition]:
+    """Return the perturbed worlds that rewards are measured in: those of the plan, else those of its settings."""
+    own = [parse_condition(text) for text in plan.conditions if text != CLEAN]
+    settings = plan.offline
+    return own or [Condition(name, level) for name in settings.perturbations for level in settings.severities]
 
+
+def _in_world(reward: EpisodeReward, condition: Condition) -> EpisodeReward:
     return replace(reward, condition=condition) if isinstance(reward, ModelReward) else reward
 
 
-def _judged(
-    reward: str, clips: Sequence[Episode], payments: Sequence[Payment], condition: Condition
-) -> list[Trial]:
+def _judged(reward: str, clips: Sequence[Episode], payments: Sequence[Payment], condition: Condition) -> list[Trial]:
     return [_trial(reward, clip, paid, condition) for clip, paid in zip(clips, payments)]
 
 
@@ -130,7 +133,22 @@ def _measures(reward: str, task: str, trials: Sequence[Trial]) -> OfflineMeasure
     found[KEPT] = none_if_nan(METRICS["expectation_kept"](table.where(severities > 0)))
     curve = [_share_right(table.where(severities == level)) for level in np.unique(severities)]
     found[ROBUSTNESS] = none_if_nan(robustness_auc(curve))
+    found |= _right_by_condition(table)
     return OfflineMeasures(reward, task, len(clean), found)
+
+
+def _right_by_condition(table: TrialTable) -> dict[str, float | None]:
+    """Return the share of rightly judged successes in each world; severity 0 of a perturbation is the clean one."""
+    worlds = sorted(set(zip(table.text("perturbation").tolist(), table.number("severity").astype(int).tolist())))
+    names = sorted({name for name, _ in worlds if name != CLEAN})
+    share = {
+        (name, level): _share_right(
+            table.where(table.matches("perturbation", name) & (table.number("severity") == level))
+        )
+        for name, level in worlds
+    }
+    clean = {right_at(name, 0): none_if_nan(share[CLEAN, 0]) for name in names}
+    return clean | {right_at(name, level): none_if_nan(share[name, level]) for name, level in worlds if name != CLEAN}
 
 
 def _share_right(trials: TrialTable) -> float:
@@ -138,7 +156,7 @@ def _share_right(trials: TrialTable) -> float:
     return float(METRICS["success_accuracy"](trials))
 
 
-def success_auc(levels: np.ndarray, success: np.ndarray) -> float:  # type: ignore[type-arg]
+def success_auc(levels: Numbers, success: Numbers) -> float:
     """Return the chance that a success gets a higher level than a failure, ties counted half; nan without both."""
     known = ~np.isnan(levels)
     good, bad = levels[known & (success == 1)], levels[known & (success == 0)]

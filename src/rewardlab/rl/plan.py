@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rewardlab.core.catalog_lookup import find
-from rewardlab.core.command_settings import setting
 from rewardlab.core.dataclass_json import record_from_json, record_to_json
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
@@ -20,7 +19,6 @@ from rewardlab.rl.dsrl import Algorithm, SacSettings
 from rewardlab.rl.episode_reward import TRUE
 from rewardlab.rl.reward_heads import HEAD, HeadSettings, parse_head
 from rewardlab.rl.watched_clip import WatchSettings, parse_condition
-from rewardlab.runner.engines.contract import EngineSettings
 from rewardlab.worlds.metaworld.physics import TASKS
 
 Figure = Literal["curves", "types", "quality", "severity"]
@@ -117,16 +115,6 @@ class RlPlan:
     def learned_heads(self) -> tuple[str, ...]:
         """Return the rewards that are heads trained by the run itself."""
         return tuple(reward for reward in self.rewards if reward.startswith(HEAD))
-
-
-@dataclass(frozen=True)
-class RlRunCommand:
-    """Train policies against rewards: every cell of a plan, in processes; what is finished is not done again."""
-
-    plan: Path = setting("TOML file of the plan", positional=True)
-    out: Path = setting("folder of the run", Path("rl"))
-    workers: int = setting("processes; 0 is one per core", 0)
-    engine_settings: EngineSettings = EngineSettings()
 
 
 def check_reward(reward: str, heads: HeadSettings) -> None:

@@ -1,6 +1,6 @@
 """Learned reward types: success, progress or level from one frozen image encoder, trained on the same episodes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -90,7 +90,7 @@ class HeadModel:
     frames: int
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return 1 or 5 from a head of success, 1 + 4 p from one of progress, the likeliest level from one of levels."""
+        """Return 1 or 5 from a head of success, 1 + 4 p from one of progress, else the likeliest level."""
         tokens, words = encode_clips(self.encoder, episodes, self.frames)
         with torch.no_grad():
             logits = self.head(torch.as_tensor(tokens), torch.as_tensor(words))
@@ -119,9 +119,9 @@ def collect_clips(
     encoded = [encode_clips(encoder, [clip], settings.frames) for clip in clips]
     tokens, words = (np.concatenate(part) for part in zip(*encoded))
     truths = [clip.truth for clip in clips]
-    success, levels = ([bool(truth.success) for truth in truths], [int(truth.level or 1) for truth in truths])
-    progress = [(truth.progress or (0.0,))[-1] for truth in truths]
-    return LabelledClips(tokens, words, *_numbers(success, progress), np.array(levels))
+    success = np.array([bool(truth.success) for truth in truths], np.float32)
+    progress = np.array([(truth.progress or (0.0,))[-1] for truth in truths], np.float32)
+    return LabelledClips(tokens, words, success, progress, np.array([int(truth.level or 1) for truth in truths]))
 
 
 def join_clips(parts: Sequence[LabelledClips]) -> LabelledClips:
@@ -203,8 +203,3 @@ def _score(kind: HeadKind, logits: Tensor) -> Score:
         return Score(float(LEVELS[int(probs.argmax())]), tuple((probs / probs.sum()).tolist()))
     share = float(torch.sigmoid(logits[0]))
     return Score(1 + 4 * (float(share >= 0.5) if kind == "binary" else share))
-
-
-def _numbers(*parts: Sequence[float]) -> tuple[Numbers, ...]:
-    make: Callable[[Sequence[float]], Numbers] = lambda values: np.asarray(values, np.float32)
-    return tuple(make(part) for part in parts)

@@ -4,7 +4,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -29,27 +28,18 @@ from rewardlab.core.trial import error_text
 from rewardlab.core.version import __version__
 from rewardlab.rl.base_policy import make_base_policy, read_policy_facts
 from rewardlab.rl.offline_measures import measure_reward
-from rewardlab.rl.plan import Cell, RlPlan, RlRunCommand, read_rl_plan
+from rewardlab.rl.plan import Cell, RlPlan, read_rl_plan
 from rewardlab.rl.reward_heads import HeadKind, LabelledClips, collect_clips, head_path, join_clips, train_head
 from rewardlab.rl.run_folder import RunFolder
+from rewardlab.rl.run_settings import RlRunPlan
 from rewardlab.rl.train_cell import open_cell
 from rewardlab.runner.dispatch import map_items
 
 _MAX_STARTS = 2  # of a cell by one command: the third process is told that two died of it
 _SECONDS = "seconds.json"
 
-Watch = Callable[[RlPlan, RunFolder], "object"]
 
-
-@dataclass(frozen=True)
-class _Finished:
-    """A cell as a worker leaves it."""
-
-    cell: Cell
-    result: CellResult
-
-
-def run_rl(command: RlRunCommand, show: Callable[[CellResult, int, int], None]) -> RlResults:
+def run_rl(command: RlRunPlan, show: Callable[[CellResult, int, int], None]) -> RlResults:
     """Carry out a plan, or what is left of it, and return everything that is finished; `show` is told of each cell."""
     plan, folder, started = read_rl_plan(command.plan), RunFolder(command.out.resolve()), time.monotonic()
     with writable(folder.path):
@@ -80,7 +70,7 @@ def _claim(plan: RlPlan, folder: RunFolder) -> None:
         folder.failure(cell).unlink(missing_ok=True)
 
 
-def _prepare(plan: RlPlan, folder: RunFolder, command: RlRunCommand) -> None:
+def _prepare(plan: RlPlan, folder: RunFolder, command: RlRunPlan) -> None:
     """Clone the base policies and train the reward heads that are not there yet."""
     _each(partial(make_base_policy, plan, folder), plan.tasks, command)
     missing = [name for name in plan.learned_heads if not head_path(name, folder.heads, plan.heads).exists()]
@@ -106,12 +96,12 @@ def _train_head(plan: RlPlan, folder: RunFolder, clips: LabelledClips, kind: Hea
     train_head(kind, clips, plan.heads, folder.heads, plan.seed)
 
 
-def _each(work: Callable[..., None], items: "tuple[object, ...]", command: RlRunCommand) -> None:
+def _each(work: Callable[..., None], items: "tuple[object, ...]", command: RlRunPlan) -> None:
     for _ in map_items(work, items, command.workers, command.engine_settings):
         pass
 
 
-def _train(plan: RlPlan, folder: RunFolder, command: RlRunCommand) -> Iterator[CellResult]:
+def _train(plan: RlPlan, folder: RunFolder, command: RlRunPlan) -> Iterator[CellResult]:
     """Yield every cell of the plan: those finished before at once, the others as they end."""
     done = [cell for cell in plan.cells() if folder.result(cell).exists()]
     yield from (read_cell(folder.result(cell)) for cell in done)
@@ -146,15 +136,13 @@ def _count_start(path: Path) -> int:
 def _fail(folder: RunFolder, cell: Cell, reason: str) -> CellResult:
     none = FalseSuccess(0, 0, 0)
     names = (cell.task, cell.reward, cell.condition, cell.algorithm, cell.seed)
-    result = CellResult(
-        *names, "failed", reason, None, None, (), 0, 0, "", none, none, (), (), 0.0, 0.0
-    )
+    result = CellResult(*names, "failed", reason, None, None, (), 0, 0, "", none, none, (), (), 0.0, 0.0)
     write_cell(result, folder.failure(cell))
     return result
 
 
-def _measure(plan: RlPlan, folder: RunFolder, command: RlRunCommand) -> tuple[OfflineMeasures, ...]:
-    if not plan.offline.episodes or plan.figure != "quality":
+def _measure(plan: RlPlan, folder: RunFolder, command: RlRunPlan) -> tuple[OfflineMeasures, ...]:
+    if not plan.offline.episodes or plan.figure not in ("quality", "severity"):
         return ()
     measure = partial(measure_reward, plan, folder)
     found = map_items(measure, plan.rewards, command.workers, command.engine_settings)
@@ -162,7 +150,7 @@ def _measure(plan: RlPlan, folder: RunFolder, command: RlRunCommand) -> tuple[Of
 
 
 def _results(
-    plan: RlPlan, folder: RunFolder, command: RlRunCommand, offline: tuple[OfflineMeasures, ...], seconds: float
+    plan: RlPlan, folder: RunFolder, command: RlRunPlan, offline: tuple[OfflineMeasures, ...], seconds: float
 ) -> RlResults:
     facts = {task: read_policy_facts(folder.policy_facts(task)) for task in plan.tasks}
     return RlResults(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError, SimulatorError
 from rewardlab.worlds.metaworld.physics import (
@@ -32,7 +33,7 @@ class SteppedRollout:
             except Exception as error:  # MuJoCo and Meta-World raise errors of many kinds
                 raise SimulatorError(f"{self.task} does not reset to the scene of seed {seed}: {error}") from error
             self.meter = ProgressMeter(self.task, self._env, observation, info)
-            self._seed, self._actions = seed, list[Floats]()
+            self._seed, self._actions = seed, list[NDArray[np.float32]]()
             self._body_pos = self._env.model.body_pos.copy()
             self._states = [positions(self._env, self.meter, observation)]
             self._readings = [self.meter.read(observation, info)]
@@ -61,6 +62,4 @@ class SteppedRollout:
         qpos, gripper_pos, object_pos = (np.stack(part) for part in zip(*self._states))
         actions = np.stack(self._actions)
         readings, goal = tuple(self._readings), self.meter.goal
-        return Trajectory(
-            self.task, self._seed, actions, qpos, self._body_pos, gripper_pos, object_pos, readings, goal
-        )
+        return Trajectory(self.task, self._seed, actions, qpos, self._body_pos, gripper_pos, object_pos, readings, goal)

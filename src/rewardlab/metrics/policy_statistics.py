@@ -1,0 +1,85 @@
+"""Statistics of few trainings, as Agarwal et al. (2021) advise: interquartile means, stratified draws, profiles."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.seeding import rng_for
+
+Numbers = NDArray[np.float64]
+Scores = Mapping[str, Sequence[float]]  # by task, one score per seed
+Statistic = Callable[[Numbers], float]
+DRAWS = 2000
+_TAIL = 2.5  # percent on each side of a 95 % interval
+
+
+def interquartile_mean(scores: Numbers) -> float:
+    """Return the mean of the middle half: a quarter of the scores, rounded down, is cut at each end; nan of none."""
+    ordered = np.sort(np.asarray(scores, np.float64).ravel())
+    if not len(ordered):
+        return float("nan")
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def pooled(scores: Scores) -> Numbers:
+    """Return the scores of all tasks in one array."""
+    return np.concatenate([np.asarray(own, np.float64) for own in scores.values()] or [np.zeros(0)])
+
+
+def stratified_interval(
+    scores: Scores, statistic: Statistic = interquartile_mean, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of a statistic when the seeds of each task are drawn again by themselves."""
+    known = [np.asarray(own, np.float64) for own in scores.values() if len(own)]
+    if not known:
+        return float("nan"), float("nan")
+    rng = rng_for(seed, "stratified bootstrap")
+    drawn = [own[rng.integers(len(own), size=(DRAWS, len(own)))] for own in known]
+    values = [statistic(row) for row in np.concatenate(drawn, axis=1)]
+    low, high = np.percentile(values, (_TAIL, 100 - _TAIL))
+    return float(low), float(high)
+
+
+def performance_profile(scores: Scores, thresholds: Sequence[float]) -> list[float]:
+    """Return for each threshold the share of trainings whose score is above it."""
+    values = pooled(scores)
+    return [float((values > threshold).mean()) if len(values) else float("nan") for threshold in thresholds]
+
+
+def profile_band(scores: Scores, thresholds: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the lower and the upper end of the 95 % interval of a profile at each threshold."""
+    ends = [stratified_interval(scores, lambda row, at=at: float((row > at).mean())) for at in thresholds]  # type: ignore[misc]
+    return [low for low, _ in ends], [high for _, high in ends]
+
+
+def pearson(x: Numbers, y: Numbers) -> float:
+    """Return the correlation of two rows of numbers; nan where one of them does not vary."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def rank_correlation_of(x: Numbers, y: Numbers) -> float:
+    """Return Spearman's correlation: Pearson's of the ranks, equal values with their mean rank."""
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(x), rankdata(y))
+
+
+def clustered_correlation_interval(
+    x: Numbers, y: Numbers, clusters: Sequence[str], correlation: Callable[[Numbers, Numbers], float] = pearson
+) -> tuple[float, float]:
+    """Return the 95 % interval of a correlation when whole clusters, such as models, are drawn again."""
+    names = sorted(set(clusters))
+    rows = {name: np.array([i for i, own in enumerate(clusters) if own == name]) for name in names}
+    rng, found = rng_for(0, "clustered correlation"), list[float]()
+    for draw in rng.integers(len(names), size=(DRAWS, len(names))) if names else ():
+        picked = np.concatenate([rows[names[number]] for number in draw])
+        found.append(correlation(x[picked], y[picked]))
+    known = [value for value in found if not np.isnan(value)]
+    if not known:
+        return float("nan"), float("nan")
+    low, high = np.percentile(known, (_TAIL, 100 - _TAIL))
+    return float(low), float(high)

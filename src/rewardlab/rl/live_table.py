@@ -1,0 +1,68 @@
+"""What a person sees of a study while it runs: a table of its series on a terminal, a line per cell elsewhere."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.live import Live
+from rich.table import Table
+
+from rewardlab.analysis.rl_results import CellResult
+from rewardlab.core.terminal_console import terminal_console
+
+
+@dataclass
+class LiveTable:
+    """The cells that are done, by series."""
+
+    total: int = 0
+    cells: list[CellResult] = field(default_factory=list)
+
+    def add(self, cell: CellResult, number: int, total: int) -> None:
+        """Take in a cell that is done."""
+        self.total = total
+        self.cells.append(cell)
+        if not sys.stderr.isatty():
+            print(f"{number} of {total}: {cell_line(cell)}", file=sys.stderr, flush=True)
+
+    def __rich__(self) -> Table:
+        table = Table(title=f"{len(self.cells)} of {self.total or '?'} trainings", title_justify="left")
+        for heading in ("task", "reward", "watches", "by", "base", "success", "seeds"):
+            table.add_column(heading, overflow="fold")
+        for key in dict.fromkeys((c.task, c.reward, c.condition, c.algorithm) for c in self.cells):
+            own = [c for c in self.cells if (c.task, c.reward, c.condition, c.algorithm) == key]
+            table.add_row(
+                *key, _percent([c.base_success for c in own]), _percent([c.success for c in own]), _seeds(own)
+            )
+        return table
+
+
+@contextmanager
+def live_table() -> Iterator[LiveTable]:
+    """Give a table that renews itself on a terminal."""
+    table = LiveTable()
+    if not sys.stderr.isatty():
+        yield table
+        return
+    with Live(table, console=terminal_console(stderr=True), refresh_per_second=1):
+        yield table
+
+
+def cell_line(cell: CellResult) -> str:
+    """Return one training in one line."""
+    world = "" if cell.condition == "clean" else f" watching {cell.condition}"
+    head = f"{cell.task}, {cell.algorithm} on {cell.reward}{world}, seed {cell.seed}"
+    if cell.status == "failed":
+        return f"{head}: failed, {cell.reason}"
+    return f"{head}: {_percent([cell.base_success])} to {_percent([cell.success])} in {cell.seconds:.0f} s"
+
+
+def _seeds(cells: list[CellResult]) -> str:
+    failed = sum(cell.status == "failed" for cell in cells)
+    return f"{len(cells) - failed}" + (f", {failed} failed" if failed else "")
+
+
+def _percent(values: "list[float | None]") -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):.0%}" if known else "-"
