@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewardlab.analysis.rl_results import CellResult, RlResults
-from rewardlab.metrics.policy_statistics import stratified_interval
+from rewardlab.metrics.policy_statistics import row_means, stratified_interval
 from rewardlab.metrics.severity_threshold import severity_threshold
 
 SEVERITIES = (0, 1, 2, 3, 4)
@@ -41,7 +41,7 @@ def severity_curves(results: RlResults) -> list[SeverityCurve]:
 def _curve(results: RlResults, cells: Sequence[CellResult], reward: str, name: str) -> SeverityCurve:
     own = [[cell for cell in cells if cell.reward == reward and _is_at(cell, name, level)] for level in SEVERITIES]
     success = tuple(_mean([_by_task(some)[task] for task in _by_task(some)]) for some in own)
-    ends = [stratified_interval(_by_task(some), lambda row: float(row.mean())) for some in own]
+    ends = [stratified_interval(_by_task(some), row_means) for some in own]
     silent = tuple(_share([(cell.silent, cell.asked) for cell in some]) for some in own)
     measured = next((each for each in results.offline if each.reward == reward and not each.task), None)
     right = tuple(
@@ -90,7 +90,7 @@ def _share(counts: Sequence[tuple[int, int]]) -> float:
 
 
 def _lower(share: float, count: int) -> float:
-    """Return the lower end of Wilson's interval of a share; episodes are drawn one by one, so that none is a cluster."""
+    """Return the lower end of Wilson's interval of a share; episodes are drawn one by one, so none is a cluster."""
     from scipy.stats import binomtest
 
     if np.isnan(share) or not count:

@@ -9,18 +9,28 @@ from rewardlab.core.seeding import rng_for
 
 Numbers = NDArray[np.float64]
 Scores = Mapping[str, Sequence[float]]  # by task, one score per seed
-Statistic = Callable[[Numbers], float]
+Statistic = Callable[[Numbers], Numbers]  # of each row
 DRAWS = 2000
 _TAIL = 2.5  # percent on each side of a 95 % interval
 
 
+def interquartile_means(scores: Numbers) -> Numbers:
+    """Return the mean of the middle half of each row: a quarter, rounded down, is cut at each end; nan of none."""
+    ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
+    count = ordered.shape[-1]
+    if not count:
+        return np.full(ordered.shape[:-1], np.nan)
+    return np.asarray(ordered[..., count // 4 : count - count // 4].mean(axis=-1))
+
+
 def interquartile_mean(scores: Numbers) -> float:
-    """Return the mean of the middle half: a quarter of the scores, rounded down, is cut at each end; nan of none."""
-    ordered = np.sort(np.asarray(scores, np.float64).ravel())
-    if not len(ordered):
-        return float("nan")
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    """Return the mean of the middle half of some scores; nan of none."""
+    return float(interquartile_means(np.ravel(scores)))
+
+
+def row_means(scores: Numbers) -> Numbers:
+    """Return the mean of each row."""
+    return np.asarray(scores.mean(axis=-1))
 
 
 def pooled(scores: Scores) -> Numbers:
@@ -28,17 +38,12 @@ def pooled(scores: Scores) -> Numbers:
     return np.concatenate([np.asarray(own, np.float64) for own in scores.values()] or [np.zeros(0)])
 
 
-def stratified_interval(
-    scores: Scores, statistic: Statistic = interquartile_mean, seed: int = 0
-) -> tuple[float, float]:
+def stratified_interval(scores: Scores, statistic: Statistic = interquartile_means) -> tuple[float, float]:
     """Return the 95 % percentile interval of a statistic when the seeds of each task are drawn again by themselves."""
-    known = [np.asarray(own, np.float64) for own in scores.values() if len(own)]
-    if not known:
+    drawn = _draws(scores)
+    if not drawn.shape[1]:
         return float("nan"), float("nan")
-    rng = rng_for(seed, "stratified bootstrap")
-    drawn = [own[rng.integers(len(own), size=(DRAWS, len(own)))] for own in known]
-    values = [statistic(row) for row in np.concatenate(drawn, axis=1)]
-    low, high = np.percentile(values, (_TAIL, 100 - _TAIL))
+    low, high = np.percentile(statistic(drawn), (_TAIL, 100 - _TAIL))
     return float(low), float(high)
 
 
@@ -50,8 +55,19 @@ def performance_profile(scores: Scores, thresholds: Sequence[float]) -> list[flo
 
 def profile_band(scores: Scores, thresholds: Sequence[float]) -> tuple[list[float], list[float]]:
     """Return the lower and the upper end of the 95 % interval of a profile at each threshold."""
-    ends = [stratified_interval(scores, lambda row, at=at: float((row > at).mean())) for at in thresholds]  # type: ignore[misc]
-    return [low for low, _ in ends], [high for _, high in ends]
+    drawn = _draws(scores)
+    if not drawn.shape[1]:
+        return [float("nan")] * len(thresholds), [float("nan")] * len(thresholds)
+    ends = [np.percentile((drawn > at).mean(axis=1), (_TAIL, 100 - _TAIL)) for at in thresholds]
+    return [float(low) for low, _ in ends], [float(high) for _, high in ends]
+
+
+def _draws(scores: Scores) -> Numbers:
+    """Return the scores of many draws, a row each: the seeds of every task drawn with replacement among themselves."""
+    rng = rng_for(0, "stratified bootstrap")
+    known = [np.asarray(own, np.float64) for own in scores.values() if len(own)]
+    drawn = [own[rng.integers(len(own), size=(DRAWS, len(own)))] for own in known]
+    return np.concatenate([np.zeros((DRAWS, 0)), *drawn], axis=1)
 
 
 def pearson(x: Numbers, y: Numbers) -> float:

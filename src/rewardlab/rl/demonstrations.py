@@ -16,8 +16,8 @@ from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 class DemonstrationMix:
     """How many demonstrations are taken, and of which qualities, as `name=share`."""
 
-    episodes: int = 60
-    qualities: tuple[str, ...] = ("expert=2", "other_goal=2", "stops_early=1", "other_task=1")
+    episodes: int = 80
+    qualities: tuple[str, ...] = ("expert=4", "other_goal=1", "stops_early=1")
 
     def __post_init__(self) -> None:
         if self.episodes < 1 or not self.qualities:

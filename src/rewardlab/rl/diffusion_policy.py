@@ -23,10 +23,10 @@ _TIME_SIZE = 16
 class DiffusionSettings:
     """The network and its training; DDPM trains on `train_denoising` noise levels, DDIM uses `denoising` of them."""
 
-    hidden: int = 256
+    hidden: int = 128
     layers: int = 3
     steps: int = 3000
-    batch: int = 256
+    batch: int = 128
     rate: float = 1e-3
     train_denoising: int = 50
     denoising: int = 8

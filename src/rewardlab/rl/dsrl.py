@@ -32,7 +32,7 @@ class SacSettings:
     batch: int = 128  # 256 in Table 5
     hidden: int = 128  # 2048 in Table 6, 1024 in Table 9
     layers: int = 2  # 3 in Table 5
-    gradient_steps: int = 8  # per decision; 20 to 30 in Tables 6 and 9
+    gradient_steps: int = 4  # per decision; 20 to 30 in Tables 6 and 9
     discount: float = 0.99
     target_entropy: float = 0.0
     tau: float = 0.005
@@ -122,12 +122,15 @@ class SteeredPolicy:
         """Return weights, optimizers and the replay buffer."""
         buffer: Any = self.sac.replay_buffer
         arrays = {name: torch.as_tensor(vars(buffer)[name][: self._size].copy()) for name in _ARRAYS}
-        return {"sac": self.sac.get_parameters(), "buffer": arrays, "updates": self.sac._n_updates}
+        temperature = self.sac.log_ent_coef.detach().clone()  # no part of what SAC calls its parameters
+        own = {"sac": self.sac.get_parameters(), "temperature": temperature, "updates": self.sac._n_updates}
+        return {**own, "buffer": arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was called; the next episodes and gradient steps are then the very same."""
         buffer: Any = self.sac.replay_buffer
         self.sac.set_parameters(state["sac"], device="cpu")
+        self.sac.log_ent_coef.data.copy_(state["temperature"])
         for name, array in state["buffer"].items():
             vars(buffer)[name][: len(array)] = array.numpy()
         kept = len(state["buffer"]["rewards"])

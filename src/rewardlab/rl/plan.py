@@ -28,11 +28,11 @@ Figure = Literal["curves", "types", "quality", "severity"]
 class Schedule:
     """How long a cell learns, and how it is evaluated: by the simulator's success on scenes it never learns from."""
 
-    episodes: int = 300
+    episodes: int = 200
     simulators: int = 4  # side by side; between two rounds of them the policy learns and may be stopped
-    evaluations: int = 5  # along training, beside those before and after it
-    evaluated: int = 20  # episodes of each evaluation along training
-    final: int = 50  # episodes of the evaluations before and after training
+    evaluations: int = 4  # along training, beside those before and after it
+    evaluated: int = 16  # episodes of each evaluation along training
+    final: int = 40  # episodes of the evaluations before and after training
     clips: int = 1  # of the final policy that are kept
     hacked: int = 4  # clips of false successes that are kept
 
@@ -94,7 +94,7 @@ class RlPlan:
         for condition in self.conditions:
             parse_condition(condition)
         for reward in self.rewards:
-            check_reward(reward, self.heads)
+            check_head(reward, self.heads)
         wrong = [name for name in self.algorithms if name not in get_args(Algorithm)]
         if wrong or self.seeds < 1 or not (self.tasks and self.rewards and self.conditions and self.algorithms):
             raise PlanError("a plan needs tasks, rewards, conditions, algorithms (dsrl or sac), and 1 seed or more")
@@ -104,12 +104,11 @@ class RlPlan:
         return list(self._cells())
 
     def _cells(self) -> Iterator[Cell]:
-        axes = (self.tasks, self.algorithms, self.conditions, self.rewards)
-        for seed in range(self.seeds):
-            for task, algorithm, condition, reward in itertools.product(*axes):
-                # The truth is the same in every world, so that it is learned from once.
-                if reward != TRUE or condition == self.conditions[0]:
-                    yield Cell(task, reward, condition, algorithm, seed)
+        axes = (self.algorithms, range(self.seeds), self.tasks, self.conditions, self.rewards)
+        for algorithm, seed, task, condition, reward in itertools.product(*axes):
+            # The truth is the same in every world, so that it is learned from once.
+            if reward != TRUE or condition == self.conditions[0]:
+                yield Cell(task, reward, condition, algorithm, seed)
 
     @property
     def learned_heads(self) -> tuple[str, ...]:
@@ -117,14 +116,19 @@ class RlPlan:
         return tuple(reward for reward in self.rewards if reward.startswith(HEAD))
 
 
-def check_reward(reward: str, heads: HeadSettings) -> None:
-    """Raise where a reward has no meaning, before anything is trained."""
+def check_head(reward: str, heads: HeadSettings) -> None:
+    """Raise where a reward is a head that the run will not train."""
     if reward.startswith(HEAD):
         _, step = parse_head(reward, heads)
         if step not in (0, *heads.checkpoints, heads.steps):
             raise PlanError(f"{reward} asks for step {step}, which is none of the checkpoints {heads.checkpoints}")
-    elif reward != TRUE:
-        name_model(reward)
+
+
+def check_models(plan: RlPlan) -> None:
+    """Raise where a reward is no model here, before anything is trained; a plan may be read where its models are not."""
+    for reward in plan.rewards:
+        if reward != TRUE and not reward.startswith(HEAD):
+            name_model(reward)
 
 
 def read_rl_plan(path: Path) -> RlPlan:

@@ -28,7 +28,7 @@ from rewardlab.core.trial import error_text
 from rewardlab.core.version import __version__
 from rewardlab.rl.base_policy import make_base_policy, read_policy_facts
 from rewardlab.rl.offline_measures import measure_reward
-from rewardlab.rl.plan import Cell, RlPlan, read_rl_plan
+from rewardlab.rl.plan import Cell, RlPlan, check_models, read_rl_plan
 from rewardlab.rl.reward_heads import HeadKind, LabelledClips, collect_clips, head_path, join_clips, train_head
 from rewardlab.rl.run_folder import RunFolder
 from rewardlab.rl.run_settings import RlRunPlan
@@ -42,6 +42,7 @@ _SECONDS = "seconds.json"
 def run_rl(command: RlRunPlan, show: Callable[[CellResult, int, int], None]) -> RlResults:
     """Carry out a plan, or what is left of it, and return everything that is finished; `show` is told of each cell."""
     plan, folder, started = read_rl_plan(command.plan), RunFolder(command.out.resolve()), time.monotonic()
+    check_models(plan)
     with writable(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
     with locked(Run(folder.path)):
@@ -122,7 +123,8 @@ def train_or_fail(plan: RlPlan, folder: RunFolder, cell: Cell) -> CellResult:
     except (ArithmeticError, RuntimeError, ValueError, OSError) as error:  # of torch and of the simulator
         return _fail(folder, cell, error_text(error, with_type=True))
     write_cell(result, folder.result(cell))
-    folder.checkpoint(cell).unlink(missing_ok=True)
+    for rest in (folder.checkpoint(cell), folder.starts(cell)):
+        rest.unlink(missing_ok=True)
     return result
 
 

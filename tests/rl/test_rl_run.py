@@ -1,0 +1,148 @@
+"""`rewardlab rl run` and `rl report` on a tiny study: what is finished stays, whatever happens to the rest."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("metaworld")
+
+import rewardlab
+from rewardlab.analysis.rl_results import read_results
+from rewardlab.cli import main
+from rewardlab.core.errors import PlanError, RunError
+from rewardlab.rl.plan import read_rl_plan
+from rewardlab.rl.run_folder import RunFolder
+from rewardlab.worlds.offscreen import backend
+from tests.rl.tiny_study import tiny_plan, write_plan
+
+try:
+    backend()
+except PlanError:
+    pytest.skip("nothing can render here", allow_module_level=True)
+
+REWARDS = ["true", "noisy-oracle:1", "head:levels", "tests.rl.tiny_study:Abstains", "tests.rl.tiny_study:NeverAnswers"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A finished study of five rewards, and its plan."""
+    folder = tmp_path_factory.mktemp("rl")
+    plan = write_plan(folder / "plan.toml", rewards=REWARDS, figure="quality", title="Tiny <study>")
+    rewardlab.rl_run(plan, out=folder / "out", workers=1, engine="processes")
+    return plan, folder / "out"
+
+
+def test_every_reward_trains_a_policy_that_the_simulator_evaluates(study: tuple[Path, Path]) -> None:
+    results = read_results(study[1])
+    assert [cell.status for cell in results.cells] == ["finished"] * len(REWARDS)
+    for cell in results.cells:
+        assert [point.episodes for point in cell.points] == [4, 8] and cell.points[-1].steps == 8 * 12
+        assert cell.success == cell.points[-1].success and cell.base_success == results.base["button-press"]
+
+
+def test_episodes_that_a_model_is_silent_about_are_not_learned_from_and_counted(study: tuple[Path, Path]) -> None:
+    by_reward = {cell.reward.rpartition(":")[2]: cell for cell in read_results(study[1]).cells}
+    assert (by_reward["Abstains"].asked, by_reward["Abstains"].silent) == (8, 4)
+    assert by_reward["Abstains"].silence == "not sure enough"
+    assert by_reward["NeverAnswers"].silent == 8 and by_reward["NeverAnswers"].status == "finished"
+    assert by_reward["true"].silent == 0
+
+
+def test_false_successes_are_counted_and_kept(study: tuple[Path, Path]) -> None:
+    fooled = next(cell for cell in read_results(study[1]).cells if cell.reward.endswith(":Abstains"))
+    # It calls every clip that it judges a success, and so small a policy presses nothing.
+    assert fooled.after.failures == fooled.after.called == len(fooled.hacked) == 1
+    assert (study[1] / fooled.hacked[0].clip).stat().st_size > 500
+
+
+def test_offline_measures_say_what_the_oracle_of_stated_error_is_worth(study: tuple[Path, Path]) -> None:
+    offline = {each.reward: each for each in read_results(study[1]).offline if not each.task}
+    assert offline["true"].measures["false_success"] == 0
+    assert offline["noisy-oracle:1"].measures["mae"] == 1
+    assert offline["tests.rl.tiny_study:NeverAnswers"].measures["mae"] is None
+    assert {"tau", "success_auc", "near_miss_auc", "expectations_kept", "robustness_auc"} <= set(
+        offline["true"].measures
+    )
+
+
+def test_the_page_is_one_safe_file_with_curves_and_clips(study: tuple[Path, Path], tmp_path: Path) -> None:
+    assert main(["rl", "report", str(study[1]), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Tiny &lt;study&gt;" in page and "Tiny <study>" not in page
+    assert page.count("<svg") == 3 and "data:video/mp4;base64," in page
+    assert not re.search(r'(?:src|href)="(?!#|data:)', page)
+
+
+def test_a_second_run_does_nothing_again_and_another_plan_is_refused(
+    study: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, out = study
+    before = {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*") if path.is_file()}
+    assert main(["rl", "run", str(plan), "--out", str(out), "--workers", "1"]) == 0
+    assert "5 of 5 trainings are finished" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match="holds another plan"):
+        rewardlab.rl_run(write_plan(tmp_path / "other.toml", seeds=2), out=out, workers=1)
+
+
+def test_a_worker_that_dies_costs_its_cell_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewards = ["tests.rl.tiny_killer:KillsItsProcess", "true", "constant:3"]
+    plan = write_plan(tmp_path / "plan.toml", rewards=rewards)
+    out = tmp_path / "out"
+    results = rewardlab.rl_run(plan, out=out, workers=2)
+    by_reward = {cell.reward: cell for cell in results.cells}
+    assert by_reward["true"].status == by_reward["constant:3"].status == "finished"
+    assert by_reward[rewards[0]].status == "failed" and "its process died 2 times" in by_reward[rewards[0]].reason
+    finished = RunFolder(out).result(tiny_plan(rewards=rewards).cells()[1]).read_bytes()
+    monkeypatch.setenv("TINY_KILLER", "asleep")  # mended: the next start tries the cell again, and only that one
+    results = rewardlab.rl_run(plan, out=out, workers=1)
+    assert [cell.status for cell in results.cells] == ["finished"] * 3
+    assert RunFolder(out).result(tiny_plan(rewards=rewards).cells()[1]).read_bytes() == finished
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tasks": ["fly"]}, "Meta-World task"),
+        ({"conditions": ["gaussian_noise@7"]}, "severity from 0 to 4"),
+        ({"conditions": ["truncate_end@2"]}, "changes what is true"),
+        ({"rewards": ["head:colour"]}, "head:KIND"),
+        ({"rewards": ["head:levels@5"]}, "none of the checkpoints"),
+        ({"seeds": "three"}, "seeds must be whole number"),
+        ({"sac": {"speed": 1}}, "unknown speed"),
+        ({"control": {"decisions": 0}}, "at least 1"),
+    ],
+)
+def test_a_plan_that_means_nothing_is_refused_before_anything_runs(change: dict[str, object], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        tiny_plan(**change)
+
+
+def test_a_plan_that_is_no_toml_or_not_there_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text("seeds = = 3", encoding="utf-8")
+    with pytest.raises(PlanError, match="no TOML file"):
+        read_rl_plan(tmp_path / "plan.toml")
+    with pytest.raises(PlanError, match="there is no plan"):
+        read_rl_plan(tmp_path / "none.toml")
+
+
+def test_the_committed_plans_can_be_read() -> None:
+    plans = Path(__file__).parents[2] / "results" / "rl"
+    found = {path.stem: read_rl_plan(path) for path in plans.glob("*.toml")}
+    assert {"dsrl_true", "reward_types", "quality", "severity"} <= set(found)
+    assert len(found["quality"].rewards) >= 10 and len(found["quality"].tasks) >= 3
+    assert found["dsrl_true"].algorithms == ("dsrl", "sac") and found["dsrl_true"].seeds == 3
+    assert set(found["reward_types"].rewards) == {"true", "head:binary", "head:progress", "head:levels"}
+
+
+def test_the_record_of_a_study_that_was_tampered_with_is_refused(study: tuple[Path, Path], tmp_path: Path) -> None:
+    content = json.loads((study[1] / "rl.json").read_text(encoding="utf-8"))
+    content["cells"][0]["hacked"] = "all"
+    (tmp_path / "rl.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(RunError, match=r"cells\[0\]\.hacked must be a list"):
+        read_results(tmp_path)
+    assert os.listdir(tmp_path) == ["rl.json"]

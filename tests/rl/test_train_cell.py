@@ -1,0 +1,126 @@
+"""One training: it resumes to the very same policy, learns what pays, and ends with a reason when it cannot go on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("metaworld")
+
+import torch
+
+from rewardlab.analysis.rl_results import read_cell
+from rewardlab.core.errors import SimulatorError
+from rewardlab.rl.base_policy import make_base_policy
+from rewardlab.rl.control import Control
+from rewardlab.rl.diffusion_policy import DiffusionPolicy, DiffusionSettings
+from rewardlab.rl.dsrl import SacSettings, SteeredPolicy
+from rewardlab.rl.plan import Cell
+from rewardlab.rl.rollouts import PolicyEpisode, roll_out
+from rewardlab.rl.run_command import train_or_fail
+from rewardlab.rl.run_folder import RunFolder
+from rewardlab.rl.train_cell import open_cell
+from rewardlab.worlds.metaworld.physics import simulate
+from rewardlab.worlds.metaworld.stepped_rollout import SteppedRollout
+from tests.rl.tiny_study import tiny_plan
+
+PLAN = tiny_plan()
+CELL = Cell("button-press", "true", "clean", "dsrl", 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A study whose base policy is cloned."""
+    folder = RunFolder(tmp_path_factory.mktemp("study"))
+    make_base_policy(PLAN, folder, "button-press")
+    return folder
+
+
+def test_a_stepped_rollout_is_the_simulated_one() -> None:
+    stepped = SteppedRollout("reach")
+    actions = np.random.default_rng(0).uniform(-1, 1, (6, 4))
+    stepped.reset(5)
+    for action in actions:
+        stepped.step(action)
+    expected = simulate("reach", 5, 6, lambda state: actions[state.step])
+    np.testing.assert_array_equal(stepped.trajectory().qpos, expected.qpos)
+    assert stepped.trajectory().readings == expected.readings
+
+
+def test_a_cell_that_was_stopped_goes_on_to_the_very_same_policy(folder: RunFolder) -> None:
+    straight, cell = open_cell(PLAN, folder, CELL), folder.cell(CELL)
+    cell.mkdir(parents=True)
+    for _ in range(4):
+        straight._learn_round()
+    stopped = open_cell(PLAN, folder, CELL)
+    stopped._learn_round()
+    stopped._learn_round()
+    stopped.save()
+    resumed = open_cell(PLAN, folder, CELL)
+    assert resumed.progress.episodes == 4
+    resumed._learn_round()
+    resumed._learn_round()
+    for name, wanted in straight.policy.state()["sac"]["policy"].items():
+        assert torch.equal(wanted, resumed.policy.state()["sac"]["policy"][name]), name
+    assert torch.equal(straight.policy.state()["buffer"]["actions"], resumed.policy.state()["buffer"]["actions"])
+    folder.checkpoint(CELL).unlink()
+
+
+def test_steering_finds_the_noise_that_pays() -> None:
+    torch.manual_seed(0)
+    control = Control(hold=1, chunk=1, decisions=1)
+    base = DiffusionPolicy(2, 4, DiffusionSettings(hidden=8, layers=1, train_denoising=4, denoising=2))
+    settings = SacSettings(hidden=16, batch=32, gradient_steps=8, initial_episodes=20, rate=3e-3)
+    policy, rng = SteeredPolicy(base, "dsrl", settings, control, 100), np.random.default_rng(0)
+    nothing = simulate("reach", 0, 1, lambda state: np.zeros(4))
+    for number in range(60):
+        seen = rng.normal(size=(1, 2)).astype(np.float32)
+        choices = policy.explore(0, number)(seen, 0).choices
+        episode = PolicyEpisode(np.stack([seen[0], seen[0]]), choices, nothing)
+        policy.learn([episode], [float(choices[0, 0] > 0)], 0, number)
+    chosen = policy.exploit()(rng.normal(size=(20, 2)).astype(np.float32), 0).choices
+    assert (chosen[:, 0] > 0).mean() >= 0.9
+    assert np.abs(chosen).max() <= settings.magnitude
+
+
+def test_plain_sac_chooses_the_actions_themselves(folder: RunFolder) -> None:
+    training = open_cell(PLAN, folder, Cell("button-press", "true", "clean", "sac", 0))
+    decision = training.policy.explore(0, 0)(np.zeros((2, 39), np.float32), 0)
+    np.testing.assert_array_equal(decision.choices, decision.chunks)
+    assert np.abs(decision.chunks).max() <= 1
+
+
+def test_actions_that_are_no_numbers_end_the_cell_with_the_reason(folder: RunFolder, tmp_path: Path) -> None:
+    broken = RunFolder(tmp_path)
+    broken.policy("button-press").parent.mkdir(parents=True)
+    broken.policy_facts("button-press").write_bytes(folder.policy_facts("button-press").read_bytes())
+    state = torch.load(folder.policy("button-press"), weights_only=True)
+    state["network"]["net.0.weight"].fill_(float("nan"))
+    torch.save(state, broken.policy("button-press"))
+    result = train_or_fail(PLAN, broken, CELL)
+    assert result.status == "failed" and "action that is not finite" in result.reason
+    assert read_cell(broken.failure(CELL)) == result and not broken.result(CELL).exists()
+
+
+def test_a_simulator_that_does_not_reset_is_opened_anew(folder: RunFolder) -> None:
+    training = open_cell(PLAN, folder, CELL)
+    _break(training.simulators[0])
+    training._learn_round()
+    assert training.progress.episodes == 2
+
+
+def test_a_simulator_that_never_resets_says_which_scene() -> None:
+    simulator = SteppedRollout("reach")
+    _break(simulator)
+    with pytest.raises(SimulatorError, match="reach does not reset to the scene of seed 7: no such scene"):
+        roll_out([simulator], [7], lambda seen, number: pytest.fail("nothing to decide"), Control())
+
+
+def _break(simulator: SteppedRollout) -> None:
+    """Let Meta-World's own reset fail, as a broken installation does."""
+
+    def reset() -> None:
+        raise RuntimeError("no such scene")
+
+    simulator._env.reset = reset
