@@ -33,6 +33,8 @@ WITH_SETTINGS = {
     "relabel": options.RelabelOptions,
     "verify": options.VerifyOptions,
     "data-report": options.DataReportOptions,
+    "rl-run": options.RlRunOptions,
+    "rl-report": options.RlReportOptions,
 }
 
 

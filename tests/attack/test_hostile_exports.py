@@ -148,6 +148,8 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
             "--out",
             str(out / "augmented"),
         ],
+        "rl-run": ["rl", "run", EVIL, "--out", str(out / "rl")],
+        "rl-report": ["rl", "report", EVIL, "--out", str(out / "rl.html")],
         "convert": ["convert", EVIL, str(out / "converted")],
         "runs": ["runs", EVIL, "--sql", EVIL],
         "merge": ["merge", EVIL, EVIL, "--out", str(out / "merged")],

@@ -125,7 +125,7 @@ def check_head(reward: str, heads: HeadSettings) -> None:
 
 
 def check_models(plan: RlPlan) -> None:
-    """Raise where a reward is no model here, before anything is trained; a plan may be read where its models are not."""
+    """Raise where a reward is no model here; a plan may be read where its models are not."""
     for reward in plan.rewards:
         if reward != TRUE and not reward.startswith(HEAD):
             name_model(reward)
