@@ -73,7 +73,7 @@ def test_the_page_is_one_safe_file_with_curves_and_clips(study: tuple[Path, Path
     assert main(["rl", "report", str(study[1]), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Tiny &lt;study&gt;" in page and "Tiny <study>" not in page
-    assert page.count("<svg") == 3 and "data:video/mp4;base64," in page
+    assert page.count("<svg") == 2 and "data:video/mp4;base64," in page
     assert not re.search(r'(?:src|href)="(?!#|data:)', page)
 
 

@@ -71,6 +71,7 @@ class StudyView:
     series: tuple[tuple[Series, int, str], ...]  # each with its colour and its final success in words
     curves: tuple[ChartView, ...]
     figures: tuple[ChartView, ...]
+    legend: tuple[tuple[str, int], ...]  # of the figures: names and colours
     predictions: tuple[Prediction, ...]
     severities: tuple[SeverityCurve, ...]
     rates: tuple[HackingRate, ...]
@@ -98,6 +99,7 @@ def study_view(results: RlResults, folder: Path) -> StudyView:
         tuple((own, place % 8, success_text(own)) for place, own in enumerate(series)),
         tuple(_curve_charts(results, series)),
         tuple(_figures(results, series)),
+        tuple((name, place % 8) for place, name in enumerate(_figure_names(results, series))),
         tuple(predictions(results)) if results.figure == "quality" else (),
         tuple(severity_curves(results)) if results.figure == "severity" else (),
         tuple(hacking_rates(results)),
@@ -105,6 +107,15 @@ def study_view(results: RlResults, folder: Path) -> StudyView:
         tuple(_final_clips(results, folder)),
         tuple(cell for cell in results.cells if cell.status == "failed"),
     )
+
+
+def _figure_names(results: RlResults, series: Sequence[Series]) -> list[str]:
+    """Return what the colours of the figure stand for: tasks, rewards or series."""
+    if results.figure == "quality":
+        return list(dict.fromkeys(point.task for point in quality_points(results, "mae")))
+    if results.figure == "severity":
+        return list(dict.fromkeys(curve.reward for curve in severity_curves(results)))
+    return [own.name for own in series]
 
 
 def _curve_charts(results: RlResults, series: Sequence[Series]) -> list[ChartView]:
@@ -128,19 +139,18 @@ def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
 
 
 def _figures(results: RlResults, series: Sequence[Series]) -> list[ChartView]:
-    """Return the performance profiles, and the figure that the plan is for."""
+    """Return the figure that the plan is for; where series are few, their performance profiles."""
+    if results.figure == "quality":
+        return [ChartView("reward accuracy and policy success", _quality_chart(results))]
+    if results.figure == "severity":
+        return _severity_charts(severity_curves(results))
     profiles = []
     for place, own in enumerate(series):
         low, high = profile_band(own.final(), _THRESHOLDS)
         values = tuple(performance_profile(own.final(), _THRESHOLDS))
         profiles.append(BandLine(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
     axes = Axes("success above", "share of trainings")
-    found = [ChartView("performance profiles", band_chart(profiles, axes, "share of trainings above each success"))]
-    if results.figure == "quality":
-        found.append(ChartView("reward accuracy and policy success", _quality_chart(results)))
-    if results.figure == "severity":
-        found += _severity_charts(severity_curves(results))
-    return found
+    return [ChartView("performance profiles", band_chart(profiles, axes, "share of trainings above each success"))]
 
 
 def _quality_chart(results: RlResults) -> str:
