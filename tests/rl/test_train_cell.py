@@ -71,10 +71,10 @@ def test_steering_finds_the_noise_that_pays() -> None:
     torch.manual_seed(0)
     control = Control(hold=1, chunk=1, decisions=1)
     base = DiffusionPolicy(2, 4, DiffusionSettings(hidden=8, layers=1, train_denoising=4, denoising=2))
-    settings = SacSettings(hidden=16, batch=32, gradient_steps=8, initial_episodes=20, rate=3e-3)
-    policy, rng = SteeredPolicy(base, "dsrl", settings, control, 100), np.random.default_rng(0)
+    settings = SacSettings(hidden=16, batch=32, gradient_steps=8, initial_episodes=12, rate=5e-3)
+    policy, rng = SteeredPolicy(base, "dsrl", settings, control, 36), np.random.default_rng(0)
     nothing = simulate("reach", 0, 1, lambda state: np.zeros(4))
-    for number in range(60):
+    for number in range(36):
         seen = rng.normal(size=(1, 2)).astype(np.float32)
         choices = policy.explore(0, number)(seen, 0).choices
         episode = PolicyEpisode(np.stack([seen[0], seen[0]]), choices, nothing)

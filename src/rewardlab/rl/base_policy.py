@@ -14,9 +14,8 @@ from rewardlab.rl.demonstrations import collect_demonstrations
 from rewardlab.rl.diffusion_policy import DiffusionPolicy, clone_policy
 from rewardlab.rl.dsrl import SteeredPolicy
 from rewardlab.rl.plan import RlPlan
-from rewardlab.rl.rollouts import roll_out
+from rewardlab.rl.rollouts import open_simulators, roll_out
 from rewardlab.rl.run_folder import RunFolder
-from rewardlab.worlds.metaworld.stepped_rollout import SteppedRollout
 
 OBSERVATION_SIZE = 39  # of every Meta-World task
 
@@ -30,7 +29,7 @@ def make_base_policy(plan: RlPlan, folder: RunFolder, task: str) -> None:
     policy = clone_policy(demonstrations, plan.policy, plan.seed)
     folder.policy(task).parent.mkdir(parents=True, exist_ok=True)
     policy.save(folder.policy(task))
-    simulators = [SteppedRollout(task) for _ in range(plan.schedule.simulators)]
+    simulators = open_simulators(task, plan.schedule.simulators)
     steered = SteeredPolicy(policy, "dsrl", plan.sac, plan.control, 1)
     scenes = evaluation_scenes(plan, task, plan.schedule.final)
     episodes = roll_out(simulators, scenes, steered.base_decisions(plan.seed), plan.control)

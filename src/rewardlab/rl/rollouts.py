@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,22 @@ class PolicyEpisode:
     def success(self) -> bool:
         """Tell whether the simulator calls the last state a success."""
         return self.trajectory.readings[-1].success
+
+
+def open_simulators(task: str, count: int) -> list[SteppedRollout]:
+    """Return so many simulators of a task; a process opens them once, for a reset leaves nothing of what was before."""
+    return list(_opened(task, count))
+
+
+def reopen_simulators(task: str, count: int) -> list[SteppedRollout]:
+    """Return fresh simulators in the place of those that failed."""
+    _opened.cache_clear()
+    return open_simulators(task, count)
+
+
+@lru_cache(maxsize=2)
+def _opened(task: str, count: int) -> tuple[SteppedRollout, ...]:
+    return tuple(SteppedRollout(task) for _ in range(count))
 
 
 def roll_out(

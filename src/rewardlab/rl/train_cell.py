@@ -16,7 +16,7 @@ from rewardlab.rl.clips import hacked_episode, keep_clip
 from rewardlab.rl.dsrl import SteeredPolicy
 from rewardlab.rl.episode_reward import EpisodeReward, Payment, open_reward
 from rewardlab.rl.plan import Cell, RlPlan
-from rewardlab.rl.rollouts import Decide, PolicyEpisode, roll_out
+from rewardlab.rl.rollouts import Decide, PolicyEpisode, open_simulators, reopen_simulators, roll_out
 from rewardlab.rl.run_folder import RunFolder
 from rewardlab.rl.watched_clip import parse_condition
 from rewardlab.worlds.metaworld.stepped_rollout import SteppedRollout
@@ -146,7 +146,7 @@ class CellTraining:
         try:
             return roll_out(self.simulators, scenes, decide, self.plan.control)
         except SimulatorError:
-            self.simulators = [SteppedRollout(self.cell.task) for _ in self.simulators]
+            self.simulators = reopen_simulators(self.cell.task, len(self.simulators))
             return roll_out(self.simulators, scenes, decide, self.plan.control)
 
     def save(self) -> None:
@@ -175,7 +175,7 @@ def open_cell(plan: RlPlan, folder: RunFolder, cell: Cell) -> CellTraining:
     policy = SteeredPolicy(base, cell.algorithm, plan.sac, plan.control, plan.schedule.episodes)
     condition = parse_condition(cell.condition)
     reward = open_reward(cell.reward, folder.heads, plan.watch, condition, plan.seed)
-    simulators = [SteppedRollout(cell.task) for _ in range(plan.schedule.simulators)]
+    simulators = open_simulators(cell.task, plan.schedule.simulators)
     training = CellTraining(plan, folder, cell, policy, reward, simulators, Progress())
     training.resume()
     return training
