@@ -11,11 +11,13 @@ pytest.importorskip("stable_baselines3")
 pytest.importorskip("metaworld")
 
 import rewardlab
-from rewardlab.analysis.rl_results import read_results
+from rewardlab.analysis.rl_results import CellResult, read_results
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.rl.plan import read_rl_plan
+from rewardlab.rl.run_command import run_rl
 from rewardlab.rl.run_folder import RunFolder
+from rewardlab.rl.run_settings import RlRunPlan
 from rewardlab.worlds.offscreen import backend
 from tests.rl.tiny_study import tiny_plan, write_plan
 
@@ -102,6 +104,20 @@ def test_a_worker_that_dies_costs_its_cell_and_no_other(tmp_path: Path, monkeypa
     results = rewardlab.rl_run(plan, out=out, workers=1)
     assert [cell.status for cell in results.cells] == ["finished"] * 2
     assert RunFolder(out).result(tiny_plan(rewards=rewards).cells()[1]).read_bytes() == finished
+
+
+def test_a_study_that_is_stopped_has_a_record_of_what_is_finished(tmp_path: Path) -> None:
+    command = RlRunPlan(write_plan(tmp_path / "plan.toml", rewards=["true", "constant:3"]), tmp_path / "out", 1)
+    with pytest.raises(KeyboardInterrupt):
+        run_rl(command, _stop)
+    assert [cell.reward for cell in read_results(tmp_path / "out").cells] == ["true"]
+    first = next((tmp_path / "out").glob("cells/*/result.json")).read_bytes()
+    assert [cell.reward for cell in run_rl(command, lambda cell, number, total: None).cells] == ["true", "constant:3"]
+    assert first in [path.read_bytes() for path in (tmp_path / "out").glob("cells/*/result.json")]
+
+
+def _stop(cell: CellResult, number: int, total: int) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(

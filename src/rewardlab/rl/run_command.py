@@ -45,17 +45,18 @@ def run_rl(command: RlRunPlan, show: Callable[[CellResult, int, int], None]) -> 
     check_models(plan)
     with writable(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
+    offline: tuple[OfflineMeasures, ...] = ()
     with locked(Run(folder.path)):
         _claim(plan, folder)
-        _prepare(plan, folder, command)
         try:
+            _prepare(plan, folder, command)
             for number, result in enumerate(_train(plan, folder, command), start=1):
                 show(result, number, len(plan.cells()))
             offline = _measure(plan, folder, command)
-        finally:
+        finally:  # a study that is stopped has a record too, of what is finished
             spent = _add_seconds(folder, time.monotonic() - started)
-        results = _results(plan, folder, command, offline, spent)
-        write_results(results, folder.path)
+            results = _results(plan, folder, command, offline, spent)
+            write_results(results, folder.path)
     return results
 
 
@@ -154,7 +155,8 @@ def _measure(plan: RlPlan, folder: RunFolder, command: RlRunPlan) -> tuple[Offli
 def _results(
     plan: RlPlan, folder: RunFolder, command: RlRunPlan, offline: tuple[OfflineMeasures, ...], seconds: float
 ) -> RlResults:
-    facts = {task: read_policy_facts(folder.policy_facts(task)) for task in plan.tasks}
+    cloned = [task for task in plan.tasks if folder.policy_facts(task).exists()]
+    facts = {task: read_policy_facts(folder.policy_facts(task)) for task in cloned}
     return RlResults(
         __version__,
         json.dumps(record_to_json(plan)),
@@ -165,14 +167,16 @@ def _results(
         command.workers or os.cpu_count() or 1,
         {task: success for task, (success, _) in facts.items()},
         {task: share for task, (_, share) in facts.items()},
-        tuple(_cell_record(folder, cell) for cell in plan.cells()),
+        tuple(_cell_records(plan, folder)),
         offline,
     )
 
 
-def _cell_record(folder: RunFolder, cell: Cell) -> CellResult:
-    finished = folder.result(cell)
-    return read_cell(finished if finished.exists() else folder.failure(cell))
+def _cell_records(plan: RlPlan, folder: RunFolder) -> Iterator[CellResult]:
+    """Yield the records of the cells that are finished or failed, in the order of the plan."""
+    for cell in plan.cells():
+        found = [path for path in (folder.result(cell), folder.failure(cell)) if path.exists()]
+        yield from (read_cell(path) for path in found[:1])
 
 
 def _add_seconds(folder: RunFolder, seconds: float) -> float:
