@@ -84,18 +84,29 @@ def rank_correlation_of(x: Numbers, y: Numbers) -> float:
     return pearson(rankdata(x), rankdata(y))
 
 
-def clustered_correlation_interval(
-    x: Numbers, y: Numbers, clusters: Sequence[str], correlation: Callable[[Numbers, Numbers], float] = pearson
-) -> tuple[float, float]:
-    """Return the 95 % interval of a correlation when whole clusters, such as models, are drawn again."""
-    names = sorted(set(clusters))
-    rows = {name: np.array([i for i, own in enumerate(clusters) if own == name]) for name in names}
-    rng, found = rng_for(0, "clustered correlation"), list[float]()
-    for draw in rng.integers(len(names), size=(DRAWS, len(names))) if names else ():
-        picked = np.concatenate([rows[names[number]] for number in draw])
-        found.append(correlation(x[picked], y[picked]))
-    known = [value for value in found if not np.isnan(value)]
-    if not known:
+def clustered_correlation_interval(x: Numbers, y: Numbers, clusters: Sequence[str]) -> tuple[float, float]:
+    """Return the 95 % interval of Pearson's correlation when whole clusters, such as models, are drawn again."""
+    names, place = np.unique(np.array(clusters, dtype=str), return_inverse=True)
+    if len(x) < 3:
+        return float("nan"), float("nan")
+    drawn = rng_for(0, "clustered correlation").multinomial(len(names), [1 / len(names)] * len(names), DRAWS)
+    found = _weighted_correlations(x, y, drawn[:, place].astype(np.float64))
+    known = found[~np.isnan(found)]
+    if not len(known):
         return float("nan"), float("nan")
     low, high = np.percentile(known, (_TAIL, 100 - _TAIL))
     return float(low), float(high)
+
+
+def _weighted_correlations(x: Numbers, y: Numbers, weights: Numbers) -> Numbers:
+    """Return the correlation under each row of weights; nan where one of the two does not vary."""
+    total = weights.sum(axis=1)
+    x, y = x - x.mean(), y - y.mean()  # so that little is lost in the differences below
+    mean_x, mean_y = weights @ x / total, weights @ y / total
+    var_x = weights @ x**2 / total - mean_x**2
+    var_y = weights @ y**2 / total - mean_y**2
+    joint = weights @ (x * y) / total - mean_x * mean_y
+    varies = (var_x > 1e-12) & (var_y > 1e-12)
+    found = np.full(len(weights), np.nan)
+    found[varies] = joint[varies] / np.sqrt(var_x[varies] * var_y[varies])
+    return found

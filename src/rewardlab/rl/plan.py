@@ -119,8 +119,8 @@ class RlPlan:
 def check_head(reward: str, heads: HeadSettings) -> None:
     """Raise where a reward is a head that the run will not train."""
     if reward.startswith(HEAD):
-        _, step = parse_head(reward, heads)
-        if step not in (0, *heads.checkpoints, heads.steps):
+        _, step = parse_head(reward)
+        if step is not None and step not in (0, *heads.checkpoints):
             raise PlanError(f"{reward} asks for step {step}, which is none of the checkpoints {heads.checkpoints}")
 
 

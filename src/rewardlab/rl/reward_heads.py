@@ -43,6 +43,8 @@ class HeadSettings:
     def __post_init__(self) -> None:
         if min(self.episodes, self.hidden, self.steps, self.batch) < 1 or self.frames < 2 or self.rate <= 0:
             raise PlanError("episodes, hidden, steps and batch of heads must be at least 1, frames 2, rate above 0")
+        if any(not 0 < step < self.steps for step in self.checkpoints):
+            raise PlanError(f"checkpoints of heads lie between 0 and their {self.steps} steps, got {self.checkpoints}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,29 +138,30 @@ def train_head(kind: HeadKind, clips: LabelledClips, settings: HeadSettings, fol
     head = RewardHead(settings.frames, clips.words.shape[1], settings.hidden, kind)
     optimizer = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=1e-2)
     tokens, words = torch.as_tensor(clips.tokens), torch.as_tensor(clips.words)
-    keep = {0, settings.steps, *settings.checkpoints}
-    for step in range(settings.steps + 1):
+    keep = {0, *settings.checkpoints}
+    for step in range(settings.steps):
         if step in keep:
-            _save(head, settings, _path(folder, kind, step))
+            _save(head, settings, folder / f"{kind}@{step}.pt")
         rows = torch.randint(len(words), (settings.batch,))
         loss = head.loss(head(tokens[rows], words[rows]), clips, rows)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    _save(head, settings, last_head(kind, folder))
 
 
-def parse_head(name: str, settings: HeadSettings) -> tuple[HeadKind, int]:
-    """Return kind and step of `head:KIND` or `head:KIND@STEP`."""
+def parse_head(name: str) -> tuple[HeadKind, int | None]:
+    """Return kind and step of `head:KIND@STEP`; no step for `head:KIND`, which is the last."""
     kind, _, step = name.removeprefix(HEAD).partition("@")
     if kind not in get_args(HeadKind) or not (step or "0").isdigit():
         raise PlanError(f"a head is head:KIND or head:KIND@STEP with KIND of {get_args(HeadKind)}, got {name!r}")
-    return kind, int(step) if step else settings.steps  # type: ignore[return-value]
+    return kind, int(step) if step else None  # type: ignore[return-value]
 
 
 def open_head(name: str, folder: Path) -> HeadModel:
     """Return the head of a name from the folder of the run that trained it."""
-    kind, _, step = name.removeprefix(HEAD).partition("@")
-    path = folder / f"{kind}@{step}.pt" if step else folder / f"{kind}.pt"
+    kind, mark, step = name.removeprefix(HEAD).partition("@")
+    path = folder / f"{kind}{mark}{step}.pt"
     try:
         state = torch.load(path, weights_only=True)
         head = RewardHead(state["frames"], state["words"], state["hidden"], kind)  # type: ignore[arg-type]
@@ -168,19 +171,14 @@ def open_head(name: str, folder: Path) -> HeadModel:
     return HeadModel(open_encoder(), head, state["frames"])
 
 
-def head_path(name: str, folder: Path, settings: HeadSettings) -> Path:
-    """Return where a head lies."""
-    kind, step = parse_head(name, settings)
-    return _path(folder, kind, step)
+def last_head(kind: HeadKind, folder: Path) -> Path:
+    """Return where the last weights of a kind lie, which are written after all its checkpoints."""
+    return folder / f"{kind}.pt"
 
 
 def open_encoder() -> PocketRewardModel:
     """Return the model whose image encoder is the backbone of every head."""
     return open_pocket(WEIGHTS / "pocket")
-
-
-def _path(folder: Path, kind: str, step: int) -> Path:
-    return folder / f"{kind}@{step}.pt"
 
 
 def _save(head: RewardHead, settings: HeadSettings, path: Path) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import torch
 
@@ -29,7 +28,15 @@ from rewardlab.core.version import __version__
 from rewardlab.rl.base_policy import make_base_policy, read_policy_facts
 from rewardlab.rl.offline_measures import measure_reward
 from rewardlab.rl.plan import Cell, RlPlan, check_models, read_rl_plan
-from rewardlab.rl.reward_heads import HeadKind, LabelledClips, collect_clips, head_path, join_clips, train_head
+from rewardlab.rl.reward_heads import (
+    HeadKind,
+    LabelledClips,
+    collect_clips,
+    join_clips,
+    last_head,
+    parse_head,
+    train_head,
+)
 from rewardlab.rl.run_folder import RunFolder
 from rewardlab.rl.run_settings import RlRunPlan
 from rewardlab.rl.train_cell import open_cell
@@ -75,18 +82,13 @@ def _claim(plan: RlPlan, folder: RunFolder) -> None:
 def _prepare(plan: RlPlan, folder: RunFolder, command: RlRunPlan) -> None:
     """Clone the base policies and train the reward heads that are not there yet."""
     _each(partial(make_base_policy, plan, folder), plan.tasks, command)
-    missing = [name for name in plan.learned_heads if not head_path(name, folder.heads, plan.heads).exists()]
-    if not missing:
-        return
-    collect = partial(_collect_clips, plan)
-    clips = join_clips(list(map_items(collect, plan.tasks, command.workers, command.engine_settings)))
-    folder.heads.mkdir(parents=True, exist_ok=True)
-    kinds: tuple[HeadKind, ...] = get_args(HeadKind)
-    _each(partial(_train_head, plan, folder, clips), kinds, command)
-    for kind in kinds:  # a head without a step is the last one
-        last, plain = folder.heads / f"{kind}@{plan.heads.steps}.pt", folder.heads / f"{kind}.pt"
-        with atomic_write(plain) as partial_path:
-            partial_path.write_bytes(last.read_bytes())
+    kinds = tuple(dict.fromkeys(parse_head(name)[0] for name in plan.learned_heads))
+    missing = tuple(kind for kind in kinds if not last_head(kind, folder.heads).exists())
+    if missing:
+        collect = partial(_collect_clips, plan)
+        clips = join_clips(list(map_items(collect, plan.tasks, command.workers, command.engine_settings)))
+        folder.heads.mkdir(parents=True, exist_ok=True)
+        _each(partial(_train_head, plan, folder, clips), missing, command)
 
 
 def _collect_clips(plan: RlPlan, task: str) -> LabelledClips:
