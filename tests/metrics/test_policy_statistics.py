@@ -33,6 +33,10 @@ def test_seeds_are_drawn_within_their_task() -> None:
     assert low == high == pytest.approx(0.5)
 
 
+def test_one_seed_a_task_has_no_interval() -> None:
+    assert all(np.isnan(end) for end in stratified_interval({"easy": [0.9], "hard": [0.1]}))
+
+
 def test_the_interval_of_a_mean_is_the_exact_one_of_the_binomial() -> None:
     scores = {"task": [0.0] * 20 + [1.0] * 20}
     low, high = stratified_interval(scores, row_means)

@@ -36,7 +36,8 @@ def lifted_tasks(series: Series) -> list[str]:
 def success_text(series: Series) -> str:
     """Return the interquartile mean of final success with its stratified interval."""
     low, high = stratified_interval(series.final())
-    return f"{_percent(interquartile_mean(pooled(series.final())))} [{_percent(low)}, {_percent(high)}]"
+    mean = _percent(interquartile_mean(pooled(series.final())))
+    return f"{mean} (one seed a task)" if math.isnan(low) else f"{mean} [{_percent(low)}, {_percent(high)}]"
 
 
 def _lift_sentences(results: RlResults) -> list[str]:
@@ -51,7 +52,7 @@ def _lift_sentences(results: RlResults) -> list[str]:
         ]
         said.append(
             f"{series.name}: final success {success_text(series)} (interquartile mean over {len(series.tasks)} tasks "
-            f"and up to {seeds} seeds); every seed gains {LIFTED_BY:.0%} points or reaches {LIFTED_TO:.0%} on "
+            f"and up to {seeds} seeds); every seed gains {100 * LIFTED_BY:.0f} points or reaches {LIFTED_TO:.0%} on "
             f"{len(lifted)} of {len(series.tasks)} tasks. Means: {', '.join(parts)}."
         )
     return said
@@ -70,9 +71,13 @@ def _type_sentences(results: RlResults) -> list[str]:
 
 def _contrast(first: Series, second: Series) -> str:
     """Say how two series differ, with the interval of the difference of their means over draws of seeds."""
+    difference = mean_success(first) - mean_success(second)
+    if min(max(map(len, series.final().values()), default=0) for series in (first, second)) < 2:
+        return (
+            f"{first.name} against {second.name}: {100 * difference:+.0f} points, of one seed a task: nothing is sure."
+        )
     draws = [_mean_draws(series) for series in (first, second)]
     low, high = np.percentile(draws[0] - draws[1], (2.5, 97.5))
-    difference = mean_success(first) - mean_success(second)
     sure = "surely better" if low > 0 else "surely worse" if high < 0 else "not surely different"
     return (
         f"{first.name} against {second.name}: {100 * difference:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], "

@@ -39,9 +39,12 @@ def pooled(scores: Scores) -> Numbers:
 
 
 def stratified_interval(scores: Scores, statistic: Statistic = interquartile_means) -> tuple[float, float]:
-    """Return the 95 % percentile interval of a statistic when the seeds of each task are drawn again by themselves."""
+    """Return the 95 % percentile interval of a statistic when the seeds of each task are drawn again by themselves.
+
+    Where no task has two seeds there is no interval: nothing is known of how they vary.
+    """
     drawn = _draws(scores)
-    if not drawn.shape[1]:
+    if max((len(own) for own in scores.values()), default=0) < 2:
         return float("nan"), float("nan")
     low, high = np.percentile(statistic(drawn), (_TAIL, 100 - _TAIL))
     return float(low), float(high)

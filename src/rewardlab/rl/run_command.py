@@ -164,7 +164,7 @@ def _results(
         json.dumps(record_to_json(plan)),
         plan.title,
         plan.figure,
-        as_command("rl run", command),
+        as_command("rl-run", command),
         round(seconds, 1),
         command.workers or os.cpu_count() or 1,
         {task: success for task, (success, _) in facts.items()},
