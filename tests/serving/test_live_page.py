@@ -1,6 +1,5 @@
 """The live page in a real browser: a session streamed from a real clip."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -10,12 +9,13 @@ pytest.importorskip("playwright")
 
 import httpx2
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext
 
 from rewardlab.core.episode import Episode
 from rewardlab.data import open_dataset
 from rewardlab.serving.serve_settings import ServePlan
 from rewardlab.serving.served_model import load_served_model
+from tests.real_browser import open_browser
 from tests.serving.loopback_server import reward_server
 from tests.serving.test_server import npy
 
@@ -24,13 +24,8 @@ EVIL = "<img src=x onerror=alert(1)> "
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("there is no Chromium here")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 def test_a_streamed_session_is_drawn_with_its_curve_and_trust(browser: Browser) -> None:

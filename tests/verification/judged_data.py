@@ -4,19 +4,18 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
-import uvicorn
 
 from rewardlab.data.row_listing import list_rows
 from rewardlab.h264_encoding import encode
 from rewardlab.verification.verify_command import open_verification, server_config
 from rewardlab.verification.verify_settings import VerifyPlan
 from tests.conftest import moving_square
+from tests.served_app import served
 
 TOKEN = "a-token-of-the-tests"
 REASON = "The square rests <b>at the right edge</b>, so the score matches."
@@ -45,21 +44,12 @@ def _row(number: int) -> dict[str, object]:
 def verification_server(plan: VerifyPlan) -> Iterator[httpx2.Client]:
     """Serve the page in a thread until the block ends; give a client that knows the token."""
     state = open_verification(plan, list_rows(plan.data))
-    server = uvicorn.Server(server_config(plan, state, TOKEN))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        started = threading.Event()
-        while not server.started:
-            assert thread.is_alive()
-            started.wait(0.01)
-        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        headers = {"authorization": f"Bearer {TOKEN}"}
-        with httpx2.Client(base_url=url, headers=headers, timeout=60) as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join()
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with (
+        served(server_config(plan, state, TOKEN)) as url,
+        httpx2.Client(base_url=url, headers=headers, timeout=60) as client,
+    ):
+        yield client
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The page in a real browser: two people at once, by keyboard alone, with undo, a reload, and a server that dies."""
 
 import re
-import shutil
 import signal
 import socket
 import sqlite3
@@ -17,9 +16,10 @@ pytest.importorskip("playwright")
 
 import httpx2
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from rewardlab.verification.verify_settings import VerifyPlan
+from tests.real_browser import open_browser
 from tests.verification.judged_data import REASON, TOKEN, judged_data, verification_server, verifying_process
 
 ROWS = 50
@@ -29,13 +29,8 @@ FRAME = re.compile(r"^frame \d")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("there is no Chromium here")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with open_browser() as browser:
         yield browser
-        browser.close()
 
 
 def arrive(context: BrowserContext, url: str, name: str) -> Page:

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from rewardlab.augmentation.augment_plan import AugmentPlan
 from rewardlab.augmentation.provenance import SUCCESS, DatasetRow
 from rewardlab.augmentation.teacher_questions import Role
 from rewardlab.augmentation.teachers import NamedTeacher
-from rewardlab.models.backends.ledger import Spent, spent_by_model
+from rewardlab.models.backends.ledger import Spent, SpentSoFar
 
 _LEVELS = 4  # commands and clips made of a success
 
@@ -73,15 +72,4 @@ def forecast_questions(
         made += _LEVELS * (len(won) - unknown)
     if "validate" in plan.stages:
         add("vision", 0, made * tries)
-    return QuestionForecast(len(won), least, most, dict(teachers), _total(plan.calls_folder))
-
-
-def _total(folder: Path) -> Spent:
-    every = spent_by_model(folder).values()
-    return Spent(
-        replies=sum(each.replies for each in every),
-        priced=sum(each.priced for each in every),
-        input_tokens=sum(each.input_tokens for each in every),
-        output_tokens=sum(each.output_tokens for each in every),
-        cost=sum(each.cost for each in every),
-    )
+    return QuestionForecast(len(won), least, most, dict(teachers), SpentSoFar(plan.calls_folder).read())

@@ -20,6 +20,14 @@ class ChartLine:
     reference: bool = False
 
 
+@dataclass(frozen=True)
+class TitledChart:
+    """A chart as SVG with what it is of, for a page that shows several side by side."""
+
+    title: str
+    svg: str
+
+
 def line_chart(lines: Sequence[ChartLine], label: str, *, axis: tuple[float, float] | None = None) -> str:
     """Return the SVG of some lines; without an axis it reaches from their least to their largest value."""
     low, high = axis or _range([value for line in lines for value in line.y])

@@ -12,7 +12,7 @@ from rewardlab.analysis.objective_comparison import Comparison, RewardTrace, rea
 from rewardlab.analysis.objective_measures import MEASURES
 from rewardlab.analysis.objective_table import ObjectiveCell, ObjectiveContrast
 from rewardlab.core.run import atomic_write
-from rewardlab.reporting.line_charts import ChartLine, line_chart
+from rewardlab.reporting.line_charts import ChartLine, TitledChart, line_chart
 
 PAGE = "index.html"
 _LEVEL = 0.05  # of a test after Holm's correction
@@ -45,19 +45,11 @@ class GroupTable:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A small chart with what it is of."""
-
-    title: str
-    svg: str
-
-
-@dataclass(frozen=True)
 class TracePanel:
     """One clip with the trace of every objective."""
 
     trace: RewardTrace
-    figures: tuple[Figure, ...]
+    figures: tuple[TitledChart, ...]
 
 
 def write_objective_page(folder: Path) -> Path:
@@ -189,7 +181,7 @@ def _group_table(comparison: Comparison, backbone: str, group: str, tasks: int) 
     return GroupTable(backbone, group, tasks, tuple(rows))
 
 
-def _curve_figures(comparison: Comparison, backbone: str) -> list[Figure]:
+def _curve_figures(comparison: Comparison, backbone: str) -> list[TitledChart]:
     own = [curve for curve in comparison.curves if curve.backbone == backbone and curve.steps]
     values = [value for curve in own for value in curve.agreement]
     axis = (min(values), max(values)) if values and max(values) > min(values) else (0.0, 1.0)
@@ -199,13 +191,13 @@ def _curve_figures(comparison: Comparison, backbone: str) -> list[Figure]:
             ChartLine(f"seed {c.seed}", tuple(map(float, c.steps)), c.agreement, number % 8)
             for number, c in enumerate(curve for curve in own if curve.objective == name)
         ]
-        figures.append(Figure(name, line_chart(lines, f"validation agreement of {name} over steps", axis=axis)))
+        figures.append(TitledChart(name, line_chart(lines, f"validation agreement of {name} over steps", axis=axis)))
     return figures
 
 
 def _panel(trace: RewardTrace) -> TracePanel:
     time = tuple(float(place) for place in range(len(trace.progress)))
-    return TracePanel(trace, tuple(Figure(name, _trace_chart(trace, name, time)) for name in trace.rewards))
+    return TracePanel(trace, tuple(TitledChart(name, _trace_chart(trace, name, time)) for name in trace.rewards))
 
 
 def _trace_chart(trace: RewardTrace, name: str, time: tuple[float, ...]) -> str:

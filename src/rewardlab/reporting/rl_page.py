@@ -20,6 +20,7 @@ from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import atomic_write
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
+from rewardlab.reporting.line_charts import TitledChart
 from rewardlab.reporting.rl_charts import Axes, BandLine, ChartPoint, band_chart, point_chart
 
 _THRESHOLDS = tuple(float(value) for value in np.linspace(0, 1, 21))
@@ -55,22 +56,14 @@ class ClusterView:
 
 
 @dataclass(frozen=True)
-class ChartView:
-    """A chart with its title."""
-
-    title: str
-    svg: str
-
-
-@dataclass(frozen=True)
 class StudyView:
     """Everything that the page shows of one study."""
 
     results: RlResults
     findings: tuple[str, ...]
     series: tuple[tuple[Series, int, str], ...]  # each with its colour and its final success in words
-    curves: tuple[ChartView, ...]
-    figures: tuple[ChartView, ...]
+    curves: tuple[TitledChart, ...]
+    figures: tuple[TitledChart, ...]
     legend: tuple[tuple[str, int], ...]  # of the figures: names and colours
     predictions: tuple[Prediction, ...]
     severities: tuple[SeverityCurve, ...]
@@ -118,11 +111,11 @@ def _figure_names(results: RlResults, series: Sequence[Series]) -> list[str]:
     return [own.name for own in series]
 
 
-def _curve_charts(results: RlResults, series: Sequence[Series]) -> list[ChartView]:
+def _curve_charts(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
     """Return the learning curves over all tasks, then of each task by itself."""
     tasks = list(dict.fromkeys(task for own in series for task in own.tasks))
-    charts = [ChartView("all tasks", _curve_chart(series, None, "all tasks"))]
-    return charts + [ChartView(task, _curve_chart(series, task, task)) for task in tasks if len(tasks) > 1]
+    charts = [TitledChart("all tasks", _curve_chart(series, None, "all tasks"))]
+    return charts + [TitledChart(task, _curve_chart(series, task, task)) for task in tasks if len(tasks) > 1]
 
 
 def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
@@ -138,10 +131,10 @@ def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
     return band_chart(lines, axes, f"success over simulator steps, {title}")
 
 
-def _figures(results: RlResults, series: Sequence[Series]) -> list[ChartView]:
+def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
     """Return the figure that the plan is for; where series are few, their performance profiles."""
     if results.figure == "quality":
-        return [ChartView("reward accuracy and policy success", _quality_chart(results))]
+        return [TitledChart("reward accuracy and policy success", _quality_chart(results))]
     if results.figure == "severity":
         return _severity_charts(severity_curves(results))
     profiles = []
@@ -150,7 +143,7 @@ def _figures(results: RlResults, series: Sequence[Series]) -> list[ChartView]:
         values = tuple(performance_profile(own.final(), _THRESHOLDS))
         profiles.append(BandLine(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
     axes = Axes("success above", "share of trainings")
-    return [ChartView("performance profiles", band_chart(profiles, axes, "share of trainings above each success"))]
+    return [TitledChart("performance profiles", band_chart(profiles, axes, "share of trainings above each success"))]
 
 
 def _quality_chart(results: RlResults) -> str:
@@ -162,7 +155,7 @@ def _quality_chart(results: RlResults) -> str:
     return point_chart(drawn, axes, "final success over reward accuracy, a point per reward and task")
 
 
-def _severity_charts(curves: Sequence[SeverityCurve]) -> list[ChartView]:
+def _severity_charts(curves: Sequence[SeverityCurve]) -> list[TitledChart]:
     rewards = list(dict.fromkeys(curve.reward for curve in curves))
     levels, charts = tuple(float(level) for level in SEVERITIES), []
     for name in dict.fromkeys(curve.perturbation for curve in curves):
@@ -172,7 +165,7 @@ def _severity_charts(curves: Sequence[SeverityCurve]) -> list[ChartView]:
             if curve.perturbation == name
         ]
         axes = Axes("severity of what the reward watches", "final success", right=4.0)
-        charts.append(ChartView(name, band_chart(lines, axes, f"success over the severity of {name}")))
+        charts.append(TitledChart(name, band_chart(lines, axes, f"success over the severity of {name}")))
     return charts
 
 
