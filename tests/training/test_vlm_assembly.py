@@ -165,10 +165,10 @@ def first_logits(model: Any, tokenizer: Any, text: str) -> Any:
         return model(**tokenizer(text, return_tensors="pt", add_special_tokens=False)).logits[0, -1]
 
 
-@pytest.mark.parametrize("kind", TOWERS)
-def test_every_kind_of_tower_becomes_a_model_that_scores(kind: str, llama: Path, tmp_path: Path) -> None:
-    tower = TOWERS[kind](tmp_path / kind)
-    model = name_model(rewardlab.assemble_vlm(vision=tower, language=llama, out=tmp_path / "vlm", tokens=9)).build()
+@pytest.mark.parametrize(("kind", "pool"), [*((kind, 1) for kind in TOWERS), ("dinov2", 2), ("siglip", 3)])
+def test_every_kind_of_tower_becomes_a_model_that_scores(kind: str, pool: int, llama: Path, tmp_path: Path) -> None:
+    tower, parts = TOWERS[kind](tmp_path / kind), {"language": llama, "tokens": 9, "pool": pool}
+    model = name_model(rewardlab.assemble_vlm(vision=tower, out=tmp_path / "vlm", **parts)).build()
     frames = moving_square("a", 3, size=40)[:, :30]
     episodes = [
         rewardlab.episode_from_frames(shown, text)
@@ -180,17 +180,32 @@ def test_every_kind_of_tower_becomes_a_model_that_scores(kind: str, llama: Path,
     assert len({round(level, 5) for level in levels}) == 4  # both the words and the frames are heard
 
 
-def test_a_frame_is_as_many_tokens_as_asked_and_images_are_as_large_as_words(assembled: Path) -> None:
+@pytest.mark.parametrize("pool", [1, 2])
+def test_a_frame_is_as_many_tokens_as_asked_and_images_are_as_large_as_words(
+    pool: int, llama: Path, dinov2: Path, tmp_path: Path
+) -> None:
     import torch
 
-    vlm = name_model(f"hf:{assembled}").build().vlm
+    parts = {"vision": dinov2, "language": llama, "tokens": 9, "pool": pool}
+    vlm = name_model(rewardlab.assemble_vlm(out=tmp_path / "vlm", **parts)).build().vlm
     clip = [Image(frame) for frame in moving_square("a", 2, size=60)]
     inputs = vlm.renderer.inputs([vlm.renderer.chat(Prompt((*clip, "What happened?")))])
+    assert inputs["pixel_values"].shape[-2:] == (3 * pool * 14, 3 * pool * 14)
     assert int((inputs["input_ids"] == vlm.model.config.image_token_id).sum()) == 2 * 9
     with torch.no_grad():
-        images = torch.cat(vlm.model.get_image_features(inputs["pixel_values"]).pooler_output)
+        images = torch.cat(list(vlm.model.get_image_features(inputs["pixel_values"]).pooler_output))
     words = vlm.model.get_input_embeddings().weight
     assert 0.3 < float(images.norm(dim=-1).mean() / words.norm(dim=-1).mean()) < 3
+
+
+def test_features_of_a_pooled_model_can_be_kept_while_it_is_trained(llama: Path, dinov2: Path, tmp_path: Path) -> None:
+    from rewardlab.training.vlm.answer_network import ProcessorAnswerNetwork
+
+    parts = {"vision": dinov2, "language": llama, "tokens": 4, "pool": 2}
+    vlm = name_model(rewardlab.assemble_vlm(out=tmp_path / "vlm", **parts)).build().vlm
+    clip = [Image(frame) for frame in moving_square("a", 2, size=60)]
+    inputs = vlm.renderer.inputs([vlm.renderer.chat(Prompt((*clip, "What happened?")))])
+    assert ProcessorAnswerNetwork(vlm.model).can_fuse({"pixel_values": inputs["pixel_values"]})
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -57,9 +57,9 @@ def run_rl(command: RlRunPlan, show: Callable[[CellResult, int, int], None]) -> 
         _claim(plan, folder)
         try:
             _prepare(plan, folder, command)
+            offline = _measure(plan, folder, command)  # before the long part, so that a stopped study has it too
             for number, result in enumerate(_train(plan, folder, command), start=1):
                 show(result, number, len(plan.cells()))
-            offline = _measure(plan, folder, command)
         finally:  # a study that is stopped has a record too, of what is finished
             spent = _add_seconds(folder, time.monotonic() - started)
             results = _results(plan, folder, command, offline, spent)

@@ -14,7 +14,7 @@ def load_processor(place: str, config: Any, options: HfOptions) -> Any:
     from transformers.processing_utils import ProcessorMixin
 
     said = {"revision": options.revision, "trust_remote_code": False}
-    video_class = _class_with_video(config)
+    video_class = _class_with_video(place, config, options)
     if video_class is not None and find_spec("torchvision") is None:
         return _load_without_video(video_class, place, options)
     processor = transformers.AutoProcessor.from_pretrained(place, **said)
@@ -25,11 +25,16 @@ def load_processor(place: str, config: Any, options: HfOptions) -> Any:
     return processor
 
 
-def _class_with_video(config: Any) -> Any:
+def _class_with_video(place: str, config: Any, options: HfOptions) -> Any:
     """Return the processor's class where it has a part for videos, all of which need torchvision; else None."""
-    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+    from transformers import ProcessorMixin
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processor_class_from_name
 
-    known = PROCESSOR_MAPPING.get(type(config), None)
+    try:
+        said = ProcessorMixin.get_processor_dict(place, revision=options.revision)[0].get("processor_class")
+    except (OSError, ValueError):  # a folder need not say which it is: then it is that of the model's type
+        said = None
+    known = processor_class_from_name(said) if said else PROCESSOR_MAPPING.get(type(config), None)
     return known if known is not None and "video_processor" in known.get_attributes() else None
 
 

@@ -5,7 +5,7 @@ from rewardlab.training.vlm_assembly.upstream import Upstream
 
 _CARD = """# {name}
 
-Put together by `rewardlab assemble-vlm`: LLaVA of transformers around two models that were trained apart.
+Put together by `rewardlab assemble-vlm`: {family} of transformers around two models that were trained apart.
 
 | part | model | licence | type |
 |---|---|---|---|
@@ -37,6 +37,7 @@ _TRAINED = (
 def model_card(vision: Upstream, language: Upstream, plan: AssemblePlan) -> str:
     """Return the text of the model card."""
     said = _RANDOM if plan.adapter is None else _TRAINED
-    named = {"name": plan.out.name, "vision": vision, "language": language, "tokens": plan.tokens}
+    family = "LLaVA" if plan.pool == 1 else "Aya Vision"
+    named = {"name": plan.out.name, "vision": vision, "language": language, "tokens": plan.tokens, "family": family}
     projector, weights, trained = (text.format(seed=plan.seed, adapter=plan.adapter) for text in said)
     return _CARD.format(**named, projector=projector, weights=weights, trained=trained)
