@@ -18,6 +18,7 @@ from rewardlab.rl.watched_clip import Condition, WatchSettings, watch
 
 TRUE = "true"
 SUCCESS_FROM = 4.5  # a level rounds to a success from here on
+Watched = Episode | Failure  # a clip, or why there is none
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,30 @@ class ModelReward:
     def pay(self, episodes: Sequence[PolicyEpisode]) -> list[Payment]:
         """Return what the model says of each episode; a silent model pays nothing, and says why."""
         started = time.perf_counter()
-        watched = [self._watch(episode) for episode in episodes]
-        asked = [clip for clip in watched if isinstance(clip, Episode)]
-        answers = iter(validated_answers(self.model, asked)) if asked else iter(())
-        paid = [_payment(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
+        paid = self.judge(watched_clips(episodes, self.settings, self.condition, self.seed))
         self.seconds += time.perf_counter() - started
         return paid
 
-    def _watch(self, episode: PolicyEpisode) -> Episode | Failure:
-        try:
-            clip = watch(episode.trajectory, self.settings, self.condition, self.seed)
-        except NotApplicable as error:
-            return Failure(f"{self.condition.name} does not apply: {error}")
-        return clip if self.sees_truth else strip_labels(clip)
+    def judge(self, watched: Sequence[Watched]) -> list[Payment]:
+        """Return what the model says of clips that are watched already."""
+        clips = [clip for clip in watched if isinstance(clip, Episode)]
+        asked = clips if self.sees_truth else [strip_labels(clip) for clip in clips]
+        answers = iter(validated_answers(self.model, asked)) if asked else iter(())
+        return [_payment(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
+
+
+def watched_clips(
+    episodes: Sequence[PolicyEpisode], settings: WatchSettings, condition: Condition, seed: int
+) -> list[Watched]:
+    """Return the episodes as a model watches them in a world."""
+    return [_watched(episode, settings, condition, seed) for episode in episodes]
+
+
+def _watched(episode: PolicyEpisode, settings: WatchSettings, condition: Condition, seed: int) -> Watched:
+    try:
+        return watch(episode.trajectory, settings, condition, seed)
+    except NotApplicable as error:
+        return Failure(f"{condition.name} does not apply: {error}")
 
 
 def open_reward(name: str, heads: Path, settings: WatchSettings, condition: Condition, seed: int) -> EpisodeReward:

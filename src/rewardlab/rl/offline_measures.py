@@ -1,25 +1,26 @@
 """How a reward does offline: the metrics of the catalog on held-out episodes, clean and perturbed."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rewardlab.analysis.reward_severity import right_at
 from rewardlab.analysis.rl_results import OfflineMeasures
-from rewardlab.core.dataclass_json import none_if_nan, record_from_json, record_to_json
+from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import RunError
+from rewardlab.core.errors import RewardlabError, RunError
 from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import pick, rng_for
-from rewardlab.core.trial import CLEAN, Trial, TrialTable, to_arrow
+from rewardlab.core.trial import CLEAN, Trial, TrialTable, error_text, to_arrow
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.derived_columns import with_clean_answers
 from rewardlab.metrics.robustness_curve import robustness_auc
-from rewardlab.rl.episode_reward import EpisodeReward, ModelReward, Payment, open_reward
+from rewardlab.rl.episode_reward import EpisodeReward, ModelReward, Payment, Watched, open_reward, watched_clips
 from rewardlab.rl.plan import RlPlan
 from rewardlab.rl.rollouts import PolicyEpisode
 from rewardlab.rl.run_folder import RunFolder
@@ -40,23 +41,64 @@ Numbers = NDArray[np.float64]
 KEPT, ROBUSTNESS, SUCCESS_AUC = "expectations_kept", "robustness_auc", "success_auc"
 
 
-def measure_reward(plan: RlPlan, folder: RunFolder, reward: str) -> tuple[OfflineMeasures, ...]:
-    """Return how a reward does on held-out episodes, task by task and over all, from a file where that was done."""
-    path = folder.offline / f"{file_name(reward)}.json"
+@dataclass(frozen=True)
+class HeldOutWorld:
+    """The held-out episodes of a task as they are watched in one world; every reward judges the same clips."""
+
+    task: str
+    condition: Condition
+
+    @property
+    def file(self) -> str:
+        """Return the name of the file of what the rewards say there."""
+        return f"{self.task} {self.condition.name} {self.condition.severity}.parquet"
+
+
+def held_out_worlds(plan: RlPlan) -> list[HeldOutWorld]:
+    """Return every task in the clean world and in every perturbed one that rewards are measured in."""
+    worlds = [Condition(), *stressed_conditions(plan)]
+    return [HeldOutWorld(task, condition) for task in plan.tasks for condition in worlds]
+
+
+def judge_world(plan: RlPlan, folder: RunFolder, world: HeldOutWorld) -> Path:
+    """Have every reward judge the held-out episodes in a world, unless that was done; return the file of answers."""
+    path = folder.offline / world.file
     if path.exists():
-        return _read(path)
-    trials = [trial for task in plan.tasks for trial in _trials(plan, folder, reward, task)]
-    by_task = [_measures(reward, task, [t for t in trials if t.task == task]) for task in plan.tasks]
-    found = (*by_task, _measures(reward, "", trials))
+        return path
+    episodes = held_out_episodes(plan, world.task)
+    clips = [clean_clip(episode.trajectory, plan.watch, plan.seed) for episode in episodes]
+    watched = watched_clips(episodes, plan.watch, world.condition, plan.seed)
+    trials: list[Trial] = []
+    for reward in plan.rewards:
+        payments = _payments(plan, folder, reward, episodes, watched)
+        trials += [_trial(reward, clip, paid, world.condition) for clip, paid in zip(clips, payments)]
     folder.offline.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
-        partial.write_text(json.dumps([record_to_json(each) for each in found]) + "\n", encoding="utf-8")
-    return found
+        pq.write_table(to_arrow(trials), partial)
+    return path
 
 
-def file_name(reward: str) -> str:
-    """Return a name for the file of a reward."""
-    return "".join(letter if letter.isalnum() else "_" for letter in reward)[:60]
+def _payments(
+    plan: RlPlan, folder: RunFolder, reward: str, episodes: Sequence[PolicyEpisode], watched: Sequence[Watched]
+) -> list[Payment]:
+    """Return what a reward says of the episodes; one that cannot be opened or asked says nothing, with the reason."""
+    try:
+        opened: EpisodeReward = open_reward(reward, folder.heads, plan.watch, Condition(), plan.seed)
+        return opened.judge(watched) if isinstance(opened, ModelReward) else opened.pay(episodes)
+    except RewardlabError as error:
+        return [Payment(None, reason=error_text(error))] * len(episodes)
+
+
+def measure_rewards(plan: RlPlan, files: Sequence[Path]) -> tuple[OfflineMeasures, ...]:
+    """Return how each reward does on the held-out episodes, task by task and over all."""
+    trials = TrialTable(pa.concat_tables([_read(path) for path in files]))
+    return tuple(each for reward in plan.rewards for each in _by_task(reward, plan.tasks, trials))
+
+
+def _by_task(reward: str, tasks: Sequence[str], trials: TrialTable) -> list[OfflineMeasures]:
+    own = trials.where(trials.matches("model", reward))
+    by_task = [_measures(reward, task, own.where(own.matches("task", task))) for task in tasks]
+    return [*by_task, _measures(reward, "", own)]
 
 
 def held_out_episodes(plan: RlPlan, task: str) -> list[PolicyEpisode]:
@@ -72,30 +114,11 @@ def held_out_episodes(plan: RlPlan, task: str) -> list[PolicyEpisode]:
     return episodes
 
 
-def _trials(plan: RlPlan, folder: RunFolder, reward: str, task: str) -> list[Trial]:
-    """Have the reward judge the held-out episodes of a task, clean and under every perturbation."""
-    episodes, trials = held_out_episodes(plan, task), list[Trial]()
-    clean = [clean_clip(episode.trajectory, plan.watch, plan.seed) for episode in episodes]
-    opened: EpisodeReward = open_reward(reward, folder.heads, plan.watch, Condition(), plan.seed)
-    trials += _judged(reward, clean, opened.pay(episodes), Condition())
-    for condition in stressed_conditions(plan):
-        trials += _judged(reward, clean, _in_world(opened, condition).pay(episodes), condition)
-    return trials
-
-
 def stressed_conditions(plan: RlPlan) -> list[Condition]:
     """Return the perturbed worlds that rewards are measured in: those of the plan, else those of its settings."""
     own = [parse_condition(text) for text in plan.conditions if text != CLEAN]
     settings = plan.offline
     return own or [Condition(name, level) for name in settings.perturbations for level in settings.severities]
-
-
-def _in_world(reward: EpisodeReward, condition: Condition) -> EpisodeReward:
-    return replace(reward, condition=condition) if isinstance(reward, ModelReward) else reward
-
-
-def _judged(reward: str, clips: Sequence[Episode], payments: Sequence[Payment], condition: Condition) -> list[Trial]:
-    return [_trial(reward, clip, paid, condition) for clip, paid in zip(clips, payments)]
 
 
 def _trial(reward: str, clip: Episode, paid: Payment, condition: Condition) -> Trial:
@@ -125,8 +148,8 @@ def _trial(reward: str, clip: Episode, paid: Payment, condition: Condition) -> T
     )
 
 
-def _measures(reward: str, task: str, trials: Sequence[Trial]) -> OfflineMeasures:
-    table = with_clean_answers(TrialTable(to_arrow(trials)))
+def _measures(reward: str, task: str, trials: TrialTable) -> OfflineMeasures:
+    table = with_clean_answers(trials)
     clean, severities = table.where(table.matches("perturbation", CLEAN)), table.number("severity")
     found = {name: none_if_nan(METRICS[metric](clean)) for name, metric in MEASURES.items()}
     found[SUCCESS_AUC] = none_if_nan(success_auc(clean.number("level"), clean.number("truth_success")))
@@ -166,9 +189,8 @@ def success_auc(levels: Numbers, success: Numbers) -> float:
     return float(above)
 
 
-def _read(path: Path) -> tuple[OfflineMeasures, ...]:
+def _read(path: Path) -> pa.Table:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(record_from_json(OfflineMeasures, each) for each in content)
-    except (OSError, ValueError, TypeError) as error:
-        raise RunError(f"{path} cannot be read ({error}); remove it to measure the reward again") from error
+        return pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise RunError(f"{path} cannot be read ({error}); remove it to measure the rewards again") from error

@@ -26,7 +26,7 @@ from rewardlab.core.run import Run, atomic_write, locked, writable
 from rewardlab.core.trial import error_text
 from rewardlab.core.version import __version__
 from rewardlab.rl.base_policy import make_base_policy, read_policy_facts
-from rewardlab.rl.offline_measures import measure_reward
+from rewardlab.rl.offline_measures import held_out_worlds, judge_world, measure_rewards
 from rewardlab.rl.plan import Cell, RlPlan, check_models, read_rl_plan
 from rewardlab.rl.reward_heads import (
     HeadKind,
@@ -149,9 +149,9 @@ def _fail(folder: RunFolder, cell: Cell, reason: str) -> CellResult:
 def _measure(plan: RlPlan, folder: RunFolder, command: RlRunPlan) -> tuple[OfflineMeasures, ...]:
     if not plan.offline.episodes or plan.figure not in ("quality", "severity"):
         return ()
-    measure = partial(measure_reward, plan, folder)
-    found = map_items(measure, plan.rewards, command.workers, command.engine_settings)
-    return tuple(each for some in found for each in some)
+    judge = partial(judge_world, plan, folder)
+    files = map_items(judge, held_out_worlds(plan), command.workers, command.engine_settings)
+    return measure_rewards(plan, list(files))
 
 
 def _results(

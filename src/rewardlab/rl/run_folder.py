@@ -25,7 +25,7 @@ class RunFolder:
 
     @property
     def offline(self) -> Path:
-        """Return the folder of what was measured on held-out episodes, a file per reward."""
+        """Return the folder of what rewards say of held-out episodes, a file per task and world."""
         return self.path / "offline"
 
     def policy(self, task: str) -> Path:

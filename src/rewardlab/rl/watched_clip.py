@@ -71,7 +71,7 @@ def parse_condition(text: str) -> Condition:
 
 @dataclass(frozen=True, eq=False)
 class RenderedFrames:
-    """A FrameSource whose frames are rendered when they are read: who asks for none pays for none."""
+    """A FrameSource whose frames are rendered when they are first read: who asks for none pays for none."""
 
     trajectory: Trajectory
     steps: tuple[int, ...]
@@ -90,9 +90,12 @@ class RenderedFrames:
         return len(self.steps)
 
     def read(self, indices: Indices) -> Frames:
-        """Render these frames."""
-        steps = [self.steps[index] for index in indices]
-        return render_rollout(self.trajectory, steps, self.view, self.edits, tiled=True)
+        """Return these frames."""
+        return self._frames[list(indices)]
+
+    @cached_property
+    def _frames(self) -> Frames:
+        return render_rollout(self.trajectory, list(self.steps), self.view, self.edits, tiled=True)
 
 
 def watch(trajectory: Trajectory, settings: WatchSettings, condition: Condition, seed: int) -> Episode:
