@@ -11,9 +11,15 @@ from rewardlab.data import open_dataset
 from tests.conftest import write_rows
 
 
+def relabel_here(data: Path, model: str, out: Path, *more: str) -> int:
+    """Relabel in this process; what the model answers is kept beside the file."""
+    words = ["relabel", str(data), "--model", model, "--out", str(out), "--run", str(out.parent / f"{model}.run"), "-q"]
+    return main([*words, "--engine", "local", *more])
+
+
 def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "some" / "clock_progress.parquet"
-    assert main(["relabel", str(tiny_data), "--model", "clock:20", "--frames", "uniform:4", "--out", str(out)]) == 0
+    assert relabel_here(tiny_data, "clock:20", out, "--frames", "uniform:4") == 0
     table = pq.read_table(out)
     lengths = [len(episode.clip) for episode in open_dataset(str(tiny_data)).episodes]
     assert table.column_names == ["index", "episode_index", "frame_index", "progress_sparse", "progress_dense"]
@@ -26,13 +32,13 @@ def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Pat
 
 def test_episodes_without_an_answer_have_no_numbers(tiny_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.parquet"
-    assert main(["relabel", str(tiny_data), "--model", "oracle", "--out", str(out)]) == 3
+    assert relabel_here(tiny_data, "oracle", out) == 3
     progress = pq.read_table(out)["progress_dense"]
     assert 0 < progress.null_count < len(progress)
 
 
 def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["relabel", str(tiny_data), "--model", "constant", "--out", str(tmp_path / "p.parquet")]) == 3
+    assert relabel_here(tiny_data, "constant", tmp_path / "p.parquet") == 3
     assert "the model gives no progress" in capsys.readouterr().err
     broken = write_rows(tmp_path / "broken", [{"file_name": "gone.mp4", "task": "a", "reward": 1}])
     assert main(["relabel", str(broken), "--model", "clock"]) == 4
