@@ -91,7 +91,7 @@ def rows_of(folder: Path, name: str = "metadata.jsonl") -> list[dict[str, Any]]:
 def run_stages(data: Path, out: Path, server: ChatServer, **more: Any) -> Augmented:
     model = server.model("retries=0")
     stages = ("rewrite", "counterfactual", "clip", "validate")
-    return rewardlab.augment(data, out=out, stage=stages, vision=model, text=model, quiet=True, **more)
+    return rewardlab.augment(data, out=out, stage=stages, vision=model, text=model, quiet=True, engine="local", **more)
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +162,7 @@ def test_no_question_is_asked_twice_and_a_second_run_asks_nothing(asked: tuple[P
         vision=first.model(),  # the server is gone, and nobody needs it
         text=first.model(),
         quiet=True,
+        engine="local",
     )
     assert again.asked == {} and {path: path.read_bytes() for path in before} == before
 
@@ -178,7 +179,17 @@ def test_a_killed_run_goes_on_without_asking_twice(demos: Path, tmp_path: Path, 
 
     with chat_server(kill_at) as server:
         model = server.model("retries=0&concurrency=1")
-        words = ["augment", str(demos), "--out", str(tmp_path / "out"), "--stage", "counterfactual", "-q"]
+        words = [
+            "augment",
+            str(demos),
+            "--out",
+            str(tmp_path / "out"),
+            "--stage",
+            "counterfactual",
+            "-q",
+            "--engine",
+            "local",
+        ]
         words += ["--vision", model, "--text", model]
         process.append(subprocess.Popen([sys.executable, "-m", "rewardlab", *words], stderr=subprocess.DEVNULL))
         running = process[0]
@@ -215,7 +226,9 @@ def test_what_it_would_cost_is_said_before_anything_is_asked(
 def test_a_teacher_of_no_use_makes_no_row(demos: Path, tmp_path: Path, wrong: Callable[[Call], None]) -> None:
     with chat_server(wrong) as server:
         model = server.model("retries=0")
-        rewardlab.augment(demos, out=tmp_path / "out", stage="counterfactual", vision=model, text=model, quiet=True)
+        rewardlab.augment(
+            demos, out=tmp_path / "out", stage="counterfactual", vision=model, text=model, quiet=True, engine="local"
+        )
     assert len(rows_of(tmp_path / "out")) == 3
     refused = rows_of(tmp_path / "out", "rejected.jsonl")
     assert len(refused) == 8 and all("no analysis could be used" in row["provenance"]["rejected"] for row in refused)

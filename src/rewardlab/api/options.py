@@ -127,6 +127,10 @@ class AugmentOptions(TypedDict, total=False):
     skip_bad: bool
     quiet: bool
     seed: int
+    workers: int
+    engine: str
+    address: str | None
+    gpus: float
 
 
 class RelabelOptions(TypedDict, total=False):

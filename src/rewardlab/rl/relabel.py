@@ -152,4 +152,3 @@ def episode_number(episode: Episode, place: int) -> int:
     """Return the index of an episode: the one in its name where it is numbered as in LeRobot, else its place."""
     numbered = _NUMBERED.match(episode.id)
     return int(numbered[1]) if numbered else place
-
