@@ -17,20 +17,13 @@ from rewardlab.augmentation.command_checks import form_refusal
 from rewardlab.cli import main
 from rewardlab.core.errors import StoppedByModel
 from rewardlab.h264_encoding import encode
+from tests.augmentation.local_teacher import ANALYSIS, COMMANDS, PLAN
 from tests.conftest import moving_square, write_rows
 from tests.models.loopback import Call, ChatServer, chat_server
 
 pytest.importorskip("httpx2", reason="needs rewardlab[api]")
 
 ATTEMPTS = 3
-ANALYSIS = "1) Scene: a red cup, a plate and a spoon.\n2) The robot moves the cup.\n3) The cup is on the plate."
-COMMANDS = {
-    1: "Pick up the spoon.",
-    2: "Put the red cup next to the spoon.",
-    3: "Put the red cup under the plate.",
-    4: "Put the red cup on the left edge of the plate.",
-}
-PLAN = "5) Final set\n" + "\n".join(f"{score}: {text}" for score, text in COMMANDS.items()) + "\n5: the original"
 BAD_COMMANDS = {  # what is said first to the questions for each score
     1: ["I'm sorry, but I can't help with that.", "Pick up the spöön."],
     2: ["Put the red cup " + "slowly " * 22 + "beside the spoon.", COMMANDS[1]],
@@ -91,7 +84,8 @@ def rows_of(folder: Path, name: str = "metadata.jsonl") -> list[dict[str, Any]]:
 def run_stages(data: Path, out: Path, server: ChatServer, **more: Any) -> Augmented:
     model = server.model("retries=0")
     stages = ("rewrite", "counterfactual", "clip", "validate")
-    return rewardlab.augment(data, out=out, stage=stages, vision=model, text=model, quiet=True, engine="local", **more)
+    settings = {"engine": "local", "quiet": True} | more
+    return rewardlab.augment(data, out=out, stage=stages, vision=model, text=model, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +201,7 @@ def test_the_budget_stops_the_run_and_more_of_it_goes_on(demos: Path, tmp_path: 
         with pytest.raises(StoppedByModel, match=r"the budget of 6 requests is spent.*the same command goes on"):
             run_stages(demos, tmp_path / "out", server, max_requests=6)
         assert server.asked.total() == 6
-        run_stages(demos, tmp_path / "out", server, max_requests=500)
+        run_stages(demos, tmp_path / "out", server, max_requests=500, engine="processes", workers=2)
         assert max(server.asked.values()) == 1
 
 
