@@ -44,3 +44,33 @@ def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, caps
     assert main(["relabel", str(broken), "--model", "clock"]) == 4
     assert "mend it first" in capsys.readouterr().err
     assert not (tmp_path / "p.parquet").exists()
+
+
+MODEL = """
+import ctypes
+from pathlib import Path
+from rewardlab import Score
+
+class Poisoned:
+    "Crashes as C code does whenever it is shown the drawer, and counts what it is asked."
+    def score(self, episodes):
+        with (Path(__file__).parent / "asked").open("a") as file: file.write("x" * len(episodes))
+        if any("drawer" in e.instruction for e in episodes): ctypes.string_at(0)
+        return [Score(3.0, progress=(0.5,) * len(e.clip)) for e in episodes]
+"""
+
+
+def test_an_episode_that_kills_the_model_has_no_numbers_and_nothing_is_asked_twice(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "relabellab.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "p.parquet"
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch", "1", "--limit", "3") == 3
+    table = pq.read_table(out)
+    missing = {row["episode_index"] for row in table.to_pylist() if row["progress_dense"] is None}
+    assert missing == {1}
+    assert (tmp_path / "asked").read_text() == "x" * 4  # the deadly one twice
+    before = out.read_bytes()
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch", "1", "--limit", "3") == 3
+    assert (tmp_path / "asked").read_text() == "x" * 4 and out.read_bytes() == before
