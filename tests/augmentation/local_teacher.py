@@ -1,4 +1,7 @@
-"""A teacher without a server, as a backend from outside is one: it answers well, dies of one clip, or waits."""
+"""A teacher without a server, as a backend from outside is one: it answers well, dies of one clip, or waits.
+
+Workers import this module: it needs nothing that takes long to load.
+"""
 
 import ctypes
 import threading
@@ -15,11 +18,9 @@ from rewardlab.augmentation.interviews import Interviewer
 from rewardlab.augmentation.provenance import StageRows
 from rewardlab.augmentation.teachers import NamedTeacher
 from rewardlab.core.episode import Frames, Indices
-from rewardlab.h264_encoding import encode
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, VlmBackend
 from rewardlab.runner.engines.contract import EngineSettings
-from tests.conftest import moving_square, write_rows
 
 ANALYSIS = "1) Scene: a red cup, a plate and a spoon.\n2) The robot moves the cup.\n3) The cup is on the plate."
 COMMANDS = {
@@ -93,16 +94,6 @@ BACKEND: VlmBackend[Path] = VlmBackend(
     build=lambda folder, budget: Annotator(folder),
     identify=lambda folder: "annotator",
 )
-
-
-def write_demos(folder: Path, sides: Sequence[int]) -> Path:
-    """Write demonstrations of one task, in frames of these sides."""
-    (folder / "lab").mkdir(parents=True)
-    for number, side in enumerate(sides):
-        encode(moving_square(f"demo {number}", size=side), folder / f"lab/{number}.mp4", fps=10)
-    task = "Put the red cup on the plate."
-    rows = [{"file_name": f"lab/{number}.mp4", "task": task, "reward": 5} for number in range(len(sides))]
-    return write_rows(folder, rows)
 
 
 def make_counterfactuals(data: Path, folder: Path, settings: EngineSettings) -> StageRows:

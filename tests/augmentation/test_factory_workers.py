@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,22 @@ from rewardlab.core.command_settings import build_plan
 from rewardlab.core.episode import whole_clip
 from rewardlab.core.errors import PlanError
 from rewardlab.data import open_dataset
+from rewardlab.h264_encoding import encode
 from rewardlab.runner.engines.contract import EngineSettings
-from tests.augmentation.local_teacher import COMMANDS, POISONED, DeadlyFrames, make_counterfactuals, write_demos
-from tests.conftest import IN_PROCESS
+from tests.augmentation.local_teacher import COMMANDS, POISONED, DeadlyFrames, make_counterfactuals
+from tests.conftest import IN_PROCESS, moving_square, write_rows
 
 PROCESSES = EngineSettings()
+
+
+def write_demos(folder: Path, sides: Sequence[int]) -> Path:
+    """Write demonstrations of one task, in frames of these sides."""
+    (folder / "lab").mkdir(parents=True)
+    for number, side in enumerate(sides):
+        encode(moving_square(f"demo {number}", size=side), folder / f"lab/{number}.mp4", fps=10)
+    task = "Put the red cup on the plate."
+    rows = [{"file_name": f"lab/{number}.mp4", "task": task, "reward": 5} for number in range(len(sides))]
+    return write_rows(folder, rows)
 
 
 def asked(folder: Path) -> Counter[str]:

@@ -29,6 +29,7 @@ from rewardlab.runner.engines import ENGINES, open_engine
 from rewardlab.runner.engines.contract import ENGINE_NAMES, EngineSettings
 from rewardlab.runner.stress import run_stress
 from tests.conftest import moving_square, write_rows
+from tests.runner.deadly_square import square
 from tests.runner.test_stress import plan, without_time
 from tests.worlds.conftest import physics, renderer  # noqa: F401
 
@@ -202,15 +203,6 @@ def score_with(stress_plan: stress.StressPlan, take: object) -> Run:
     return run
 
 
-def square(flag: Path, item: int) -> int:
-    if item == 3 and flag.exists():
-        flag.unlink()
-        os._exit(9)
-    if item == 6:
-        raise RewardlabError("no six")
-    return item * item
-
-
 @pytest.mark.parametrize("name", ["processes", "ray"])
 def test_a_map_over_workers_is_in_order_and_survives_a_death(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -276,18 +268,18 @@ def test_every_command_makes_the_same_on_ray(
 
 
 def test_each_worker_gets_the_share_of_a_gpu_that_the_settings_name(ray_cluster: Any) -> None:
-    """The node says that it has one GPU, of which Ray keeps the books: two halves are both of GPU 0."""
+    """The node says that it has one GPU, of which Ray keeps the books: there is room for two halves."""
     settings = EngineSettings(engine="ray", address=ray_cluster.address, gpus=0.5)
     with open_engine(settings) as engine:
         assert engine.cores == 2
-    assert list(map_items(os.getenv, ["CUDA_VISIBLE_DEVICES"] * 2, 0, settings)) == ["0", "0"]
+    assert list(map_items(os.getenv, ["CUDA_VISIBLE_DEVICES"], 1, settings)) == ["0"]
 
 
 def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_later(
     tiny_data: Path, tmp_path: Path, lab: Path
 ) -> None:
     """No file of the command may grow beyond some KB, which the answers together do."""
-    words = "stress enginelab:Wordy {} --perturbations fixed_pattern_noise --severities 4 --no-controls --out {} -q"
+    words = "stress enginelab:Wordy {} --perturbations fixed_pattern_noise --severities 4 --no-controls --out {} -q --engine local"
     command = f"ulimit -f 24; exec {sys.executable} -m rewardlab {words.format(tiny_data, tmp_path / 'run')}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
