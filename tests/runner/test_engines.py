@@ -279,8 +279,9 @@ def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_l
     tiny_data: Path, tmp_path: Path, lab: Path
 ) -> None:
     """No file of the command may grow beyond some KB, which the answers together do."""
-    words = "stress enginelab:Wordy {} --perturbations fixed_pattern_noise --severities 4 --no-controls --out {} -q --engine local"
+    words = "stress enginelab:Wordy {} --perturbations fixed_pattern_noise --severities 4 --no-controls --out {} -q"
     command = f"ulimit -f 24; exec {sys.executable} -m rewardlab {words.format(tiny_data, tmp_path / 'run')}"
+    command += " --engine local"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert re.search(r"cannot write .*File too large.*then run the same command again", done.stderr)
