@@ -1,10 +1,10 @@
 """What Ray costs beside the process pool: two workers, a model that takes 50 ms for a cell.
 
-    python benchmarks/ray_overhead.py [--cells 600] [--rounds 3] [--out results/scale/ray_overhead.json]
+    python benchmarks/ray_overhead.py [--cells 600] [--rounds 3] [--address auto] [--out FILE.json]
 
 Both engines score the same cells in turns. `scoring` is the time from the first trial to the last; `whole` has the
-start of the workers, and of a Ray cluster on this machine, in it. The last line is `overhead: X %`, of scoring, by the
-medians.
+start of the workers in it, and that of a Ray cluster on this machine, unless `--address` names one that runs. The last
+line is `overhead: X %`, of scoring, by the medians; the one before says the same of the whole.
 """
 
 import argparse
@@ -49,11 +49,12 @@ class Stopwatch:
         self.counted += len(trials)
 
 
-def measure(engine: str, data: Path, out: Path) -> dict[str, float]:
+def measure(engine: str, data: Path, out: Path, address: str | None = None) -> dict[str, float]:
     """Score the dataset on an engine and return the seconds it took."""
     model = name_model(Patient())
     settings = {"models": (model.as_written,), "data": str(data), "perturbations": CHANGES, "controls": False}
     settings |= {"engine": engine, "workers": 2, "out": out, "quiet": True, "max_failures": 0}
+    settings |= {"address": address} if engine == "ray" else {}
     plan = build_plan(stress.StressPlan, settings)
     contents, context = stress.open_plan(plan, [model])
     run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/ray_overhead.py"))
@@ -68,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--address", help="the Ray cluster to join; without it one is started for every run")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     folder, found = Path(tempfile.mkdtemp()), dict[str, list[dict[str, float]]]()
@@ -75,17 +77,24 @@ def main() -> None:
         write_dataset(folder / "data", -(-chosen.cells // PER_EPISODE))
         for turn in range(chosen.rounds):
             for engine in ("processes", "ray"):
-                taken = measure(engine, folder / "data", folder / f"{engine}-{turn}")
+                taken = measure(engine, folder / "data", folder / f"{engine}-{turn}", chosen.address)
                 found.setdefault(engine, []).append(taken)
                 print(f"{engine:>9}: scoring {taken['scoring']:.2f} s, whole {taken['whole']:.2f} s", flush=True)
     finally:
         shutil.rmtree(folder)
-    pool, ray = (median(taken["scoring"] for taken in found[engine]) for engine in ("processes", "ray"))
-    print(f"overhead: {ray / pool - 1:.1%}")
+    overhead = {
+        part: _median(found["ray"], part) / _median(found["processes"], part) - 1 for part in ("whole", "scoring")
+    }
+    print(f"overhead with the start: {overhead['whole']:.1%}\noverhead: {overhead['scoring']:.1%}")
     if chosen.out:
-        machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+        about = {"cells": chosen.cells, "cluster": "running" if chosen.address else "started for each run"}
+        about |= {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
         chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps({"seconds": found, "overhead": ray / pool - 1} | machine, indent=2) + "\n")
+        chosen.out.write_text(json.dumps({"seconds": found, "overhead": overhead} | about, indent=2) + "\n")
+
+
+def _median(rounds: list[dict[str, float]], part: str) -> float:
+    return median(taken[part] for taken in rounds)
 
 
 if __name__ == "__main__":

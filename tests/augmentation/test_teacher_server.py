@@ -17,20 +17,13 @@ from rewardlab.augmentation.command_checks import form_refusal
 from rewardlab.cli import main
 from rewardlab.core.errors import StoppedByModel
 from rewardlab.h264_encoding import encode
+from tests.augmentation.local_teacher import ANALYSIS, COMMANDS, PLAN
 from tests.conftest import moving_square, write_rows
 from tests.models.loopback import Call, ChatServer, chat_server
 
 pytest.importorskip("httpx2", reason="needs rewardlab[api]")
 
 ATTEMPTS = 3
-ANALYSIS = "1) Scene: a red cup, a plate and a spoon.\n2) The robot moves the cup.\n3) The cup is on the plate."
-COMMANDS = {
-    1: "Pick up the spoon.",
-    2: "Put the red cup next to the spoon.",
-    3: "Put the red cup under the plate.",
-    4: "Put the red cup on the left edge of the plate.",
-}
-PLAN = "5) Final set\n" + "\n".join(f"{score}: {text}" for score, text in COMMANDS.items()) + "\n5: the original"
 BAD_COMMANDS = {  # what is said first to the questions for each score
     1: ["I'm sorry, but I can't help with that.", "Pick up the spöön."],
     2: ["Put the red cup " + "slowly " * 22 + "beside the spoon.", COMMANDS[1]],
@@ -91,7 +84,8 @@ def rows_of(folder: Path, name: str = "metadata.jsonl") -> list[dict[str, Any]]:
 def run_stages(data: Path, out: Path, server: ChatServer, **more: Any) -> Augmented:
     model = server.model("retries=0")
     stages = ("rewrite", "counterfactual", "clip", "validate")
-    return rewardlab.augment(data, out=out, stage=stages, vision=model, text=model, quiet=True, **more)
+    settings = {"engine": "local", "quiet": True} | more
+    return rewardlab.augment(data, out=out, stage=stages, vision=model, text=model, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +156,7 @@ def test_no_question_is_asked_twice_and_a_second_run_asks_nothing(asked: tuple[P
         vision=first.model(),  # the server is gone, and nobody needs it
         text=first.model(),
         quiet=True,
+        engine="local",
     )
     assert again.asked == {} and {path: path.read_bytes() for path in before} == before
 
@@ -178,7 +173,17 @@ def test_a_killed_run_goes_on_without_asking_twice(demos: Path, tmp_path: Path, 
 
     with chat_server(kill_at) as server:
         model = server.model("retries=0&concurrency=1")
-        words = ["augment", str(demos), "--out", str(tmp_path / "out"), "--stage", "counterfactual", "-q"]
+        words = [
+            "augment",
+            str(demos),
+            "--out",
+            str(tmp_path / "out"),
+            "--stage",
+            "counterfactual",
+            "-q",
+            "--engine",
+            "local",
+        ]
         words += ["--vision", model, "--text", model]
         process.append(subprocess.Popen([sys.executable, "-m", "rewardlab", *words], stderr=subprocess.DEVNULL))
         running = process[0]
@@ -196,7 +201,7 @@ def test_the_budget_stops_the_run_and_more_of_it_goes_on(demos: Path, tmp_path: 
         with pytest.raises(StoppedByModel, match=r"the budget of 6 requests is spent.*the same command goes on"):
             run_stages(demos, tmp_path / "out", server, max_requests=6)
         assert server.asked.total() == 6
-        run_stages(demos, tmp_path / "out", server, max_requests=500)
+        run_stages(demos, tmp_path / "out", server, max_requests=500, engine="processes", workers=2)
         assert max(server.asked.values()) == 1
 
 
@@ -215,7 +220,9 @@ def test_what_it_would_cost_is_said_before_anything_is_asked(
 def test_a_teacher_of_no_use_makes_no_row(demos: Path, tmp_path: Path, wrong: Callable[[Call], None]) -> None:
     with chat_server(wrong) as server:
         model = server.model("retries=0")
-        rewardlab.augment(demos, out=tmp_path / "out", stage="counterfactual", vision=model, text=model, quiet=True)
+        rewardlab.augment(
+            demos, out=tmp_path / "out", stage="counterfactual", vision=model, text=model, quiet=True, engine="local"
+        )
     assert len(rows_of(tmp_path / "out")) == 3
     refused = rows_of(tmp_path / "out", "rejected.jsonl")
     assert len(refused) == 8 and all("no analysis could be used" in row["provenance"]["rejected"] for row in refused)

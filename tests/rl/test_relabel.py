@@ -11,9 +11,15 @@ from rewardlab.data import open_dataset
 from tests.conftest import write_rows
 
 
+def relabel_here(data: Path, model: str, out: Path, *more: str) -> int:
+    """Relabel in this process; what the model answers is kept beside the file."""
+    words = ["relabel", str(data), "--model", model, "--out", str(out), "--run", str(out.parent / f"{model}.run"), "-q"]
+    return main([*words, "--engine", "local", *more])
+
+
 def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "some" / "clock_progress.parquet"
-    assert main(["relabel", str(tiny_data), "--model", "clock:20", "--frames", "uniform:4", "--out", str(out)]) == 0
+    assert relabel_here(tiny_data, "clock:20", out, "--frames", "uniform:4") == 0
     table = pq.read_table(out)
     lengths = [len(episode.clip) for episode in open_dataset(str(tiny_data)).episodes]
     assert table.column_names == ["index", "episode_index", "frame_index", "progress_sparse", "progress_dense"]
@@ -26,15 +32,45 @@ def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Pat
 
 def test_episodes_without_an_answer_have_no_numbers(tiny_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.parquet"
-    assert main(["relabel", str(tiny_data), "--model", "oracle", "--out", str(out)]) == 3
+    assert relabel_here(tiny_data, "oracle", out) == 3
     progress = pq.read_table(out)["progress_dense"]
     assert 0 < progress.null_count < len(progress)
 
 
 def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["relabel", str(tiny_data), "--model", "constant", "--out", str(tmp_path / "p.parquet")]) == 3
+    assert relabel_here(tiny_data, "constant", tmp_path / "p.parquet") == 3
     assert "the model gives no progress" in capsys.readouterr().err
     broken = write_rows(tmp_path / "broken", [{"file_name": "gone.mp4", "task": "a", "reward": 1}])
     assert main(["relabel", str(broken), "--model", "clock"]) == 4
     assert "mend it first" in capsys.readouterr().err
     assert not (tmp_path / "p.parquet").exists()
+
+
+MODEL = """
+import ctypes
+from pathlib import Path
+from rewardlab import Score
+
+class Poisoned:
+    "Crashes as C code does whenever it is shown the drawer, and counts what it is asked."
+    def score(self, episodes):
+        with (Path(__file__).parent / "asked").open("a") as file: file.write("x" * len(episodes))
+        if any("drawer" in e.instruction for e in episodes): ctypes.string_at(0)
+        return [Score(3.0, progress=(0.5,) * len(e.clip)) for e in episodes]
+"""
+
+
+def test_an_episode_that_kills_the_model_has_no_numbers_and_nothing_is_asked_twice(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "relabellab.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "p.parquet"
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch", "1", "--limit", "3") == 3
+    table = pq.read_table(out)
+    missing = {row["episode_index"] for row in table.to_pylist() if row["progress_dense"] is None}
+    assert missing == {1}
+    assert (tmp_path / "asked").read_text() == "x" * 4  # the deadly one twice
+    before = out.read_bytes()
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch", "1", "--limit", "3") == 3
+    assert (tmp_path / "asked").read_text() == "x" * 4 and out.read_bytes() == before

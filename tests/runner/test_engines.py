@@ -3,6 +3,7 @@
 The tests on Ray are skipped where it is not installed (`pip install "rewardlab[ray]"`, as `make test` does).
 """
 
+import json
 import os
 import re
 import subprocess
@@ -16,16 +17,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import rewardlab
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
+from rewardlab.h264_encoding import encode
 from rewardlab.runner import stress
 from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
 from rewardlab.runner.dispatch import map_items
-from rewardlab.runner.engines import ENGINES
+from rewardlab.runner.engines import ENGINES, open_engine
 from rewardlab.runner.engines.contract import ENGINE_NAMES, EngineSettings
 from rewardlab.runner.stress import run_stress
+from tests.conftest import moving_square, write_rows
+from tests.runner.deadly_square import square
 from tests.runner.test_stress import plan, without_time
+from tests.worlds.conftest import physics, renderer  # noqa: F401
 
 CODE = """
 import ctypes, os, random, threading
@@ -94,13 +100,16 @@ NODE = {"object_store_memory": 80_000_000, "include_dashboard": False}
 
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[Any]:
-    """A Ray cluster on loopback with one node of two cores; a node is dead after 4 s of silence, not when slow."""
-    pytest.importorskip("ray", reason='Ray is not installed: pip install "rewardlab[ray]"')
+    """A Ray cluster on loopback: one node of two cores that says it has a GPU; it is dead after 4 s of silence."""
+    ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "rewardlab[ray]"')
     from ray.cluster_utils import Cluster
 
     quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 20}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "_system_config": quick, **NODE})
+    head = {"num_cpus": 2, "num_gpus": 1, "_system_config": quick, **NODE}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)  # once for all tests in this process
     yield cluster
+    ray.shutdown()
     cluster.shutdown()
 
 
@@ -194,15 +203,6 @@ def score_with(stress_plan: stress.StressPlan, take: object) -> Run:
     return run
 
 
-def square(flag: Path, item: int) -> int:
-    if item == 3 and flag.exists():
-        flag.unlink()
-        os._exit(9)
-    if item == 6:
-        raise RewardlabError("no six")
-    return item * item
-
-
 @pytest.mark.parametrize("name", ["processes", "ray"])
 def test_a_map_over_workers_is_in_order_and_survives_a_death(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -217,12 +217,71 @@ def test_a_map_over_workers_is_in_order_and_survives_a_death(
     assert not (tmp_path / "armed").exists()
 
 
+def bench_files(data: Path, out: Path, engine: dict[str, object]) -> object:
+    run = rewardlab.bench("clock", data, out=out, limit=3, controls=False, duplicates=False, quiet=True, **engine)
+    return without_time(run).to_pylist(), json.loads((out / "bench.json").read_text())["models"]
+
+
+def attack_files(data: Path, out: Path, engine: dict[str, object]) -> object:
+    changes = {"perturbations": ("hold_last", "speed_up"), "budget": 3, "limit": 3, "quiet": True}
+    attacked = rewardlab.attack("clock", data, out=out, **changes | engine)
+    return sorted(map(str, without_time(attacked.run).to_pylist())), attacked.result
+
+
+def relabel_files(data: Path, out: Path, engine: dict[str, object]) -> object:
+    rewardlab.relabel(data, model="clock", run=out / "run", out=out / "p.parquet", limit=3, quiet=True, **engine)
+    return (out / "p.parquet").read_bytes()
+
+
+def augment_files(data: Path, out: Path, engine: dict[str, object]) -> object:
+    """Tasks rewritten by the scripted teacher, and clips by known progress, both made by workers."""
+    demos = out.parent / "demos"
+    row = {"file_name": "lab/a.mp4", "task": "clsoe the drawer", "reward": 5, "progress": [i / 19 for i in range(20)]}
+    if not demos.exists():
+        (demos / "lab").mkdir(parents=True)
+        encode(moving_square("demo"), demos / "lab/a.mp4", fps=10)
+        write_rows(demos, [row])
+    rewardlab.augment(demos, out=out, stage=("rewrite", "clip"), quiet=True, **engine)
+    return contents(out)
+
+
+def collect_files(data: Path, out: Path, engine: dict[str, object]) -> object:
+    small = {"tasks": "reach", "episodes": 1, "quality": "random", "frames": (2, 3), "size": 32}
+    rewardlab.collect("metaworld", out=out, **small | engine)
+    return contents(out)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and ".calls" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name != "lock"}
+
+
+@pytest.mark.parametrize("command", ["bench", "attack", "relabel", "augment", "collect"])
+def test_every_command_makes_the_same_on_ray(
+    command: str, tiny_data: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if command == "collect":
+        request.getfixturevalue("renderer")
+    make = globals()[f"{command}_files"]
+    settings = engine_settings("ray", request) | {"workers": 1}
+    assert make(tiny_data, tmp_path / "ray", settings) == make(tiny_data, tmp_path / "here", {"engine": "local"})
+
+
+def test_each_worker_gets_the_share_of_a_gpu_that_the_settings_name(ray_cluster: Any) -> None:
+    """The node says that it has one GPU, of which Ray keeps the books: there is room for two halves."""
+    settings = EngineSettings(engine="ray", address=ray_cluster.address, gpus=0.5)
+    with open_engine(settings) as engine:
+        assert engine.cores == 2
+    assert list(map_items(os.getenv, ["CUDA_VISIBLE_DEVICES"], 1, settings)) == ["0"]
+
+
 def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_later(
     tiny_data: Path, tmp_path: Path, lab: Path
 ) -> None:
     """No file of the command may grow beyond some KB, which the answers together do."""
     words = "stress enginelab:Wordy {} --perturbations fixed_pattern_noise --severities 4 --no-controls --out {} -q"
     command = f"ulimit -f 24; exec {sys.executable} -m rewardlab {words.format(tiny_data, tmp_path / 'run')}"
+    command += " --engine local"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert re.search(r"cannot write .*File too large.*then run the same command again", done.stderr)

@@ -113,3 +113,16 @@ def test_addresses_are_told_from_folders() -> None:
     assert store_address("gs://lab/x") == "gs://lab/x"
     assert store_address("runs/s3") is None and store_address("/tmp/s3:/x") is None
     assert open_run("runs/x") == Run(Path("runs/x"))
+
+
+def test_a_run_in_googles_store_without_a_key_says_how_to_give_one(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow._gcsfs", reason="this build of pyarrow has no client of Google's store")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "keys.json"))
+    with pytest.raises(RunError, match=r"names .*keys.json, which is no file; let GOOGLE_APPLICATION_CREDENTIALS name"):
+        run_stress(plan(tiny_data, Path("gs://lab/mine")))
+    (tmp_path / "keys.json").write_text('{"type": "nonsense"}')
+    with pytest.raises(RunError, match=r"cannot read gs://lab/mine.*access token.*then run the same command again"):
+        run_stress(plan(tiny_data, Path("gs://lab/mine")))

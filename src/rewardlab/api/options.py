@@ -127,6 +127,10 @@ class AugmentOptions(TypedDict, total=False):
     skip_bad: bool
     quiet: bool
     seed: int
+    workers: int
+    engine: str
+    address: str | None
+    gpus: float
 
 
 class RelabelOptions(TypedDict, total=False):
@@ -136,6 +140,16 @@ class RelabelOptions(TypedDict, total=False):
     frames: str
     limit: int | None
     batch: int
+    workers: int
+    timeout: float
+    retry_failures: bool
+    max_requests: int | None
+    max_cost: float | None
+    quiet: bool
+    engine: str
+    address: str | None
+    gpus: float
+    run: Place | None
     out: Place
 
 

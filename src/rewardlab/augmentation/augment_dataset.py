@@ -1,10 +1,9 @@
 """From a dataset to its augmented one: the stages in their order, each a dataset of its own that the next one reads."""
 
 import json
-import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from rewardlab.augmentation.call_cache import CallCache
 from rewardlab.augmentation.counterfactual_relabelling import relabel_counterfactually
 from rewardlab.augmentation.dataset_rows import read_dataset, read_pairwise, read_rejected, write_dataset
 from rewardlab.augmentation.episode_clipping import clip_episodes
+from rewardlab.augmentation.factory_workers import FactoryWorkers
 from rewardlab.augmentation.interviews import Interviewer
 from rewardlab.augmentation.label_balance import balance_of
 from rewardlab.augmentation.label_validation import validate_rows
-from rewardlab.augmentation.provenance import DatasetRow, Row, StageRows
+from rewardlab.augmentation.provenance import DatasetRow, Row, StageRows, joined
 from rewardlab.augmentation.question_forecast import QuestionForecast, forecast_questions
 from rewardlab.augmentation.task_rewriting import rewrite_tasks
 from rewardlab.augmentation.task_split import sample_sources, split_rows
@@ -28,11 +28,8 @@ from rewardlab.core.run import Run, atomic_write, locked, writable
 from rewardlab.core.seeding import digest
 from rewardlab.core.terminal_text import one_line
 from rewardlab.data.conversion.task_splits import parse_shares
-from rewardlab.data.duplicates import HashedVideo, Video
 from rewardlab.models.contract import Budget
-from rewardlab.runner.dispatch import map_threads
 
-_THREADS = min(4, os.cpu_count() or 1)  # each holds the frames that its decoder refers to
 RECORD, BALANCE = "augment.json", "balance.json"
 _STAGES = {
     "rewrite": rewrite_tasks,
@@ -75,11 +72,12 @@ def augment_dataset(plan: AugmentPlan) -> Augmented:
     with locked(Run(plan.calls_folder)):
         _claim_folder(plan, teachers)
         budget = Budget(plan.max_requests, plan.max_cost, plan.calls_folder)
-        interviewer = Interviewer(teachers, budget, CallCache(plan.calls_folder))
-        try:
-            stages = _run_stages(plan, rows, interviewer)
-        except (StopRun, KeyboardInterrupt) as stop:
-            raise _stopped(plan, interviewer, stop) from None
+        with FactoryWorkers(teachers, plan.workers, plan.engine_settings) as workers:
+            interviewer = Interviewer(teachers, budget, CallCache(plan.calls_folder), workers)
+            try:
+                stages = _run_stages(plan, rows, interviewer, workers)
+            except (StopRun, KeyboardInterrupt) as stop:
+                raise _stopped(plan, interviewer, stop) from None
     return Augmented(plan.out, stages, dict(interviewer.asked), dict(interviewer.known))
 
 
@@ -88,15 +86,17 @@ def forecast_augmentation(plan: AugmentPlan) -> QuestionForecast:
     return forecast_questions(plan, _rows(plan), _teachers(plan))
 
 
-def _run_stages(plan: AugmentPlan, rows: Sequence[DatasetRow], interviewer: Interviewer) -> tuple[StageReport, ...]:
+def _run_stages(
+    plan: AugmentPlan, rows: Sequence[DatasetRow], interviewer: Interviewer, workers: FactoryWorkers
+) -> tuple[StageReport, ...]:
     refused, pairwise, reports = read_rejected(plan.data), read_pairwise(plan.data), list[StageReport]()
     for stage in plan.stages:
         folder = plan.out if len(plan.stages) == 1 else plan.out / stage
         if stage == "split":
-            reports.append(_split(plan, rows, refused, pairwise))
+            reports.append(_split(plan, rows, workers, refused, pairwise))
             continue
         made = _STAGES[stage](rows, interviewer, plan.attempts)
-        write_dataset(folder, made, refused, pairwise)
+        made = write_dataset(folder, made, refused, pairwise, workers.write_videos)
         refused = [*refused, *(row.row for row in made.rejected)]
         rows = made.kept
         reports.append(StageReport(stage, folder, len(rows), len(made.rejected), balance_of(rows).levels))
@@ -104,23 +104,26 @@ def _run_stages(plan: AugmentPlan, rows: Sequence[DatasetRow], interviewer: Inte
 
 
 def _split(
-    plan: AugmentPlan, rows: Sequence[DatasetRow], refused: Sequence[Row], pairwise: Sequence[Row]
+    plan: AugmentPlan,
+    rows: Sequence[DatasetRow],
+    workers: FactoryWorkers,
+    refused: Sequence[Row],
+    pairwise: Sequence[Row],
 ) -> StageReport:
     """Write a dataset for each split, and the balance of all."""
     folder = plan.out if len(plan.stages) == 1 else plan.out / "split"
-    parts = split_rows(rows, parse_shares(plan.splits), plan.seed, plan.calls_folder, _map)
+    parts = split_rows(rows, parse_shares(plan.splits), plan.seed, plan.calls_folder, workers.hash_videos)
     sources = {row.provenance["source_episode"]: name for name, members in parts.items() for row in members}
+    written = dict[str, StageRows]()
     for name, members in parts.items():
         mine = [row for row in refused if sources.get(row["provenance"]["source_episode"]) == name]
-        write_dataset(folder / name, StageRows(tuple(members)), mine, pairwise)
-    report = {name: balance_of(members).as_json() for name, members in parts.items()}
+        part = StageRows(tuple(members))
+        written[name] = write_dataset(folder / name, part, mine, pairwise, workers.write_videos)
+    report = {name: balance_of(part.kept).as_json() for name, part in written.items()}
     with atomic_write(folder / BALANCE) as partial:
         partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    return StageReport("split", folder, len(rows), 0, balance_of(rows).levels)
-
-
-def _map(work: Callable[[Video], HashedVideo], videos: Sequence[Video]) -> Iterator[HashedVideo]:
-    return map_threads(work, videos, _THREADS)
+    every = joined(written.values())
+    return StageReport("split", folder, len(every.kept), len(every.rejected), balance_of(every.kept).levels)
 
 
 def _teachers(plan: AugmentPlan) -> dict[Role, NamedTeacher]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from rewardlab.core.catalog_lookup import find
 from rewardlab.core.command_settings import setting
 from rewardlab.core.errors import PlanError
+from rewardlab.core.object_store import store_address
 from rewardlab.data.conversion.task_splits import parse_shares
+from rewardlab.runner.engines.contract import EngineSettings
 
 STAGES = ("rewrite", "counterfactual", "clip", "validate", "split")  # in this order
 ALL = "all"
@@ -31,10 +33,16 @@ class AugmentPlan:
     skip_bad: bool = setting("leave out rows and videos with problems instead of stopping", False)
     quiet: bool = setting("print no estimate", False, short="-q")
     seed: int = setting("seed of everything that is random", 0)
+    workers: int = setting("processes that teachers without a server and videos are spread over; 0: one per core", 0)
+    engine_settings: EngineSettings = EngineSettings()
 
     def __post_init__(self) -> None:
         for name in self.stage:
             find({stage: stage for stage in (*STAGES, ALL)}, name, "stage")
+        if store_address(self.out):
+            raise PlanError(f"out must be a folder, one that all machines share for --engine ray, got {self.out}")
+        if self.workers < 0:
+            raise PlanError(f"workers must be 0 or more, got {self.workers}")
         if not self.stage or self.attempts < 1 or self.per_source < 0:
             raise PlanError("name a stage; attempts must be at least 1 and per-source 0 or more")
         if (self.max_requests or 0) < 0 or not 0 <= (self.max_cost or 0) < math.inf:

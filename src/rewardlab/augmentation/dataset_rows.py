@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +26,11 @@ from rewardlab.data.dataset_files import text_lines
 from rewardlab.data.roboarena_dump import PREFERENCES, read_preferences
 from rewardlab.data.roboreward_folder import ROBOREWARD, read_rows
 from rewardlab.data.roboreward_row import METADATA, parse_row, row_of
-from rewardlab.data.writers.video_copy import copied_file, write_video
+from rewardlab.data.writers.video_copy import copied_file
 
 REJECTED = "rejected.jsonl"
+# Writes every clip to its file, and returns those that could not be written, and why.
+WriteVideos = Callable[[Sequence[tuple[Episode, Path]]], Mapping[Path, str]]
 
 
 def read_dataset(name: str, *, skip_bad: bool) -> list[DatasetRow]:
@@ -59,16 +61,55 @@ def read_pairwise(name: str) -> list[Row]:
     return known or read_preferences(folder)
 
 
-def write_dataset(folder: Path, rows: StageRows, refused: Sequence[Row] = (), pairwise: Sequence[Row] = ()) -> None:
-    """Write a dataset: the videos, then what was refused, then the rows, each file whole or not there."""
+def write_dataset(
+    folder: Path, rows: StageRows, refused: Sequence[Row], pairwise: Sequence[Row], write_videos: WriteVideos
+) -> StageRows:
+    """Write a dataset: the videos, then what was refused, then the rows, each file whole or not there.
+
+    Return the rows that were written: one whose video killed its worker twice is refused for it.
+    """
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        rows = _with_videos(folder, rows, write_videos)
         for row in rows.kept:
-            _place_files(folder, row)
+            _place_world(folder, row)
     _write_lines(folder / REJECTED, [*refused, *(row.row for row in rows.rejected)])
     if pairwise:
         _write_lines(folder / PREFERENCES, pairwise)
     _write_lines(folder / METADATA, [row.row for row in rows.kept])
+    return rows
+
+
+def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> StageRows:
+    """Put the videos of the rows below the folder, unless they are there: linked, or written by the workers."""
+    wanted: dict[Path, Episode] = {}
+    for row in rows.kept:
+        target = _video_of(folder, row)
+        if not target.exists() and target not in wanted:
+            file = copied_file(row.episode.clip)
+            if file is None:
+                wanted[target] = row.episode
+            else:
+                _link(file, target)
+    lost = write_videos([(episode, target) for target, episode in wanted.items()])
+    kept = [row for row in rows.kept if _video_of(folder, row) not in lost]
+    gone = [
+        row.refused(str(row.provenance["stage"]), f"its video could not be written: {lost[_video_of(folder, row)]}")
+        for row in rows.kept
+        if _video_of(folder, row) in lost
+    ]
+    return StageRows(tuple(kept), (*rows.rejected, *gone))
+
+
+def _video_of(folder: Path, row: DatasetRow) -> Path:
+    return folder / str(row.row["file_name"])
+
+
+def _place_world(folder: Path, row: DatasetRow) -> None:
+    """Put the record of a row's simulation below the folder, unless it is there."""
+    world = row.row.get("world")
+    if row.episode.world is not None and isinstance(world, dict) and "file" in world:
+        _link(Path(str(row.episode.world["file"])), folder / str(world["file"]))
 
 
 def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
@@ -84,20 +125,6 @@ def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
         row: Row = {**row_of(rollout.first, name), "episode_id": rollout.first.id}
         rows.append((row, replace(rollout.first, id=name)))
     return [*rows, *contents.problems]
-
-
-def _place_files(folder: Path, row: DatasetRow) -> None:
-    """Put the video of a row and the record of its simulation below the folder, unless they are there."""
-    target = folder / str(row.row["file_name"])
-    if not target.exists():
-        file = copied_file(row.episode.clip)
-        if file is None:
-            write_video(row.episode, target)
-        else:
-            _link(file, target)
-    world = row.row.get("world")
-    if row.episode.world is not None and isinstance(world, dict) and "file" in world:
-        _link(Path(str(row.episode.world["file"])), folder / str(world["file"]))
 
 
 def _link(source: Path, target: Path) -> None:

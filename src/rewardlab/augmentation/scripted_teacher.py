@@ -110,7 +110,7 @@ def _rollout(episode: Episode) -> ReplayedRollout:
     return _replayed(json.dumps(episode.world, default=str))
 
 
-@lru_cache(maxsize=4 * TOGETHER)  # as many episodes ask in turn, and a replay takes seconds
+@lru_cache(maxsize=2 * TOGETHER)  # as many episodes ask in turn, and a replay takes seconds
 def _replayed(record: str) -> ReplayedRollout:
     world = open_world(json.loads(record))
     if not isinstance(world, ReplayedRollout):
@@ -140,7 +140,7 @@ def _metres(position: NDArray[np.float64]) -> str:
     return "(" + ", ".join(f"{value:.4f}" for value in position) + ")"
 
 
-@lru_cache(maxsize=4 * TOGETHER)
+@lru_cache(maxsize=2 * TOGETHER)
 def _commands(rollout: ReplayedRollout, task: str) -> dict[int, list[str]]:
     """Return true commands for each score."""
     trajectory = rollout.trajectory

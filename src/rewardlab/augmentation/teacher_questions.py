@@ -13,7 +13,8 @@ Kind = Literal["rewrite", "analysis", "plan", "command", "validate", "clip"]
 Role = Literal["vision", "text"]
 Made = TypeVar("Made")
 
-TOGETHER = 32  # interviews that go on at once
+# Interviews that go on at once: the same on every engine, for which of them asks a question first follows from it.
+TOGETHER = 256
 MAX_TOKENS = {"rewrite": 128, "analysis": 1024, "plan": 2048, "command": 64, "validate": 512, "clip": 0}
 
 

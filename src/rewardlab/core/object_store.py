@@ -1,7 +1,8 @@
 """Runs in an object store: every file of the working copy on this machine is written there too, as soon as it is made.
 
 The keys are those that the environment or the machine gives, as for every client of the store; `AWS_ENDPOINT_URL`
-names a server other than Amazon's.
+names a server other than Amazon's. Google's client asks for 15 minutes where nobody gives it a key: here it asks for
+some seconds, and a store that does not answer is waited for no longer than two minutes.
 """
 
 import os
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,11 @@ from rewardlab.core.limits import TRIALS_MB
 from rewardlab.core.seeding import digest
 
 SCHEMES = ("s3", "gs")
+_LOOK_FOR_A_KEY, _WAIT_FOR_THE_STORE = timedelta(seconds=10), timedelta(seconds=120)
+_KEYS = (
+    "let GOOGLE_APPLICATION_CREDENTIALS name a file of keys, run `gcloud auth application-default login`, "
+    "or work on a machine of Google's that may write there"
+)
 _NEEDED = re.compile(r"(?:trials/)?[A-Za-z0-9][A-Za-z0-9._-]*\.(?:json|jsonl|parquet)")  # to go on with a run
 
 
@@ -90,9 +97,11 @@ class ObjectStore:
     @contextmanager
     def _told(self, verb: str, name: str) -> Iterator[None]:
         """Turn a failure of the store into one sentence that says what to do."""
+        from pyarrow.lib import ArrowException
+
         try:
             yield
-        except OSError as error:
+        except (OSError, ArrowException) as error:
             what = " ".join(str(error).split())[:300]
             raise RunError(
                 f"cannot {verb} {self.address}/{name}: {what}; see that the store answers and its keys allow it, "
@@ -111,8 +120,41 @@ def _is_newer(place: Path, size: int) -> bool:
 def _opened(address: str) -> tuple[Any, str]:
     from pyarrow.fs import FileSystem
 
+    if address.startswith("gs://"):
+        return _opened_google(address)
     try:
         filesystem, root = FileSystem.from_uri(address)
     except (OSError, ValueError) as error:
         raise RunError(f"cannot open {address}: {error}; it must be like s3://bucket/runs/mine") from error
     return filesystem, root
+
+
+def _opened_google(address: str) -> tuple[Any, str]:
+    """Open a folder of Google's store; where no key file is known, see first whether this machine has a key."""
+    from pyarrow.lib import ArrowException
+
+    try:
+        from pyarrow.fs import GcsFileSystem
+    except ImportError as error:
+        raise RunError(f"cannot open {address}: this build of pyarrow has no client of Google's store") from error
+    root = address.removeprefix("gs://")
+    if not _google_key_file(address):
+        try:
+            GcsFileSystem(retry_time_limit=_LOOK_FOR_A_KEY).get_file_info(root)
+        except (OSError, ArrowException) as error:
+            what = " ".join(str(error).split())[:200]
+            raise RunError(
+                f"cannot open {address}: expected a key for Google's store and found none that works ({what}); {_KEYS}"
+            ) from error
+    return GcsFileSystem(retry_time_limit=_WAIT_FOR_THE_STORE), root
+
+
+def _google_key_file(address: str) -> Path | None:
+    """Return the file of keys that Google's client will read; None where there is none, as on a machine of Google's."""
+    named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if named and not Path(named).is_file():
+        raise RunError(
+            f"cannot open {address}: GOOGLE_APPLICATION_CREDENTIALS names {named}, which is no file; {_KEYS}"
+        )
+    usual = Path.home() / ".config/gcloud/application_default_credentials.json"
+    return Path(named) if named else usual if usual.is_file() else None

@@ -1,24 +1,32 @@
-"""Relabelling a dataset: a model's progress for every frame, as the Parquet file that LeRobot reads."""
+"""Relabelling a dataset: a model's progress for every frame, as the Parquet file that LeRobot reads.
+
+The episodes are scored as a stress test scores clean ones, into a run folder, so that workers may die, the command may
+be stopped and go on, and what was paid for is written down; the file is made of the trials when all are there.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.command_settings import setting
-from rewardlab.core.episode import Episode, strip_labels
+from rewardlab.core.command_settings import as_command, setting
+from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.run import write_parquet
-from rewardlab.core.trial import Answer, Failure
+from rewardlab.core.object_store import store_address
+from rewardlab.core.run import Run, locked, write_parquet
+from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
+from rewardlab.data.contract import Contents
 from rewardlab.data.lerobot.truth_columns import progress_table
 from rewardlab.data.video_decoding import frame_policy, sample_frames
-from rewardlab.models import name_model
-from rewardlab.models.composite import build_model, validated_answers
-from rewardlab.models.contract import Budget
+from rewardlab.runner.cell_planning import CLEAN_CONDITION, bundle_jobs, plan_cells, planned_cell
+from rewardlab.runner.cell_scoring import ScoringContext
+from rewardlab.runner.engines.contract import EngineSettings
+from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.runner.stress import RunOrigin, StressPlan, clean_plan, score_jobs, scoring_context, start_scoring
 
 _NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # how episodes of LeRobot datasets are called
 
@@ -36,12 +44,39 @@ class RelabelPlan:
     )
     limit: int | None = setting("use only the first N episodes", None)
     batch: int = setting("episodes given to the model at once", 8)
+    workers: int = setting("processes; 0 takes one per core", 0)
+    timeout: float = setting("seconds the model may take for one batch before it is stopped", 120.0)
+    retry_failures: bool = setting("ask again about episodes that failed in an earlier attempt", False)
+    max_requests: int | None = setting("stop before more than N requests to a paid model", None)
+    max_cost: float | None = setting("stop before a paid model has cost more than this", None)
+    quiet: bool = setting("print no progress", False, short="-q")
+    engine_settings: EngineSettings = EngineSettings()
+    run: Path | None = setting("run folder of the answers; by default runs/ plus a name made from the plan", None)
     out: Path = setting("file to write", Path("rewardlab_progress.parquet"))
 
     def __post_init__(self) -> None:
         frame_policy(self.frames)
+        if store_address(self.out):
+            raise PlanError(f"out must be a file of this machine, got {self.out}; an object store may hold the --run")
         if self.batch < 1 or (self.limit or 1) < 1:
             raise PlanError("batch and limit must be at least 1")
+        self.scoring_plan()
+
+    def scoring_plan(self) -> StressPlan:
+        """Return the stress test without perturbations that asks the model about every episode."""
+        scoring = ScoringSettings(
+            limit=self.limit,
+            batch=self.batch,
+            workers=self.workers,
+            timeout=self.timeout,
+            retry_failures=self.retry_failures,
+            max_requests=self.max_requests,
+            max_cost=self.max_cost,
+            quiet=self.quiet,
+            engine_settings=self.engine_settings,
+            out=self.run,
+        )
+        return clean_plan((self.model,), self.data, self.frames, scoring, controls=False)
 
 
 @dataclass(frozen=True)
@@ -57,16 +92,16 @@ class Relabelled:
 
 def relabel(plan: RelabelPlan) -> Relabelled:
     """Ask the model about every episode and write the file; episodes without an answer have no numbers in it."""
-    named, episodes = name_model(plan.model), _episodes(plan)
-    model, policy = build_model(named, Budget()), frame_policy(plan.frames)
-    curves, reasons = list[Numbers](), list[str]()
-    for some in _batches(episodes, plan.batch):
-        shown = [sample_frames(episode, policy) for episode in some]
-        asked = shown if named.sees_truth else [strip_labels(episode) for episode in shown]
-        for episode, clip, answer in zip(some, shown, validated_answers(model, asked)):
-            curve, reason = every_frame(episode, clip, answer)
-            curves.append(curve)
-            reasons += [reason] if reason else []
+    scoring_plan, episodes = plan.scoring_plan(), _episodes(plan)
+    context = scoring_context(scoring_plan, episodes)
+    origin = RunOrigin("relabel", as_command("relabel", plan))
+    run = start_scoring(scoring_plan, context, Contents(episodes, ()), origin)
+    with locked(run):
+        trials = _scored(run, scoring_plan, context)
+    (named,) = context.models.values()
+    asked = [trials[planned_cell(context, episode, named, CLEAN_CONDITION).id] for episode in episodes]
+    curves = [every_frame(episode, trial, plan.frames) for episode, trial in zip(episodes, asked)]
+    reasons = [_reason(trial) for trial in asked if trial.progress is None]
     if len(reasons) == len(episodes):
         raise ModelError(f"{named.name} gave no progress for any episode; the first time because: {reasons[0]}")
     plan.out.parent.mkdir(parents=True, exist_ok=True)
@@ -75,12 +110,29 @@ def relabel(plan: RelabelPlan) -> Relabelled:
     return Relabelled(plan.out, len(episodes), frames, len(reasons), reasons[0] if reasons else "")
 
 
-def every_frame(episode: Episode, shown: Episode, answer: Answer) -> tuple[Numbers, str]:
-    """Return the progress at every frame of an episode, on lines between the shown ones; nan with a reason if none."""
-    if isinstance(answer, Failure) or answer.progress is None:
-        reason = answer.reason if isinstance(answer, Failure) else "the model gives no progress"
-        return np.full(len(episode.clip), np.nan), reason
-    return np.interp(episode.clip.positions, shown.clip.positions, answer.progress), ""
+def _scored(run: Run, plan: StressPlan, context: ScoringContext) -> Mapping[str, Trial]:
+    """Ask about every episode that is open, and return the trials by their id."""
+    known = {trial.id for trial in run.trials().rows() if not (plan.scoring.retry_failures and _is_failed(trial))}
+    jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities, known), context.batch)
+    score_jobs(run, jobs, context, plan.scoring, (len(known), run.record.cells))
+    run.compact()
+    return {trial.id: trial for trial in run.trials().rows()}
+
+
+def _is_failed(trial: Trial) -> bool:
+    return trial.status == "failed"
+
+
+def _reason(trial: Trial) -> str:
+    return trial.reason or "the model gives no progress"
+
+
+def every_frame(episode: Episode, trial: Trial, frames: str) -> Numbers:
+    """Return the progress at every frame of an episode, on lines between the shown ones; nan where there is none."""
+    if trial.progress is None:
+        return np.full(len(episode.clip), np.nan)
+    shown = sample_frames(episode, frame_policy(frames)).clip
+    return np.interp(episode.clip.positions, shown.positions, trial.progress)
 
 
 def _episodes(plan: RelabelPlan) -> tuple[Episode, ...]:
@@ -100,7 +152,3 @@ def episode_number(episode: Episode, place: int) -> int:
     """Return the index of an episode: the one in its name where it is numbered as in LeRobot, else its place."""
     numbered = _NUMBERED.match(episode.id)
     return int(numbered[1]) if numbered else place
-
-
-def _batches(episodes: Sequence[Episode], size: int) -> Iterator[Sequence[Episode]]:
-    return (episodes[start : start + size] for start in range(0, len(episodes), size))

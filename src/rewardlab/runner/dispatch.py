@@ -1,27 +1,27 @@
 """Where work runs: `run_jobs` scores on workers of an engine, and survives models that hang, crash or are killed.
 
-`map_items` is an ordered map over workers of an engine, `map_threads` one over threads.
+`map_items` is an ordered map over workers of an engine (`ItemWorkers` are kept for several), `map_threads` one over
+threads.
 """
 
 import os
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
-from typing import Any, TypeVar
+from itertools import islice
+from typing import TypeVar
 
 import cloudpickle
 
-from rewardlab.core.errors import RunError
 from rewardlab.core.trial import Trial
 from rewardlab.runner.cell_scoring import Job, ScoringContext
 from rewardlab.runner.engines import open_engine
-from rewardlab.runner.engines.contract import Engine, EngineSettings, Worker
-from rewardlab.runner.engines.worker_process import serve_items
+from rewardlab.runner.engines.contract import Engine, EngineSettings
 from rewardlab.runner.first_answers import FirstAnswers
+from rewardlab.runner.item_workers import AHEAD, ItemWorkers
 from rewardlab.runner.model_process import sealed
 from rewardlab.runner.scoring_pool import Deaths, ScoringWorker
 from rewardlab.runner.scoring_settings import ScoringSettings
@@ -30,8 +30,7 @@ from rewardlab.runner.scoring_worker import serve_jobs
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_AHEAD = 64  # items begun before their turn, so that a slow one keeps no worker waiting
-_MAX_DEATHS = 3  # of workers that work on one item of a map, before it is an error
+__all__ = ["ItemWorkers", "map_items", "map_threads", "run_jobs"]
 _LOOK_SECONDS = 0.5  # how often deadlines are looked at
 
 
@@ -164,7 +163,7 @@ def map_items(
     workers: int,
     settings: EngineSettings = EngineSettings(),  # noqa: B008 - it is frozen
     *,
-    ahead: int = _AHEAD,
+    ahead: int = AHEAD,
 ) -> Iterator[Result]:
     """Yield what a function makes of each item, in order, whichever worker of an engine makes it; 0 is one per core.
 
@@ -172,20 +171,8 @@ def map_items(
     than there are workers are begun before their turn. An item whose worker dies is put back, and is an error when it
     has died of it three times. With one process, or one item, the work is done here.
     """
-    with open_engine(settings) as engine:
-        source = iter(items)
-        first = list(islice(source, workers or engine.cores))
-        if settings.engine == "processes" and len(first) < 2:
-            yield from map(work, chain(first, source))
-            return
-        payload, threads = cloudpickle.dumps(partial(serve_items, work)), max(1, engine.cores // max(1, len(first)))
-        start: Callable[[], Worker] = lambda: engine.start(payload, threads)
-        pool = [start() for _ in first]  # all of them load at the same time
-        try:
-            yield from _OrderedMap(engine, start, pool, len(pool) + ahead).results(chain(first, source))
-        finally:
-            for worker in pool:
-                worker.stop()
+    with ItemWorkers(work, workers, settings, ahead=ahead) as pool:
+        yield from pool.map(items)
 
 
 def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
@@ -195,84 +182,3 @@ def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: 
             yield from pool.map(work, items)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What a worker made of an item, or the error that is raised when its turn comes."""
-
-    content: Any = None
-    error: Exception | None = None
-
-    def result(self) -> Any:
-        """Return the content, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.content
-
-
-@dataclass
-class _OrderedMap:
-    """Items on their way through workers: who is at what, what is finished, and who died of what."""
-
-    engine: Engine
-    start: Callable[[], Worker]
-    pool: list[Worker]
-    most: int  # begun and not yet yielded
-    at: dict[int, tuple[int, Any]] = field(default_factory=dict)  # place in the pool: number and item
-    put_back: deque[tuple[int, Any]] = field(default_factory=deque)
-    finished: dict[int, _Answer] = field(default_factory=dict)
-    deaths: Counter[int] = field(default_factory=Counter)
-
-    def results(self, items: Iterator[Any]) -> Iterator[Any]:
-        """Yield the results in the order of the items."""
-        numbered, following = enumerate(items), 0
-        while self._assign(numbered) or self.at or self.finished:
-            if following not in self.finished:
-                heard = [w for place, w in enumerate(self.pool) if place in self.at or not w.is_placed]
-                self.engine.wait(heard, None)
-            self._receive()
-            self._assign(numbered)  # before the caller goes on, so that no worker waits for it
-            if following in self.finished:
-                yield self.finished.pop(following).result()
-                following += 1
-
-    def _assign(self, numbered: Iterator[tuple[int, Any]]) -> bool:
-        """Give items to idle workers while there is room; tell whether there is one that nobody could be given."""
-        for place, worker in enumerate(self.pool):
-            if len(self.at) + len(self.finished) >= self.most:
-                return False
-            if place in self.at or not worker.is_placed:
-                continue
-            following = self.put_back.popleft() if self.put_back else next(numbered, None)
-            if following is None:
-                return False
-            self.at[place] = following
-            worker.send(cloudpickle.dumps(following[1]))
-        return not self.at  # all of them wait for a place
-
-    def _receive(self) -> None:
-        for place, worker in enumerate(self.pool):
-            for message in worker.receive():
-                self._take(place, message)
-            if place in self.at and worker.death is not None:
-                self._lose(place, worker)
-
-    def _take(self, place: int, message: bytes) -> None:
-        kind, content = cloudpickle.loads(message)
-        if kind == "broken":
-            raise RunError(f"a worker process cannot load its work: {content}")
-        number, _ = self.at.pop(place)
-        self.finished[number] = _Answer(error=content) if kind == "raised" else _Answer(content)
-
-    def _lose(self, place: int, worker: Worker) -> None:
-        """Replace a worker that died; its item is put back, or is an error when too many died of it."""
-        number, item = self.at.pop(place)
-        self.deaths[number] += not worker.machine_lost
-        if self.deaths[number] < _MAX_DEATHS:
-            self.put_back.append((number, item))
-        else:
-            again = "run the same command again: what is finished is kept"
-            self.finished[number] = _Answer(error=RunError(f"a worker process died with {worker.death}; {again}"))
-        worker.stop()
-        self.pool[place] = self.start()

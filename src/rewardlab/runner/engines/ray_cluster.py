@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.core.errors import PlanError
@@ -178,8 +178,12 @@ def _join(address: str | None) -> None:
         options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
         ray.init(address=chosen, **options)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise PlanError(f"cannot join the Ray cluster {chosen!r}: {error}; see `ray status`") from error
+    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise PlanError(
+            f"cannot join the Ray cluster {chosen!r}: {why}; see `ray status`, and that RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN_PATH are set where the cluster asks for a token"
+        ) from error
 
 
 def _is_ready(question: Any) -> bool:

@@ -10,7 +10,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
-import cv2
 
 from rewardlab.core.errors import RunError
 from rewardlab.runner.engines.contract import Serve, Service, Tell
@@ -20,6 +19,8 @@ def main() -> None:
     """Serve the pipe whose number is the first argument until the parent closes it; the others are import paths."""
     sys.path += sys.argv[2:]
     _die_with_parent()
+    import cv2  # here, for the actors of a cluster import this module and show no picture
+
     os.dup2(2, 1)  # stdout belongs to the command: what a model prints goes to stderr
     cv2.setNumThreads(1)
     pipe = Connection(int(sys.argv[1]))

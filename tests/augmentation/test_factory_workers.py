@@ -1,0 +1,94 @@
+"""The factory on workers: an episode that kills them is refused, and what was answered is never asked again."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rewardlab.augmentation.augment_plan import AugmentPlan
+from rewardlab.augmentation.call_cache import CallCache
+from rewardlab.augmentation.dataset_rows import read_dataset, write_dataset
+from rewardlab.augmentation.episode_clipping import shortened
+from rewardlab.augmentation.factory_workers import FactoryWorkers
+from rewardlab.augmentation.provenance import StageRows
+from rewardlab.core.command_settings import build_plan
+from rewardlab.core.episode import whole_clip
+from rewardlab.core.errors import PlanError
+from rewardlab.data import open_dataset
+from rewardlab.h264_encoding import encode
+from rewardlab.runner.engines.contract import EngineSettings
+from tests.augmentation.local_teacher import COMMANDS, POISONED, DeadlyFrames, make_counterfactuals
+from tests.conftest import IN_PROCESS, moving_square, write_rows
+
+PROCESSES = EngineSettings()
+
+
+def write_demos(folder: Path, sides: Sequence[int]) -> Path:
+    """Write demonstrations of one task, in frames of these sides."""
+    (folder / "lab").mkdir(parents=True)
+    for number, side in enumerate(sides):
+        encode(moving_square(f"demo {number}", size=side), folder / f"lab/{number}.mp4", fps=10)
+    task = "Put the red cup on the plate."
+    rows = [{"file_name": f"lab/{number}.mp4", "task": task, "reward": 5} for number in range(len(sides))]
+    return write_rows(folder, rows)
+
+
+def asked(folder: Path) -> Counter[str]:
+    return Counter((folder / "asked").read_text().splitlines())
+
+
+def test_an_episode_that_kills_its_worker_twice_is_refused_and_costs_no_other(tmp_path: Path) -> None:
+    data = write_demos(tmp_path / "data", (48, POISONED, 56))
+    made = make_counterfactuals(data, tmp_path, PROCESSES)
+    commands = [row.row["task"] for row in made.kept if row.provenance["stage"] == "counterfactual"]
+    assert commands == [*COMMANDS.values()] * 2
+    assert [row.row["reward"] for row in made.rejected] == [1, 2, 3, 4]
+    assert {row.row["file_name"] for row in made.rejected} == {"lab/1.mp4"}
+    assert all("a worker process died with exit code -11" in row.provenance["rejected"] for row in made.rejected)
+    times = asked(tmp_path)
+    assert max(times.values()) == 2 and sum(count > 1 for count in times.values()) <= 2  # and one beside it
+
+
+def test_answers_of_a_killed_command_are_not_asked_for_again_on_another_engine(tmp_path: Path) -> None:
+    data = write_demos(tmp_path / "data", (40, 48, 56))
+    (tmp_path / "hold").touch()
+    code = (
+        "from pathlib import Path\nfrom rewardlab.runner.engines.contract import EngineSettings\n"
+        "from tests.augmentation.local_teacher import make_counterfactuals\n"
+        f"make_counterfactuals(Path({str(data)!r}), Path({str(tmp_path)!r}), EngineSettings())"
+    )
+    first = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "asked").exists() or asked(tmp_path).total() <= 12:
+        with suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"it ended with {first.wait(0.1)}")
+    first.kill()
+    first.wait()
+    kept = len(CallCache(tmp_path))
+    (tmp_path / "hold").unlink()
+    (tmp_path / "asked").unlink()
+    made = make_counterfactuals(data, tmp_path, IN_PROCESS)
+    assert kept >= 8
+    assert asked(tmp_path).total() == len(CallCache(tmp_path)) - kept
+    assert len(made.kept) == 3 * 5 and not made.rejected
+
+
+def test_a_video_that_kills_its_worker_takes_its_row_out_and_no_other(tmp_path: Path) -> None:
+    rows = read_dataset(str(write_demos(tmp_path / "data", (48, 48))), skip_bad=False)
+    poison = replace(rows[1], episode=replace(rows[1].episode, clip=whole_clip(DeadlyFrames(tmp_path / "tries"), 10.0)))
+    short = replace(rows[0], episode=shortened(rows[0].episode, 8))
+    with FactoryWorkers({}, 1, PROCESSES) as workers:
+        made = write_dataset(tmp_path / "out", StageRows((short, poison)), (), (), workers.write_videos)
+    assert [row.row["file_name"] for row in made.kept] == ["lab/0.mp4"]
+    assert "could not be written: a worker process died with exit code -11" in made.rejected[0].provenance["rejected"]
+    assert (tmp_path / "tries").read_text() == "xx"
+    assert [len(episode.clip) for episode in open_dataset(str(tmp_path / "out")).episodes] == [8]
+
+
+def test_an_object_store_is_no_place_for_a_dataset() -> None:
+    with pytest.raises(PlanError, match="must be a folder, one that all machines share"):
+        build_plan(AugmentPlan, {"data": "sample", "out": Path("s3://lab/made")})
