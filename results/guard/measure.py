@@ -160,9 +160,9 @@ def curve_rows(clips: Clips, data: str, condition: str) -> list[Row]:
     for share in np.linspace(0, 1, 21):
         most = np.quantile(part.risk[part.claimed], share) if share else -np.inf
         passed = part.claimed & (part.risk <= most)
-        wrong = {f"wrong of passed{key.replace('rate', '')}": value
+        wrong = {f"wrong of passed {key}": value
                  for key, value in rate(~part.success, passed, part.task).items()}  # fmt: skip
-        false = {f"false success{key.replace('rate', '')}": value
+        false = {f"false success {key}": value
                  for key, value in rate(passed, ~part.success, part.task).items()}  # fmt: skip
         found.append({"data": data, "condition": condition, "claims passed": round(float(share), 2), **false, **wrong})
     return found

@@ -83,9 +83,12 @@ def decode_frames(data: bytes) -> Frames:
 
 def require_frames(frames: Frames) -> Frames:
     """Return the frames if they are some, and no more than are taken in; else DataError."""
-    if frames.nbytes > CLIP_MB.in_bytes or len(frames) > CLIP_FRAMES.value:
-        raise DataError(f"{len(frames):,} frames of {frames.nbytes / 1e6:,.0f} MB, in MB {CLIP_MB.describe()}")
-    return in_memory(frames).pixels
+    pixels = in_memory(frames).pixels
+    if len(pixels) > CLIP_FRAMES.value:
+        raise DataError(f"{len(pixels):,} frames are more than a clip may hold, {CLIP_FRAMES.describe()}")
+    if pixels.nbytes > CLIP_MB.in_bytes:
+        raise DataError(f"{pixels.nbytes / 1e6:,.0f} MB are more than a clip may hold, in MB {CLIP_MB.describe()}")
+    return pixels
 
 
 def _only_entry(data: bytes) -> bytes:

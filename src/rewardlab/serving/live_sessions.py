@@ -53,8 +53,11 @@ class Session:
         if self.count and frames.shape[1:] != self._buffer.shape[1:]:
             raise DataError(f"the frames of this session are {self._buffer.shape[1:]}, got {frames.shape[1:]}")
         needed = self.count + len(frames)
-        if needed > CLIP_FRAMES.value or needed * frames[0].nbytes > CLIP_MB.in_bytes:
-            raise DataError(f"{needed:,} frames in one session: more than a clip may hold, in MB {CLIP_MB.describe()}")
+        if needed > CLIP_FRAMES.value:
+            raise DataError(f"{needed:,} frames are more than a session may hold, {CLIP_FRAMES.describe()}")
+        if needed * frames[0].nbytes > CLIP_MB.in_bytes:
+            size = f"{needed * frames[0].nbytes / 1e6:,.0f} MB"
+            raise DataError(f"{size} of frames are more than a session may hold, in MB {CLIP_MB.describe()}")
         if needed > len(self._buffer):
             larger = np.empty((max(needed, 2 * len(self._buffer)), *frames.shape[1:]), np.uint8)
             if self.count:
