@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,38 @@ def test_a_video_is_scored_as_the_command_line_shows_it(client: httpx2.Client, t
     both = client.post("/v1/batch", json={"clips": [{"instruction": "put", "reference": "arm/a.mp4"}] * 2}).json()
     assert len(uploaded["progress"]) == 14
     assert uploaded == referenced == both[0] == both[1]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "asked", "status", "words"),
+    [
+        ("GET", "/nowhere", {}, 404, "no such address here; /docs"),
+        ("GET", "/no/where", {}, 404, "no such address here; /docs"),
+        ("GET", "/v1/score", {}, 405, "not called by that method; /docs"),
+        ("POST", "/v1/sessions", {"json": {"instruction": " "}}, 422, "say what the robot was asked to do"),
+        ("POST", "/v1/sessions", {"json": {}}, 422, "instruction: Field required"),
+    ],
+)
+def test_a_mistake_is_said_in_one_sentence(
+    client: httpx2.Client, method: str, path: str, asked: dict[str, Any], status: int, words: str
+) -> None:
+    reply = client.request(method, path, **asked)
+    assert reply.status_code == status and words in reply.json()["error"]
+    assert reply.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"no frames", "got 9 bytes that are none of these"),
+        (npy(np.zeros((4, 8, 8), np.uint8)), r"got uint8 (4, 8, 8);"),
+    ],
+)
+def test_frames_that_are_none_are_refused_by_what_came(client: httpx2.Client, data: bytes, words: str) -> None:
+    session = client.post("/v1/sessions", json={"instruction": "push"}).json()["session"]
+    reply = client.post(f"/v1/sessions/{session}/frames", content=data)
+    assert reply.status_code == 422 and words in reply.json()["error"]
+    client.delete(f"/v1/sessions/{session}")
 
 
 def test_a_model_that_gives_no_answer_says_why(client: httpx2.Client) -> None:

@@ -74,11 +74,13 @@ def decode_frames(data: bytes) -> Frames:
     """Return the frames, uint8 (T, H, W, 3), of a .npy or .npz file, or the one frame of a JPEG or PNG image."""
     if data.startswith((_PNG, _JPEG)):
         return decode_images([data], 1)
+    if not data.startswith((_NPY, _ZIP)):
+        raise DataError(f"expected frames as .npy, .npz, JPEG or PNG, got {len(data):,} bytes that are none of these")
     try:
         array = array_of_npy(_only_entry(data) if data.startswith(_ZIP) else data)
     except ValueError as error:
         raise DataError(f"the frames cannot be read as a NumPy array ({str(error)[:200]})") from error
-    return require_frames(array[None] if array.ndim == 3 else array)
+    return require_frames(array[None] if array.ndim == 3 and array.shape[-1] == 3 else array)
 
 
 def require_frames(frames: Frames) -> Frames:

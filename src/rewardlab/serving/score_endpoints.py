@@ -127,8 +127,10 @@ async def _referenced(server: RewardServer, asked: ClipReference) -> Episode:
 
 def require_instruction(text: str) -> str:
     """Return an instruction that is there, and no longer than is taken in."""
-    if not text.strip() or len(text) > INSTRUCTION_CHARACTERS.value:
-        raise RefusedRequest(422, f"the instruction must be a text, in characters {INSTRUCTION_CHARACTERS.describe()}")
+    if not text.strip():
+        raise RefusedRequest(422, "the instruction is empty; say what the robot was asked to do")
+    if len(text) > INSTRUCTION_CHARACTERS.value:
+        raise RefusedRequest(422, f"the instruction has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
     return text
 
 

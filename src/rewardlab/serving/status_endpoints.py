@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from rewardlab.models.backends.remote_protocol import PROTOCOL, Health
@@ -66,5 +66,5 @@ async def page() -> HTMLResponse:
 async def asset(name: str) -> Response:
     """Return the script or the style sheet of the live page."""
     if name not in _ASSETS:
-        return Response('{"error":"there is no such address here; /docs lists them all"}', 404)
+        raise HTTPException(404)
     return Response(_PAGE.with_name(name.replace("live", "live_page")).read_bytes(), media_type=_ASSETS[name])
