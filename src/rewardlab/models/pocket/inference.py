@@ -5,9 +5,9 @@ import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import cv2
 import numpy as np
@@ -30,6 +30,7 @@ from rewardlab.models.pocket.precision import Precision, choose_precision, int8_
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
 Floats = NDArray[np.float32]
+FrameName = tuple[int, int, int, int]
 
 _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # frames
@@ -56,7 +57,7 @@ class PocketRewardModel:
     image_encoder: Any
     temporal_encoder: Any
     precision: Precision = "float32"  # of the image encoder
-    token_cache: "OrderedDict[bytes, Floats]" = field(default_factory=OrderedDict, repr=False)
+    token_cache: "OrderedDict[FrameName, Floats]" = field(default_factory=OrderedDict, repr=False)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return level, probabilities and progress per frame; a blank clip or an empty instruction is refused."""
@@ -125,7 +126,7 @@ class PocketRewardModel:
         self._cache(found)
         return [np.stack([found[name] for name in named]) for named in names]
 
-    def _cache(self, found: dict[bytes, Floats]) -> None:
+    def _cache(self, found: dict[FrameName, Floats]) -> None:
         for name, tokens in found.items():
             self.token_cache[name] = tokens
             self.token_cache.move_to_end(name)
@@ -220,7 +221,8 @@ def _session(path: str) -> Any:
 
 
 def _is_blank(frame: Frames) -> bool:
-    return float(frame.std()) < _BLANK_STD
+    _, deviation = cv2.meanStdDev(frame.reshape(-1, 1))  # many times as fast as that of numpy
+    return float(deviation[0, 0]) < _BLANK_STD
 
 
 def _refusal(blank: bool, instruction: str) -> str | None:
@@ -237,9 +239,13 @@ def _sampled_indices(length: int) -> NDArray[np.int64]:
     return np.linspace(0, length - 1, min(length, CLIP_FRAMES)).round().astype(np.int64)
 
 
-def _content_name(frame: Frames) -> bytes:
-    """Identify a frame by its pixels and its shape, before it is made small: one that is known need not be."""
-    return blake2b(np.ascontiguousarray(frame).data, digest_size=16, salt=b"%dx%d" % frame.shape[:2]).digest()
+def _content_name(frame: Frames) -> FrameName:
+    """Identify a frame by its shape and its pixels, before it is made small: one that is known need not be.
+
+    96 bits of Python's keyed hash and a checksum: a cryptographic hash takes as long as half of the image encoder.
+    """
+    pixels = frame.tobytes()
+    return frame.shape[0], frame.shape[1], hash(pixels), crc32(pixels)
 
 
 def _resized(frame: Frames, size: int) -> Frames:
