@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.bounded_json import read_json
-from rewardlab.core.episode import Episode, Frames
+from rewardlab.core.episode import Episode, Frames, show_only
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import variant_files
@@ -61,15 +61,16 @@ class PocketRewardModel:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return level, probabilities and progress per frame; a blank clip or an empty instruction is refused."""
-        frames = [episode.frames for episode in episodes]
-        blank = [all(_is_blank(frame) for frame in clip) for clip in frames]
+        frames = [show_only(episode, _sampled_indices(len(episode.clip))).frames for episode in episodes]
+        blank = [_shows_nothing(episode, sampled) for episode, sampled in zip(episodes, frames)]
         reasons = [_refusal(is_blank, episode.instruction) for is_blank, episode in zip(blank, episodes)]
         accepted = [index for index, reason in enumerate(reasons) if reason is None]
         answers: list[Answer] = [Failure(reason or "") for reason in reasons]
         if accepted:
-            tokens = self.encode_frames([frames[index][_sampled_indices(len(frames[index]))] for index in accepted])
+            tokens = self.encode_frames([frames[index] for index in accepted])
             texts = [episodes[index].instruction for index in accepted]
-            for index, score in zip(accepted, self.predict(tokens, texts, [len(frames[index]) for index in accepted])):
+            lengths = [len(episodes[index].clip) for index in accepted]
+            for index, score in zip(accepted, self.predict(tokens, texts, lengths)):
                 answers[index] = score
         return answers
 
@@ -223,6 +224,11 @@ def _session(path: str) -> Any:
 def _is_blank(frame: Frames) -> bool:
     _, deviation = cv2.meanStdDev(frame.reshape(-1, 1))  # many times as fast as that of numpy
     return float(deviation[0, 0]) < _BLANK_STD
+
+
+def _shows_nothing(episode: Episode, sampled: Frames) -> bool:
+    """Tell whether every frame is blank; all of them are read only where those that were sampled are."""
+    return all(_is_blank(frame) for frame in sampled) and all(_is_blank(frame) for frame in episode.frames)
 
 
 def _refusal(blank: bool, instruction: str) -> str | None:
