@@ -21,6 +21,7 @@ from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
+from rewardlab.serving.live_sessions import Session
 from rewardlab.serving.serve_settings import ServePlan
 from rewardlab.serving.served_model import load_served_model
 from rewardlab.testing import check_model
@@ -144,6 +145,18 @@ def test_a_session_is_asked_at_any_time_and_answers_as_the_whole_clip_would(clie
     assert [point["frames"] for point in live["curve"]] == [3, 4]
     assert client.delete(path).status_code == 204
     assert client.get(path).status_code == 404
+
+
+def test_the_frames_of_a_session_are_read_in_any_order_whatever_parts_they_came_in() -> None:
+    session = Session("a", "push", 10.0, 0.0)
+    for start, end in ((0, 1), (1, 4), (4, 8)):
+        session.append(FRAMES[start:end])
+    shown = session.episode()
+    session.append(FRAMES[:2])
+    assert len(shown.clip) == 8 and np.array_equal(shown.frames, FRAMES)
+    assert np.array_equal(shown.clip.source.read(np.array([7, 0, 3, 4, 3])), FRAMES[[7, 0, 3, 4, 3]])
+    assert shown.clip.source.digest == episode_from_frames(FRAMES, "push").clip.source.digest
+    assert session.nbytes == FRAMES.nbytes + FRAMES[:2].nbytes and session.count == 10
 
 
 def test_sessions_are_bounded_in_number(client: httpx2.Client) -> None:
