@@ -28,7 +28,9 @@ _FRAMES_BODY = {
         "content": {kind: _BINARY for kind in ("application/octet-stream", "image/jpeg", "image/png")},
     }
 }
-_JPEG_BODY = {200: {"content": {"image/jpeg": _BINARY}, "description": "the last frame"}}
+_JPEG_BODY: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/jpeg": _BINARY}, "description": "the last frame"}
+}
 _POLICY_VIOLATION = 1008
 
 
