@@ -211,6 +211,31 @@ def write(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows(shown)
 
 
+def draw(path: Path, rows: Sequence[Row]) -> None:
+    """Draw false success over the share of claims that pass, with its interval over tasks; needs the extra figures."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "guard"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for axis, data in zip(axes, ("known", "unseen")):
+        for condition, colour in (("clean", "#0072b2"), ("perturbed", "#d55e00")):
+            mine = [row for row in rows if (row["data"], row["condition"]) == (data, condition)]
+            passed, middle, low, high = (
+                np.array([row[key] for row in mine], dtype=np.float64)
+                for key in ("claims passed", "false success rate", "false success low", "false success high")
+            )
+            axis.plot(passed, middle, color=colour, label=condition)
+            axis.fill_between(passed, low, high, color=colour, alpha=0.2, linewidth=0)
+        axis.set(title=f"{data} tasks", xlabel="share of claimed successes that pass, lowest risk first")
+    axes[0].set_ylabel("failed clips that pass as successes")
+    axes[0].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", help="two folders: rollouts of known tasks, and of unseen ones")
@@ -230,7 +255,9 @@ def main() -> None:
     rows += [task_mean_row(clips), auc_row(clips, "known"), auc_row(clips, "unseen")]
     asked.out.mkdir(parents=True, exist_ok=True)
     write(asked.out / "rates.csv", rows)
-    write(asked.out / "risk_coverage.csv", [row for part in parts for row in curve_rows(clips, *part)])
+    curves = [row for part in parts for row in curve_rows(clips, *part)]
+    write(asked.out / "risk_coverage.csv", curves)
+    draw(asked.out / "risk_coverage.svg", curves)
     write(asked.out / "guards.csv", guard_rows(clips, guards, tasks))
     for row in rows:
         print(*(f"{value:.3f}" if isinstance(value, float) else value for value in row.values()), sep="\t")
