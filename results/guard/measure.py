@@ -1,92 +1,264 @@
-"""What a fitted guard does to clips it was not fitted on: false success, abstention, risk-coverage curves.
+"""What guards do to tasks and perturbations that they were not fitted on: abstention, false success, risk-coverage.
 
-    python results/guard/measure.py GUARD.json NAME=DATA ... --out FOLDER
+    python results/guard/measure.py --tasks known
+    python results/guard/measure.py KNOWN UNSEEN --out FOLDER
 
-Each dataset is scored clean and under perturbations that the guard was not fitted on, at severities 3 and 4. Rates are
-means over clips; intervals are percentiles of 2,000 bootstrap draws over tasks.
+KNOWN and UNSEEN are rollouts of the tasks that `pocket` was trained on and of those it was not, as its own file lists
+them; `--tasks` prints either list. The tasks are in five folds. For each fold a guard is fitted on all other tasks,
+clean and under FITTED, by the functions behind `rewardlab guard fit`, and judged on the tasks of the fold, clean and
+under JUDGED. Rates are means over clips of all folds; intervals are percentiles of 2,000 bootstrap draws over tasks.
 """
 
 import argparse
 import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
+from rewardlab.core.bounded_json import read_json
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import TrialTable
 from rewardlab.models import name_model
-from rewardlab.models.guard.guard_file import read_guard
-from rewardlab.runner.guard_fit import JudgedClips, clip_risks, judged_clips, probed_model
+from rewardlab.models.guard.guarded_model import Guard
+from rewardlab.models.pocket import WEIGHTS
+from rewardlab.runner.calibration_run import three_way_split
+from rewardlab.runner.guard_fit import clip_risks, fit_guard, judged_clips, probed_model
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 
-PERTURBATIONS = ("defocus_blur", "fog", "typo_keyboard", "hold_last")
+MODEL, RATE, FOLDS, SPLIT_SEED = "pocket", 0.2, 5, 0
+FITTED = (("gaussian_noise", "motion_blur", "drop_uniform"), (2,))
+JUDGED = (("defocus_blur", "fog", "typo_keyboard", "hold_last"), (3, 4))
 DRAWS = 2_000
 
-
-def rate_and_interval(flags: np.ndarray, of: np.ndarray, tasks: np.ndarray) -> tuple[float, float, float]:
-    """Return the share of `of` where `flags` hold, and its interval over tasks."""
-    codes = np.unique(tasks.astype(str), return_inverse=True)[1]
-    above, below = np.bincount(codes, flags & of), np.bincount(codes, of)
-    picks = rng_for(0, "guard bootstrap").integers(0, len(above), (DRAWS, len(above)))
-    with np.errstate(invalid="ignore"):
-        draws = above[picks].sum(axis=1) / below[picks].sum(axis=1)
-    low, high = np.nanpercentile(draws, [2.5, 97.5]) if below.sum() else (np.nan, np.nan)
-    return float(above.sum() / below.sum()) if below.sum() else float("nan"), float(low), float(high)
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Row = dict[str, object]
 
 
-def rows_of(name: str, clips: JudgedClips, risks: np.ndarray, threshold: float) -> list[dict[str, object]]:
-    passed = clips.claimed & (risks <= threshold)
-    found = []
-    for condition, mask in (("clean", clips.clean), ("perturbed", ~clips.clean)):
-        parts = {
-            "false success": (clips.claimed, passed, ~clips.success & mask),
-            "success found": (clips.claimed, passed, clips.success & mask),
-            "withheld": (np.zeros_like(passed), clips.claimed & ~passed, mask),
-        }
-        for measure, (without, with_guard, of) in parts.items():
-            for guard, flags in (("without", without), ("with", with_guard)):
-                rate, low, high = rate_and_interval(flags, of, clips.tasks)
-                row = {"data": name, "condition": condition, "measure": measure, "guard": guard}
-                found.append(row | {"clips": int(of.sum()), "rate": rate, "low": low, "high": high})
-    return found
+@dataclass(frozen=True, eq=False)
+class Clips:
+    """Clips judged by a guard that never saw their task; `condition` is clean, perturbed or as fitted."""
+
+    data: NDArray[np.str_]
+    condition: NDArray[np.str_]
+    fold: NDArray[np.int64]
+    task: NDArray[np.str_]
+    claimed: Flags
+    passed: Flags
+    success: Flags
+    risk: Numbers
+
+    def where(self, mask: Flags) -> "Clips":
+        return Clips(*(values[mask] for values in vars(self).values()))
+
+    def of(self, data: str, condition: str) -> "Clips":
+        return self.where((self.data == data) & (self.condition == condition))
 
 
-def curve_of(name: str, clips: JudgedClips, risks: np.ndarray) -> list[dict[str, object]]:
-    """Return false success among failures over the share of claims that pass."""
-    found = []
+def tasks_of(data: str) -> list[str]:
+    facts = read_json(WEIGHTS / f"{MODEL}.json")
+    return [str(task) for task in facts["trained_tasks" if data == "known" else "unseen_tasks"]]
+
+
+def fold_of_task() -> dict[str, int]:
+    """Return the fold of every task; each has its share of known and of unseen tasks."""
+    return {task: place % FOLDS for data in ("known", "unseen") for place, task in enumerate(tasks_of(data))}
+
+
+def trials_of(folders: dict[str, str], asked: tuple[Sequence[str], Sequence[int]], runs: Path) -> TrialTable:
+    """Return the model's answers about all rollouts, clean and under these perturbations."""
+    probe, tables = probed_model(name_model(MODEL)), []
+    for name, data in folders.items():
+        scoring = ScoringSettings(workers=1, quiet=True, out=runs / f"guard-{name}-{asked[0][0]}")
+        plan = StressPlan((probe.name,), data, tuple(asked[0]), tuple(asked[1]), controls=False, scoring=scoring)
+        tables.append(run_stress(plan, [probe]).trials().arrow)
+    return TrialTable(pa.concat_tables(tables))
+
+
+def judge(guard: Guard, trials: TrialTable, fold: int, *, as_fitted: bool) -> Clips:
+    """Return clips of one fold as a guard that was fitted on the others leaves them."""
+    clips = judged_clips(trials)
+    risks = clip_risks(guard, clips)
+    passed = clips.claimed & (risks <= (-np.inf if guard.threshold is None else guard.threshold))
+    tasks, known = clips.tasks.astype(str), tasks_of("known")
+    data = np.where(np.isin(tasks, known), "known", "unseen")
+    condition = np.where(clips.clean, "clean", "perturbed")
+    if as_fitted:
+        data, condition = np.full(len(tasks), "all"), np.full(len(tasks), "as fitted")
+    return Clips(data, condition, np.full(len(tasks), fold), tasks, clips.claimed, passed, clips.success, risks)
+
+
+def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list[Guard], list[int]]:
+    """Fit a guard on the other tasks of each fold; return all judged clips, the guards, and tasks per threshold."""
+    parts, guards, tasks = [], [], []
+    fold_of = fold_of_task()
+    in_fold = [np.array([fold_of[str(task)] for task in trials.text("task")]) for trials in (fitted, judged)]
+    for fold in range(FOLDS):
+        order, threshold, _ = map(judged_clips, three_way_split(fitted.where(in_fold[0] != fold), SPLIT_SEED))
+        guard = fit_guard(order, threshold, RATE, "abstain")
+        guards.append(guard)
+        tasks.append(len(set(threshold.tasks[~threshold.success])))
+        parts.append(judge(guard, judged.where(in_fold[1] == fold), fold, as_fitted=False))
+        parts.append(judge(guard, fitted.where(in_fold[0] == fold), fold, as_fitted=True))
+    columns = zip(*(vars(part).values() for part in parts))
+    return Clips(*(np.concatenate(column) for column in columns)), guards, tasks
+
+
+def bootstrap(tasks: NDArray[np.str_], *columns: Flags) -> tuple[Numbers, Numbers]:
+    """Return the sums of the columns, and their sums in every draw of tasks."""
+    codes = np.unique(tasks, return_inverse=True)[1]
+    counts = np.array([np.bincount(codes, column, minlength=codes.max() + 1) for column in columns])
+    picks = rng_for(0, "guard bootstrap").integers(0, counts.shape[1], (DRAWS, counts.shape[1]))
+    return counts.sum(axis=1), counts[:, picks].sum(axis=2)
+
+
+def rate(flags: Flags, of: Flags, tasks: NDArray[np.str_]) -> Row:
+    """Return the share of `of` where `flags` hold, with its interval over tasks."""
+    (above, below), (drawn_above, drawn_below) = bootstrap(tasks, flags & of, of)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {"rate": above / below if below else np.nan, **interval(drawn_above / drawn_below)}
+
+
+def interval(draws: Numbers) -> Row:
+    known = draws[np.isfinite(draws)]
+    low, high = np.percentile(known, [2.5, 97.5]) if len(known) else (np.nan, np.nan)
+    return {"low": float(low), "high": float(high)}
+
+
+def rate_rows(clips: Clips, data: str, condition: str) -> list[Row]:
+    part = clips.of(data, condition)
+    failed, everything = ~part.success, np.ones_like(part.success)
+    measures = {
+        "false success without guard": (part.claimed, failed),
+        "false success with guard": (part.passed, failed),
+        "successes found without guard": (part.claimed, part.success),
+        "successes found with guard": (part.passed, part.success),
+        "withheld": (part.claimed & ~part.passed, everything),
+    }
+    head = {"data": data, "condition": condition}
+    rows = [{**head, "measure": name, "clips": int(of.sum()), **rate(flags, of, part.task)}
+            for name, (flags, of) in measures.items()]  # fmt: skip
+    return [*rows, {**head, "measure": "fall of false success", "clips": int(failed.sum()), **fall(part)}]
+
+
+def fall(part: Clips) -> Row:
+    """Return by which share the false-success rate falls, with its interval over tasks."""
+    (without, with_guard), drawn = bootstrap(part.task, part.claimed & ~part.success, part.passed & ~part.success)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {"rate": 1 - with_guard / without if without else np.nan, **interval(1 - drawn[1] / drawn[0])}
+
+
+def curve_rows(clips: Clips, data: str, condition: str) -> list[Row]:
+    """Return false success, and how many passed claims are wrong, over the share of claims that pass."""
+    part, found = clips.of(data, condition), list[Row]()
     for share in np.linspace(0, 1, 21):
-        threshold = np.quantile(risks[clips.claimed], share) if share else -np.inf
-        passed = clips.claimed & (risks <= threshold)
-        rate, low, high = rate_and_interval(passed, ~clips.success, clips.tasks)
-        wrong = rate_and_interval(~clips.success, passed, clips.tasks)
-        found.append({"data": name, "claims passed": float(share), "false success": rate, "low": low, "high": high,
-                      "wrong of passed": wrong[0]})  # fmt: skip
+        most = np.quantile(part.risk[part.claimed], share) if share else -np.inf
+        passed = part.claimed & (part.risk <= most)
+        wrong = {f"wrong of passed {key}": value
+                 for key, value in rate(~part.success, passed, part.task).items()}  # fmt: skip
+        false = {f"false success {key}": value
+                 for key, value in rate(passed, ~part.success, part.task).items()}  # fmt: skip
+        found.append({"data": data, "condition": condition, "claims passed": round(float(share), 2), **false, **wrong})
     return found
+
+
+def guard_rows(clips: Clips, guards: Sequence[Guard], tasks: Sequence[int]) -> list[Row]:
+    """Return what each of the guards came to."""
+    rows = list[Row]()
+    for fold, guard in enumerate(guards):
+        mine = clips.where(clips.fold == fold)
+        clean = mine.of("known", "clean")
+        row: Row = {"fold": fold, "threshold": guard.threshold, "tasks for the threshold": tasks[fold]}
+        row["known clean withheld"] = float((clean.claimed & ~clean.passed).mean())
+        for data in ("known", "unseen"):
+            failed = mine.of(data, "perturbed").where(~mine.of(data, "perturbed").success)
+            row[f"{data} perturbed false success without"] = float(failed.claimed.mean())
+            row[f"{data} perturbed false success with"] = float(failed.passed.mean())
+        rows.append(row)
+    return rows
+
+
+def task_mean_row(clips: Clips) -> Row:
+    """Return what the guarantee bounds: the mean over tasks of the share of failed clips that pass, as fitted."""
+    part = clips.of("all", "as fitted").where(~clips.of("all", "as fitted").success)
+    shares = np.array([part.passed[part.task == task].mean() for task in np.unique(part.task)])
+    picks = rng_for(0, "guard bootstrap").integers(0, len(shares), (DRAWS, len(shares)))
+    row: Row = {"data": "all", "condition": "as fitted", "measure": "false success with guard, mean over tasks"}
+    return {**row, "clips": len(part.task), "rate": float(shares.mean()), **interval(shares[picks].mean(axis=1))}
+
+
+def auc_row(clips: Clips, data: str) -> Row:
+    """Return how often a false claim has a higher risk than a true one."""
+    part = clips.where((clips.data == data) & clips.claimed)
+    ranks, false = rankdata(part.risk), ~part.success
+    area = (ranks[false].sum() - false.sum() * (false.sum() + 1) / 2) / (false.sum() * (~false).sum())
+    row: Row = {"data": data, "condition": "clean and perturbed", "measure": "AUC of risk among claims"}
+    return {**row, "clips": len(part.task), "rate": float(area), "low": np.nan, "high": np.nan}
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    with path.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]))
+        writer.writeheader()
+        shown = [{key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+                 for row in rows]  # fmt: skip
+        writer.writerows(shown)
+
+
+def draw(path: Path, rows: Sequence[Row]) -> None:
+    """Draw false success over the share of claims that pass, with its interval over tasks; needs the extra figures."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "guard"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for axis, data in zip(axes, ("known", "unseen")):
+        for condition, colour in (("clean", "#0072b2"), ("perturbed", "#d55e00")):
+            mine = [row for row in rows if (row["data"], row["condition"]) == (data, condition)]
+            passed, middle, low, high = (
+                np.array([row[key] for row in mine], dtype=np.float64)
+                for key in ("claims passed", "false success rate", "false success low", "false success high")
+            )
+            axis.plot(passed, middle, color=colour, label=condition)
+            axis.fill_between(passed, low, high, color=colour, alpha=0.2, linewidth=0)
+        axis.set(title=f"{data} tasks", xlabel="share of claimed successes that pass, lowest risk first")
+    axes[0].set_ylabel("failed clips that pass as successes")
+    axes[0].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("guard", type=Path)
-    parser.add_argument("data", nargs="+")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="*", help="two folders: rollouts of known tasks, and of unseen ones")
+    parser.add_argument("--tasks", choices=("known", "unseen"))
     parser.add_argument("--out", type=Path, default=Path("results/guard"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     asked = parser.parse_args()
-    file = read_guard(asked.guard)
-    threshold = -np.inf if file.guard.threshold is None else file.guard.threshold
-    probe, rows, curves = probed_model(name_model(file.model)), [], []
-    for each in asked.data:
-        name, _, data = each.partition("=")
-        scoring = ScoringSettings(workers=1, quiet=True, out=asked.runs / f"guard-{name}")
-        plan = StressPlan((probe.name,), data, PERTURBATIONS, (3, 4), controls=False, scoring=scoring)
-        clips = judged_clips(run_stress(plan, [probe]).trials())
-        risks = clip_risks(file.guard, clips)
-        rows += rows_of(name, clips, risks, threshold)
-        curves += curve_of(name, clips, risks)
-    for path, table in (("rates.csv", rows), ("risk_coverage.csv", curves)):
-        with (asked.out / path).open("w", newline="") as opened:
-            writer = csv.DictWriter(opened, list(table[0]))
-            writer.writeheader()
-            writer.writerows(table)
+    if asked.tasks:
+        print(",".join(tasks_of(asked.tasks)))
+        return
+    if len(asked.data) != 2:
+        parser.error("expected two folders of rollouts, of known tasks and of unseen ones")
+    folders = dict(zip(("known", "unseen"), asked.data))
+    clips, guards, tasks = judged_in_folds(*(trials_of(folders, each, asked.runs) for each in (FITTED, JUDGED)))
+    parts = [(data, condition) for data in ("known", "unseen") for condition in ("clean", "perturbed")]
+    rows = [row for part in parts for row in rate_rows(clips, *part)]
+    rows += [task_mean_row(clips), auc_row(clips, "known"), auc_row(clips, "unseen")]
+    asked.out.mkdir(parents=True, exist_ok=True)
+    write(asked.out / "rates.csv", rows)
+    curves = [row for part in parts for row in curve_rows(clips, *part)]
+    write(asked.out / "risk_coverage.csv", curves)
+    draw(asked.out / "risk_coverage.svg", curves)
+    write(asked.out / "guards.csv", guard_rows(clips, guards, tasks))
     for row in rows:
         print(*(f"{value:.3f}" if isinstance(value, float) else value for value in row.values()), sep="\t")
 

@@ -97,6 +97,7 @@ HOSTILE = {
     "two arrays": saved(FRAMES, other=FRAMES),
     "floats": saved(FRAMES.astype(np.float32)),
     "four channels": saved(np.zeros((2, 4, 4, 4), np.uint8)),
+    "a single number": saved(np.array(7, np.uint8)),
     "no frames": saved(np.zeros((0, 4, 4, 3), np.uint8)),
     "a claim of terabytes": header("(1000000, 1000, 1000, 3)"),
     "a negative shape": header("(-1, 4, 4, 3)") + bytes(480),
@@ -188,6 +189,14 @@ def test_a_reference_leads_nowhere_but_below_the_root(client: httpx2.Client, ref
 def test_odd_json_is_refused(client: httpx2.Client, path: str, body: bytes) -> None:
     reply = client.post(path, content=body, headers={"content-type": "application/json"})
     assert_refused(reply)
+
+
+@pytest.mark.parametrize(
+    "frames", [0, [], "a", None, [[[0, 0, 0]]], [[[[0, 0, 0]], [[0, 0]]]], [[[[0, 0, 256]]]], [[[[0.5, 0, 0]]]]]
+)
+def test_odd_frames_in_json_are_refused(client: httpx2.Client, frames: object) -> None:
+    sample = {"sample_type": "progress", "trajectory": {"task": "push", "frames": frames}}
+    assert_refused(client.post("/evaluate_batch", json={"samples": [sample]}), 422)
 
 
 def test_odd_forms_are_refused(client: httpx2.Client) -> None:

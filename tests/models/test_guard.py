@@ -15,7 +15,7 @@ from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.h264_encoding import encode
 from rewardlab.models import name_model
 from rewardlab.models.controls import Constant
-from rewardlab.models.guard.clip_quality import clip_quality
+from rewardlab.models.guard.clip_quality import clip_quality, episode_quality
 from rewardlab.models.guard.guarded_model import Guard, Guarded
 from rewardlab.models.guard.instruction_distance import distances, nearest_distance
 from rewardlab.models.trust import trust_of
@@ -177,3 +177,8 @@ def test_what_a_guard_needs_is_said() -> None:
         fit_guard(clips_of(4, claimed=False), clips_of(20, claimed=True), 0.05, "abstain")
     with pytest.raises(PlanError, match="policy fallback needs"):
         GuardPlan("constant:5", "sample", policy="fallback")
+
+
+def test_the_quality_of_an_episode_is_that_of_its_clip() -> None:
+    frames = moving_square("long", count=40, size=32)
+    assert episode_quality(episode_from_frames(frames, "push")) == clip_quality(frames)

@@ -134,6 +134,13 @@ def test_black_clips_are_refused(pocket: PocketRewardModel) -> None:
     assert isinstance(answer, Failure) and "one colour" in answer.reason
 
 
+def test_a_clip_that_shows_something_only_between_the_sampled_frames_is_judged(pocket: PocketRewardModel) -> None:
+    frames = np.zeros((40, 32, 32, 3), np.uint8)
+    frames[1, :16] = 200
+    (answer,) = pocket.score([episode_from_frames(frames, "open the drawer")])
+    assert isinstance(answer, Score) and len(answer.progress or ()) == 40
+
+
 @pytest.mark.parametrize("text", ["打开抽屉", "Öffne bitte die Schublade", "Открой ящик", "🤖 ouvre le tiroir"])
 def test_other_languages_get_an_unsure_answer(pocket: PocketRewardModel, clips: list[Episode], text: str) -> None:
     (answer,) = pocket.score([replace(clips[0], instruction=text)])

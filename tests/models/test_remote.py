@@ -115,13 +115,26 @@ def test_a_server_that_falters_is_asked_again_and_one_that_fails_gives_failures(
         model = name_model(f"remote:{url}?retries=2").build()
         state.faults = [drop, lambda handler: _send(handler, 200, b'{"answers": [')]
         assert [answer.level for answer in model.score(episodes("a", "bb"))] == [2, 3]
-        state.faults = [lambda handler: _send(handler, 413, b"too much")]
-        assert model.score(episodes("a", "bb")) == [Failure("the server answered 413: too much")] * 2
+        state.faults = [lambda handler: _send(handler, 422, b"no clip")]
+        assert model.score(episodes("a", "bb")) == [Failure("the server answered 422: no clip")] * 2
         wrong = pack_answers([Score(9), Failure("x")], "one")
         state.faults = [lambda handler: _send(handler, 200, wrong)]
         outside, failed = model.score(episodes("a", "bb"))
     assert "level must be a number from 1 to 5, got 9" in outside.reason
     assert failed == Failure("x")
+
+
+def test_what_is_too_much_for_the_server_at_once_is_asked_in_parts() -> None:
+    def too_much(handler: BaseHTTPRequestHandler) -> None:
+        _send(handler, 413, b"too much")
+
+    state = ServerState()
+    with reward_server(state) as url:
+        model = name_model(f"remote:{url}").build()
+        state.faults = [too_much, too_much]
+        alone, *others = model.score(episodes("a", "bb", "ccc"))
+    assert alone == Failure("the server answered 413: too much") and [answer.level for answer in others] == [3, 4]
+    assert [episode.instruction for episode in state.received] == ["bb", "ccc"]
 
 
 def test_other_weights_at_the_same_address_are_another_model() -> None:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
+from rewardlab.serving.live_sessions import Session
 from rewardlab.serving.serve_settings import ServePlan
 from rewardlab.serving.served_model import load_served_model
 from rewardlab.testing import check_model
@@ -73,6 +75,38 @@ def test_a_video_is_scored_as_the_command_line_shows_it(client: httpx2.Client, t
     assert uploaded == referenced == both[0] == both[1]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "asked", "status", "words"),
+    [
+        ("GET", "/nowhere", {}, 404, "no such address here; /docs"),
+        ("GET", "/no/where", {}, 404, "no such address here; /docs"),
+        ("GET", "/v1/score", {}, 405, "not called by that method; /docs"),
+        ("POST", "/v1/sessions", {"json": {"instruction": " "}}, 422, "say what the robot was asked to do"),
+        ("POST", "/v1/sessions", {"json": {}}, 422, "instruction: Field required"),
+    ],
+)
+def test_a_mistake_is_said_in_one_sentence(
+    client: httpx2.Client, method: str, path: str, asked: dict[str, Any], status: int, words: str
+) -> None:
+    reply = client.request(method, path, **asked)
+    assert reply.status_code == status and words in reply.json()["error"]
+    assert reply.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"no frames", "got 9 bytes that are none of these"),
+        (npy(np.zeros((4, 8, 8), np.uint8)), r"got uint8 (4, 8, 8);"),
+    ],
+)
+def test_frames_that_are_none_are_refused_by_what_came(client: httpx2.Client, data: bytes, words: str) -> None:
+    session = client.post("/v1/sessions", json={"instruction": "push"}).json()["session"]
+    reply = client.post(f"/v1/sessions/{session}/frames", content=data)
+    assert reply.status_code == 422 and words in reply.json()["error"]
+    client.delete(f"/v1/sessions/{session}")
+
+
 def test_a_model_that_gives_no_answer_says_why(client: httpx2.Client) -> None:
     answer = client.post("/v1/score", files={"clip": npy(FRAMES)}, data={"instruction": "refuse"}).json()
     assert answer["failure"] == "no robot in sight"
@@ -111,6 +145,18 @@ def test_a_session_is_asked_at_any_time_and_answers_as_the_whole_clip_would(clie
     assert [point["frames"] for point in live["curve"]] == [3, 4]
     assert client.delete(path).status_code == 204
     assert client.get(path).status_code == 404
+
+
+def test_the_frames_of_a_session_are_read_in_any_order_whatever_parts_they_came_in() -> None:
+    session = Session("a", "push", 10.0, 0.0)
+    for start, end in ((0, 1), (1, 4), (4, 8)):
+        session.append(FRAMES[start:end])
+    shown = session.episode()
+    session.append(FRAMES[:2])
+    assert len(shown.clip) == 8 and np.array_equal(shown.frames, FRAMES)
+    assert np.array_equal(shown.clip.source.read(np.array([7, 0, 3, 4, 3])), FRAMES[[7, 0, 3, 4, 3]])
+    assert shown.clip.source.digest == episode_from_frames(FRAMES, "push").clip.source.digest
+    assert session.nbytes == FRAMES.nbytes + FRAMES[:2].nbytes and session.count == 10
 
 
 def test_sessions_are_bounded_in_number(client: httpx2.Client) -> None:

@@ -69,7 +69,7 @@ class RequestLimits:
             await self._http(scope, receive, counted_send)
         finally:
             route = scope.get("route")
-            name = "refused" if route is None else route.path
+            name = route.path if route is not None else "refused" if status[0] >= 400 else "other"
             self.observe(name, status[0], time.perf_counter() - started)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:

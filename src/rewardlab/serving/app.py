@@ -27,6 +27,11 @@ from rewardlab.serving.serve_settings import ServePlan
 from rewardlab.serving.served_model import ServedModel
 from rewardlab.serving.server_metrics import ServerMetrics
 
+_PLAIN_REASONS = {
+    404: "there is no such address here; /docs lists them all",
+    405: "this address is not called by that method; /docs lists how each is called",
+}
+
 
 def create_server(plan: ServePlan, served: ServedModel) -> RewardServer:
     """Return the state of a server that holds this model."""
@@ -82,4 +87,5 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+    said = _PLAIN_REASONS.get(error.status_code, str(error.detail))
+    return JSONResponse({"error": said}, error.status_code, error.headers)

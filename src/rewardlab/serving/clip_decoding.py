@@ -74,18 +74,23 @@ def decode_frames(data: bytes) -> Frames:
     """Return the frames, uint8 (T, H, W, 3), of a .npy or .npz file, or the one frame of a JPEG or PNG image."""
     if data.startswith((_PNG, _JPEG)):
         return decode_images([data], 1)
+    if not data.startswith((_NPY, _ZIP)):
+        raise DataError(f"expected frames as .npy, .npz, JPEG or PNG, got {len(data):,} bytes that are none of these")
     try:
         array = array_of_npy(_only_entry(data) if data.startswith(_ZIP) else data)
     except ValueError as error:
         raise DataError(f"the frames cannot be read as a NumPy array ({str(error)[:200]})") from error
-    return require_frames(array[None] if array.ndim == 3 else array)
+    return require_frames(array[None] if array.ndim == 3 and array.shape[-1] == 3 else array)
 
 
 def require_frames(frames: Frames) -> Frames:
     """Return the frames if they are some, and no more than are taken in; else DataError."""
-    if frames.nbytes > CLIP_MB.in_bytes or len(frames) > CLIP_FRAMES.value:
-        raise DataError(f"{len(frames):,} frames of {frames.nbytes / 1e6:,.0f} MB, in MB {CLIP_MB.describe()}")
-    return in_memory(frames).pixels
+    pixels = in_memory(frames).pixels
+    if len(pixels) > CLIP_FRAMES.value:
+        raise DataError(f"{len(pixels):,} frames are more than a clip may hold, {CLIP_FRAMES.describe()}")
+    if pixels.nbytes > CLIP_MB.in_bytes:
+        raise DataError(f"{pixels.nbytes / 1e6:,.0f} MB are more than a clip may hold, in MB {CLIP_MB.describe()}")
+    return pixels
 
 
 def _only_entry(data: bytes) -> bytes:

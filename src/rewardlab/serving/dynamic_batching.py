@@ -69,7 +69,11 @@ class Batcher:
     def require_room(self, clips: int) -> None:
         """Refuse with 503, and say when to come again, where so many more clips would be too many."""
         if self.pending + clips > self.settings.capacity:
-            raise RefusedRequest(503, f"{self.pending} clips are waiting already; ask again later", self._patience())
+            raise RefusedRequest(
+                503,
+                f"this server is full: at most {self.settings.capacity} clips are under way at once; ask again later",
+                self._patience(),
+            )
 
     async def run(self) -> None:
         """Score batch after batch until cancelled."""

@@ -8,16 +8,43 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Frames, in_memory, read_only, whole_clip
+from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, read_only, whole_clip
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, SERVER_MB
 from rewardlab.http_server.refused_request import RefusedRequest
 
 IDLE_SECONDS = 600.0  # a session that nobody touched for so long may be closed for a new one
+
+
+@dataclass(frozen=True, eq=False)
+class AppendedFrames:
+    """Frames as they came, part by part: nothing is copied until somebody reads, and then only what is read."""
+
+    parts: tuple[Frames, ...]
+    ends: tuple[int, ...]  # how many frames there are up to the end of each part
+
+    @property
+    def count(self) -> int:
+        """Return how many frames there are."""
+        return self.ends[-1]
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the content by its bytes."""
+        return fingerprint_frames(np.concatenate(self.parts))
+
+    def read(self, indices: Indices) -> Frames:
+        """Return a copy of these frames that cannot be written to."""
+        ends = np.array(self.ends)
+        places = np.searchsorted(ends, indices, side="right")
+        starts = ends - [len(part) for part in self.parts]
+        rows = [self.parts[place][row] for place, row in zip(places, indices - starts[places])]
+        return read_only(np.stack(rows))
 
 
 @dataclass(eq=False)
@@ -29,46 +56,39 @@ class Session:
     fps: float
     touched: float
     curve: list[dict[str, Any]] = field(default_factory=list)
-    _buffer: Frames = field(default_factory=lambda: np.empty((0, 0, 0, 3), np.uint8))
-    count: int = 0
+    nbytes: int = 0  # of its frames
+    _parts: list[Frames] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=list)
 
     @property
-    def nbytes(self) -> int:
-        """Return the memory that its frames take."""
-        return self._buffer.nbytes
+    def count(self) -> int:
+        """Return how many frames it has."""
+        return self._ends[-1] if self._ends else 0
 
     @property
     def last_frame(self) -> Frames | None:
         """Return the frame that came last."""
-        return self._buffer[self.count - 1] if self.count else None
-
-    def grown_bytes(self, frames: Frames) -> int:
-        """Return the memory that its frames would take with these."""
-        needed = self.count + len(frames)
-        room = len(self._buffer) if needed <= len(self._buffer) else max(needed, 2 * len(self._buffer))
-        return int(room * frames[0].nbytes)
+        return self._parts[-1][-1] if self._parts else None
 
     def append(self, frames: Frames) -> None:
         """Take more frames, of the size of the first."""
-        if self.count and frames.shape[1:] != self._buffer.shape[1:]:
-            raise DataError(f"the frames of this session are {self._buffer.shape[1:]}, got {frames.shape[1:]}")
-        needed = self.count + len(frames)
-        if needed > CLIP_FRAMES.value or needed * frames[0].nbytes > CLIP_MB.in_bytes:
-            raise DataError(f"{needed:,} frames in one session: more than a clip may hold, in MB {CLIP_MB.describe()}")
-        if needed > len(self._buffer):
-            larger = np.empty((max(needed, 2 * len(self._buffer)), *frames.shape[1:]), np.uint8)
-            if self.count:
-                larger[: self.count] = self._buffer[: self.count]
-            self._buffer = larger
-        self._buffer[self.count : needed] = frames
-        self.count = needed
+        if self._parts and frames.shape[1:] != self._parts[0].shape[1:]:
+            raise DataError(f"the frames of this session are {self._parts[0].shape[1:]}, got {frames.shape[1:]}")
+        count, size = self.count + len(frames), self.nbytes + frames.nbytes
+        if count > CLIP_FRAMES.value:
+            raise DataError(f"{count:,} frames are more than a session may hold, {CLIP_FRAMES.describe()}")
+        if size > CLIP_MB.in_bytes:
+            raise DataError(f"{size / 1e6:,.0f} MB are more than a session may hold, in MB {CLIP_MB.describe()}")
+        self._parts.append(frames)
+        self._ends.append(count)
+        self.nbytes = size
 
     def episode(self) -> Episode:
         """Return the clip so far; frames that come later do not reach into it."""
-        if not self.count:
+        if not self._parts:
             raise RefusedRequest(409, "this session has no frames yet; append some before asking")
-        shown = read_only(self._buffer[: self.count])
-        return Episode("", self.instruction, whole_clip(in_memory(shown), self.fps))
+        shown = AppendedFrames(tuple(self._parts), tuple(self._ends))
+        return Episode("", self.instruction, whole_clip(shown, self.fps))
 
 
 @dataclass(eq=False)
@@ -112,7 +132,7 @@ class SessionStore:
 
     def append(self, session: Session, frames: Frames) -> None:
         """Append frames to a session as long as all sessions together fit into memory."""
-        if self.nbytes - session.nbytes + session.grown_bytes(frames) > SERVER_MB.in_bytes:
+        if self.nbytes + frames.nbytes > SERVER_MB.in_bytes:
             raise RefusedRequest(503, "the frames of all sessions fill the memory of this server; close some", 10)
         session.append(frames)
 

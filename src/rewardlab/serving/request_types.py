@@ -51,6 +51,13 @@ class AnswerBody(BaseModel):
     fingerprint: str
 
 
+class SessionBody(BaseModel):
+    """A session, and how many frames it has."""
+
+    session: str
+    frames: int
+
+
 class ErrorBody(BaseModel):
     """Why a request was refused."""
 
@@ -64,4 +71,13 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"model": ErrorBody, "description": "the request is too long"},
     422: {"model": ErrorBody, "description": "the request holds no clip and instruction that can be scored"},
     503: {"model": ErrorBody, "description": "too much is waiting; Retry-After says when to come again"},
+}
+REFERENCE_REFUSALS: dict[int | str, dict[str, Any]] = {
+    **REFUSALS,
+    403: {"model": ErrorBody, "description": "this server may not read the file that is named"},
+    404: {"model": ErrorBody, "description": "there is no such file"},
+}
+SESSION_REFUSALS: dict[int | str, dict[str, Any]] = {
+    **REFUSALS,
+    404: {"model": ErrorBody, "description": "there is no such session, or it has no frames"},
 }

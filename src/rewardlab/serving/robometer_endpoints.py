@@ -25,6 +25,35 @@ from rewardlab.serving.score_endpoints import read_form, require_instruction
 router = APIRouter()
 
 _MOST_SAMPLES = 256
+_PIXEL = {"type": "array", "minItems": 3, "maxItems": 3, "items": {"type": "integer", "minimum": 0, "maximum": 255}}
+_FRAME = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": _PIXEL}}
+_TRAJECTORY = {
+    "type": "object",
+    "required": ["frames", "task"],
+    "properties": {
+        "frames": {
+            "description": "(T, H, W, 3) from 0 to 255",
+            "type": "array",
+            "minItems": 1,
+            "items": _FRAME,
+        },
+        "task": {"type": "string", "minLength": 1},
+    },
+}
+_SIDES = {
+    "progress": ("trajectory",),
+    "preference": ("chosen_trajectory", "rejected_trajectory"),
+}
+_SAMPLE = {
+    "oneOf": [
+        {
+            "type": "object",
+            "required": ["sample_type", *sides],
+            "properties": {"sample_type": {"const": kind}, **dict.fromkeys(sides, _TRAJECTORY)},
+        }
+        for kind, sides in _SIDES.items()
+    ]
+}
 _JSON_BODY = {
     "requestBody": {
         "required": True,
@@ -34,7 +63,7 @@ _JSON_BODY = {
                     "type": "object",
                     "required": ["samples"],
                     "properties": {
-                        "samples": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+                        "samples": {"type": "array", "minItems": 1, "maxItems": _MOST_SAMPLES, "items": _SAMPLE},
                         "use_frame_steps": {"type": "boolean", "default": False},
                     },
                 }
@@ -42,11 +71,20 @@ _JSON_BODY = {
         },
     }
 }
+_FORM_SCHEMA = {
+    "type": "object",
+    "required": ["sample_0"],
+    "properties": {
+        "sample_0": {
+            "type": "string",
+            "description": 'a sample as JSON, with frames as {"__numpy_file__": NAME}: the file NAME of the form',
+        },
+        "sample_0_trajectory_frames": {"type": "string", "format": "binary", "description": "frames as .npy"},
+        "use_frame_steps": {"type": "string", "enum": ["true", "false"]},
+    },
+}
 _FORM_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"multipart/form-data": {"schema": {"type": "object", "required": ["sample_0"]}}},
-    }
+    "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}},
 }
 
 Json = dict[str, Any]

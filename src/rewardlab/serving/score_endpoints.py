@@ -17,6 +17,7 @@ from rewardlab.models.backends.remote_protocol import EPISODES_TYPE, pack_answer
 from rewardlab.serving.request_types import (
     DEFAULT_FPS,
     MAX_FPS,
+    REFERENCE_REFUSALS,
     REFUSALS,
     AnswerBody,
     BatchRequest,
@@ -52,14 +53,14 @@ _EPISODES_BODY = {
 }
 
 
-@router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFUSALS, 200: {"model": AnswerBody}})
+@router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFERENCE_REFUSALS, 200: {"model": AnswerBody}})
 async def score(request: Request, server: Server) -> dict[str, Any]:
     """Score one clip: a file in a form (`clip`, `instruction`, `fps`), or JSON that names one below the root."""
     episode = await _form_clip(request, server) if _is_form(request) else await _json_clip(request, server)
     return (await server.answers([episode]))[0]
 
 
-@router.post("/v1/batch", responses={**REFUSALS, 200: {"model": list[AnswerBody]}})
+@router.post("/v1/batch", responses={**REFERENCE_REFUSALS, 200: {"model": list[AnswerBody]}})
 async def batch(asked: BatchRequest, server: Server) -> list[dict[str, Any]]:
     """Score several clips below the root; one answer each, in order."""
     episodes = [await _referenced(server, clip) for clip in asked.clips]
@@ -126,8 +127,10 @@ async def _referenced(server: RewardServer, asked: ClipReference) -> Episode:
 
 def require_instruction(text: str) -> str:
     """Return an instruction that is there, and no longer than is taken in."""
-    if not text.strip() or len(text) > INSTRUCTION_CHARACTERS.value:
-        raise RefusedRequest(422, f"the instruction must be a text, in characters {INSTRUCTION_CHARACTERS.describe()}")
+    if not text.strip():
+        raise RefusedRequest(422, "the instruction is empty; say what the robot was asked to do")
+    if len(text) > INSTRUCTION_CHARACTERS.value:
+        raise RefusedRequest(422, f"the instruction has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
     return text
 
 

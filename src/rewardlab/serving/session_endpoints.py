@@ -15,13 +15,12 @@ from rewardlab.core.errors import DataError, RewardlabError
 from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.serving.clip_decoding import decode_frames
 from rewardlab.serving.live_sessions import Session
-from rewardlab.serving.request_types import REFUSALS, AnswerBody, NewSession
+from rewardlab.serving.request_types import REFUSALS, SESSION_REFUSALS, AnswerBody, NewSession, SessionBody
 from rewardlab.serving.reward_server import RewardServer, Server
 from rewardlab.serving.score_endpoints import require_instruction
 
 router = APIRouter()
 
-_NOT_FOUND = {**REFUSALS, 404: REFUSALS[422]}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _FRAMES_BODY = {
     "requestBody": {
@@ -29,29 +28,57 @@ _FRAMES_BODY = {
         "content": {kind: _BINARY for kind in ("application/octet-stream", "image/jpeg", "image/png")},
     }
 }
+_JPEG_BODY: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"image/jpeg": _BINARY}, "description": "the last frame"}
+}
 _POLICY_VIOLATION = 1008
 
 
-@router.post("/v1/sessions", status_code=201, responses=REFUSALS)
+def _link(operation: str) -> dict[str, Any]:
+    """Say in the OpenAPI page which call takes the id of the session that was opened."""
+    return {"operationId": operation, "parameters": {"name": "$response.body#/session"}}
+
+
+_OPENED = {
+    "model": SessionBody,
+    "links": {name: _link(name) for name in ("append_frames", "ask_session", "last_frame", "close_session")},
+}
+
+
+@router.post("/v1/sessions", status_code=201, responses={**REFUSALS, 201: _OPENED})
 async def open_session(asked: NewSession, server: Server) -> dict[str, Any]:
     """Open a session for one instruction."""
     session = server.sessions.open(require_instruction(asked.instruction), asked.fps)
     return {"session": session.id, "frames": 0}
 
 
-@router.post("/v1/sessions/{name}/frames", openapi_extra=_FRAMES_BODY, responses=_NOT_FOUND)
+@router.post(
+    "/v1/sessions/{name}/frames",
+    operation_id="append_frames",
+    openapi_extra=_FRAMES_BODY,
+    responses={**SESSION_REFUSALS, 200: {"model": SessionBody}},
+)
 async def append_frames(name: str, request: Request, server: Server) -> dict[str, Any]:
     """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image."""
     return await _append(server, server.sessions.find(name), await request.body())
 
 
-@router.get("/v1/sessions/{name}", responses={**_NOT_FOUND, 409: REFUSALS[422], 200: {"model": AnswerBody}})
+@router.get(
+    "/v1/sessions/{name}",
+    operation_id="ask_session",
+    responses={**SESSION_REFUSALS, 409: REFUSALS[422], 200: {"model": AnswerBody}},
+)
 async def ask_session(name: str, server: Server) -> dict[str, Any]:
     """Ask about the clip so far; only frames that are new to the model are encoded."""
     return await server.ask_session(server.sessions.find(name))
 
 
-@router.get("/v1/sessions/{name}/frame", responses=_NOT_FOUND)
+@router.get(
+    "/v1/sessions/{name}/frame",
+    operation_id="last_frame",
+    response_class=Response,
+    responses={**SESSION_REFUSALS, **_JPEG_BODY},
+)
 async def last_frame(name: str, server: Server) -> Response:
     """Return the last frame of a session as JPEG, for the live page."""
     frame = server.sessions.find(name).last_frame
@@ -61,7 +88,7 @@ async def last_frame(name: str, server: Server) -> Response:
     return Response(encoded.tobytes(), media_type="image/jpeg", headers={"cache-control": "no-store"})
 
 
-@router.delete("/v1/sessions/{name}", status_code=204, responses=_NOT_FOUND)
+@router.delete("/v1/sessions/{name}", status_code=204, operation_id="close_session", responses=SESSION_REFUSALS)
 async def close_session(name: str, server: Server) -> None:
     """Close a session and forget its frames."""
     server.sessions.close(server.sessions.find(name).id)

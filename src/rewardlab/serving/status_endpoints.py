@@ -4,8 +4,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.responses import HTMLResponse, Response
+from fastapi import APIRouter, HTTPException
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from rewardlab.models.backends.remote_protocol import PROTOCOL, Health
 from rewardlab.serving.request_types import REFUSALS
@@ -33,7 +33,7 @@ async def models(server: Server) -> dict[str, Any]:
     return {"models": [{"name": served.name, "fingerprint": served.fingerprint, "caveat": served.caveat}]}
 
 
-@router.get("/metrics", responses={401: REFUSALS[401]})
+@router.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]})
 async def metrics(server: Server) -> Response:
     """Return what was counted, as Prometheus reads it."""
     return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
@@ -66,5 +66,5 @@ async def page() -> HTMLResponse:
 async def asset(name: str) -> Response:
     """Return the script or the style sheet of the live page."""
     if name not in _ASSETS:
-        return Response('{"error":"there is no such address here; /docs lists them all"}', 404)
+        raise HTTPException(404)
     return Response(_PAGE.with_name(name.replace("live", "live_page")).read_bytes(), media_type=_ASSETS[name])

@@ -24,6 +24,7 @@ from rewardlab.models.model_string import ModelString, option, read_options, rea
 if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient
 
+_TOO_LARGE = 413
 _HINT = f"is the address right, and the token in {TOKEN_VARIABLE}?"
 
 
@@ -59,24 +60,32 @@ class Remote:
         """Return the server's answers; a Failure for each episode where it gave none."""
         from rewardlab.models.backends.http_client import run_async
 
-        return run_async(self._ask(episodes))
+        return run_async(self._ask(episodes, self._deadline()))
 
     async def score_async(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the same from asynchronous code, whose loop goes on while the server works."""
         from rewardlab.models.backends.http_client import start_async
 
-        return await asyncio.wrap_future(start_async(self._ask(episodes)))
+        return await asyncio.wrap_future(start_async(self._ask(episodes, self._deadline())))
 
-    async def _ask(self, episodes: Sequence[Episode]) -> list[Answer]:
-        from rewardlab.models.backends.http_client import Request
+    def _deadline(self) -> float:
+        return time.monotonic() + self.spec.options.timeout
+
+    async def _ask(self, episodes: Sequence[Episode], deadline: float) -> list[Answer]:
+        """Return the answers; where a request is larger than the server takes, its halves are sent one by one."""
+        from rewardlab.models.backends.http_client import RejectedRequest, Request
 
         url, body = self.spec.url, pack_episodes(episodes)
         frame_counts = [len(episode.clip) for episode in episodes]
         request = Request(f"{url}/score", digest(body), body, EPISODES_TYPE)
-        deadline = time.monotonic() + self.spec.options.timeout
         try:
             reply = await self.client.send(request, lambda data: unpack_answers(data, frame_counts), deadline)
         except ModelError as error:
+            if isinstance(error, RejectedRequest) and error.status == _TOO_LARGE and len(episodes) > 1:
+                half = len(episodes) // 2
+                return [
+                    answer for part in (episodes[:half], episodes[half:]) for answer in await self._ask(part, deadline)
+                ]
             return [Failure(str(error))] * len(episodes)
         answers, fingerprint = reply
         if fingerprint != self.fingerprint:

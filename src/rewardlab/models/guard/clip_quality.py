@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Frames
+from rewardlab.core.episode import Episode, Frames, Indices, show_only
 
 _MOST_FRAMES = 16  # of a clip that are looked at
 _SAME = 0.05  # mean absolute difference of grey values under which a frame is the one before it, frozen
@@ -15,10 +15,14 @@ _EPSILON = 1e-3
 Numbers = NDArray[np.float64]
 
 
+def episode_quality(episode: Episode) -> dict[str, float]:
+    """Return the frame quality of an episode, of which only the frames that are looked at are read."""
+    return clip_quality(show_only(episode, _picks(len(episode.clip))).frames)
+
+
 def clip_quality(frames: Frames) -> dict[str, float]:
     """Return blur, noise, exposure, contrast and saturation of the frames, and how they freeze and jump."""
-    picks = np.linspace(0, len(frames) - 1, min(len(frames), _MOST_FRAMES)).round().astype(np.int64)
-    shown = [np.ascontiguousarray(frames[index]) for index in picks]
+    shown = [np.ascontiguousarray(frames[index]) for index in _picks(len(frames))]
     greys = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in shown]
     steps = _steps(greys)
     return {
@@ -30,6 +34,10 @@ def clip_quality(frames: Frames) -> dict[str, float]:
         "freeze": float((steps < _SAME).mean()) if len(steps) else 0.0,
         "jump": float(steps.max() / (np.median(steps) + 1)) if len(steps) else 0.0,
     }
+
+
+def _picks(count: int) -> Indices:
+    return np.linspace(0, count - 1, min(count, _MOST_FRAMES)).round().astype(np.int64)
 
 
 def _noise(grey: NDArray[np.uint8]) -> float:

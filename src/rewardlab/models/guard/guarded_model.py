@@ -19,7 +19,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import RewardModel
-from rewardlab.models.guard.clip_quality import clip_quality
+from rewardlab.models.guard.clip_quality import episode_quality
 from rewardlab.models.guard.instruction_distance import nearest_distance
 from rewardlab.models.trust import SUCCESS_LEVEL, trust_of
 
@@ -118,7 +118,7 @@ class Probe:
 def _noted(answer: Answer, episode: Episode) -> Answer:
     if isinstance(answer, Failure):
         return answer
-    features = clip_quality(episode.frames) | answer_features(answer)
+    features = episode_quality(episode) | answer_features(answer)
     return replace(answer, raw=json.dumps({"features": features}))
 
 
@@ -147,7 +147,7 @@ class Guarded:
         if isinstance(answer, Failure):
             return answer, True
         distance = nearest_distance(episode.instruction, self.guard.instructions)
-        features = clip_quality(episode.frames) | answer_features(answer) | {"instruction_distance": distance}
+        features = episode_quality(episode) | answer_features(answer) | {"instruction_distance": distance}
         risk, threshold = self.guard.risk(features), self.guard.threshold
         passes = not claims_success(answer) or (threshold is not None and risk <= threshold)
         verdict = "pass" if passes or self.guard.policy == "pass" else self.guard.policy
