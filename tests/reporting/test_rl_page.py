@@ -66,3 +66,12 @@ def test_no_clip_from_outside_the_folder_is_shown(page: Path) -> None:
 def test_a_folder_without_a_study_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"rl\.json cannot be read .*rewardlab rl run PLAN"):
         write_rl_page(RlReportPlan((tmp_path,), tmp_path / "page.html"))
+
+
+def test_the_kept_records_give_the_numbers_that_are_published(tmp_path: Path) -> None:
+    kept = Path(__file__).parents[2] / "results" / "rl"
+    plan = RlReportPlan((kept / "dsrl_true", kept / "reward_types", kept / "quality"), tmp_path / "page.html")
+    text, told = write_rl_page(plan).read_text(encoding="utf-8"), (kept / "README.md").read_text(encoding="utf-8")
+    assert "r = 0.77 [0.62, 0.88]" in text and "r = 0.77 [0.62, 0.88]" in told
+    assert "plate-slide from 18% to 100%, window-open from 40% to 100%" in text
+    assert "head:levels against head:binary: -11 points [-22, -2], surely worse" in text
