@@ -1,6 +1,7 @@
 """Work for worker processes to do, in a module that loads nothing of the tests: every worker imports it."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -22,3 +23,10 @@ def die_at(bad: int, item: int) -> int:
     if item == bad:
         os._exit(7)
     return item
+
+
+def square_and_die_once(flag: Path, item: int) -> int:
+    if item == 3 and flag.exists():
+        flag.unlink()
+        os._exit(9)
+    return item * item

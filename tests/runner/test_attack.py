@@ -27,7 +27,7 @@ from rewardlab.perturbations.graded_severity import at_severity, severity_ladder
 from rewardlab.runner.attack_jobs import BLOCK
 from rewardlab.runner.attack_search import Queries, Target, random_queries, search, start_search
 from rewardlab.runner.breaking_beliefs import LearnedPriors
-from tests.runner.test_stress import run_here, without_time, write_model
+from tests.runner.test_stress import run_judge, without_time, write_model
 
 LADDER = tuple(place / 16 for place in range(1, 65))
 DARK = 35.0  # mean brightness below which the made-up model no longer sees success
@@ -231,7 +231,7 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
     first.stderr.close()
     kept = len(Run(tmp_path / "killed").trials(TRIAL_COLUMNS))
     for name in ("killed", "whole"):
-        assert run_here(tmp_path, [*command, "--engine", "local", "--out", str(tmp_path / name)]) == 0
+        assert run_judge(tmp_path, [*command, "--engine", "local", "--out", str(tmp_path / name)]) == 0
         told = capfd.readouterr()
         if name == "killed":
             assert told.err.count("asked") == len(Run(tmp_path / name).trials()) - kept

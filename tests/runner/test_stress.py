@@ -66,7 +66,7 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "rewardlab", "stress", *names, "--no-controls", *more]
 
 
-def run_here(folder: Path, arguments: list[str]) -> int:
+def run_judge(folder: Path, arguments: list[str]) -> int:
     """Run a command, given as `python -m rewardlab ...`, in this process with the folder's `judge`; return its code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
@@ -128,14 +128,14 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
     first.wait()
     first.stderr.close()
     kept = {(t.id, t.level) for t in scored(Run(tmp_path / "killed"))}
-    assert run_here(tmp_path, arguments) == 0
+    assert run_judge(tmp_path, arguments) == 0
     trials = scored(Run(tmp_path / "killed"))
     asked_again = capfd.readouterr().err.count("asked ")
     assert kept, "nothing was on disk when the run was killed"
     assert kept <= {(t.id, t.level) for t in trials}
     assert asked_again == len(trials) - len(kept)
     whole = command(tiny_data, tmp_path / "whole", "--batch", "1", "--engine", "local", "--severities", "1,4")
-    assert run_here(tmp_path, whole) == 0
+    assert run_judge(tmp_path, whole) == 0
     assert without_time(Run(tmp_path / "killed")).equals(without_time(Run(tmp_path / "whole")))
     summaries = [(tmp_path / name / "summary.json").read_bytes() for name in ("killed", "whole")]
     assert summaries[0] == summaries[1]
@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path, capfd
     assert "Traceback" not in message
     kept = len(scored(Run(tmp_path / "run")))
     assert kept > 0
-    assert run_here(tmp_path, [*arguments, "--engine", "local"]) == 0
+    assert run_judge(tmp_path, [*arguments, "--engine", "local"]) == 0
     assert capfd.readouterr().err.count("asked") == len(scored(Run(tmp_path / "run"))) - kept
 
 
@@ -185,7 +185,7 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(
         "--severities",
         "1",
     ]
-    assert run_here(tmp_path, arguments) == 0
+    assert run_judge(tmp_path, arguments) == 0
     failures = {t.episode: t.reason for t in scored(Run(tmp_path / "run")) if t.status == "failed" and t.severity == 0}
     assert failures == {
         "arm/b.mp4": "ValueError: the gripper fell off",
@@ -214,7 +214,7 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
         "--severities",
         "2",
     ]
-    assert run_here(tmp_path, arguments) == 0
+    assert run_judge(tmp_path, arguments) == 0
     failed = [t for t in scored(Run(tmp_path / "run")) if t.status == "failed"]
     assert {(t.episode, t.reason) for t in failed} == {
         ("arm/b.mp4", "the process of judge.model:Judge died with exit code -9")
@@ -231,12 +231,12 @@ def test_failed_cells_are_scored_again_only_when_asked(
     write_model(tmp_path, body)
     settings = ("--perturbations", "polite_filler", "--severities", "1", "--max-failures", "0", "--engine", "local")
     arguments = command(tiny_data, tmp_path / "run", *settings)
-    assert run_here(tmp_path, arguments) == 3
+    assert run_judge(tmp_path, arguments) == 3
     assert "failed: 12 x judge.model:Judge: OSError: server is down" in capfd.readouterr().out
     flag.unlink()
-    assert run_here(tmp_path, arguments) == 3  # there is no answer yet
+    assert run_judge(tmp_path, arguments) == 3  # there is no answer yet
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"failed"}
-    assert run_here(tmp_path, [*arguments, "--retry-failures"]) == 0
+    assert run_judge(tmp_path, [*arguments, "--retry-failures"]) == 0
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"scored"}
 
 
