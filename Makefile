@@ -2,17 +2,17 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+export PYTHONDONTWRITEBYTECODE =  # what Python compiles stays on disk: tests start hundreds of interpreters
 
 .PHONY: demo test pytest attack lint format docs bench clean
 
 demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated rollouts, and write a report
 	$(BIN)/rewardlab stress pocket sample-sim --limit 45 --out runs/demo
 
-test: $(VENV)/dev.stamp  ## everything that must hold before a change lands
-	@$(MAKE) --no-print-directory -j2 lint pytest  # types are checked on one core while tests wait for one another
+test:  ## everything that must hold before a change lands
+	@$(MAKE) --no-print-directory -j2 lint pytest  # style and types are checked while what the tests need is installed
 
 # Tests wait for processes and servers they started, so that one more of them than there are cores keeps all cores busy.
-# They start hundreds of interpreters: without compiled modules on disk each of these compiles the package anew.
 TEST_PROCESSES ?= 3
 pytest: $(VENV)/dev.stamp  ## the tests alone
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
@@ -20,19 +20,19 @@ pytest: $(VENV)/dev.stamp  ## the tests alone
 	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
 	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
 	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 SEED ?= 0
 attack: $(VENV)/dev.stamp  ## the long attack: 200 kills, 2,000 flipped bits, 500 mutated videos, 2,000 mutated rows
 	$(BIN)/python -m tests.attack.campaign --seed $(SEED)
 
-lint: $(VENV)/dev.stamp  ## style, types and layers
+lint: $(VENV)/lint.stamp  ## style, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/dev.stamp  ## put the code in order
+format: $(VENV)/lint.stamp  ## put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -47,12 +47,21 @@ bench: $(VENV)/core.stamp  ## measure the runner's own overhead
 clean:  ## forget the environment and the runs
 	rm -rf $(VENV) runs
 
-$(VENV)/core.stamp: pyproject.toml
+$(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core.stamp: pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
+# Of 24,000 modules tests import a quarter: each is compiled when it is first imported, not while it is installed.
+INSTALL = $(BIN)/pip install --quiet --no-compile --editable
+
+$(VENV)/lint.stamp: pyproject.toml | $(BIN)/pip
+	$(INSTALL) ".[api,figures,lint,serve]"
+	touch $@
+
 # Ray is among them (18 s, 240 MB); without it `pytest tests/runner/test_engines.py` skips the tests on a cluster.
-$(VENV)/dev.stamp: $(VENV)/core.stamp
-	$(BIN)/pip install --quiet --editable ".[api,assemble,dev,figures,hf,ray,rl,serve,sim,train,vlm-train]"
+$(VENV)/dev.stamp: $(VENV)/lint.stamp
+	$(INSTALL) ".[api,assemble,dev,figures,hf,ray,rl,serve,sim,train,vlm-train]"
 	touch $@

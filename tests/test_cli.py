@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, real output."""
+"""The command line as a user meets it, some of it in real processes."""
 
 import os
 import subprocess
@@ -12,6 +12,7 @@ import rewardlab
 from rewardlab.cli import COMMANDS, main
 from rewardlab.data import open_dataset
 from rewardlab.perturbations import PERTURBATIONS
+from tests.command_here import run_here
 from tests.conftest import write_rows
 
 
@@ -34,16 +35,16 @@ def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
     few = {"perturbations": ("typo_keyboard",), "severities": (1,), "engine": "local"}
     run = rewardlab.stress("clock", tiny_data, out=tmp_path / "run", **few)
     (run.folder / "report.html").unlink()
-    assert rewardlab_command("report", str(run.folder)).returncode == 0
+    assert run_here("report", str(run.folder)).returncode == 0
     assert (run.folder / "report.html").exists()
 
 
 def test_check_lists_problems_with_their_lines_and_fails(tmp_path: Path) -> None:
     write_rows(tmp_path, [{"file_name": "gone.mp4", "task": "t", "reward": 5}, "oops"])
-    done = rewardlab_command("check", str(tmp_path))
+    done = run_here("check", str(tmp_path))
     assert done.returncode == 4
     assert "line 1: " in done.stdout and "line 2: not JSON" in done.stdout
-    assert rewardlab_command("check", "sample").returncode == 0
+    assert run_here("check", "sample").returncode == 0
 
 
 def test_perturb_writes_copies_that_are_a_dataset_and_goes_on_where_it_stopped(tiny_data: Path, tmp_path: Path) -> None:
@@ -56,9 +57,9 @@ def test_perturb_writes_copies_that_are_a_dataset_and_goes_on_where_it_stopped(t
         "2",
         "--out",
     )
-    first = rewardlab_command(*arguments, str(tmp_path / "copies"), "--limit", "2")
+    first = run_here(*arguments, str(tmp_path / "copies"), "--limit", "2")
     assert first.returncode == 0, first.stderr
-    second = rewardlab_command(*arguments, str(tmp_path / "copies"))
+    second = run_here(*arguments, str(tmp_path / "copies"))
     assert len(first.stdout.splitlines()) == 6
     assert len(second.stdout.splitlines()) == 18 - 6
     contents = open_dataset(str(tmp_path / "copies"))
@@ -70,9 +71,7 @@ def test_perturb_writes_copies_that_are_a_dataset_and_goes_on_where_it_stopped(t
 
 
 def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:
-    done = rewardlab_command(
-        "perturb", str(tiny_data), "--perturbations", "gaussian_noise", "--sheet", "--out", str(tmp_path)
-    )
+    done = run_here("perturb", str(tiny_data), "--perturbations", "gaussian_noise", "--sheet", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     sheet = cv2.imread(str(tmp_path / "gaussian_noise.png"))
     assert sheet.shape[0] > 5 * 48  # five severities, one below the other

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_here import run_here
 from tests.models.loopback import chat_server
 
 LONG = "The gripper closes on the handle and pulls. " * 6
@@ -38,7 +39,7 @@ def test_a_terminal_without_utf8_gets_ascii_bars_and_a_long_clip_one_line(tiny_d
 
 
 def test_json_holds_the_same(tiny_data: Path) -> None:
-    done = score("constant:5", str(tiny_data / "arm/a.mp4"), "open it", "--frames", "uniform:4", "--json")
+    done = run_here("score", "constant:5", str(tiny_data / "arm/a.mp4"), "open it", "--frames", "uniform:4", "--json")
     found = json.loads(done.stdout)
     assert (found["model"], found["instruction"], found["spent"]) == ("constant:5", "open it", None)
     (clip,) = found["clips"]
@@ -48,8 +49,8 @@ def test_json_holds_the_same(tiny_data: Path) -> None:
 def test_a_paid_model_shows_prompt_raw_answer_and_cost(tiny_data: Path) -> None:
     with chat_server(lambda call: call.say(f"{LONG}\nANSWER: 4")) as server:
         model = f"openai:judge@{server.url}?input_price=1&output_price=10"
-        done = score(model, str(tiny_data / "arm/a.mp4"), "open the drawer")
-        record = json.loads(score(model, str(tiny_data / "arm/a.mp4"), "open the drawer", "--json").stdout)
+        done = run_here("score", model, str(tiny_data / "arm/a.mp4"), "open the drawer")
+        record = json.loads(run_here("score", model, str(tiny_data / "arm/a.mp4"), "open the drawer", "--json").stdout)
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
     assert "level 4.00 of 5, not a success" in words and "Task: open the drawer" in words
@@ -63,7 +64,7 @@ def test_a_paid_model_shows_prompt_raw_answer_and_cost(tiny_data: Path) -> None:
 
 def test_a_model_that_gives_no_answer_ends_with_3_and_says_what_it_wrote(tiny_data: Path) -> None:
     with chat_server(lambda call: call.say(f"{LONG}I cannot tell.")) as server:
-        done = score(f"openai:judge@{server.url}?retries=0", str(tiny_data / "arm/a.mp4"), "open it")
+        done = run_here("score", f"openai:judge@{server.url}?retries=0", str(tiny_data / "arm/a.mp4"), "open it")
     assert done.returncode == 3
     assert "no answer" in done.stdout and "I cannot tell." in " ".join(done.stdout.split())
 
@@ -78,6 +79,6 @@ def test_a_model_that_gives_no_answer_ends_with_3_and_says_what_it_wrote(tiny_da
     ],
 )
 def test_a_mistake_is_one_sentence(words: list[str], said: str) -> None:
-    done = score(*words)
+    done = run_here("score", *words)
     assert done.returncode in (2, 4) and not done.stdout  # a video that is not there may count as bad data
     assert said in done.stderr and done.stderr.count("\n") == 1

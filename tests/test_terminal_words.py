@@ -14,12 +14,8 @@ from rewardlab.cli import COMMANDS, main
 from rewardlab.models import MODELS
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS
 from rewardlab.reporting.catalog_tables import CATALOGS
+from tests.command_here import run_here
 from tests.terminal import in_terminal
-
-
-def said(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "rewardlab", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"}, check=False)
 
 
 def on_a_terminal(*arguments: str) -> tuple[int, str]:
@@ -79,12 +75,12 @@ def test_list_alone_shows_the_catalogs_with_their_sizes() -> None:
 
 
 def test_list_keeps_to_a_category_and_to_what_is_searched() -> None:
-    shown = said("list", "--category", "temporal").stdout
+    shown = run_here("list", "--category", "temporal").stdout
     names = {line.split()[0] for line in shown.splitlines()[1:] if line[1] != " "}
     assert names == {entry.name for entry in FAMILIES["temporal"]}
-    some = said("list", "perturbations", "--search", "FOCUS").stdout
+    some = run_here("list", "perturbations", "--search", "FOCUS").stdout
     assert "defocus_blur" in some and "motion_blur" not in some
-    everywhere = said("list", "--search", "oracle").stdout
+    everywhere = run_here("list", "--search", "oracle").stdout
     assert "noisy-oracle" in everywhere and "models" in everywhere
 
 
@@ -118,7 +114,7 @@ def completed(script: str, *words: str) -> list[str]:
 
 @pytest.mark.skipif(BASH is None, reason="bash is not installed")
 def test_bash_completes_commands_flags_models_datasets_and_perturbations() -> None:
-    script = said("completion", "bash").stdout
+    script = run_here("completion", "bash").stdout
     assert completed(script, "rewardlab", "str") == ["stress"]
     assert set(COMMANDS) <= set(completed(script, "rewardlab", ""))
     assert completed(script, "rewardlab", "stress", "clo") == ["clock"]
@@ -134,7 +130,7 @@ def test_bash_completes_commands_flags_models_datasets_and_perturbations() -> No
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
-    script = said("completion", shell).stdout
+    script = run_here("completion", shell).stdout
     assert all(name in script for name in (*COMMANDS, *PERTURBATIONS, "sample-sim", "severities"))
     found = shutil.which(shell)
     if found is not None:

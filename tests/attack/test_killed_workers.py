@@ -1,6 +1,5 @@
 """Workers that are killed, as the memory killer does, at every stage of their work, in real runs."""
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from rewardlab.core.trial import Trial
 from rewardlab.runner.dispatch import map_items
 from rewardlab.runner.stress import run_stress
 from tests.attack.kills import kill_campaign
+from tests.runner.dispatched_work import square_and_die_once
 from tests.runner.test_stress import plan
 
 CODE = """
@@ -114,13 +114,6 @@ def test_a_model_that_always_dies_ends_the_run_after_a_bounded_number_of_restart
     settings = {"models": ("deathlab:Deadly",), "perturbations": ("none",), "workers": 1, "max_restarts": 3}
     with pytest.raises(Interrupted, match=r"died 4 times.*process of deathlab:Deadly died with exit code 5"):
         run_stress(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
-
-
-def square_and_die_once(flag: Path, item: int) -> int:
-    if item == 3 and flag.exists():
-        flag.unlink()
-        os._exit(9)
-    return item * item
 
 
 def test_a_map_whose_worker_is_killed_gives_every_result(tmp_path: Path) -> None:

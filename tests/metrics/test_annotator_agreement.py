@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.metrics import cohen_kappa_score
 
 from rewardlab.metrics.annotator_agreement import Scale, Weights, cohen_kappa, krippendorff_alpha
 
@@ -47,6 +46,8 @@ def test_weighted_kappa_worked_out_by_hand() -> None:
 
 @pytest.mark.parametrize("weights", ["none", "linear", "quadratic"])
 def test_kappa_is_that_of_scikit_learn(weights: Weights) -> None:
+    from sklearn.metrics import cohen_kappa_score
+
     rng = np.random.default_rng(7)
     first = rng.integers(1, 6, 300)
     second = np.where(rng.random(300) < 0.6, first, rng.integers(1, 6, 300))

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from statsmodels.stats.proportion import proportion_confint
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
@@ -136,6 +135,8 @@ def test_a_rate_of_all_or_none_keeps_an_interval_as_wide_as_its_clusters_allow()
 
 def test_a_rate_of_independent_trials_has_wilsons_interval() -> None:
     """With many clusters of one trial each, Student's t is the normal and the effective number is the number."""
+    from statsmodels.stats.proportion import proportion_confint
+
     count = 4000
     values = (np.arange(count) < 1200).astype(float)
     drawn = np.array([[0.3 - 0.3, 0.3 + 0.3]])

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.isotonic import IsotonicRegression
 
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
@@ -120,6 +119,8 @@ def test_goal_rewards_follow_the_published_formula() -> None:
 
 
 def test_a_fitted_map_is_the_isotonic_regression() -> None:
+    from sklearn.isotonic import IsotonicRegression
+
     rng = rng_for(0, "levels")
     similarities = np.round(rng.normal(0.25, 0.05, 200), 2)
     levels = np.clip(np.round(3 + 30 * (similarities - 0.25) + rng.normal(size=200)), 1, 5)

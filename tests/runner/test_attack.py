@@ -27,7 +27,7 @@ from rewardlab.perturbations.graded_severity import at_severity, severity_ladder
 from rewardlab.runner.attack_jobs import BLOCK
 from rewardlab.runner.attack_search import Queries, Target, random_queries, search, start_search
 from rewardlab.runner.breaking_beliefs import LearnedPriors
-from tests.runner.test_stress import without_time, write_model
+from tests.runner.test_stress import run_judge, without_time, write_model
 
 LADDER = tuple(place / 16 for place in range(1, 65))
 DARK = 35.0  # mean brightness below which the made-up model no longer sees success
@@ -198,7 +198,9 @@ def test_an_oracle_is_never_broken_and_what_does_not_apply_costs_nothing(tiny_da
     assert not (tmp_path / "run" / "counterexamples").exists()
 
 
-def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
+    tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     body = (
         "for e in episodes: sys.stderr.write('asked\\n'); sys.stderr.flush()\n"
         f"return [Score(5 if e.frames.mean() >= {DARK} else 1) for e in episodes]"
@@ -229,16 +231,11 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(tiny_data: P
     first.stderr.close()
     kept = len(Run(tmp_path / "killed").trials(TRIAL_COLUMNS))
     for name in ("killed", "whole"):
-        told = subprocess.run(
-            [*command, "--engine", "local", "--out", str(tmp_path / name)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        assert run_judge(tmp_path, [*command, "--engine", "local", "--out", str(tmp_path / name)]) == 0
+        told = capfd.readouterr()
         if name == "killed":
-            assert told.stderr.count("asked") == len(Run(tmp_path / name).trials()) - kept
-    assert max(map(len, told.stdout.splitlines())) <= 80 or "/" in told.stdout  # paths may be longer
+            assert told.err.count("asked") == len(Run(tmp_path / name).trials()) - kept
+    assert max(map(len, told.out.splitlines())) <= 80 or "/" in told.out  # paths may be longer
     assert without_time(Run(tmp_path / "killed")).equals(without_time(Run(tmp_path / "whole")))
     results = [(tmp_path / name / "attack.json").read_bytes() for name in ("killed", "whole")]
     assert results[0] == results[1]

@@ -13,11 +13,7 @@ import pytest
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.runner.dispatch import map_items
 from rewardlab.runner.engines.processes import await_end, start_process
-
-
-def scaled(shared: np.ndarray, item: int) -> tuple[int, float]:
-    """Need what all items share, and tell in which process."""
-    return os.getpid(), float(shared[item] * 2)
+from tests.runner.dispatched_work import die_at, fail_at, scaled
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -44,24 +40,12 @@ def test_no_more_items_are_taken_than_there_is_room_for() -> None:
     assert len(taken) <= 2 + 3 + 1
 
 
-def fail_at(bad: int, item: int) -> int:
-    if item == bad:
-        raise DataError(f"item {item} is broken")
-    return item
-
-
 def test_what_the_work_raises_is_raised_here_after_the_results_before_it() -> None:
     results = map_items(partial(fail_at, 3), range(8), 2)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(DataError, match="item 3 is broken") as caught:
         next(results)
     assert "in a worker process" in caught.value.__notes__[0]
-
-
-def die_at(bad: int, item: int) -> int:
-    if item == bad:
-        os._exit(7)
-    return item
 
 
 def test_a_worker_that_dies_is_one_clear_error() -> None:

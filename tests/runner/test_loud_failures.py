@@ -1,6 +1,5 @@
 """Failure is loud: a model that cannot answer is told why, costs few cells, and the exit code says so."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
 from rewardlab.runner.cell_scoring import Cell, EpisodeCells, Job
 from rewardlab.runner.first_answers import FirstAnswers
+from tests.command_here import run_here
 from tests.models.loopback import Call, chat_server
-from tests.runner.test_stress import write_model
+from tests.runner.test_stress import run_judge, write_model
 from tests.terminal import in_terminal
 
 MANY = "truncate_end,polite_filler"  # with four severities and six episodes: 54 cells per model
@@ -53,7 +53,7 @@ def test_a_server_that_answers_nonsense_costs_no_more_requests_than_allowed(tiny
 
     with chat_server(nonsense) as server:
         words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", "--batch", "16", *HERE)
-        done = subprocess.run(words, capture_output=True, text=True)
+        done = run_here(*words[3:])
         assert done.returncode == 3 and "unreadable answer: expected one 'ANSWER: n'" in done.stderr
         assert server.asked.total() == 5
 
@@ -61,19 +61,21 @@ def test_a_server_that_answers_nonsense_costs_no_more_requests_than_allowed(tiny
 def test_a_server_that_is_no_model_at_all_costs_no_more_requests_than_allowed(tiny_data: Path, tmp_path: Path) -> None:
     with chat_server(lambda call: call.send(200, b"<html>Welcome</html>")) as server:
         words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", *HERE)
-        done = subprocess.run(words, capture_output=True, text=True)
+        done = run_here(*words[3:])
         assert done.returncode == 3 and "the answer cannot be read" in done.stderr
         assert server.asked.total() == 5
 
 
-def test_a_wrong_number_of_answers_is_told_and_nobody_is_asked_again(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_wrong_number_of_answers_is_told_and_nobody_is_asked_again(
+    tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     body = "sys.stderr.write('batch\\n'); sys.stderr.flush()\nreturn [Score(3)] * (len(episodes) - 1)"
-    environment = write_model(tmp_path, body)
+    write_model(tmp_path, body)
     words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--batch", "9", "--max-failures", "18", *HERE)
-    done = subprocess.run(words, capture_output=True, text=True, env=environment)
-    assert done.returncode == 3
-    assert "8 answers to a batch of 9: score(episodes) must return one per episode" in done.stderr
-    assert done.stderr.count("batch\n") == 2
+    assert run_judge(tmp_path, words) == 3
+    said = capfd.readouterr().err
+    assert "8 answers to a batch of 9: score(episodes) must return one per episode" in said
+    assert said.count("batch\n") == 2
 
 
 def test_reasons_are_counted_on_the_terminal_and_a_silent_model_is_no_success(

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import rewardlab
+from rewardlab.cli import main
 from rewardlab.core.command_settings import build_plan
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
 from rewardlab.core.run import Run
@@ -65,6 +66,17 @@ def command(data: Path, out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "rewardlab", "stress", *names, "--no-controls", *more]
 
 
+def run_judge(folder: Path, arguments: list[str]) -> int:
+    """Run a command, given as `python -m rewardlab ...`, in this process with the folder's `judge`; return its code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        try:
+            return main(arguments[3:])
+        finally:  # the next test has a `judge` of its own
+            for name in ("judge", "judge.model"):
+                sys.modules.pop(name, None)
+
+
 def short_clips(folder: Path, per_level: int) -> Path:
     """Write small clips with the names and tasks of some shipped ones, so many of each level."""
     rows = [json.loads(line) for line in (DATASETS["sample"] / "metadata.jsonl").read_text().splitlines()]
@@ -97,7 +109,9 @@ def test_a_finished_run_costs_nothing_to_run_again(tiny_data: Path, tmp_path: Pa
     assert run_stress(settings).trials().arrow.equals(before)  # even the seconds are those of the first time
 
 
-def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
+    tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Finished cells are on disk and are never asked again; the metrics are the same bit for bit."""
     body = (
         "for e in episodes: sys.stderr.write(f'asked {e.clip.source.digest} {e.instruction}\\n'); sys.stderr.flush()\n"
@@ -114,20 +128,20 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(tiny_data: Path,
     first.wait()
     first.stderr.close()
     kept = {(t.id, t.level) for t in scored(Run(tmp_path / "killed"))}
-    second = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    assert run_judge(tmp_path, arguments) == 0
     trials = scored(Run(tmp_path / "killed"))
-    asked_again = second.stderr.count("asked ")
+    asked_again = capfd.readouterr().err.count("asked ")
     assert kept, "nothing was on disk when the run was killed"
     assert kept <= {(t.id, t.level) for t in trials}
     assert asked_again == len(trials) - len(kept)
     whole = command(tiny_data, tmp_path / "whole", "--batch", "1", "--engine", "local", "--severities", "1,4")
-    subprocess.run(whole, env=environment, capture_output=True, check=True)
+    assert run_judge(tmp_path, whole) == 0
     assert without_time(Run(tmp_path / "killed")).equals(without_time(Run(tmp_path / "whole")))
     summaries = [(tmp_path / name / "summary.json").read_bytes() for name in ("killed", "whole")]
     assert summaries[0] == summaries[1]
 
 
-def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     body = (
         "sys.stderr.write('asked\\n'); sys.stderr.flush()\n"
         "threading.Event().wait(0.02)\n"
@@ -148,13 +162,13 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path) -> No
     assert "Traceback" not in message
     kept = len(scored(Run(tmp_path / "run")))
     assert kept > 0
-    again = subprocess.run(
-        [*arguments, "--engine", "local"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert again.stderr.count("asked") == len(scored(Run(tmp_path / "run"))) - kept
+    assert run_judge(tmp_path, [*arguments, "--engine", "local"]) == 0
+    assert capfd.readouterr().err.count("asked") == len(scored(Run(tmp_path / "run"))) - kept
 
 
-def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(
+    tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     body = (
         "answers = []\n"
         "for e in episodes:\n"
@@ -163,7 +177,7 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(tiny_da
         "    answers.append(Score(float('nan') if 'close the window' in e.instruction else 5.0))\n"
         "return answers"
     )
-    environment = write_model(tmp_path, body)
+    write_model(tmp_path, body)
     arguments = [
         *command(tiny_data, tmp_path / "run", "--timeout", "1", "--workers", "1"),
         "--perturbations",
@@ -171,7 +185,7 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(tiny_da
         "--severities",
         "1",
     ]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
+    assert run_judge(tmp_path, arguments) == 0
     failures = {t.episode: t.reason for t in scored(Run(tmp_path / "run")) if t.status == "failed" and t.severity == 0}
     assert failures == {
         "arm/b.mp4": "ValueError: the gripper fell off",
@@ -184,7 +198,7 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(tiny_da
     clean = {r["metric"]: (r["scored"], r["asked"]) for r in summary["measurements"] if r["severity"] == 0}
     assert clean["micro_mae"] == (3, 5)  # five episodes have a level, two of them failed
     assert clean["success_accuracy"] == (3, 6)
-    assert "3/5" in done.stdout
+    assert "3/5" in capfd.readouterr().out
 
 
 def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tmp_path: Path) -> None:
@@ -192,7 +206,7 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
         "if any('drawer' in e.instruction for e in episodes): os.kill(os.getpid(), 9)\n"
         "return [Score(2) for e in episodes]"
     )
-    environment = write_model(tmp_path, body)
+    write_model(tmp_path, body)
     arguments = [
         *command(tiny_data, tmp_path / "run", "--engine", "local"),
         "--perturbations",
@@ -200,7 +214,7 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
         "--severities",
         "2",
     ]
-    subprocess.run(arguments, env=environment, capture_output=True, check=True)
+    assert run_judge(tmp_path, arguments) == 0
     failed = [t for t in scored(Run(tmp_path / "run")) if t.status == "failed"]
     assert {(t.episode, t.reason) for t in failed} == {
         ("arm/b.mp4", "the process of judge.model:Judge died with exit code -9")
@@ -208,19 +222,21 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
     assert len(scored(Run(tmp_path / "run"))) == len(ROWS) * 2
 
 
-def test_failed_cells_are_scored_again_only_when_asked(tiny_data: Path, tmp_path: Path) -> None:
+def test_failed_cells_are_scored_again_only_when_asked(
+    tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     flag = tmp_path / "broken"
     flag.touch()
     body = f"if os.path.exists({str(flag)!r}): raise OSError('server is down')\nreturn [Score(2) for e in episodes]"
-    environment = write_model(tmp_path, body)
+    write_model(tmp_path, body)
     settings = ("--perturbations", "polite_filler", "--severities", "1", "--max-failures", "0", "--engine", "local")
     arguments = command(tiny_data, tmp_path / "run", *settings)
-    broken = subprocess.run(arguments, env=environment, capture_output=True, text=True)
-    assert broken.returncode == 3 and "failed: 12 x judge.model:Judge: OSError: server is down" in broken.stdout
+    assert run_judge(tmp_path, arguments) == 3
+    assert "failed: 12 x judge.model:Judge: OSError: server is down" in capfd.readouterr().out
     flag.unlink()
-    assert subprocess.run(arguments, env=environment, capture_output=True).returncode == 3  # there is no answer yet
+    assert run_judge(tmp_path, arguments) == 3  # there is no answer yet
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"failed"}
-    subprocess.run([*arguments, "--retry-failures"], env=environment, capture_output=True, check=True)
+    assert run_judge(tmp_path, [*arguments, "--retry-failures"]) == 0
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"scored"}
 
 
