@@ -30,7 +30,7 @@ from rewardlab.core.terminal_text import one_line
 from rewardlab.data.conversion.task_splits import parse_shares
 from rewardlab.data.duplicates import HashedVideo, Video
 from rewardlab.models.contract import Budget
-from rewardlab.runner.dispatch import map_threads
+from rewardlab.runner.thread_map import map_threads
 
 _THREADS = min(4, os.cpu_count() or 1)  # each holds the frames that its decoder refers to
 RECORD, BALANCE = "augment.json", "balance.json"

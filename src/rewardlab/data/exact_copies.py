@@ -27,15 +27,17 @@ class ExactCopies:
 def exact_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> ExactCopies:
     """Return the groups of two videos or more that hold the same bytes; a file that cannot be read is in none."""
     sizes: dict[int, list[VideoName]] = defaultdict(list)
-    roots = {split: os.fspath(folder) for split, folder in folders.items()}
-    for split, name in videos:
-        with suppress(OSError):
-            sizes[os.stat(f"{roots[split]}/{name}").st_size].append((split, name))
+    roots = {split: f"{os.fspath(folder)}/" for split, folder in folders.items()}
+    for video in videos:
+        try:
+            sizes[os.stat(roots[video[0]] + video[1]).st_size].append(video)
+        except OSError:  # `suppress` takes as long as the rest of it
+            continue
     alike = [(size, video) for size, group in sizes.items() if len(group) > 1 for video in group]
     samples: dict[tuple[int, bytes], list[VideoName]] = defaultdict(list)
     for size, (split, name) in alike[:_MOST_SAMPLED]:
         with suppress(OSError):
-            samples[size, _sample(f"{roots[split]}/{name}", size)].append((split, name))
+            samples[size, _sample(roots[split] + name, size)].append((split, name))
     contents: dict[str, list[VideoName]] = defaultdict(list)
     for split, name in (video for group in samples.values() if len(group) > 1 for video in group):
         with suppress(DataError):

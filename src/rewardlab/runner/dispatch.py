@@ -1,13 +1,11 @@
 """Where work runs: `run_jobs` scores on workers of an engine, and survives models that hang, crash or are killed.
 
-`map_items` is an ordered map over workers of an engine, `map_threads` one over threads.
+`map_items` is an ordered map over workers of an engine; over threads it is `thread_map.map_threads`.
 """
 
-import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -186,15 +184,6 @@ def map_items(
         finally:
             for worker in pool:
                 worker.stop()
-
-
-def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
-    """Yield what a function makes of each item, in order, on threads: for work that leaves Python, such as decoding."""
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        try:
-            yield from pool.map(work, items)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
