@@ -12,7 +12,7 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from rewardlab.data import open_dataset
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld import graded_commands, physics
 from rewardlab.worlds.metaworld.instructions import phrasings
-from rewardlab.worlds.metaworld.task_progress import ProgressMeter
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, ProgressMeter
 
 Row = dict[str, Any]
 
@@ -34,13 +34,13 @@ def rows_of(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def true_levels(made: Path, count: int) -> dict[str, tuple[int | None, int | None]]:
+def true_levels(made: Path, count: int) -> dict[str, Row]:
     """Return by row the level that its words and the state give, and that of the simulator's moved goal.
 
-    Rows of so many sources are graded, drawn at random; the goal is moved for one row of each.
+    Rows of so many sources are graded, drawn at random.
     """
     kept, folder = made.with_name(f"{made.name}-truth.jsonl"), made / "clip"
-    known = {row["row"]: (row["level"], row["moved"]) for row in (rows_of(kept) if kept.exists() else [])}
+    known = {row["row"]: row for row in (rows_of(kept) if kept.exists() else [])}
     by_source: dict[str, list[tuple[Row, int]]] = {}
     for row, episode in zip(rows_of(folder / "metadata.jsonl"), open_dataset(str(folder)).episodes, strict=True):
         by_source.setdefault(row["provenance"]["source_episode"], []).append((row, len(episode.clip)))
@@ -48,41 +48,68 @@ def true_levels(made: Path, count: int) -> dict[str, tuple[int | None, int | Non
     with kept.open("a", encoding="utf-8") as file:
         for place in rng_for(0, "graded").permutation(len(sources))[:count]:
             todo = [each for each in by_source[sources[place]] if each[0]["provenance"]["row"] not in known]
-            for row, level, moved in _graded(folder, todo):
-                known[row] = (level, moved)
-                file.write(json.dumps({"row": row, "level": level, "moved": moved}) + "\n")
+            for graded in graded_rows(folder, todo):
+                known[graded["row"]] = graded
+                file.write(json.dumps(graded) + "\n")
             file.flush()
     return known
 
 
-def _graded(folder: Path, rows: list[tuple[Row, int]]) -> Iterator[tuple[str, int | None, int | None]]:
-    again = False
-    for row, frames in rows:
-        world: Any = open_world(row["world"] | {"file": str(folder / row["world"]["file"])})
-        shown = graded_commands.until(world.trajectory, int(world.record.video_steps()[frames - 1]))
-        moved = None if again else moved_goal_level(row, shown)
-        again = again or moved is not None
-        yield row["provenance"]["row"], graded_commands.level_of_command(row["task"], shown), moved
+def graded_rows(folder: Path, rows: list[tuple[Row, int]]) -> list[Row]:
+    """Return what is true of the rows of one source, all of which show the first frames of one video."""
+    if not rows:
+        return []
+    first = rows[0][0]
+    world: Any = open_world(first["world"] | {"file": str(folder / first["world"]["file"])})
+    whole, steps = world.trajectory, world.record.video_steps()
+    asked = [stated_goal(row, whole.task) for row, frames in rows]
+    moved = iter(moved_goal_levels(whole, [goal for goal in asked if goal is not None]))
+    return [
+        {
+            "row": row["provenance"]["row"],
+            "task": whole.task,
+            "level": graded_commands.level_of_command(
+                row["task"], graded_commands.until(whole, int(steps[frames - 1]))
+            ),
+            "moved": None if goal is None else next(moved),
+        }
+        for (row, frames), goal in zip(rows, asked)
+    ]
 
 
-def moved_goal_level(row: Row, shown: physics.Trajectory) -> int | None:
-    """Return the level by the simulator's own measure with its goal where the command wants it; None if it has none."""
-    said = graded_commands.normal(row["task"])
-    goal = graded_commands._stated_goal(said, shown.task)
-    by_place = "{where}" in phrasings()[shown.task]["train"][0]
-    if row["provenance"]["stage"] != "counterfactual" or goal is None or not by_place:
+def stated_goal(row: Row, task: str) -> Any:
+    """Return where a command wants the object, in a task that states its goal as a place; None for other rows."""
+    by_place = "{where}" in phrasings()[task]["train"][0]
+    if row["provenance"]["stage"] != "counterfactual" or not by_place:
         return None
-    env = physics.open_task(shown.task)
-    with physics._without_warnings():
-        observation, _ = physics._reset(env, shown.seed)
-        env._target_pos = shown.object_pos[0] + goal
-        _, info = env.evaluate_state(observation, np.zeros(4, np.float32))
-        meter = ProgressMeter(shown.task, env, observation, info)
-        reading = meter.read(observation, info)
-        for action in shown.actions:
-            observation, _, _, _, info = env.step(action)
-            reading = meter.read(observation, info)
-    return reading.level
+    return graded_commands._stated_goal(graded_commands.normal(row["task"]), task)
+
+
+def moved_goal_levels(whole: physics.Trajectory, goals: list[Any]) -> list[dict[str, int]]:
+    """Return the level of the last state by the simulator's own distance and success, for goals moved to these places.
+
+    `as_the_task` is how the task itself is measured: where a tool moves the object, fetching it is a third of the way.
+    The commands do not ask for that, so that `place` looks at the object alone.
+    """
+    if not goals:
+        return []
+    env, still = physics.open_task(whole.task), np.zeros(4, np.float32)
+    with physics.without_warnings():
+        observation, _ = physics.reset_scene(env, whole.seed)
+        meters = []
+        for goal in goals:
+            env._target_pos = whole.object_pos[0] + goal
+            meters.append(ProgressMeter(whole.task, env, observation, env.evaluate_state(observation, still)[1]))
+        for action in whole.actions:
+            observation, _, _, _, _ = env.step(action)
+        levels = []
+        for goal, meter in zip(goals, meters):
+            env._target_pos = whole.object_pos[0] + goal
+            info = env.evaluate_state(observation, still)[1]
+            as_the_task = meter.read(observation, info).level
+            meter.spec = replace(meter.spec, tool=None)
+            levels.append({"as_the_task": as_the_task, "place": meter.read(observation, info).level})
+    return levels
 
 
 def agreement(pairs: list[tuple[int, int]]) -> Row:
@@ -134,17 +161,25 @@ def main() -> None:
     refused = rows_of(made / "validate" / "rejected.jsonl")
     ours = [row for row in kept if row["provenance"]["stage"] in ("counterfactual", "clip")]
     graded = {name: row for row in kept if (name := row["provenance"]["row"]) in truth}
-    pairs = {name: (row["reward"], *truth[name]) for name, row in graded.items()}
-    moved = [pairs[name] for row in ours if (name := row["provenance"]["row"]) in pairs]
+    pairs = {name: (row["reward"], truth[name]["level"] or 0) for name, row in graded.items()}
+    names = [name for row in ours if (name := row["provenance"]["row"]) in pairs]
+    moved = [(pairs[name][0], truth[name]) for name in names if truth[name]["moved"] is not None]
+    with_tool = {task for task, spec in PROGRESS_SPECS.items() if spec.tool}
     found = {
         "successes": len({row["provenance"]["source_episode"] for row in kept}),
         "kept_rows": len(kept),
         "levels": dict(sorted(Counter(str(row["reward"]) for row in kept).items())),
         "stages": dict(Counter(row["provenance"]["stage"] for row in kept)),
         "refused": dict(Counter(row["provenance"]["rejected"].split(": ")[0][:80] for row in refused)),
-        "all_kept_rows": agreement([(label, level or 0) for label, level, _ in pairs.values()]),
-        "made_rows": agreement([(label, level or 0) for label, level, _ in moved]),
-        "by_the_simulator_with_its_goal_moved": agreement([(a, c) for a, _, c in moved if c is not None]),
+        "all_kept_rows": agreement(list(pairs.values())),
+        "made_rows": agreement([pairs[name] for name in names]),
+        "by_the_simulator_with_its_goal_moved": {
+            "the object alone": agreement([(label, each["moved"]["place"]) for label, each in moved]),
+            "as the task is measured": agreement([(label, each["moved"]["as_the_task"]) for label, each in moved]),
+            "as the task is measured, no tool": agreement(
+                [(label, each["moved"]["as_the_task"]) for label, each in moved if each["task"] not in with_tool]
+            ),
+        },
         "planted_wrong_labels": planted_labels(made, made.with_name(f"{made.name}-planted")),
     }
     out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

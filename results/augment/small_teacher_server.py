@@ -1,6 +1,6 @@
 """A small language model behind a chat-completions endpoint on loopback: `python small_teacher_server.py GGUF PORT`.
 
-Needs llama-cpp-python. Prompts that hold an image are answered by an error: the model reads text alone.
+Needs transformers and gguf; the weights are de-quantised. It reads text alone: images of a prompt are left out.
 """
 
 import json
@@ -8,23 +8,48 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from llama_cpp import Llama
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+MOST_TOKENS = 400  # of an answer; the model may end it before
 
 
-def handler_of(model: Llama) -> type[BaseHTTPRequestHandler]:
-    """Return the handler that asks this model, greedily."""
+class SmallModel:
+    """The model of a GGUF file, which answers greedily."""
+
+    def __init__(self, path: Path) -> None:
+        self.tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        self.model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+
+    def answer(self, text: str, most: int) -> tuple[str, int, int]:
+        """Return the answer, and how many tokens were read and written."""
+        said = [{"role": "user", "content": text}]
+        tokens = self.tokenizer.apply_chat_template(
+            said, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        with torch.inference_mode():
+            made = self.model.generate(**tokens, max_new_tokens=min(most, MOST_TOKENS), do_sample=False)
+        read = tokens["input_ids"].shape[1]
+        return self.tokenizer.decode(made[0, read:], skip_special_tokens=True), read, made.shape[1] - read
+
+
+def handler_of(model: SmallModel) -> type[BaseHTTPRequestHandler]:
+    """Return the handler that asks this model."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            text = "".join(part.get("text", "") for part in body["messages"][0]["content"])
-            said = model.create_chat_completion(
-                [{"role": "user", "content": text}], max_tokens=body["max_tokens"], temperature=0.0
-            )
-            data = json.dumps({"choices": said["choices"], "usage": said["usage"]}).encode()
+            content = body["messages"][-1]["content"]
+            parts = [{"text": content}] if isinstance(content, str) else content
+            answer, read, written = model.answer("".join(part.get("text", "") for part in parts), body["max_tokens"])
+            choice = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
+            usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+            data = json.dumps({"choices": [choice], "usage": usage}).encode()
+            print(f"{read} tokens read, {written} written: {answer[:80]!r}", flush=True)
             self.send_response(200)
+            self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -37,7 +62,8 @@ def handler_of(model: Llama) -> type[BaseHTTPRequestHandler]:
 
 def main() -> None:
     """Serve until the process is stopped."""
-    model = Llama(str(Path(sys.argv[1])), n_ctx=4096, n_threads=1, verbose=False)
+    model = SmallModel(Path(sys.argv[1]))
+    print("ready", flush=True)
     HTTPServer(("127.0.0.1", int(sys.argv[2])), handler_of(model)).serve_forever()
 
 

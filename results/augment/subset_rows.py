@@ -16,11 +16,13 @@ def main() -> None:
     parser.add_argument(
         "--sources", type=int, default=0, help="so many source episodes, every task before a second one"
     )
+    parser.add_argument("--without", default="", help="leave out rows that this stage made: clip or counterfactual")
     parser.add_argument("--hide-progress", action="store_true", help="leave out the progress of frames")
     words = parser.parse_args()
     rows = [json.loads(line) for line in (words.data / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
     kept = [row for row in rows if not words.successes or row["reward"] == 5]
     kept = [row for row in kept if words.camera in ("", row["camera"])]
+    kept = [row for row in kept if not words.without or _stage(row) != words.without]
     kept = kept if not words.sources else some_sources(kept, words.sources)
     for row in kept:
         for name in (row["file_name"], row["world"]["file"]):
@@ -44,6 +46,10 @@ def some_sources(rows: list[dict], count: int) -> list[dict]:
     ranked = sorted((place, source) for sources in by_task.values() for place, source in enumerate(sources))
     chosen = {source for _, source in ranked[:count]}
     return [row for row in rows if _source(row) in chosen]
+
+
+def _stage(row: dict) -> str:
+    return row.get("provenance", {}).get("stage", "")
 
 
 def _source(row: dict) -> str:

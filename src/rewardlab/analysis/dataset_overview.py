@@ -62,8 +62,8 @@ def _same_words(task: str) -> str:
 
 def group_counts(name: str, rows: Sequence[ListedRow]) -> GroupCounts:
     """Return the counts of some rows."""
-    tasks, videos = {task_name(row) for row in rows}, {row.file_name for row in rows}
-    return GroupCounts(name, len(rows), len(tasks), len(videos), Counter(row.level for row in rows))
+    tasks, videos = {_same_words(task) for task in {row.task for row in rows}}, {row.file_name for row in rows}
+    return GroupCounts(name, len(rows), len(tasks), len(videos), Counter([row.level for row in rows]))
 
 
 def source_counts(listings: Mapping[str, RowListing]) -> list[GroupCounts]:
@@ -93,19 +93,25 @@ def level_lengths(
 
 def row_conflicts(listings: Mapping[str, RowListing]) -> RowConflicts:
     """Return what rows say twice, and where they contradict each other."""
-    said: dict[tuple[str, str], Counter[int | None]] = defaultdict(Counter)
-    for split, listing in listings.items():
-        for row in listing.rows:
-            said[f"{split}/{row.file_name}".lstrip("/"), row.instruction][row.level] += 1
-    repeated = sum(count - 1 for levels in said.values() for count in levels.values())
-    contradictions = tuple((*question, tuple(levels)) for question, levels in said.items() if len(levels) > 1)
-    return RowConflicts(repeated, contradictions)
+    said = [
+        (split, row.file_name, row.instruction, row.level)
+        for split, listing in listings.items()
+        for row in listing.rows
+    ]
+    answers = dict.fromkeys(said)  # each once, in order
+    questions = Counter([answer[:3] for answer in answers])
+    given: dict[tuple[str, str], list[int | None]] = defaultdict(list)
+    for split, name, instruction, level in answers if len(questions) < len(answers) else ():
+        if questions[split, name, instruction] > 1:
+            given[f"{split}/{name}".lstrip("/"), instruction].append(level)
+    contradictions = tuple((*question, tuple(levels)) for question, levels in given.items())
+    return RowConflicts(len(said) - len(answers), contradictions)
 
 
 def shared_tasks(listings: Mapping[str, RowListing]) -> dict[str, tuple[str, ...]]:
     """Return the tasks that are in more than one split, each with these splits."""
     splits: dict[str, dict[str, None]] = defaultdict(dict)
     for split, listing in listings.items():
-        for row in listing.rows:
-            splits[task_name(row)][split] = None
+        for task in dict.fromkeys(row.task for row in listing.rows):
+            splits[_same_words(task)][split] = None
     return {task: tuple(names) for task, names in splits.items() if len(names) > 1}

@@ -11,7 +11,7 @@ from rewardlab.data.contract import Contents, Problem
 from rewardlab.data.conversion.convert_dataset import Conversion, convert_dataset
 from rewardlab.data.conversion.convert_plan import ConvertPlan
 from rewardlab.data.video_check import check_videos
-from rewardlab.runner.dispatch import map_threads
+from rewardlab.runner.thread_map import map_threads
 
 _THREADS = min(4, os.cpu_count() or 1)  # each holds the frames that its decoder refers to
 

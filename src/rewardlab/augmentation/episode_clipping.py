@@ -14,12 +14,13 @@ from rewardlab.augmentation.interviews import Interviewer
 from rewardlab.augmentation.label_validation import judge
 from rewardlab.augmentation.provenance import SUCCESS, DatasetRow, StageRows, joined, made_row
 from rewardlab.augmentation.teacher_questions import Attempt, Interview
-from rewardlab.core.episode import Episode, level_of_progress, show_only
+from rewardlab.core.episode import LEVEL_STARTS, Episode, level_of_progress, show_only
 
 STAGE = "clip"
 # Shares of a video at which clips end, and the level that is proposed first.
 _LADDER = {0.15: 1, 0.4: 2, 0.65: 3, 0.85: 4}
 _SHORTEST = 2  # frames
+_ROUNDED = 1e-3  # of progress: this near to where a level begins, the digits that a dataset keeps cannot tell
 
 
 def clip_episodes(rows: Sequence[DatasetRow], interviewer: Interviewer, attempts: int) -> StageRows:
@@ -41,9 +42,10 @@ def _interview(row: DatasetRow, done: set[str], attempts: int) -> Interview[Stag
 def _known_clips(row: DatasetRow, progress: Sequence[float]) -> list[DatasetRow]:
     """Return one clip for each level below 5 that the rollout was at, ending in the middle of those frames."""
     levels = np.array([level_of_progress(value) for value in progress])
+    clear = np.abs(np.subtract.outer(progress, LEVEL_STARTS)).min(axis=1) >= _ROUNDED
     clips = []
     for level in range(1, SUCCESS):
-        frames = np.flatnonzero(levels == level)
+        frames = np.flatnonzero((levels == level) & clear)
         frames = frames[frames >= _SHORTEST - 1]
         if len(frames):
             shown = int(frames[len(frames) // 2]) + 1

@@ -36,7 +36,7 @@ def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> 
             found = decode(words)
         except json.JSONDecodeError as error:
             raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-        if _SURROGATE.search(words):
+        if "\\u" in words and _SURROGATE.search(words):
             _check_text(found)
         return found
 
@@ -73,11 +73,11 @@ def _check_depth(text: str, most: int) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:40]!r} is there twice")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"the key {twice[:40]!r} is there twice")
     return found
 
 

@@ -145,12 +145,12 @@ def _frame_size(path: VideoLocation, stream: VideoStream) -> tuple[int, int]:
 def _walk(path: VideoLocation, container: InputContainer, stream: VideoStream) -> tuple[list[int | None], int]:
     """Return the presentation stamp of every frame, and how many frames an edit list hides."""
     stamps: list[int | None] = []
-    hidden = 0
+    hidden, most = 0, CLIP_FRAMES.value
     for packet in container.demux(stream):
         if packet.size and packet.is_discard:
             hidden += 1
         elif packet.size:
             stamps.append(packet.pts)
-        if len(stamps) + hidden > CLIP_FRAMES.value:
+        if len(stamps) + hidden > most:
             raise DataError(f"{path}: more than {CLIP_FRAMES.value:,} frames, {CLIP_FRAMES.describe()}")
     return stamps, hidden

@@ -5,6 +5,7 @@ each cluster is in each draw; every number is made of sums per cluster, so a dra
 matrices. Because all numbers use the same table, all models and all perturbed copies of an episode move together.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.seeding import rng_for
+from rewardlab.metrics.student_t import normal_cdf, student_quantile
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -170,11 +172,10 @@ def row_variance(drawn: Numbers) -> Numbers:
 
 def expanded_tail(clusters: Numbers, tail: float) -> Numbers:
     """Return the share of draws to leave out on one side, so that the interval is as long as Student's."""
-    from scipy.special import ndtr, stdtrit
-
     many = np.maximum(np.asarray(clusters, dtype=np.float64), 2)
-    widened: Numbers = ndtr(np.sqrt(many / (many - 1)) * stdtrit(many - 1, tail))
-    return widened
+    each, place = np.unique(many, return_inverse=True)
+    widened = [normal_cdf(math.sqrt(n / (n - 1)) * student_quantile(n - 1, tail)) for n in each.tolist()]
+    return np.array(widened)[place].reshape(many.shape)
 
 
 def paired_p_value(drawn: Numbers, clusters: int) -> float:

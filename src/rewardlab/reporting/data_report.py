@@ -19,7 +19,7 @@ from rewardlab.data.exact_copies import ExactCopies, VideoName, exact_copies
 from rewardlab.data.row_listing import RowListing, list_splits
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.reporting.data_report_plan import DataReportPlan
-from rewardlab.runner.dispatch import map_threads
+from rewardlab.runner.thread_map import map_threads
 
 _THREADS = 4
 

@@ -1,14 +1,12 @@
 """Where work runs: `run_jobs` scores on workers of an engine, and survives models that hang, crash or are killed.
 
-`map_items` is an ordered map over workers of an engine (`ItemWorkers` are kept for several), `map_threads` one over
-threads.
+`map_items` is an ordered map over workers of an engine (`ItemWorkers` are kept for several); over threads it is
+`thread_map.map_threads`.
 """
 
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -30,7 +28,7 @@ from rewardlab.runner.scoring_worker import serve_jobs
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-__all__ = ["ItemWorkers", "map_items", "map_threads", "run_jobs"]
+__all__ = ["ItemWorkers", "map_items", "run_jobs"]
 _LOOK_SECONDS = 0.5  # how often deadlines are looked at
 
 
@@ -173,12 +171,3 @@ def map_items(
     """
     with ItemWorkers(work, workers, settings, ahead=ahead) as pool:
         yield from pool.map(items)
-
-
-def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
-    """Yield what a function makes of each item, in order, on threads: for work that leaves Python, such as decoding."""
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        try:
-            yield from pool.map(work, items)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)

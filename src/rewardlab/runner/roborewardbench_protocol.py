@@ -36,9 +36,9 @@ from rewardlab.metrics.error_and_accuracy import macro_mae, micro_mae
 from rewardlab.metrics.metric_estimates import MetricEstimate, clusters_of, measure, measure_conditions
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
-from rewardlab.runner.dispatch import map_threads
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings
 from rewardlab.runner.stress import StressPlan, clean_plan, load_episodes, run_stress
+from rewardlab.runner.thread_map import map_threads
 
 BENCH, COPIES = "bench.json", "duplicates.json"
 
