@@ -85,8 +85,12 @@ def test_where_learning_breaks_and_what_was_certified() -> None:
 
 def test_a_severity_that_was_not_trained_ends_what_can_be_said() -> None:
     cells = [training("door", "pocket", 0.9), training("door", "pocket", 0.9, condition="noise@2")]
-    (curve,) = severity_curves(study("severity", cells))
-    assert math.isnan(curve.success[1]) and curve.holds == 0 and curve.certified is None
+    measured = OfflineMeasures("pocket", "", 60, {right_at("noise", level): 1.0 for level in range(5)})
+    results = study("severity", cells, (measured,))
+    (curve,) = severity_curves(results)
+    assert math.isnan(curve.success[1]) and curve.holds == 0 and curve.is_open and curve.certified == 4
+    said = findings(results)
+    assert "learning holds up to 0 at least, certified up to 4" in said[0] and not any("never past" in s for s in said)
 
 
 def test_false_successes_before_and_after_are_added_up_over_seeds() -> None:

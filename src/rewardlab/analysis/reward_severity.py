@@ -29,6 +29,11 @@ class SeverityCurve:
     certified: int | None  # last severity at which `right` is surely at least RIGHT_AT_LEAST; -1 for none
     holds: int | None  # last severity up to which learning is not broken
 
+    @property
+    def is_open(self) -> bool:
+        """Tell whether nothing is known of the severity after the last that holds: it was not trained."""
+        return self.holds is not None and self.holds < SEVERITIES[-1] and np.isnan(self.success[self.holds + 1])
+
 
 def severity_curves(results: RlResults) -> list[SeverityCurve]:
     """Return a curve per reward and perturbation; severity 0 is the clean world for all of them."""

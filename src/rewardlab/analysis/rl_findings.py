@@ -120,7 +120,7 @@ def _severity_sentence(curve: SeverityCurve) -> str:
     values = ", ".join("-" if math.isnan(value) else _percent(value) for value in curve.success)
     silent = max((value for value in curve.silent if not math.isnan(value)), default=0.0)
     still = f"; silent on up to {_percent(silent)} of episodes" if silent else ""
-    holds = "unknown" if curve.holds is None else str(curve.holds)
+    holds = "unknown" if curve.holds is None else f"{curve.holds} at least" if curve.is_open else str(curve.holds)
     certified = "unknown" if curve.certified is None else "none" if curve.certified < 0 else str(curve.certified)
     return (
         f"{curve.reward} under {curve.perturbation}: success {values} at severities 0 to 4; learning holds up to "
@@ -129,7 +129,7 @@ def _severity_sentence(curve: SeverityCurve) -> str:
 
 
 def _certificate_sentence(curves: Sequence[SeverityCurve]) -> list[str]:
-    known = [c for c in curves if c.certified is not None and c.holds is not None]
+    known = [c for c in curves if c.certified is not None and c.holds is not None and not c.is_open]
     if not known:
         return []
     safe = sum((c.holds or 0) >= (c.certified or 0) for c in known)
