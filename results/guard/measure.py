@@ -26,7 +26,7 @@ from rewardlab.core.trial import TrialTable
 from rewardlab.models import name_model
 from rewardlab.models.guard.guarded_model import Guard
 from rewardlab.models.pocket import WEIGHTS
-from rewardlab.runner.calibration_run import three_way_split
+from rewardlab.runner.calibration_run import split_by_task
 from rewardlab.runner.guard_fit import clip_risks, fit_guard, judged_clips, probed_model
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
@@ -100,7 +100,7 @@ def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list
     fold_of = fold_of_task()
     in_fold = [np.array([fold_of[str(task)] for task in trials.text("task")]) for trials in (fitted, judged)]
     for fold in range(FOLDS):
-        order, threshold, _ = map(judged_clips, three_way_split(fitted.where(in_fold[0] != fold), SPLIT_SEED))
+        order, threshold, _ = map(judged_clips, split_by_task(fitted.where(in_fold[0] != fold), SPLIT_SEED, 3))
         guard = fit_guard(order, threshold, RATE, "abstain")
         guards.append(guard)
         tasks.append(len(set(threshold.tasks[~threshold.success])))

@@ -161,6 +161,16 @@ def test_a_guard_is_fitted_used_by_name_and_bound_to_its_model(
         name_model("constant:5+guard")
 
 
+def test_where_tasks_are_too_few_to_keep_some_apart_nothing_is_said_of_others(
+    many_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fit = ["guard", "fit", "constant:5", str(many_tasks), "--perturbations", "none", "--false-success", "0.17", "-q"]
+    assert main([*fit, "--engine", "local"]) == 0
+    said = capsys.readouterr().out.replace("\n", " ")
+    assert "like the 6 that its threshold was set on" in said and "the tasks are too few to keep some apart" in said
+
+
 def clips_of(tasks: int, *, claimed: bool) -> JudgedClips:
     """Thirty clips of each task, half of them successes."""
     count = 30 * tasks

@@ -118,7 +118,7 @@ def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise
 
 
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="three sets of 10 or more answered episodes"):
+    with pytest.raises(DataError, match=r"3 sets of 10 or more answered episodes with a reward .* got 2, 2, 1"):
         run_calibration(
             CalibratePlan(
                 "clock",

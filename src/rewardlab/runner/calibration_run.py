@@ -116,23 +116,29 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
 
 def three_way_split(trials: TrialTable, seed: int) -> list[TrialTable]:
     """Return the usable answers in three parts of about the same size; no task and no video is in two of them."""
+    return split_by_task(trials, seed, 3)
+
+
+def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]:
+    """Return the usable answers in parts of about the same size; no task and no video is in two of them."""
     used = trials.where(answered(trials, "level"))
     some = has_values(used, "probabilities")
     used = with_clusters(used.where(some) if some.any() else used)
     cluster, tasks = clusters_of(used), used.text("task")
     names = {int(code): digest(seed, min(tasks[cluster == code])) for code in np.unique(cluster)}
     part_of: dict[int, int] = {}
-    sizes = [0, 0, 0]
+    sizes = [0] * parts
     for code in sorted(names, key=names.__getitem__):
         part_of[code] = sizes.index(min(sizes))
         sizes[part_of[code]] += int((cluster == code).sum())
     if min(sizes) < MIN_EPISODES:
+        got = ", ".join(map(str, sizes))
         raise DataError(
-            f"calibrating needs three sets of {MIN_EPISODES} or more answered episodes with a reward and no task in "
-            f"common, got {sizes[0]}, {sizes[1]} and {sizes[2]}; take more data"
+            f"what is fitted and judged apart needs {parts} sets of {MIN_EPISODES} or more answered episodes with a "
+            f"reward and no task in common, got {got}; take more data"
         )
     part = np.array([part_of[int(code)] for code in cluster])
-    return [used.where(part == number) for number in range(3)]
+    return [used.where(part == number) for number in range(parts)]
 
 
 def member_errors(trials: TrialTable) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Fitting a guard: tasks in three parts, to order claims by risk, to set the threshold, and to see whether it holds."""
+"""Fitting a guard: half of the tasks order claims by risk, half set the threshold; folds of tasks show what it does."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,12 +20,13 @@ from rewardlab.models.guard.guarded_model import Guard, Probe, require_policy, r
 from rewardlab.models.guard.instruction_distance import distances, nearest_distance
 from rewardlab.models.model_string import GUARD
 from rewardlab.models.trust import SUCCESS_LEVEL, read_notes
-from rewardlab.runner.calibration_run import three_way_split
+from rewardlab.runner.calibration_run import split_by_task
 from rewardlab.runner.conformal_risk import control_risk, fit_logistic, least_units
 from rewardlab.runner.scoring_settings import FRAMES_HELP, ScoringSettings, require_selection
 from rewardlab.runner.stress import StressPlan, run_stress
 
 MIN_CLAIMS = 10  # successes, true and false each, that the model must have claimed among those to fit on
+FOLDS = 4  # of tasks, each judged by a guard that is fitted on the others
 _LEAST_SCALE = 1e-3
 
 Plain = dict[str, Any]
@@ -100,8 +101,9 @@ def run_guard_fit(plan: GuardPlan) -> GuardRun:
     probe = probed_model(model)
     stress = replace(plan.stress_plan(), models=(probe.name,))
     run = run_stress(stress, [probe], kind="guard", command=as_command("guard fit", plan))
-    parts = [judged_clips(part) for part in three_way_split(run.trials(), plan.scoring.seed)]
-    guard = fit_guard(parts[0], parts[1], plan.false_success, plan.policy)
+    trials = run.trials()
+    halves = [judged_clips(half) for half in split_by_task(trials, plan.scoring.seed, 2)]
+    guard = fit_guard(halves[0], halves[1], plan.false_success, plan.policy)
     record: Plain = {"model": model.name, "fingerprint": model.fingerprint, "fallback": plan.fallback}
     record |= {
         "data": plan.data,
@@ -109,8 +111,8 @@ def run_guard_fit(plan: GuardPlan) -> GuardRun:
         "perturbations": list(plan.perturbations),
         "severities": list(plan.severities),
     }
-    record |= {name: _size(part) for name, part in zip(("fit", "threshold"), parts)}
-    record["held_out"] = _size(parts[2]) | guard_effect(guard, parts[2])
+    record |= {name: _size(half) for name, half in zip(("fit", "threshold"), halves)}
+    record["held_out"] = effect_in_folds(trials, plan)
     run.save(GUARD, record)
     plan.guard.mkdir(parents=True, exist_ok=True)
     with atomic_write(plan.guard / GUARD) as partial:
@@ -169,30 +171,53 @@ def clip_risks(guard: Guard, clips: JudgedClips) -> Numbers:
     return np.array([guard.risk(row | {"instruction_distance": near[text]}) for row, text in rows])
 
 
-def guard_effect(guard: Guard, clips: JudgedClips) -> Plain:
-    """Return the false-success rate without and with the guard, and how many clean clips it withholds."""
-    threshold = -np.inf if guard.threshold is None else guard.threshold
-    passed = clips.claimed & (clip_risks(guard, clips) <= threshold)
-    failed = ~clips.success
+def effect_in_folds(trials: TrialTable, plan: GuardPlan) -> Plain | None:
+    """Return what guards fitted like this one do to tasks that they never saw; None where the tasks are too few."""
+    try:
+        folds = split_by_task(trials, plan.scoring.seed, FOLDS)
+        judged = [_judged_by_others(fold, trials, plan) for fold in folds]
+    except DataError:
+        return None
+    clips = [clips for clips, _ in judged]
+    claimed, success, clean = (
+        np.concatenate(flags) for flags in zip(*((c.claimed, c.success, c.clean) for c in clips))
+    )
+    passed, failed = np.concatenate([flags for _, flags in judged]), ~success
     return {
-        "false_success": {"without": _share(clips.claimed[failed]), "with": _share(passed[failed])},
-        "found_success": {"without": _share(clips.claimed[~failed]), "with": _share(passed[~failed])},
-        "clean_withheld": _share((clips.claimed & ~passed)[clips.clean]),
+        "clips": len(passed),
+        "tasks": sum(len(np.unique(each.task_codes())) for each in clips),
+        "false_success": {"without": _share(claimed[failed]), "with": _share(passed[failed])},
+        "found_success": {"without": _share(claimed[success]), "with": _share(passed[success])},
+        "clean_withheld": _share((claimed & ~passed)[clean]),
     }
+
+
+def _judged_by_others(fold: TrialTable, trials: TrialTable, plan: GuardPlan) -> tuple[JudgedClips, Flags]:
+    """Return the clips of a fold, and which claims pass a guard that is fitted on all other tasks."""
+    others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
+    halves = [judged_clips(half) for half in split_by_task(others, plan.scoring.seed, 2)]
+    guard, clips = fit_guard(halves[0], halves[1], plan.false_success, plan.policy), judged_clips(fold)
+    threshold = -np.inf if guard.threshold is None else guard.threshold
+    return clips, clips.claimed & (clip_risks(guard, clips) <= threshold)
 
 
 def guard_sentences(record: Plain) -> list[str]:
     """Return what was fitted and what it does to tasks kept apart, one sentence each."""
-    held, guard = record["held_out"], record["guard"]
-    false, found = held["false_success"], held["found_success"]
+    guard, held = record["guard"], record["held_out"]
     never = "; no success passes: the model is wrong too often" if guard["threshold"] is None else ""
-    return [
+    said = [
         f"{record['model']}: guard for a false-success rate of {guard['false_success']:g} on new tasks like the "
-        f"{record['threshold']['tasks']} that its threshold was set on{never}",
-        f"on {held['clips']} clips of {held['tasks']} other tasks: false success {_percent(false['without'])} -> "
-        f"{_percent(false['with'])}, successes found {_percent(found['without'])} -> {_percent(found['with'])}, "
-        f"clean clips withheld {_percent(held['clean_withheld'])}",
+        f"{record['threshold']['tasks']} that its threshold was set on{never}"
     ]
+    if held is None:
+        return [*said, "what such guards do to other tasks cannot be seen: the tasks are too few to keep some apart"]
+    false, found = held["false_success"], held["found_success"]
+    effect = (
+        f"guards fitted like it, on {held['clips']} clips of {held['tasks']} tasks that they never saw: false success "
+        f"{_percent(false['without'])} -> {_percent(false['with'])}, successes found {_percent(found['without'])} -> "
+        f"{_percent(found['with'])}, clean clips withheld {_percent(held['clean_withheld'])}"
+    )
+    return [*said, effect]
 
 
 def _threshold(guard: Guard, clips: JudgedClips, rate: float) -> float | None:
