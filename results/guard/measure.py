@@ -27,7 +27,7 @@ from rewardlab.models import name_model
 from rewardlab.models.guard.guarded_model import Guard
 from rewardlab.models.pocket import WEIGHTS
 from rewardlab.runner.calibration_run import split_by_task
-from rewardlab.runner.guard_fit import clip_risks, fit_guard, judged_clips, probed_model
+from rewardlab.runner.guard_fit import clip_risks, fit_guard, judged_clips, passed_claims, probed_model
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 
@@ -85,7 +85,7 @@ def judge(guard: Guard, trials: TrialTable, fold: int, *, as_fitted: bool) -> Cl
     """Return clips of one fold as a guard that was fitted on the others leaves them."""
     clips = judged_clips(trials)
     risks = clip_risks(guard, clips)
-    passed = clips.claimed & (risks <= (-np.inf if guard.threshold is None else guard.threshold))
+    passed = passed_claims(guard, clips, risks)
     tasks, known = clips.tasks.astype(str), tasks_of("known")
     data = np.where(np.isin(tasks, known), "known", "unseen")
     condition = np.where(clips.clean, "clean", "perturbed")

@@ -26,7 +26,15 @@ from rewardlab.runner.cell_planning import CLEAN_CONDITION, bundle_jobs, plan_ce
 from rewardlab.runner.cell_scoring import ScoringContext
 from rewardlab.runner.engines.contract import EngineSettings
 from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import RunOrigin, StressPlan, clean_plan, score_jobs, scoring_context, start_scoring
+from rewardlab.runner.stress import (
+    RunOrigin,
+    StressPlan,
+    clean_plan,
+    finished_cells,
+    score_jobs,
+    scoring_context,
+    start_scoring,
+)
 
 _NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # how episodes of LeRobot datasets are called
 
@@ -112,15 +120,11 @@ def relabel(plan: RelabelPlan) -> Relabelled:
 
 def _scored(run: Run, plan: StressPlan, context: ScoringContext) -> Mapping[str, Trial]:
     """Ask about every episode that is open, and return the trials by their id."""
-    known = {trial.id for trial in run.trials().rows() if not (plan.scoring.retry_failures and _is_failed(trial))}
+    known = finished_cells(run.trials(), plan.scoring)
     jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities, known), context.batch)
     score_jobs(run, jobs, context, plan.scoring, (len(known), run.record.cells))
     run.compact()
     return {trial.id: trial for trial in run.trials().rows()}
-
-
-def _is_failed(trial: Trial) -> bool:
-    return trial.status == "failed"
 
 
 def _reason(trial: Trial) -> str:

@@ -102,8 +102,8 @@ def run_guard_fit(plan: GuardPlan) -> GuardRun:
     stress = replace(plan.stress_plan(), models=(probe.name,))
     run = run_stress(stress, [probe], kind="guard", command=as_command("guard fit", plan))
     trials = run.trials()
-    halves = [judged_clips(half) for half in split_by_task(trials, plan.scoring.seed, 2)]
-    guard = fit_guard(halves[0], halves[1], plan.false_success, plan.policy)
+    halves = _halves(trials, plan)
+    guard = fit_guard(*halves, plan.false_success, plan.policy)
     record: Plain = {"model": model.name, "fingerprint": model.fingerprint, "fallback": plan.fallback}
     record |= {
         "data": plan.data,
@@ -195,10 +195,20 @@ def effect_in_folds(trials: TrialTable, plan: GuardPlan) -> Plain | None:
 def _judged_by_others(fold: TrialTable, trials: TrialTable, plan: GuardPlan) -> tuple[JudgedClips, Flags]:
     """Return the clips of a fold, and which claims pass a guard that is fitted on all other tasks."""
     others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
-    halves = [judged_clips(half) for half in split_by_task(others, plan.scoring.seed, 2)]
-    guard, clips = fit_guard(halves[0], halves[1], plan.false_success, plan.policy), judged_clips(fold)
-    threshold = -np.inf if guard.threshold is None else guard.threshold
-    return clips, clips.claimed & (clip_risks(guard, clips) <= threshold)
+    guard, clips = fit_guard(*_halves(others, plan), plan.false_success, plan.policy), judged_clips(fold)
+    return clips, passed_claims(guard, clips, clip_risks(guard, clips))
+
+
+def passed_claims(guard: Guard, clips: JudgedClips, risks: Numbers) -> Flags:
+    """Tell of each clip whether it is claimed a success and the claim passes the guard."""
+    passes: Flags = np.array([guard.passes(risk) for risk in risks.tolist()], dtype=bool)
+    return clips.claimed & passes
+
+
+def _halves(trials: TrialTable, plan: GuardPlan) -> tuple[JudgedClips, JudgedClips]:
+    """Return the clips to order claims on, and those of other tasks to set the threshold on."""
+    order, threshold = split_by_task(trials, plan.scoring.seed, 2)
+    return judged_clips(order), judged_clips(threshold)
 
 
 def guard_sentences(record: Plain) -> list[str]:

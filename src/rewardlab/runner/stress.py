@@ -22,7 +22,7 @@ from rewardlab.core.run import RECORD, Run, locked, open_run, start_run
 from rewardlab.core.run_record import INSTRUCTION
 from rewardlab.core.seeding import digest
 from rewardlab.core.terminal_text import one_line
-from rewardlab.core.trial import Trial
+from rewardlab.core.trial import Trial, TrialTable
 from rewardlab.core.version import __version__
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents, Problem
@@ -158,7 +158,12 @@ def _tell_what_is_open(run: Run, plan: StressPlan, context: ScoringContext) -> s
         workers = _workers(plan.scoring, context) or os.cpu_count() or 1
         told = forecast(run.folder, known, context, plan.severities, workers).sentence
         print(one_line(told), file=sys.stderr, flush=True)
-    kept = trials.where(~trials.matches("status", "failed")) if plan.scoring.retry_failures else trials
+    return finished_cells(trials, plan.scoring)
+
+
+def finished_cells(trials: TrialTable, scoring: ScoringSettings) -> set[str]:
+    """Return the cells that are not asked again: those with a trial, but for failures that are to be retried."""
+    kept = trials.where(~trials.matches("status", "failed")) if scoring.retry_failures else trials
     return set(kept.arrow["id"].to_pylist())
 
 

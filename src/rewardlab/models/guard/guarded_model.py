@@ -61,6 +61,10 @@ class Guard:
         logit = self.bias + float(inputs[0] @ np.array(self.weights))
         return float(1 / (1 + np.exp(np.clip(logit, -50, 50))))
 
+    def passes(self, risk: float) -> bool:
+        """Tell whether a claimed success of this risk passes."""
+        return self.threshold is not None and risk <= self.threshold
+
     def standardised(self, features: Mapping[str, float]) -> dict[str, float]:
         """Return each feature in standard deviations from the reference data."""
         values = (np.array([features[name] for name in self.names]) - self.centers) / self.scales
@@ -148,8 +152,8 @@ class Guarded:
             return answer, True
         distance = nearest_distance(episode.instruction, self.guard.instructions)
         features = episode_quality(episode) | answer_features(answer) | {"instruction_distance": distance}
-        risk, threshold = self.guard.risk(features), self.guard.threshold
-        passes = not claims_success(answer) or (threshold is not None and risk <= threshold)
+        risk = self.guard.risk(features)
+        passes = not claims_success(answer) or self.guard.passes(risk)
         verdict = "pass" if passes or self.guard.policy == "pass" else self.guard.policy
         trust = trust_of(answer) | {"verdict": verdict, "risk": round(risk, 4), "shift": self._shift(features)}
         noted = replace(answer, raw=json.dumps({"trust": trust, "raw": answer.raw}, ensure_ascii=False))
