@@ -31,7 +31,7 @@ from rewardlab.runner.guard_fit import clip_risks, fit_guard, judged_clips, pass
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan, run_stress
 
-MODEL, RATE, FOLDS, SPLIT_SEED = "pocket", 0.2, 5, 0
+MODEL, RATE, FOLDS, SPLIT_SEED = "pocket", 0.17, 5, 0
 FITTED = (("gaussian_noise", "motion_blur", "drop_uniform"), (2,))
 JUDGED = (("defocus_blur", "fog", "typo_keyboard", "hold_last"), (3, 4))
 DRAWS = 2_000
@@ -71,11 +71,13 @@ def fold_of_task() -> dict[str, int]:
     return {task: place % FOLDS for data in ("known", "unseen") for place, task in enumerate(tasks_of(data))}
 
 
-def trials_of(folders: dict[str, str], asked: tuple[Sequence[str], Sequence[int]], runs: Path) -> TrialTable:
+def trials_of(
+    folders: dict[str, str], asked: tuple[Sequence[str], Sequence[int]], runs: Path, workers: int
+) -> TrialTable:
     """Return the model's answers about all rollouts, clean and under these perturbations."""
     probe, tables = probed_model(name_model(MODEL)), []
     for name, data in folders.items():
-        scoring = ScoringSettings(workers=1, quiet=True, out=runs / f"guard-{name}-{asked[0][0]}")
+        scoring = ScoringSettings(workers=workers, quiet=True, out=runs / f"guard-{name}-{asked[0][0]}")
         plan = StressPlan((probe.name,), data, tuple(asked[0]), tuple(asked[1]), controls=False, scoring=scoring)
         tables.append(run_stress(plan, [probe]).trials().arrow)
     return TrialTable(pa.concat_tables(tables))
@@ -100,7 +102,7 @@ def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list
     fold_of = fold_of_task()
     in_fold = [np.array([fold_of[str(task)] for task in trials.text("task")]) for trials in (fitted, judged)]
     for fold in range(FOLDS):
-        order, threshold, _ = map(judged_clips, split_by_task(fitted.where(in_fold[0] != fold), SPLIT_SEED, 3))
+        order, threshold = map(judged_clips, split_by_task(fitted.where(in_fold[0] != fold), SPLIT_SEED, 2))
         guard = fit_guard(order, threshold, RATE, "abstain")
         guards.append(guard)
         tasks.append(len(set(threshold.tasks[~threshold.success])))
@@ -242,6 +244,7 @@ def main() -> None:
     parser.add_argument("--tasks", choices=("known", "unseen"))
     parser.add_argument("--out", type=Path, default=Path("results/guard"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args()
     if asked.tasks:
         print(",".join(tasks_of(asked.tasks)))
@@ -249,7 +252,8 @@ def main() -> None:
     if len(asked.data) != 2:
         parser.error("expected two folders of rollouts, of known tasks and of unseen ones")
     folders = dict(zip(("known", "unseen"), asked.data))
-    clips, guards, tasks = judged_in_folds(*(trials_of(folders, each, asked.runs) for each in (FITTED, JUDGED)))
+    answers = [trials_of(folders, each, asked.runs, asked.workers) for each in (FITTED, JUDGED)]
+    clips, guards, tasks = judged_in_folds(*answers)
     parts = [(data, condition) for data in ("known", "unseen") for condition in ("clean", "perturbed")]
     rows = [row for part in parts for row in rate_rows(clips, *part)]
     rows += [task_mean_row(clips), auc_row(clips, "known"), auc_row(clips, "unseen")]
