@@ -77,6 +77,16 @@ def test_clips_end_where_the_progress_says_and_show_the_first_frames(made: Augme
         assert row["progress"] == list(source.truth.progress[: len(clip.clip)])
 
 
+def test_a_clip_is_encoded_once_and_later_stages_link_its_file(made: Augmented) -> None:
+    clips = sorted((made.folder / "clip").rglob("*-first*.mp4"))
+    assert clips
+    for clip in clips:
+        name = clip.relative_to(made.folder / "clip")
+        later = [made.folder / "validate" / name, *(made.folder / "split").glob(f"*/{name}")]
+        assert [file.read_bytes() for file in later] == [clip.read_bytes()] * 2
+        assert {file.stat().st_ino for file in later} == {clip.stat().st_ino}
+
+
 def test_every_row_says_where_it_comes_from(made: Augmented, successes: Path) -> None:
     sources = {row["file_name"]: row for row in rows_of(successes)}
     keys = {"row", "source_episode", "stage", "teacher", "prompt_hash", "attempt", "history", "verdicts", "license"}

@@ -26,9 +26,17 @@ def test_sound_json_is_read_as_it_is(content: object) -> None:
     assert parse_json(json.dumps(content)) == content
 
 
+@pytest.mark.parametrize("space", ["", " ", "\n", "\r\n", " \t\n"])
+def test_space_around_a_value_is_no_part_of_it(space: str) -> None:
+    assert parse_json(f'{space}{{"a": [1]}}{space}', unique_keys=True) == {"a": [1]}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("{} {}", "Extra data at line 1, column 4"),
+        ("{}\N{NO-BREAK SPACE}", "Extra data at line 1, column 3"),
+        ("", "Expecting value at line 1, column 1"),
         ("[" * 100_000, "inside each other, at most 64"),
         ('{"a":' * 65 + "1" + "}" * 65, "inside each other, at most 64"),
         ("1" * 400, "400 digits, at most 40"),

@@ -6,6 +6,7 @@ from typing import Unpack
 
 from rewardlab.api.options import DataReportOptions, Place, VerifyOptions, documented_by, plan_from
 from rewardlab.core.errors import PlanError
+from rewardlab.core.garbage_collection import paused_garbage_collection
 from rewardlab.reporting.data_report_plan import DataReportPlan
 from rewardlab.verification.verify_settings import VerifyPlan
 
@@ -31,4 +32,5 @@ def data_report(data: Place, **settings: Unpack[DataReportOptions]) -> Path:
     from rewardlab.reporting.data_report import measure_data
 
     plan = plan_from(DataReportPlan, {"data": data, **settings})
-    return write_data_page(measure_data(plan), plan.out)
+    with paused_garbage_collection():
+        return write_data_page(measure_data(plan), plan.out)

@@ -81,18 +81,22 @@ def write_dataset(
 
 
 def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> StageRows:
-    """Put the videos of the rows below the folder, unless they are there: linked, or written by the workers."""
+    """Put the videos of the rows below the folder, unless they are there: linked, or written by the workers.
+
+    The rows that are returned know their files, so that the next stage links them.
+    """
     wanted: dict[Path, Episode] = {}
     for row in rows.kept:
         target = _video_of(folder, row)
         if not target.exists() and target not in wanted:
-            file = copied_file(row.episode.clip)
+            file = row.video or copied_file(row.episode.clip)
             if file is None:
                 wanted[target] = row.episode
             else:
                 _link(file, target)
     lost = write_videos([(episode, target) for target, episode in wanted.items()])
-    kept = [row for row in rows.kept if _video_of(folder, row) not in lost]
+    targets = ((row, _video_of(folder, row)) for row in rows.kept)
+    kept = [replace(row, video=target) for row, target in targets if target not in lost]
     gone = [
         row.refused(str(row.provenance["stage"]), f"its video could not be written: {lost[_video_of(folder, row)]}")
         for row in rows.kept

@@ -83,7 +83,7 @@ def _proposed(row: DatasetRow, shown: int, level: int, attempts: int) -> Intervi
 
 
 def _shortened(row: DatasetRow, shown: int) -> DatasetRow:
-    return replace(row, episode=shortened(row.episode, shown))
+    return replace(row, episode=shortened(row.episode, shown), video=None)
 
 
 def shortened(episode: Episode, shown: int) -> Episode:

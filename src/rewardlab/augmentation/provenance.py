@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rewardlab.augmentation.teacher_questions import Attempt
@@ -23,6 +24,7 @@ class DatasetRow:
 
     row: Row
     episode: Episode
+    video: Path | None = None  # the file in which an earlier stage wrote what the episode shows
 
     @property
     def provenance(self) -> Row:

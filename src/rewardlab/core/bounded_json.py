@@ -13,6 +13,7 @@ from rewardlab.core.limits import JSON_DEPTH, JSON_MB, NUMBER_DIGITS
 
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+_ENDS = ("", "\n", "\r\n")  # what may follow a value without a further look
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -28,19 +29,31 @@ def parse_json(text: str | bytes, *, allow_nonfinite: bool = False, unique_keys:
 def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> Callable[[str], Any]:
     """Return what parses as `parse_json` does, with the limits as they are now: for many small texts."""
     most_deep = JSON_DEPTH.value
-    decode = _decoder(NUMBER_DIGITS.value, allow_nonfinite, unique_keys).decode
+    decoder = _decoder(NUMBER_DIGITS.value, allow_nonfinite, unique_keys)
+    scan = decoder.scan_once  # what `decode` calls after it has looked for spaces around the value
 
     def parse(words: str) -> Any:
-        _check_depth(words, most_deep)
+        if words.count("[") + words.count("{") > most_deep:
+            _check_depth(words, most_deep)
         try:
-            found = decode(words)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+            found, end = scan(words, 0)
+            if words[end:] not in _ENDS:
+                found = _decoded_or_told(decoder, words)
+        except (json.JSONDecodeError, StopIteration):
+            found = _decoded_or_told(decoder, words)
         if "\\u" in words and _SURROGATE.search(words):
             _check_text(found)
         return found
 
     return parse
+
+
+def _decoded_or_told(decoder: json.JSONDecoder, words: str) -> Any:
+    """Decode what does not begin with its value, or say where it is wrong."""
+    try:
+        return decoder.decode(words)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
 
 
 @cache
@@ -63,8 +76,6 @@ def read_json(path: Path) -> Any:
 
 
 def _check_depth(text: str, most: int) -> None:
-    if text.count("[") + text.count("{") <= most:
-        return
     depth = 0
     for match in _STRING_OR_BRACKET.finditer(text):
         depth += _STEPS.get(match.group(), 0)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rewardlab.core.bounded_json import json_parser
 from rewardlab.core.errors import DataError
+from rewardlab.core.garbage_collection import paused_garbage_collection
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
 from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
@@ -92,6 +93,11 @@ def _other_layout(data: str, folder: Path) -> DataError:
 
 
 def _listing(folder: Path) -> RowListing:
+    with paused_garbage_collection():
+        return _read_listing(folder)
+
+
+def _read_listing(folder: Path) -> RowListing:
     rows: list[ListedRow] = []
     problems: list[Problem] = []
     seen: dict[str, int] = {}
@@ -137,7 +143,8 @@ def _changed(listing: RowListing) -> DataError:
 
 
 def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> ListedRow:
-    require(row, "file_name")
+    if "file_name" not in row:
+        require(row, "file_name")
     name = require_name(row["file_name"], "file_name")
     instruction, level = row.get("task"), row.get("reward")
     if type(instruction) is not str or len(instruction) > most_characters or not instruction.strip():
@@ -148,8 +155,8 @@ def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> 
     seen[key] = times = seen.get(key, 0) + 1
     key = key if times == 1 else f"{key}#{times}"
     task = _text(row, "original_task") or _text(row, "task_id") or instruction
-    subset = name.partition("/")[0] if "/" in name else ""
-    return ListedRow(key, line, name, instruction, level, task, _text(row, "source") or subset, _provenance(row))
+    source = _text(row, "source") or (name.partition("/")[0] if "/" in name else "")
+    return ListedRow(key, line, name, instruction, level, task, source, _provenance(row))
 
 
 def _provenance(row: Row) -> RowProvenance:
@@ -157,7 +164,7 @@ def _provenance(row: Row) -> RowProvenance:
     if not isinstance(found, dict):
         return _PLAIN
     explained = doubted = False
-    for verdict in _verdict_objects(found):
+    for verdict in _verdict_objects(found) if "verdicts" in found else ():
         explained = explained or bool(_text(verdict, "rationale"))
         doubted = doubted or not verdict["verdict"]
     return _row_provenance(_text(found, "stage"), explained, doubted)
@@ -183,4 +190,4 @@ def _verdict_objects(provenance: Row) -> list[Row]:
 
 def _text(row: Row, key: str) -> str:
     found = row.get(key)
-    return found.strip() if isinstance(found, str) else ""
+    return found.strip() if type(found) is str else ""

@@ -58,7 +58,11 @@ def measure_data(plan: DataReportPlan) -> DataFacts:
     listings = list_splits(plan.data)
     if not any(listing.rows for listing in listings.values()):
         raise DataError(f"{plan.data} holds no sound row; `rewardlab check {plan.data}` says what is wrong")
-    videos = tuple(dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows))
+    videos = tuple(
+        (split, name)
+        for split, listed in listings.items()
+        for name in dict.fromkeys([row.file_name for row in listed.rows])
+    )
     drawn = rng_for(plan.seed, "opened videos").permutation(len(videos))[: plan.videos]
     opened = [videos[place] for place in sorted(drawn)]
     lengths, unreadable = _lengths(listings, opened)

@@ -13,7 +13,7 @@ class DataReportPlan:
 
     data: str = setting("dataset in the RoboReward layout, or a folder of its splits", positional=True)
     out: Path = setting("file to write the page into", Path("data-report.html"))
-    videos: int = setting("videos that are opened at most, drawn at random, to measure lengths", 300)
+    videos: int = setting("videos that are opened at most, drawn at random, to measure lengths", 200)
     near_duplicates: bool = setting("decode these videos as well and look for near copies among them", False)
     seed: int = setting("seed of what is drawn", 0)
 
