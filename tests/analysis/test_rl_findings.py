@@ -83,6 +83,19 @@ def test_where_learning_breaks_and_what_was_certified() -> None:
     assert "never past the breaking of learning in 1 of 1" in findings(results)[1]
 
 
+def test_a_task_that_was_trained_at_fewer_severities_does_not_tilt_the_means() -> None:
+    names = ["clean", *(f"noise@{level}" for level in range(1, 5))]
+    cells = [training("door", "pocket", 0.8, condition=name) for name in names]
+    cells += [training("drawer", "pocket", 0.0, condition=name) for name in names[:3]]
+    (curve,) = severity_curves(study("severity", cells))
+    assert curve.success == pytest.approx((0.8,) * 5)
+    assert curve.left_out == ("drawer",)
+    assert "drawer left out, trained at fewer severities" in findings(study("severity", cells))[0]
+    (whole,) = severity_curves(study("severity", [cell for cell in cells if cell.condition in names[:3]]))
+    assert whole.success[:3] == pytest.approx((0.4,) * 3)
+    assert whole.left_out == ()
+
+
 def test_a_severity_that_was_not_trained_ends_what_can_be_said() -> None:
     cells = [training("door", "pocket", 0.9), training("door", "pocket", 0.9, condition="noise@2")]
     measured = OfflineMeasures("pocket", "", 60, {right_at("noise", level): 1.0 for level in range(5)})

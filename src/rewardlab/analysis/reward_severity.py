@@ -28,6 +28,7 @@ class SeverityCurve:
     right: tuple[float, ...]  # share of held-out episodes whose success it judges right
     certified: int | None  # last severity at which `right` is surely at least RIGHT_AT_LEAST; -1 for none
     holds: int | None  # last severity up to which learning is not broken
+    left_out: tuple[str, ...] = ()  # tasks that were trained at fewer severities, which would tilt the means
 
     @property
     def is_open(self) -> bool:
@@ -44,7 +45,10 @@ def severity_curves(results: RlResults) -> list[SeverityCurve]:
 
 
 def _curve(results: RlResults, cells: Sequence[CellResult], reward: str, name: str) -> SeverityCurve:
-    own = [[cell for cell in cells if cell.reward == reward and _is_at(cell, name, level)] for level in SEVERITIES]
+    of_reward = [cell for cell in cells if cell.reward == reward]
+    every = [[cell for cell in of_reward if _is_at(cell, name, level)] for level in SEVERITIES]
+    compared, left_out = _compared_tasks(every)
+    own = [[cell for cell in some if cell.task in compared] for some in every]
     success = tuple(_mean([_by_task(some)[task] for task in _by_task(some)]) for some in own)
     ends = [stratified_interval(_by_task(some), row_means) for some in own]
     silent = tuple(_share([(cell.silent, cell.asked) for cell in some]) for some in own)
@@ -65,7 +69,15 @@ def _curve(results: RlResults, cells: Sequence[CellResult], reward: str, name: s
         right,
         severity_threshold(lows, RIGHT_AT_LEAST),
         severity_threshold(success, success[0] - BROKEN_BY),
+        left_out,
     )
+
+
+def _compared_tasks(cells: Sequence[Sequence[CellResult]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tasks that were trained at the most severities, all at the same ones, and the other tasks."""
+    trained = {task: tuple(task in _by_task(some) for some in cells) for some in cells for task in _by_task(some)}
+    most = max(trained.values(), key=sum, default=())
+    return tuple(t for t in trained if trained[t] == most), tuple(t for t in trained if trained[t] != most)
 
 
 def right_at(perturbation: str, severity: int) -> str:

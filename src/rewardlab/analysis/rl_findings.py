@@ -120,11 +120,12 @@ def _severity_sentence(curve: SeverityCurve) -> str:
     values = ", ".join("-" if math.isnan(value) else _percent(value) for value in curve.success)
     silent = max((value for value in curve.silent if not math.isnan(value)), default=0.0)
     still = f"; silent on up to {_percent(silent)} of episodes" if silent else ""
+    less = f"; {', '.join(curve.left_out)} left out, trained at fewer severities" if curve.left_out else ""
     holds = "unknown" if curve.holds is None else f"{curve.holds} at least" if curve.is_open else str(curve.holds)
     certified = "unknown" if curve.certified is None else "none" if curve.certified < 0 else str(curve.certified)
     return (
         f"{curve.reward} under {curve.perturbation}: success {values} at severities 0 to 4; learning holds up to "
-        f"{holds}, certified up to {certified}{still}."
+        f"{holds}, certified up to {certified}{still}{less}."
     )
 
 
