@@ -30,16 +30,15 @@ def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> 
     """Return what parses as `parse_json` does, with the limits as they are now: for many small texts."""
     most_deep = JSON_DEPTH.value
     decoder = _decoder(NUMBER_DIGITS.value, allow_nonfinite, unique_keys)
-    scan = decoder.scan_once  # what `decode` calls after it has looked for spaces around the value
 
     def parse(words: str) -> Any:
         if words.count("[") + words.count("{") > most_deep:
             _check_depth(words, most_deep)
         try:
-            found, end = scan(words, 0)
+            found, end = decoder.raw_decode(words)  # `decode` would look for spaces around the value first
             if words[end:] not in _ENDS:
                 found = _decoded_or_told(decoder, words)
-        except (json.JSONDecodeError, StopIteration):
+        except json.JSONDecodeError:
             found = _decoded_or_told(decoder, words)
         if "\\u" in words and _SURROGATE.search(words):
             _check_text(found)
