@@ -80,7 +80,8 @@ def opened(name: str, address: str, cache: Path) -> subprocess.CompletedProcess[
         "import sys, rewardlab\n"
         "for e in rewardlab.open_dataset(sys.argv[1]).episodes: print(e.id, len(e.frames), e.instruction, sep='|')"
     )
-    places = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    places = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_OFFLINE": "0"}
+    places |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     command = [sys.executable, "-c", code, name]
     return subprocess.run(command, env={**os.environ, **places}, capture_output=True, text=True, check=False)
 
