@@ -1,7 +1,7 @@
 """Puts the answers of all mixtures and seeds into one table, and prints what they say.
 
     python results/ablation/read_ablation.py FOLDER answers.csv     # FOLDER/MIXTURE-seedN as train vlm leaves them
-    python results/ablation/read_ablation.py answers.csv
+    python results/ablation/read_ablation.py answers.csv            # any table of episode, source, level and answers
 
 Intervals are 95 % bootstrap over tasks; a mixture's answer to an example is the mean error over its seeds.
 """
@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-SOURCES = ("all", "original", "counterfactual", "clipped")
 DRAWS = 2000
 
 
@@ -39,20 +38,20 @@ def report(path: Path) -> None:
     level = np.array([float(row["level"]) for row in rows])
     source = np.array([row["source"] for row in rows])
     task = np.array([row["episode"].rsplit("-", 1)[0] for row in rows])
-    names = list(rows[0])[3:]
+    names, columns = list(rows[0])[3:], ("all", *dict.fromkeys(source.tolist()))
     errors = {name: np.abs(np.array([float(row[name]) for row in rows]) - level) for name in names}
     mixtures = {name.rsplit("-seed", 1)[0]: [] for name in names}
     for name in names:
         mixtures[name.rsplit("-seed", 1)[0]].append(errors[name])
     means = {mixture: np.mean(some, axis=0) for mixture, some in mixtures.items()}
-    print(f"{'':<16}" + "".join(f"{each:>24}" for each in SOURCES))
+    print(f"{'':<16}" + "".join(f"{each:>24}" for each in columns))
     for mixture, error in means.items():
-        cells = [interval(error[chosen(source, each)], task[chosen(source, each)]) for each in SOURCES]
+        cells = [interval(error[chosen(source, each)], task[chosen(source, each)]) for each in columns]
         print(f"{mixture:<16}" + "".join(f"{cell:>24}" for cell in cells))
-    best = [min(np.abs(level[chosen(source, each)] - value).mean() for value in range(1, 6)) for each in SOURCES]
+    best = [min(np.abs(level[chosen(source, each)] - value).mean() for value in range(1, 6)) for each in columns]
     print(f"{'best constant':<16}" + "".join(f"{value:>24.2f}" for value in best))
     for mixture, error in means.items():
-        if mixture != "full":
+        if "full" in means and mixture != "full":
             print(f"{mixture} less full, all: {interval(error - means['full'], task)}")
 
 

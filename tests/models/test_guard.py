@@ -141,12 +141,17 @@ def many_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(folder, rows)
 
 
+def fit_constant(data: Path, *, rate: float) -> int:
+    """Fit a guard for a model that claims every clip a success, and return the exit code."""
+    fit = ["guard", "fit", "constant:5", str(data), "--perturbations", "none", "--false-success", str(rate), "-q"]
+    return main([*fit, "--engine", "local"])
+
+
 def test_a_guard_is_fitted_used_by_name_and_bound_to_its_model(
     many_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    fit = ["guard", "fit", "constant:5", str(many_tasks), "--perturbations", "none", "--false-success", "0.3", "-q"]
-    assert main([*fit, "--engine", "local"]) == 0
+    assert fit_constant(many_tasks, rate=0.3) == 0
     said = capsys.readouterr().out
     assert "guarded model: constant:5+guard" in said and "false success 100.0% ->" in said
     record = json.loads((tmp_path / "guard/guard.json").read_text())
@@ -165,8 +170,7 @@ def test_where_tasks_are_too_few_to_keep_some_apart_nothing_is_said_of_others(
     many_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    fit = ["guard", "fit", "constant:5", str(many_tasks), "--perturbations", "none", "--false-success", "0.17", "-q"]
-    assert main([*fit, "--engine", "local"]) == 0
+    assert fit_constant(many_tasks, rate=0.17) == 0
     said = capsys.readouterr().out.replace("\n", " ")
     assert "like the 6 that its threshold was set on" in said and "the tasks are too few to keep some apart" in said
 

@@ -33,7 +33,7 @@ def parse_row(text: str, parse: Callable[[str], object] | None = None) -> Row:
     Who reads many lines gives a parser of JSON with unique keys, so that limits are looked up once.
     """
     try:
-        text.isascii() or text.encode()
+        text.encode()
     except UnicodeEncodeError:
         raise DataError("not UTF-8 text; save the file in UTF-8") from None
     try:

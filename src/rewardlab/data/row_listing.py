@@ -143,8 +143,7 @@ def _changed(listing: RowListing) -> DataError:
 
 
 def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> ListedRow:
-    if "file_name" not in row:
-        require(row, "file_name")
+    require(row, "file_name")
     name = require_name(row["file_name"], "file_name")
     instruction, level = row.get("task"), row.get("reward")
     if type(instruction) is not str or len(instruction) > most_characters or not instruction.strip():
@@ -164,7 +163,7 @@ def _provenance(row: Row) -> RowProvenance:
     if not isinstance(found, dict):
         return _PLAIN
     explained = doubted = False
-    for verdict in _verdict_objects(found) if "verdicts" in found else ():
+    for verdict in _verdict_objects(found):
         explained = explained or bool(_text(verdict, "rationale"))
         doubted = doubted or not verdict["verdict"]
     return _row_provenance(_text(found, "stage"), explained, doubted)
@@ -190,4 +189,4 @@ def _verdict_objects(provenance: Row) -> list[Row]:
 
 def _text(row: Row, key: str) -> str:
     found = row.get(key)
-    return found.strip() if type(found) is str else ""
+    return found.strip() if isinstance(found, str) else ""

@@ -89,7 +89,7 @@ def run_calibration(plan: CalibratePlan) -> CalibrationRun:
     record |= {"data": plan.data, "data_digest": run.record.plan.data_digest}
     record |= calibrate_trials(trials, plan.coverage, plan.scoring.seed)
     run.save(CALIBRATION, record)
-    errors = member_errors(three_way_split(trials, plan.scoring.seed)[0])
+    errors = member_errors(split_by_task(trials, plan.scoring.seed, 3)[0])
     if errors:
         weights = {name: 1 / max(error, MIN_MEMBER_ERROR) for name, error in errors.items()}
         run.save(WEIGHTS, {"weights": weights, "mae": errors, "fit": record["fit"], "data": plan.data})
@@ -98,7 +98,7 @@ def run_calibration(plan: CalibratePlan) -> CalibrationRun:
 
 def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     """Return what was fitted on the answers of one model, and what it does to episodes of tasks kept apart."""
-    fit, conformal, held_out = (_answered_episodes(third) for third in three_way_split(trials, seed))
+    fit, conformal, held_out = (_answered_episodes(third) for third in split_by_task(trials, seed, 3))
     calibration = _fit(fit, conformal, coverage)
     after = [apply_calibration(score, calibration) for score in held_out.scores]
     sets = [prediction_set(score, calibration) for score in after]
@@ -112,11 +112,6 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
         | {"before": _quality(held_out.scores, held_out.truth), "after": _quality(after, held_out.truth)}
         | {"coverage": float(np.mean(holds)), "mean_set_size": float(np.mean([len(levels) for levels in sets]))},
     }
-
-
-def three_way_split(trials: TrialTable, seed: int) -> list[TrialTable]:
-    """Return the usable answers in three parts of about the same size; no task and no video is in two of them."""
-    return split_by_task(trials, seed, 3)
 
 
 def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]:
