@@ -1,6 +1,6 @@
-"""Throughput and latency of `rewardlab serve pocket` under load, on loopback, server and load in one run.
+"""Throughput and latency of `rewardlab serve MODEL` under load, on loopback, server and load in one run.
 
-    python benchmarks/serve_load.py [--clients 32] [--requests 192] [--frames 16] [--soak SECONDS]
+    python benchmarks/serve_load.py [--model pocket] [--clients 32] [--requests 192] [--frames 16] [--soak SECONDS]
 
 Servers: dynamic batching, the same with one request at a time, the model behind a plain FastAPI handler with a lock,
 and behind LitServe where that is installed. Every request is a clip of its own, so that no cache answers it. With
@@ -34,7 +34,7 @@ import numpy as np, uvicorn
 from fastapi import FastAPI, UploadFile, Form
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.models import name_model
-app, model, lock = FastAPI(), name_model("pocket").build(), threading.Lock()
+app, model, lock = FastAPI(), name_model(sys.argv[2]).build(), threading.Lock()
 @app.post("/v1/score")
 def score(clip: UploadFile, instruction: str = Form()):
     frames = np.load(io.BytesIO(clip.file.read()), allow_pickle=False)
@@ -53,7 +53,7 @@ from rewardlab.core.episode import episode_from_frames
 from rewardlab.models import name_model
 class Api(litserve.LitAPI):
     def setup(self, device):
-        self.model = name_model("pocket").build()
+        self.model = name_model(sys.argv[2]).build()
     def decode_request(self, request: Request):
         frames = np.load(io.BytesIO(request["clip"].file.read()), allow_pickle=False)
         return episode_from_frames(frames, request["instruction"])
@@ -92,8 +92,8 @@ def served(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def rewardlab(*settings: str) -> list[str]:
-    return [sys.executable, "-m", "rewardlab", "serve", "pocket", "--port", str(PORT), *settings]
+def rewardlab(model: str, *settings: str) -> list[str]:
+    return [sys.executable, "-m", "rewardlab", "serve", model, "--port", str(PORT), *settings]
 
 
 def bodies(count: int, frames: int) -> list[bytes]:
@@ -165,8 +165,8 @@ def memory_mb(process: subprocess.Popen[bytes]) -> float:
     return int(status.partition("VmRSS:")[2].split()[0]) / 1000
 
 
-def soak(clips: list[bytes], capacity: float, seconds: float) -> None:
-    with served(rewardlab("--queue", "32")) as process:
+def soak(model: str, clips: list[bytes], capacity: float, seconds: float) -> None:
+    with served(rewardlab(model, "--queue", "32")) as process:
         asyncio.run(closed_loop(clips, 16))  # what is kept of every clip is there already
         asyncio.run(open_loop(clips, 2 * capacity, 20))  # and buffers are as large as they get
         memory, counts, latencies = [memory_mb(process)], Counter[int](), list[float]()
@@ -182,6 +182,7 @@ def soak(clips: list[bytes], capacity: float, seconds: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="pocket")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--requests", type=int, default=192)
     parser.add_argument("--frames", type=int, default=16)
@@ -190,16 +191,16 @@ def main() -> None:
     asked = parser.parse_args()
     clips = bodies(asked.requests, asked.frames)
     if asked.capacity:
-        return soak(clips, asked.capacity, asked.soak)
+        return soak(asked.model, clips, asked.capacity, asked.soak)
     servers = {
-        "batching": rewardlab(),
-        "one at a time": rewardlab("--max-batch", "1", "--max-wait", "0"),
-        "plain FastAPI": [sys.executable, "-c", PLAIN, str(PORT)],
+        "batching": rewardlab(asked.model),
+        "one at a time": rewardlab(asked.model, "--max-batch", "1", "--max-wait", "0"),
+        "plain FastAPI": [sys.executable, "-c", PLAIN, str(PORT), asked.model],
     }
     if find_spec("litserve"):
         script = Path("/tmp") / "rewardlab_litserve.py"
         script.write_text(LITSERVE)
-        servers["LitServe"] = [sys.executable, str(script), str(PORT)]
+        servers["LitServe"] = [sys.executable, str(script), str(PORT), asked.model]
     rates = {}
     for name, command in servers.items():
         with served(command) as process:
@@ -213,7 +214,7 @@ def main() -> None:
         print(f"{name}: {rate} ({percentiles(latencies)}); "
               f"at half of that: {percentiles(half)}, {dict(counts)}", flush=True)  # fmt: skip
     if asked.soak:
-        soak(clips, rates["batching"], asked.soak)
+        soak(asked.model, clips, rates["batching"], asked.soak)
     print(f"ratio: {rates['batching'] / rates['one at a time']:.2f}")
 
 

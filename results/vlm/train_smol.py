@@ -5,20 +5,23 @@
     python results/vlm/train_smol.py captions ROLLOUTS smol ALIGNED
     python results/vlm/train_smol.py levels ROLLOUTS ALIGNED OUT --lora 8 --rate 5e-4
     python results/vlm/train_smol.py probe ROLLOUTS OUT probes.csv
+    python results/vlm/train_smol.py judge ROLLOUTS OUT answers.csv
 
 `render` simulates and renders; it wants many cores and a GPU. `forget` gives a model another language model of the same
-shape whose weights are random. `probe` asks about validation rollouts of all tasks, trained on or not.
+shape whose weights are random. `probe` asks about validation rollouts of all tasks, trained on or not. `judge` asks
+about those of trained tasks that chose no checkpoint, with all their negatives.
 """
 
 import argparse
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Origin, Truth, episode_from_frames
+from rewardlab.core.episode import LEVELS, Episode, Origin, Truth, episode_from_frames
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score
 from rewardlab.data.video_decoding import frame_policy, sample_frames
@@ -28,7 +31,7 @@ from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.pocket.rendered_clips import render_all
 from rewardlab.training.pocket.rollout_table import RolloutTable
 from rewardlab.training.pocket.rollouts import simulate_all
-from rewardlab.training.vlm.mixtures import EpisodeSplit
+from rewardlab.training.vlm.mixtures import EpisodeSplit, FrameSampling, mixture_examples
 from rewardlab.training.vlm.plan import VlmPlan
 from rewardlab.training.vlm.processes import open_processes
 from rewardlab.training.vlm.train_command import train_one, training_data
@@ -37,6 +40,7 @@ from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 
 FRAMES = "uniform:8"
+RENDERED = "rendered.json"  # tasks and counts of a folder of rollouts
 VALIDATION = 6  # rollouts of each trained task that choose the checkpoint
 PROBED = {"trained": 5, "unseen": 40}  # validation rollouts of each task that are asked about
 SCORED_AT_ONCE = 32
@@ -66,29 +70,35 @@ class Rollouts:
         level, progress = int(table.levels[row, -1]), tuple(float(p) for p in table.progress[row])
         said = text or table.texts[row][row % len(table.texts[row])]
         made = episode_from_frames(
-            np.asarray(self.pixels[row]), said, fps=10.0, truth=Truth(level, level == 5, progress)
+            np.asarray(self.pixels[row]), said, fps=10.0, truth=Truth(level, self.succeeds(row), progress)
         )
         return replace(made, id=f"{table.tasks[row]}-{row}", origin=Origin(task=table.tasks[row]))
+
+    def succeeds(self, row: int) -> bool:
+        """Return whether a rollout ends with the task done."""
+        return bool(self.table.levels[row, -1] == LEVELS[-1])
 
     def caption(self, row: int) -> str:
         """Return what happened in a rollout, in words."""
         return caption(self.table.tasks[row], self.table.gripper_pos[row], self.table.object_pos[row])
 
 
-def pocket_plan(folder: Path, tasks: Sequence[str]) -> PocketPlan:
-    few = dict(rollouts=4, near=2, checks=4) if tasks else dict(rollouts=150, near=40, checks=40)
-    return PocketPlan("pocket", tasks=tuple(tasks) or ("all",), workers=0, out=folder, **few)
+def pocket_plan(folder: Path) -> PocketPlan:
+    rendered = json.loads((folder / RENDERED).read_text())
+    return PocketPlan("pocket", tasks=tuple(rendered.pop("tasks")), workers=0, out=folder, **rendered)
 
 
 def render(options: argparse.Namespace) -> None:
-    plan = pocket_plan(options.rollouts, options.tasks)
+    counts = {"rollouts": options.counts[0], "near": options.counts[1], "checks": options.counts[2]}
+    options.rollouts.mkdir(parents=True, exist_ok=True)
+    (options.rollouts / RENDERED).write_text(json.dumps({"tasks": options.tasks, **counts}))
+    plan = pocket_plan(options.rollouts)
     simulate_all(plan)
     render_all(plan, "plain", plan.out)
-    (plan.out / "rendered").touch()
 
 
 def read(options: argparse.Namespace) -> Rollouts:
-    plan = pocket_plan(options.rollouts, options.tasks)
+    plan = pocket_plan(options.rollouts)
     pixels = np.load(plan.out / "plain.npy", mmap_mode="r")
     return Rollouts(make_rollout_table(plan, {}), pixels, plan.unseen(options.fold))
 
@@ -108,7 +118,8 @@ def forget(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     rollouts = read(options)
-    rows, held = list(rollouts.rows("training", options.per_task)), list(rollouts.rows("checks", VALIDATION))
+    drawn, held = rollouts.rows("training", options.per_task), list(rollouts.rows("checks", VALIDATION))
+    rows = [row for row in drawn if rollouts.succeeds(row) or rollouts.table.tasks[row] not in options.demonstrations]
     episodes = {row: rollouts.episode(row) for row in [*rows, *held]}
     captions = {episodes[row].clip.source.digest: rollouts.caption(row) for row in episodes}
     plan = VlmPlan(
@@ -154,6 +165,22 @@ def probe(options: argparse.Namespace) -> None:
                 writer.writerow((options.model.name, options.fold, known, name, task, row, level, *numbers))
 
 
+def judge(options: argparse.Namespace) -> None:
+    rollouts, model = read(options), name_model(f"hf:{options.model}").build()
+    chose = set(rollouts.rows("checks", VALIDATION))
+    others = [row for row in rollouts.rows("checks", len(rollouts.table.tasks)) if row not in chose]
+    examples = mixture_examples([rollouts.episode(row) for row in others], "full", seed=0)
+    show = FrameSampling(options.frames, 0)
+    with options.out.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(("episode", "source", "level", "said"))
+        for start in range(0, len(examples), SCORED_AT_ONCE):
+            some = examples[start : start + SCORED_AT_ONCE]
+            for example, answer in zip(some, model.score([show(each, 0) for each in some])):
+                assert isinstance(answer, Score), answer
+                writer.writerow((example.episode.id, example.source, example.level, f"{answer.level:.4f}"))
+
+
 def questions(rollouts: Rollouts) -> Iterable[tuple[str, int, str]]:
     """Yield what is asked: its name, the rollout, the text. `blank` asks for nothing, `other` for another task."""
     table = rollouts.table
@@ -163,12 +190,16 @@ def questions(rollouts: Rollouts) -> Iterable[tuple[str, int, str]]:
             yield "own", row, table.texts[row][row % len(table.texts[row])]
             yield "held_out", row, table.held_out_texts[row][row % len(table.held_out_texts[row])]
             yield "blank", row, "do the task"
-            if table.levels[row, -1] == 5:
+            if rollouts.succeeds(row):
                 other = rows[int(rng_for(0, "other", row).integers(len(rows)))]
                 if table.tasks[other] != table.tasks[row]:
                     yield "other", row, table.texts[other][0]
                 if table.tasks[row] in OPPOSITE_TASKS:
                     yield "contrary", row, phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0]
+
+
+def names(text: str) -> list[str]:
+    return text.split(",")
 
 
 def arguments() -> argparse.Namespace:
@@ -180,12 +211,15 @@ def arguments() -> argparse.Namespace:
         "captions": ("rollouts", "model", "out"),
         "levels": ("rollouts", "model", "out"),
         "probe": ("rollouts", "model", "out"),
+        "judge": ("rollouts", "model", "out"),
     }
     for name, places in needed.items():
         step = steps.add_parser(name)
         for place in places:
             step.add_argument(place, type=Path)
-        step.add_argument("--tasks", type=lambda text: text.split(","), default=[], help="a tiny plan of these tasks")
+        step.add_argument("--tasks", type=names, default=["all"], help="tasks to render")
+        step.add_argument("--counts", type=int, nargs=3, default=(150, 40, 40), help="rollouts, near misses, checks")
+        step.add_argument("--demonstrations", type=names, default=[], help="tasks of which only successes are learned")
         step.add_argument("--fold", type=int, default=0)
         step.add_argument("--per-task", type=int, default=100)
         step.add_argument("--frames", default=FRAMES)
@@ -204,4 +238,5 @@ def arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     options = arguments()
-    {"render": render, "forget": forget, "captions": train, "levels": train, "probe": probe}[options.step](options)
+    steps = {"render": render, "forget": forget, "captions": train, "levels": train, "probe": probe, "judge": judge}
+    steps[options.step](options)
