@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,16 @@ def test_an_episode_rendered_again_is_bit_identical_and_near_its_video(episodes:
     assert same(first, again)
     error = np.mean((first.astype(float) - episode.frames) ** 2)
     assert 10 * np.log10(255**2 / error) > 28  # only the codec lies between them
+
+
+def test_threads_that_render_at_once_see_what_each_sees_alone(renderer: None, drawer: Trajectory) -> None:
+    view = CameraView(size=64)
+    asked = [(list(range(start, start + 60, 6)), ((("table_texture", (1.0, seed)),) if seed % 2 else ()))
+             for seed, start in enumerate((0, 20, 40, 60, 80, 100))]  # fmt: skip
+    alone = [render_rollout(drawer, steps, view, changes) for steps, changes in asked]
+    with ThreadPoolExecutor(6) as pool:
+        together = pool.map(lambda each: render_rollout(drawer, each[0], view, each[1]), asked)
+    assert all(same(one, other) for one, other in zip(alone, together))
 
 
 def test_a_record_of_another_outcome_is_refused(episodes: tuple[Episode, ...]) -> None:

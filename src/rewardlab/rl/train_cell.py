@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rewardlab.analysis.rl_results import CellResult, CurvePoint, FalseSuccess, HackedEpisode
-from rewardlab.core.errors import RunError, SimulatorError
+from rewardlab.core.errors import ModelError, RunError, SimulatorError
 from rewardlab.core.run import atomic_write
 from rewardlab.rl.base_policy import evaluation_scenes, open_base_policy, read_policy_facts, training_scene
 from rewardlab.rl.clips import hacked_episode, keep_clip
@@ -62,6 +62,11 @@ class CellTraining:
             self.progress.reward_seconds = asked_before + self.reward.seconds
             if self.progress.episodes // every > before // every and self.progress.episodes < schedule.episodes:
                 self._evaluate_along()
+        if self.progress.silent == self.progress.asked:
+            raise ModelError(
+                f"{self.cell.reward} answered for none of {self.progress.asked} episodes, so that nothing was learned: "
+                f"{self.progress.silence}"
+            )
         result = self._finish()
         seconds = spent + time.perf_counter() - started
         return CellResult(**vars(result) | {"seconds": seconds})

@@ -1,14 +1,20 @@
-"""Offscreen OpenGL without a display: EGL where there is a GPU, OSMesa on a CPU, chosen once per process."""
+"""Offscreen OpenGL without a display: EGL where there is a GPU, OSMesa on a CPU, chosen once per process.
+
+A GL context is current in one thread at a time, and scenes are changed and put back while they are drawn, so that all
+rendering of a process happens in one thread of its own.
+"""
 
 import atexit
 import ctypes
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from rewardlab.core.errors import PlanError
 
@@ -17,6 +23,27 @@ HOW_TO_INSTALL = (
     "or EGL on a GPU (Debian: apt-get install libegl1)"
 )
 _MAX_SIDE = 1024  # pixels of the largest frame
+_THREAD = "rewardlab rendering"
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+
+def in_rendering_thread(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    """Return a function that runs in this process's rendering thread, whoever calls it, one call at a time."""
+
+    @wraps(function)
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Made:
+        if threading.current_thread().name.startswith(_THREAD):
+            return function(*args, **kwargs)
+        return _rendering_thread(os.getpid()).submit(function, *args, **kwargs).result()
+
+    return called
+
+
+@cache
+def _rendering_thread(process: int) -> ThreadPoolExecutor:
+    """Return the thread of this process; the number is the key of the cache, for a fork has no threads."""
+    return ThreadPoolExecutor(1, _THREAD)
 
 
 @cache

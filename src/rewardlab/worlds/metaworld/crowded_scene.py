@@ -17,10 +17,12 @@ from rewardlab.worlds.metaworld.render import TaskRenderer, fast_to_render
 from rewardlab.worlds.metaworld.thing_geometry import Ints, body_names, scene_path, thing_shape, thing_spec
 from rewardlab.worlds.metaworld.thing_placement import PlacedThing
 from rewardlab.worlds.metaworld.things import THINGS
+from rewardlab.worlds.offscreen import in_rendering_thread
 
 _SHOWN, _HIDDEN = 1, 5  # groups of geoms, of which the second is not drawn
 
 
+@in_rendering_thread
 def crowded_renderer(task: str) -> TaskRenderer:
     """Return this process's renderer of a task whose model also has every other thing, hidden."""
     return _crowded_renderer(task, os.getpid())

@@ -20,6 +20,7 @@ from rewardlab.worlds.metaworld.panda_arm import panda_spec
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module
 from rewardlab.worlds.metaworld.render import TaskRenderer, fast_to_render
 from rewardlab.worlds.metaworld.thing_geometry import body_names, scene_path
+from rewardlab.worlds.offscreen import in_rendering_thread
 
 Ints = NDArray[np.intp]
 Vertices = NDArray[np.float32]
@@ -30,6 +31,7 @@ _HIDDEN = 5  # a group of geoms that is not drawn
 _MESH = 7  # MuJoCo's number for a geom that is a mesh
 
 
+@in_rendering_thread
 def other_arm_renderer(task: str, *, crowded: bool) -> TaskRenderer:
     """Return this process's renderer of a task in which a Panda stands where the Sawyer stood."""
     return _other_arm_renderer(task, crowded, os.getpid())

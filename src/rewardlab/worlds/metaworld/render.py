@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rewardlab.core.catalog_lookup import find
 from rewardlab.core.episode import Frames
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module, open_task
-from rewardlab.worlds.offscreen import make_current
+from rewardlab.worlds.offscreen import in_rendering_thread, make_current
 
 Floats = NDArray[np.float64]
 WORKSPACE_CENTRE = np.array([0.0, 0.68, 0.1])  # the cameras look at it and turn around it
@@ -81,6 +81,7 @@ class TaskRenderer:
         self.context = mujoco.MjrContext(self.model, mujoco.mjtFontScale.mjFONTSCALE_100)
         self.scene = mujoco.MjvScene(self.model, _MAX_GEOMS)
 
+    @in_rendering_thread
     def render(
         self,
         trajectory: Trajectory,
@@ -151,6 +152,7 @@ class TaskRenderer:
         """Return a copy of a texture of this task, uint8 (H, W, 3)."""
         return self._pixels(name).copy()
 
+    @in_rendering_thread
     def upload_texture(self, name: str, pixels: Frames) -> None:
         """Replace the pixels of a texture on every surface that shows it."""
         mujoco = load_module("mujoco")
@@ -163,6 +165,7 @@ class TaskRenderer:
         """Return a copy of the vertices of a mesh, (vertices, 3)."""
         return self._vertices(mesh).copy()
 
+    @in_rendering_thread
     def upload_mesh(self, mesh: int, vertices: NDArray[np.float32]) -> None:
         """Replace the vertices of a mesh wherever it is drawn."""
         mujoco = load_module("mujoco")
@@ -195,6 +198,7 @@ class TaskRenderer:
         mujoco.mj_camlight(self.model, self.data)
 
 
+@in_rendering_thread
 def task_renderer(task: str) -> TaskRenderer:
     """Return this process's renderer of a task; a forked process builds its own."""
     return _task_renderer(task, os.getpid())

@@ -15,6 +15,7 @@ from rewardlab.worlds.metaworld.objects import OBJECT_COLOURS
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, Trajectory, replay_actions, simulator_versions
 from rewardlab.worlds.metaworld.render import MAX_SIDE, CameraView, camera_view
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
+from rewardlab.worlds.offscreen import in_rendering_thread
 
 _ACTIONS_BYTES = 1_000_000  # of the recorded actions; 500 steps need 8,000
 
@@ -74,6 +75,7 @@ def record_json(trajectory: Trajectory, record: RolloutRecord) -> dict[str, obje
     }
 
 
+@in_rendering_thread
 def open_record(record: Mapping[str, object]) -> ReplayedRollout:
     """Return the world of a record; DataError if its actions are missing or lead elsewhere on this machine."""
     facts, path = _read(record)

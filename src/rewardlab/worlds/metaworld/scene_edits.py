@@ -28,6 +28,7 @@ from rewardlab.worlds.metaworld.render import (
 from rewardlab.worlds.metaworld.textures import random_texture
 from rewardlab.worlds.metaworld.thing_looks import other_look
 from rewardlab.worlds.metaworld.thing_placement import place_things
+from rewardlab.worlds.offscreen import in_rendering_thread
 
 Floats = NDArray[np.float64]
 Amounts = Sequence[float]
@@ -43,6 +44,7 @@ _CLEARANCE = 0.09  # metres that stay free around the gripper's path and the obj
 _SHAPES = (2, 5, 6)  # MuJoCo's sphere, cylinder and box
 
 
+@in_rendering_thread
 def render_rollout(
     trajectory: Trajectory,
     steps: Sequence[int],
