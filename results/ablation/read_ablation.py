@@ -15,6 +15,10 @@ from pathlib import Path
 import numpy as np
 
 DRAWS = 2000
+DEMONSTRATED = {  # tasks of which only successes were learned from
+    "button-press-topdown", "door-unlock", "drawer-close", "faucet-close", "handle-press", "plate-slide-back",
+}  # fmt: skip
+WITH_FAILURES, SUCCESSES_ALONE = "tasks with failures", "successes alone"  # original clips of either kind of task
 
 
 def collect(folder: Path, out: Path) -> None:
@@ -38,25 +42,25 @@ def report(path: Path) -> None:
     level = np.array([float(row["level"]) for row in rows])
     source = np.array([row["source"] for row in rows])
     task = np.array([row["episode"].rsplit("-", 1)[0] for row in rows])
-    names, columns = list(rows[0])[3:], ("all", *dict.fromkeys(source.tolist()))
+    groups = {"all": np.ones(len(rows), bool)} | {each: source == each for each in dict.fromkeys(source.tolist())}
+    demonstrated = np.isin(task, sorted(DEMONSTRATED))
+    groups[WITH_FAILURES] = (source == "original") & ~demonstrated
+    groups[SUCCESSES_ALONE] = (source == "original") & demonstrated
+    names = list(rows[0])[3:]
     errors = {name: np.abs(np.array([float(row[name]) for row in rows]) - level) for name in names}
     mixtures = {name.rsplit("-seed", 1)[0]: [] for name in names}
     for name in names:
         mixtures[name.rsplit("-seed", 1)[0]].append(errors[name])
     means = {mixture: np.mean(some, axis=0) for mixture, some in mixtures.items()}
-    print(f"{'':<16}" + "".join(f"{each:>24}" for each in columns))
+    print(f"{'':<16}" + "".join(f"{each:>24}" for each in groups))
     for mixture, error in means.items():
-        cells = [interval(error[chosen(source, each)], task[chosen(source, each)]) for each in columns]
+        cells = [interval(error[some], task[some]) for some in groups.values()]
         print(f"{mixture:<16}" + "".join(f"{cell:>24}" for cell in cells))
-    best = [min(np.abs(level[chosen(source, each)] - value).mean() for value in range(1, 6)) for each in columns]
+    best = [min(np.abs(level[some] - value).mean() for value in range(1, 6)) for some in groups.values()]
     print(f"{'best constant':<16}" + "".join(f"{value:>24.2f}" for value in best))
     for mixture, error in means.items():
         if "full" in means and mixture != "full":
             print(f"{mixture} less full, all: {interval(error - means['full'], task)}")
-
-
-def chosen(source: np.ndarray, name: str) -> np.ndarray:
-    return np.ones(len(source), bool) if name == "all" else source == name
 
 
 def interval(values: np.ndarray, task: np.ndarray) -> str:
