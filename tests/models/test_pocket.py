@@ -69,7 +69,11 @@ def test_a_success_is_worth_less_under_the_instruction_of_another_task(
     assert levels(pocket, swapped).mean() < levels(pocket, done).mean() - 0.8
 
 
-def test_batches_and_the_token_cache_change_nothing(clips: list[Episode]) -> None:
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_batches_cores_and_the_token_cache_change_nothing(
+    clips: list[Episode], threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
     model = open_pocket(WEIGHTS / "pocket")
     together = model.score(clips[:5])
     for clip, answer in zip(clips[:5], together):

@@ -1,12 +1,10 @@
 """Inference with pocket: each frame is encoded once, then words and image tokens give progress and levels."""
 
 import json
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import cv2
@@ -27,15 +25,16 @@ from rewardlab.models.pocket.novelty_calibration import (
     novelty_of,
 )
 from rewardlab.models.pocket.precision import Precision, choose_precision, int8_image_encoder
+from rewardlab.models.pocket.spread_graph import SpreadGraph
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
 Floats = NDArray[np.float32]
 FrameName = tuple[int, int, int, int]
 
 _CACHED_FRAMES = 4096  # frames whose image tokens are kept
-_ENCODER_BATCH = 64  # frames
+_ENCODER_BATCH = 64  # most frames in one run of the graph
+_CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
-_SPINNING = "session.intra_op.allow_spinning"
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
@@ -54,8 +53,8 @@ class PocketRewardModel:
 
     settings: PocketSettings
     vocabulary: WordPieceVocabulary
-    image_encoder: Any
-    temporal_encoder: Any
+    image_encoder: SpreadGraph
+    temporal_encoder: SpreadGraph
     precision: Precision = "float32"  # of the image encoder
     token_cache: "OrderedDict[FrameName, Floats]" = field(default_factory=OrderedDict, repr=False)
 
@@ -84,7 +83,7 @@ class PocketRewardModel:
         ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
-        progress, logits, states = self.temporal_encoder.run(None, {"tokens": padded, "words": vectors, "known": known})
+        progress, logits, states = self.temporal_encoder.run({"tokens": padded, "words": vectors, "known": known})
         last = (np.arange(len(tokens)), [len(clip) - 1 for clip in tokens])
         calibration = self.settings.calibration
         novelty = novelty_of(states[last], calibration.familiar)
@@ -119,11 +118,10 @@ class PocketRewardModel:
         frame_of = {name: frame for named, clip in zip(names, clips) for name, frame in zip(named, clip)}
         found = {name: self.token_cache[name] for name in frame_of if name in self.token_cache}
         missing = [name for name in frame_of if name not in found]
-        for start in range(0, len(missing), _ENCODER_BATCH):
-            batch = missing[start : start + _ENCODER_BATCH]
-            small = np.stack([_resized(frame_of[name], self.settings.size) for name in batch])
-            (tokens,) = self.image_encoder.run(None, {"frames": small})
-            found.update(zip(batch, tokens))
+        if missing:
+            small = np.stack([_resized(frame_of[name], self.settings.size) for name in missing])
+            (tokens,) = self.image_encoder.run({"frames": small})
+            found.update(zip(missing, tokens))
         self._cache(found)
         return [np.stack([found[name] for name in named]) for named in names]
 
@@ -174,14 +172,15 @@ def open_pocket(stem: Path) -> PocketRewardModel:
     word_vectors, image_encoder, temporal_encoder, familiar_states, settings = variant_files(stem)
     values, precision = _read_settings(settings, load_familiar_states(familiar_states)), choose_precision(stem)
     encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
-    sessions = (_session(str(encoder_file)), _session(str(temporal_encoder)))
-    _check_states(temporal_encoder, sessions[1], values.calibration)
-    return PocketRewardModel(values, load_word_pieces(word_vectors), *sessions, precision)
+    frame_graph = SpreadGraph(str(encoder_file), together=CLIP_FRAMES, most=_ENCODER_BATCH)
+    clip_graph = SpreadGraph(str(temporal_encoder), together=1, most=_CLIP_BATCH)
+    _check_states(temporal_encoder, clip_graph, values.calibration)
+    return PocketRewardModel(values, load_word_pieces(word_vectors), frame_graph, clip_graph, precision)
 
 
-def _check_states(path: Path, session: Any, calibration: NoveltyCalibration) -> None:
+def _check_states(path: Path, graph: SpreadGraph, calibration: NoveltyCalibration) -> None:
     """Raise if the temporal encoder does not give states that can be compared with the familiar ones."""
-    shapes = [output.shape for output in session.get_outputs()]
+    shapes = graph.output_shapes()
     if len(shapes) != 3 or shapes[2][-1] != calibration.familiar.shape[1]:
         raise ModelError(
             f"{path} must give progress, levels and states of width {calibration.familiar.shape[1]}, got {shapes}; "
@@ -206,19 +205,6 @@ def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
             f"got {weight.shape} and {bias.shape}"
         )
     return found
-
-
-def _session(path: str) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS") or 0)
-    options.log_severity_level = 3
-    options.add_session_config_entry(_SPINNING, "0")  # threads that wait by spinning take a core from whoever decodes
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a family of errors of its own
-        raise ModelError(f"{path} cannot be loaded ({error}); install rewardlab again") from error
 
 
 def _is_blank(frame: Frames) -> bool:
