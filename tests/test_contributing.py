@@ -112,6 +112,7 @@ def test_the_objective(mylab: Path) -> None:
     from rewardlab.training.objectives.contract import DRAWS, ClipBatch
 
     images = torch.nn.functional.normalize(torch.randn(2, 3, 4), dim=-1).requires_grad_()
-    facts = (torch.zeros(2, 3), torch.ones(2, 3), torch.tensor([True, False]), torch.arange(2), torch.zeros(2, DRAWS))
+    won = torch.tensor([True, False])
+    facts = (torch.zeros(2, 3), torch.ones(2, 3), won, torch.arange(2), won, torch.zeros(2, DRAWS))
     loss = name_objective("mylab.losses:last_frame?weight=2").loss(ClipBatch(images, images[:, -1].detach(), *facts))
     assert float(loss.detach()) == pytest.approx(0, abs=1e-6) and loss.requires_grad

@@ -28,6 +28,7 @@ from rewardlab.h264_encoding import encode  # noqa: E402
 from rewardlab.models import name_model  # noqa: E402
 from rewardlab.testing import check_model  # noqa: E402
 from rewardlab.training.objective_training.clips import TEST, TRAIN, VALIDATION, ClipTable, only, read_shards  # noqa: E402
+from rewardlab.training.objective_training.dataset_clips import dataset_shards  # noqa: E402
 from rewardlab.training.objective_training.evaluation import read_values  # noqa: E402
 from rewardlab.training.objective_training.plan import ObjectivePlan, read_plan  # noqa: E402
 from rewardlab.training.objective_training.train_command import train_objective  # noqa: E402
@@ -156,6 +157,24 @@ def test_every_part_is_split_by_task_and_clip(tiny_plan: ObjectivePlan, comparis
     assert len(unseen) == 1 and not unseen & {clip.task for clip in trained.clips}
     assert all(clip.seen for clip in judged[0].clips) and unseen <= {clip.task for clip in judged[1].clips}
     assert table.progress[0, -1] == pytest.approx(0.1) and table.pixels.shape[1:] == (FRAMES, SIDE, SIDE, 3)
+
+
+def test_a_counterfactual_row_goes_with_the_success_that_it_shows(
+    tiny_plan: ObjectivePlan, data: Path, tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    made = [
+        {**row, "task": f"do not {row['task']}", "reward": 1, "progress": None} for row in rows if row["reward"] == 5
+    ]
+    shutil.copytree(data, tmp_path / "data")
+    (tmp_path / "data" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, *made]))
+    table = read_shards(dataset_shards(replace(tiny_plan, data=(str(tmp_path / "data"),), out=tmp_path / "out")))
+    assert set(table.tasks) == set(TASKS)
+    plain, more = table.clips[: len(rows)], table.clips[len(rows) :]
+    won = [clip for clip in plain if clip.success]
+    assert [(clip.task, clip.part, clip.seen) for clip in more] == [(clip.task, clip.part, clip.seen) for clip in won]
+    assert all(clip.repeats_success and not clip.success and clip.asked.startswith("do not") for clip in more)
+    assert not any(clip.repeats_success for clip in plain)
 
 
 def test_a_result_is_a_contrastive_model_that_says_what_was_evaluated(

@@ -40,6 +40,7 @@ def make_batch(
         torch.from_numpy(level),
         torch.tensor(success, dtype=torch.bool),
         torch.arange(clips) // 2,
+        torch.tensor(success, dtype=torch.bool),
         torch.from_numpy(rng.uniform(size=(clips, DRAWS))),
     )
 
@@ -51,6 +52,7 @@ class Loops:
         self.images, self.texts = batch.images.numpy(), batch.texts.numpy()
         self.progress, self.level = batch.progress.numpy(), batch.level.numpy()
         self.success, self.task, self.draws = batch.success.numpy(), batch.task.numpy(), batch.draws.numpy()
+        self.done = batch.done.numpy()
         self.clips, self.frames = self.images.shape[:2]
         self.won = [b for b in range(self.clips) if self.success[b]]
         self.last = self.frames - 1
@@ -79,9 +81,7 @@ class Loops:
         for a in self.won:
             positive = self.cos(a, a, self.last)
             found = [
-                self.cos(a, b, self.last)
-                for b in range(self.clips)
-                if self.task[b] != self.task[a] or not self.success[b]
+                self.cos(a, b, self.last) for b in range(self.clips) if self.task[b] != self.task[a] or not self.done[b]
             ]
             if semi_hard and found:
                 below = [s for s in found if s < positive]
@@ -93,7 +93,7 @@ class Loops:
         return float((np.mean(across) if across else 0.0) + np.mean(in_time))
 
     def vlc(self) -> float:
-        failed = tuple(b for b in range(self.clips) if not self.success[b])
+        failed = tuple(b for b in range(self.clips) if not self.done[b])
         falls = [max(0.0, self.cos(a, a, t) - self.cos(a, a, t + 1)) for a in self.won for t in range(self.last)]
         return self.align(0.07, failed) + 33 * float(np.mean(falls))
 
@@ -222,6 +222,15 @@ def test_a_loss_is_its_formula(name: str, success: tuple[bool, ...]) -> None:
     batch = make_batch(name, success)
     slow: Callable[[], float] = vars(Loops)[name].__get__(Loops(batch))
     assert float(OBJECTIVES[name].loss(batch)) == pytest.approx(slow(), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["triplet", "vlc"])
+def test_a_clip_that_shows_its_task_done_is_no_failure_of_it(name: str) -> None:
+    batch = make_batch()
+    counterfactual = replace(batch, done=torch.tensor([True, True, True, True, False, True]))
+    loss = name_objective(name).loss(counterfactual)
+    assert float(loss) == pytest.approx(getattr(Loops(counterfactual), name)(), rel=1e-6)
+    assert float(loss) != pytest.approx(float(name_objective(name).loss(batch)), rel=1e-3)
 
 
 def test_options_change_what_the_formula_says() -> None:

@@ -33,6 +33,7 @@ class ClipFact:
     multi_step: bool
     level: int  # 0 where unknown
     success: int  # 1, 0, or -1 where unknown
+    repeats_success: bool = False  # the video of a success of its task, under an instruction that it does not follow
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ class Sampler:
     store: InputStore
     by_task: tuple[tuple[Ints, Ints], ...]  # rows of others, rows of successes
     levels: Ints
+    done: NDArray[np.bool_]  # which clips show their task done
     device: str
 
     def batch(self, pair: TrainablePair, seed: int, step: int, clips: int) -> ClipBatch:
@@ -44,16 +45,17 @@ class Sampler:
         chosen = won if len(won) and (rng.random() < 0.5 or not len(others)) else others
         return int(chosen[int(rng.integers(len(chosen)))])
 
-    def _truth(self, rows: Ints) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _truth(self, rows: Ints) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         facts = self.table.facts
         columns = (
             facts.progress[rows].astype(np.float32),
             self.levels[rows],
             facts.success[rows] == 1,
             facts.task[rows],
+            self.done[rows],
         )
-        progress, level, success, task = (torch.from_numpy(column).to(self.device) for column in columns)
-        return progress, level, success, task
+        progress, level, success, task, done = (torch.from_numpy(column).to(self.device) for column in columns)
+        return progress, level, success, task, done
 
 
 def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
@@ -77,7 +79,8 @@ def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
         )
         for task in np.unique(facts.task)
     )
-    return Sampler(train, store, groups, levels_of(train), device)
+    done = (facts.success == 1) | np.array([clip.repeats_success for clip in train.clips], bool)
+    return Sampler(train, store, groups, levels_of(train), done, device)
 
 
 def embed_clips(pair: TrainablePair, inputs: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ class ClipBatch:
     level: Tensor  # (clips, frames): 1 to 5, were the frame the last; 0 where unknown
     success: Tensor  # (clips,): True where the clip is known to end in success
     task: Tensor  # (clips,): the number of its task
+    done: Tensor  # (clips,): True where the clip shows its task done, even if it was asked for something else
     draws: Tensor  # (clips, DRAWS): uniform random numbers from 0 to 1
 
     @cached_property
@@ -44,7 +45,7 @@ class ClipBatch:
     def successes(self) -> "ClipBatch":
         """Return the clips that end in success, which are the demonstrations of most objectives."""
         kept = self.success
-        parts = (self.images, self.texts, self.progress, self.level, self.success, self.task, self.draws)
+        parts = (self.images, self.texts, self.progress, self.level, self.success, self.task, self.done, self.draws)
         return ClipBatch(*(part[kept] for part in parts))
 
     def __len__(self) -> int:

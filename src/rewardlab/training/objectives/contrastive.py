@@ -30,7 +30,7 @@ def triplet(batch: ClipBatch, margin: float = 0.2, semi_hard: bool = False) -> T
     won = batch.success
     positive = batch.similarity[:, -1:]
     ends = batch.texts @ batch.images[:, -1].T
-    negative = other_task(batch) | ~won[None, :]
+    negative = other_task(batch) | ~batch.done[None, :]
     if semi_hard:
         ends, negative = _semi_hard(ends, positive, negative)
     hinge = relu(margin + ends - positive)
@@ -62,6 +62,6 @@ def vlc(batch: ClipBatch, temperature: float = 0.07, weight: float = 33.0) -> Te
     """Video-Language Critic: symmetric cross-entropy of last frames and instructions, failures as negatives only, and
     a ranking loss wherever the similarity of a success falls from one frame to the next."""
     clips = batch.successes
-    contrast = align(clips, temperature, batch.images[~batch.success, -1])
+    contrast = align(clips, temperature, batch.images[~batch.done, -1])
     falls = relu(clips.similarity[:, :-1] - clips.similarity[:, 1:])
     return contrast + weight * masked_mean(falls, torch.ones_like(falls, dtype=torch.bool))
