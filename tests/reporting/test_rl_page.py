@@ -70,8 +70,11 @@ def test_a_folder_without_a_study_is_said_so(tmp_path: Path) -> None:
 
 def test_the_kept_records_give_the_numbers_that_are_published(tmp_path: Path) -> None:
     kept = Path(__file__).parents[2] / "results" / "rl"
-    plan = RlReportPlan((kept / "dsrl_true", kept / "reward_types", kept / "quality"), tmp_path / "page.html")
+    plan = RlReportPlan(
+        (kept / "dsrl_true", kept / "reward_types", kept / "quality", kept / "severity"), tmp_path / "page.html"
+    )
     text, told = write_rl_page(plan).read_text(encoding="utf-8"), (kept / "README.md").read_text(encoding="utf-8")
-    assert "r = 0.77 [0.62, 0.88]" in text and "r = 0.77 [0.62, 0.88]" in told
+    assert "r = 0.77 [0.62, 0.87]" in text and "r = 0.77 [0.62, 0.87]" in told
     assert "plate-slide from 18% to 100%, window-open from 40% to 100%" in text
     assert "head:levels against head:binary: -11 points [-22, -2], surely worse" in text
+    assert "pocket under gaussian_noise: success 82%, 82%, 80%, 52%, 51% at severities 0 to 4" in text
