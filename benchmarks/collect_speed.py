@@ -17,7 +17,7 @@ from rewardlab.collection.rollout_selection import plan_episodes
 from rewardlab.h264_encoding import encode
 from rewardlab.worlds.metaworld.physics import open_task, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
-from rewardlab.worlds.offscreen import backend, make_current
+from rewardlab.worlds.offscreen import backend, in_rendering_thread, make_current
 
 TASKS = ("drawer-open", "push", "window-close")
 EPISODES = 4
@@ -72,6 +72,7 @@ def measure_theirs() -> "Counter[str]":
     return Counter({part: value / len(TASKS) for part, value in spent.items()})
 
 
+@in_rendering_thread
 def render_as_it_comes(task: str, states: np.ndarray) -> tuple[np.ndarray, float]:
     make_current()
     model = open_task(task).model

@@ -280,9 +280,9 @@ def test_pocket_encodes_only_new_frames_of_a_session(monkeypatch: pytest.MonkeyP
     run = model.image_encoder.run
 
     class Counting:
-        def run(self, outputs: object, inputs: dict[str, np.ndarray]) -> object:
+        def run(self, inputs: dict[str, np.ndarray]) -> object:
             encoded.append(len(inputs["frames"]))
-            return run(outputs, inputs)
+            return run(inputs)
 
     monkeypatch.setattr(model, "image_encoder", Counting())
     frames = moving_square("pocket", count=12, size=64)

@@ -326,6 +326,7 @@ def test_a_function_outside_the_package_is_an_objective(tmp_path: Path, monkeypa
         ("triplet?margin=much", "argument margin must be a number, got 'much'"),
         ("vip?goal=sound", "text or image, got 'sound'"),
         ("math:pi", "must be a function of a batch"),
+        ("sys:maxsize", "must be a function of a batch"),  # built in: it has no file
         ("no_such_module:loss", "cannot import 'no_such_module'"),
     ],
 )

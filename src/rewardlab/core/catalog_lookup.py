@@ -45,7 +45,8 @@ def load_object(path: str) -> tuple[object, str]:
         raise PlanError(f"cannot import {module_name!r} for {path!r}: {error}; is it installed here?") from error
     if not hasattr(module, attribute):
         raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(_public(module))}")
-    code = sha256(Path(module.__file__).read_bytes()).hexdigest() if module.__file__ else ""
+    file = getattr(module, "__file__", None)  # a module that is built into the interpreter has none
+    code = sha256(Path(file).read_bytes()).hexdigest() if file else ""
     return getattr(module, attribute), code
 
 
