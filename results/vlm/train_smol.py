@@ -9,7 +9,8 @@
 
 `render` simulates and renders; it wants many cores and a GPU. `forget` gives a model another language model of the same
 shape whose weights are random. `probe` asks about validation rollouts of all tasks, trained on or not. `judge` asks
-about those of trained tasks that chose no checkpoint, with all their negatives.
+about those of trained tasks that chose no checkpoint, with all their negatives, and about the same under perturbations
+that no training had.
 """
 
 import argparse
@@ -17,23 +18,29 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from rewardlab.core.episode import LEVELS, Episode, Origin, Truth, episode_from_frames
-from rewardlab.core.seeding import rng_for
+from rewardlab.core.errors import NotApplicable
+from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.trial import Score
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.models import name_model
+from rewardlab.models.contract import RewardModel
+from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.training.pocket.frame_store import make_rollout_table
+from rewardlab.training.pocket.perturbation_holdout import draw_split
 from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.pocket.rendered_clips import render_all
 from rewardlab.training.pocket.rollout_table import RolloutTable
 from rewardlab.training.pocket.rollouts import simulate_all
-from rewardlab.training.vlm.mixtures import EpisodeSplit, FrameSampling, mixture_examples
+from rewardlab.training.vlm.mixtures import EpisodeSplit, mixture_examples
 from rewardlab.training.vlm.plan import VlmPlan
 from rewardlab.training.vlm.processes import open_processes
+from rewardlab.training.vlm.recipes import ORIGINAL
 from rewardlab.training.vlm.train_command import train_one, training_data
 from rewardlab.worlds.metaworld.captions import caption
 from rewardlab.worlds.metaworld.instructions import phrasings
@@ -43,6 +50,7 @@ FRAMES = "uniform:8"
 RENDERED = "rendered.json"  # tasks and counts of a folder of rollouts
 VALIDATION = 6  # rollouts of each trained task that choose the checkpoint
 PROBED = {"trained": 5, "unseen": 40}  # validation rollouts of each task that are asked about
+HARD = (3, 4)  # severities
 SCORED_AT_ONCE = 32
 
 
@@ -151,18 +159,15 @@ def train(options: argparse.Namespace) -> None:
 def probe(options: argparse.Namespace) -> None:
     rollouts, model = read(options), name_model(f"hf:{options.model}").build()
     asked = list(questions(rollouts))
+    shown = (sample_frames(rollouts.episode(row, text), frame_policy(options.frames)) for _, row, text in asked)
     with options.out.open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(("model", "fold", "unseen", "probe", "task", "row", "level", "said", "success"))
-        for start in range(0, len(asked), SCORED_AT_ONCE):
-            some = asked[start : start + SCORED_AT_ONCE]
-            clips = [sample_frames(rollouts.episode(row, text), frame_policy(options.frames)) for _, row, text in some]
-            for (name, row, _), answer in zip(some, model.score(clips)):
-                assert isinstance(answer, Score), answer
-                task, level = rollouts.table.tasks[row], int(rollouts.table.levels[row, -1])
-                numbers = f"{answer.level:.4f}", f"{answer.probabilities[-1]:.4f}"
-                known = int(task in rollouts.unseen)
-                writer.writerow((options.model.name, options.fold, known, name, task, row, level, *numbers))
+        for (name, row, _), answer in zip(asked, answers(model, shown)):
+            task, level = rollouts.table.tasks[row], int(rollouts.table.levels[row, -1])
+            numbers = f"{answer.level:.4f}", f"{answer.probabilities[-1]:.4f}"
+            known = int(task in rollouts.unseen)
+            writer.writerow((options.model.name, options.fold, known, name, task, row, level, *numbers))
 
 
 def judge(options: argparse.Namespace) -> None:
@@ -170,15 +175,50 @@ def judge(options: argparse.Namespace) -> None:
     chose = set(rollouts.rows("checks", VALIDATION))
     others = [row for row in rollouts.rows("checks", len(rollouts.table.tasks)) if row not in chose]
     examples = mixture_examples([rollouts.episode(row) for row in others], "full", seed=0)
-    show = FrameSampling(options.frames, 0)
+    asked = [(each, "") for each in examples]
+    asked += [(each, name) for each in examples if each.source == ORIGINAL for name in held_out_change(each.episode)]
+    shown = (shown_under(name, each.episode, options.frames) for each, name in asked)
     with options.out.open("w", newline="") as handle:
         writer = csv.writer(handle)
-        writer.writerow(("episode", "source", "level", "said"))
-        for start in range(0, len(examples), SCORED_AT_ONCE):
-            some = examples[start : start + SCORED_AT_ONCE]
-            for example, answer in zip(some, model.score([show(each, 0) for each in some])):
-                assert isinstance(answer, Score), answer
-                writer.writerow((example.episode.id, example.source, example.level, f"{answer.level:.4f}"))
+        writer.writerow(("episode", "source", "level", "under", "said"))
+        for (each, name), answer in zip(asked, answers(model, shown)):
+            writer.writerow((each.episode.id, each.source, each.level, name, f"{answer.level:.4f}"))
+
+
+def answers(model: RewardModel, shown: Iterable[Episode]) -> Iterator[Score]:
+    """Yield what the model says of each episode."""
+    left = iter(shown)
+    while some := list(islice(left, SCORED_AT_ONCE)):
+        for answer in model.score(some):
+            assert isinstance(answer, Score), answer
+            yield answer
+
+
+def held_out_change(episode: Episode) -> Iterator[str]:
+    """Yield one perturbation that no training had and that applies, at severity 3 or 4, drawn for the episode."""
+    kept = [PERTURBATIONS[name] for name in draw_split().held_out_perturbations]
+    kept = [p for p in kept if p.label in ("keeps", "keeps_if") and not p.uses_dataset]
+    rng = rng_for(0, "held-out change", episode.id)
+    for place in rng.permutation(len(kept)).tolist():
+        name = f"{kept[place].name}@{pick(HARD, rng)}"
+        try:
+            shown_under(name, episode, FRAMES)
+        except NotApplicable:
+            continue
+        yield name
+        return
+
+
+def shown_under(change: str, episode: Episode, frames: str) -> Episode:
+    """Return the episode as a model is shown it, under a perturbation `NAME@SEVERITY` or none."""
+    policy = frame_policy(frames)
+    if not change:
+        return sample_frames(episode, policy)
+    name, _, severity = change.partition("@")
+    perturbation = PERTURBATIONS[name]
+    if perturbation.stage == "sampled":
+        return perturbation(sample_frames(episode, policy), int(severity), 0).episode
+    return sample_frames(perturbation(episode, int(severity), 0).episode, policy)
 
 
 def questions(rollouts: Rollouts) -> Iterable[tuple[str, int, str]]:
