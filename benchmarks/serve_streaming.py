@@ -18,6 +18,7 @@ from rewardlab.data import open_dataset
 from serve_load import PORT, processor_seconds, rewardlab, served
 
 FRAMES, EVERY, INSTRUCTION = 200, 10, "open the drawer"
+URL = f"http://127.0.0.1:{PORT}"
 
 
 def npy(frames: np.ndarray) -> bytes:
@@ -55,7 +56,7 @@ def main() -> None:
     frames = clip(parser.parse_args().side)
     seconds, busy, answers = [], [], []
     for ask in (with_session, with_whole_clips):
-        with served(rewardlab()) as process, httpx2.Client(base_url=f"http://127.0.0.1:{PORT}", timeout=300) as client:
+        with served(rewardlab("pocket")) as process, httpx2.Client(base_url=URL, timeout=300) as client:
             warm = np.random.default_rng(0).integers(0, 256, (16, 64, 64, 3), np.uint8)
             client.post("/v1/score", files={"clip": npy(warm)}, data={"instruction": INSTRUCTION})
             started, before = time.perf_counter(), processor_seconds(process)

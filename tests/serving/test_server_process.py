@@ -1,6 +1,7 @@
 """The server as a process of its own: it drains on SIGTERM and loads its model again on SIGHUP."""
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ pytest.importorskip("fastapi")
 
 import httpx2
 
+from rewardlab.http_server.listening import listen
 from tests.conftest import moving_square
 from tests.serving.test_server import npy
 
@@ -34,6 +36,13 @@ def serving(model: str, *settings: str) -> Iterator[tuple["subprocess.Popen[str]
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+def test_no_part_of_an_answer_waits_until_the_client_acknowledges_the_one_before() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_what_was_asked_before_sigterm_is_answered_and_the_process_ends_well(tmp_path: Path) -> None:

@@ -32,9 +32,13 @@ def listen(host: str, port: int) -> socket.socket:
     """Return the socket to serve on; an address that cannot be had is said in one sentence."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise PlanError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --port") from None
+    # Connections inherit it. asyncio sets it only on sockets that name TCP, which these do not: without it the second
+    # part of every answer waits for the client to acknowledge the first, 40 ms on Linux.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def address(host: str, listening: socket.socket) -> str:

@@ -83,7 +83,10 @@ class PocketRewardModel:
         ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
-        progress, logits, states = self.temporal_encoder.run({"tokens": padded, "words": vectors, "known": known})
+        read = {"tokens": padded, "words": vectors, "known": known}
+        progress, logits, states = self.temporal_encoder.run(
+            len(texts), lambda some: {name: rows[some] for name, rows in read.items()}
+        )
         last = (np.arange(len(tokens)), [len(clip) - 1 for clip in tokens])
         calibration = self.settings.calibration
         novelty = novelty_of(states[last], calibration.familiar)
@@ -119,11 +122,14 @@ class PocketRewardModel:
         found = {name: self.token_cache[name] for name in frame_of if name in self.token_cache}
         missing = [name for name in frame_of if name not in found]
         if missing:
-            small = np.stack([_resized(frame_of[name], self.settings.size) for name in missing])
-            (tokens,) = self.image_encoder.run({"frames": small})
+            frames = [frame_of[name] for name in missing]
+            (tokens,) = self.image_encoder.run(len(frames), lambda some: {"frames": self._small(frames[some])})
             found.update(zip(missing, tokens))
         self._cache(found)
         return [np.stack([found[name] for name in named]) for named in names]
+
+    def _small(self, frames: list[Frames]) -> Frames:
+        return np.stack([_resized(frame, self.settings.size) for frame in frames])
 
     def _cache(self, found: dict[FrameName, Floats]) -> None:
         for name, tokens in found.items():

@@ -1,10 +1,11 @@
 """An ONNX graph whose batches are spread over the cores.
 
 The threads inside onnxruntime make one clip faster, but not many times: its operations are too small. So a batch of
-several clips is cut, and every core runs a part of it from beginning to end.
+several clips is cut, and every core makes a part of it ready and runs it from beginning to end.
 """
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from typing import Any
@@ -20,7 +21,10 @@ _SPINNING = "session.intra_op.allow_spinning"
 
 
 class SpreadGraph:
-    """Runs a graph on rows: up to `together` of them in one run on all cores, more of them in parts, one per core."""
+    """Runs a graph on rows: up to `together` of them in one run on all cores, more in parts, one per core.
+
+    No part has more than `most` rows.
+    """
 
     def __init__(self, path: str, together: int, most: int) -> None:
         self.path, self.together, self.most = path, together, most
@@ -37,16 +41,14 @@ class SpreadGraph:
         """Return the shapes that the file states."""
         return [output.shape for output in self.whole.get_outputs()]
 
-    def run(self, inputs: dict[str, Array]) -> list[Array]:
-        """Return the outputs, row by row as the inputs; no part has more than `most` rows."""
-        rows = len(next(iter(inputs.values())))
+    def run(self, rows: int, inputs: Callable[[slice], dict[str, Array]]) -> list[Array]:
+        """Return the outputs, row by row; `inputs` makes some of the rows ready, in the thread that runs them."""
         if rows <= self.together:
-            outputs: list[Array] = self.whole.run(None, inputs)
+            outputs: list[Array] = self.whole.run(None, inputs(slice(0, rows)))
             return outputs
-        size = min(self.most, -(-rows // self.threads))
-        parts = [{name: array[at : at + size] for name, array in inputs.items()} for at in range(0, rows, size)]
-        run = self.part.run
-        done = _pool(os.getpid(), self.threads).map(lambda part: run(None, part), parts)
+        size, run = min(self.most, -(-rows // self.threads)), self.part.run
+        parts = [slice(at, at + size) for at in range(0, rows, size)]
+        done = _pool(os.getpid(), self.threads).map(lambda part: run(None, inputs(part)), parts)
         return [np.concatenate(column) for column in zip(*done)]
 
 
