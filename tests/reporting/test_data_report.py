@@ -1,6 +1,7 @@
 """The page about a dataset: what it tells, planted leaks that it finds, and how it looks in a real browser."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError
 from rewardlab.h264_encoding import encode
+from rewardlab.reporting import data_report
 from rewardlab.reporting.data_page import render_data_page
 from rewardlab.reporting.data_report import DataReportPlan, measure_data
+from rewardlab.reporting.video_opening import open_beside
 from tests.conftest import moving_square
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -105,6 +108,23 @@ def test_no_more_videos_are_opened_than_asked_for(tmp_path: Path) -> None:
     save_rows(tmp_path, [{"file_name": f"{n}.mp4", "task": f"task {n}", "reward": 1 + n % 5} for n in range(300)])
     facts = measure_data(DataReportPlan(str(tmp_path), videos=7))
     assert len(facts.unreadable) == 7 and facts.lengths == {} and len(facts.videos) == 300
+
+
+def test_a_process_beside_this_one_opens_the_videos_of_a_large_dataset_and_the_page_is_the_same(
+    ladder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = DataReportPlan(str(ladder))
+    here = render_data_page(measure_data(plan))
+    monkeypatch.setattr(data_report, "_MANY_BYTES", 0)
+    assert render_data_page(measure_data(plan)) == here
+
+
+def test_videos_are_opened_here_where_the_process_beside_this_one_dies() -> None:
+    parent = os.getpid()
+    with open_beside(many=True) as opening:
+        opened = opening.begin(lambda video: video if os.getpid() == parent else os._exit(3), ["a", "b"])
+        assert opened() == ["a", "b"]
+        assert opening.begin(str.upper, ["a", "b"])() == ["A", "B"]
 
 
 def test_a_folder_with_nothing_to_report_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -56,30 +56,26 @@ class BlindScore:
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """What blind models see of rows: text and length (nan where unknown); and the level and task of each."""
+    """What is known of rows by their text: the level, the task and the instruction of each."""
 
     levels: Codes
     tasks: Codes
     texts: Sequence[str]
-    lengths: Numbers
 
 
-def blind_scores(rows: LabelledRows, seed: int) -> tuple[BlindScore, ...]:
-    """Return what the constant, the clock and the words reach, each on the rows that it can judge."""
-    timed = np.flatnonzero(~np.isnan(rows.lengths))
+def blind_scores(rows: LabelledRows, lengths: Callable[[], Numbers], seed: int) -> tuple[BlindScore, ...]:
+    """Return what the constant, the clock and the words reach, each on the rows that it can judge.
+
+    Lengths (nan where unknown) are asked for last: videos may still be being opened.
+    """
     everything = np.arange(len(rows.levels))
-    return (
-        _score("constant", "nothing", rows, everything, constant_model(rows.levels), seed),
-        _score("clock", "the length of the clip", rows, timed, clock_model(rows.levels, rows.lengths), seed),
-        _score(
-            "text",
-            "the words of the instruction",
-            rows,
-            everything,
-            text_model(rows.levels, rows.texts, rows.tasks),
-            seed,
-        ),
-    )
+    constant = _score("constant", "nothing", rows, everything, constant_model(rows.levels), seed)
+    words = text_model(rows.levels, rows.texts, rows.tasks)
+    text = _score("text", "the words of the instruction", rows, everything, words, seed)
+    known = lengths()
+    timed = np.flatnonzero(~np.isnan(known))
+    clock = _score("clock", "the length of the clip", rows, timed, clock_model(rows.levels, known), seed)
+    return constant, clock, text
 
 
 def constant_model(levels: Codes) -> Predict:

@@ -50,6 +50,28 @@ class RowConflicts:
     contradictions: tuple[tuple[str, str, tuple[int | None, ...]], ...]  # video, instruction, levels
 
 
+@dataclass(frozen=True)
+class RowCounts:
+    """What is counted of rows by their text alone."""
+
+    everything: GroupCounts
+    splits: tuple[GroupCounts, ...]
+    sources: tuple[GroupCounts, ...]  # the largest first
+    shared_tasks: Mapping[str, tuple[str, ...]]  # tasks in more than one split, and in which
+    conflicts: RowConflicts
+
+
+def count_rows(listings: Mapping[str, RowListing]) -> RowCounts:
+    """Count the rows of all splits."""
+    return RowCounts(
+        group_counts("all", [row for listing in listings.values() for row in listing.rows]),
+        tuple(group_counts(name, listing.rows) for name, listing in listings.items()),
+        tuple(source_counts(listings)),
+        shared_tasks(listings),
+        row_conflicts(listings),
+    )
+
+
 def task_name(row: ListedRow) -> str:
     """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
     return _same_words(row.task)

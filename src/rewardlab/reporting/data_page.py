@@ -6,40 +6,24 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import cv2
 import numpy as np
 from jinja2 import Environment, PackageLoader
 
 from rewardlab.analysis.blind_models import BlindScore
 from rewardlab.analysis.dataset_overview import (
     GroupCounts,
-    group_counts,
     level_lengths,
-    row_conflicts,
-    shared_tasks,
-    source_counts,
 )
 from rewardlab.analysis.format import format_number
 from rewardlab.core.episode import LEVELS
-from rewardlab.core.errors import DataError
 from rewardlab.core.run import atomic_write
 from rewardlab.data.row_listing import ListedRow
 from rewardlab.reporting.data_findings import balance_sentence, blind_sentence, copy_sentences, leak_sentences
-from rewardlab.reporting.data_report import DataFacts, video_of
+from rewardlab.reporting.data_report import DataFacts
 
 LEVEL_NAMES = ("No success", "Minimal progress", "Partial completion", "Near completion", "Perfect completion")
-_FRAMES_PER_LEVEL = 4
-_FRAME_HEIGHT = 150
 _BINS = 24
 _SHOWN = 40  # sources, copies and tasks that are listed one by one
-
-
-@dataclass(frozen=True)
-class LastFrame:
-    """The last frame of a row's clip as a data address."""
-
-    row: ListedRow
-    image: str
 
 
 @dataclass(frozen=True)
@@ -62,33 +46,30 @@ def write_data_page(facts: DataFacts, path: Path) -> Path:
 
 def render_data_page(facts: DataFacts) -> str:
     """Return the page as text; every string from outside is escaped."""
-    everything = group_counts("all", [row for listing in facts.listings.values() for row in listing.rows])
-    splits = [group_counts(name, listing.rows) for name, listing in facts.listings.items()]
-    sources, tasks = source_counts(facts.listings), shared_tasks(facts.listings)
-    conflicts = row_conflicts(facts.listings)
+    counts = facts.counts
     findings = [
-        *leak_sentences(facts, list(tasks)),
+        *leak_sentences(facts, list(counts.shared_tasks)),
         *(blind_sentence(score) for score in facts.blind if score.name != "constant"),
-        balance_sentence(everything),
-        *copy_sentences(facts, conflicts),
+        balance_sentence(counts.everything),
+        *copy_sentences(facts, counts.conflicts),
     ]
     return (
         _templates()
         .get_template("data_page.html")
         .render(
             facts=facts,
-            everything=everything,
-            splits=splits if len(splits) > 1 else [],
-            sources=sources[:_SHOWN],
-            more_sources=max(0, len(sources) - _SHOWN),
+            everything=counts.everything,
+            splits=counts.splits if len(counts.splits) > 1 else [],
+            sources=counts.sources[:_SHOWN],
+            more_sources=max(0, len(counts.sources) - _SHOWN),
             findings=findings,
             solved=[score for score in facts.blind if score.finding == "solved"],
             problems=[problem for listing in facts.listings.values() for problem in listing.problems],
             levels=list(zip(LEVELS, LEVEL_NAMES)),
             lengths=level_lengths(facts.listings, facts.lengths),
             histogram=_histogram([length.seconds for length in facts.lengths.values()]),
-            conflicts=conflicts,
-            tasks=list(tasks.items()),
+            conflicts=counts.conflicts,
+            tasks=list(counts.shared_tasks.items()),
             frames=_last_frames(facts),
             shown=_SHOWN,
         )
@@ -128,27 +109,10 @@ def _histogram(seconds: Sequence[float]) -> list[Bar]:
     ]
 
 
-def _last_frames(facts: DataFacts) -> dict[int, list[LastFrame]]:
-    """Return a few last frames of each level, of videos that were opened, each from another one."""
-    found: dict[int, list[LastFrame]] = {}
-    used: set[tuple[str, str]] = set()
-    for split, listing in facts.listings.items():
-        for row in listing.rows:
-            video = (split, row.file_name)
-            mine = found.setdefault(row.level or 0, [])
-            if video in facts.lengths and video not in used and len(mine) < _FRAMES_PER_LEVEL:
-                used.add(video)
-                mine += _last_frame(facts, row, video)
-    return {level: frames for level, frames in sorted(found.items()) if frames and level}
-
-
-def _last_frame(facts: DataFacts, row: ListedRow, video: tuple[str, str]) -> list[LastFrame]:
-    try:
-        source = video_of(facts.listings, video)
-        frame = source.read(np.array([source.count - 1]))[0]
-    except DataError:
-        return []
-    size = max(1, round(frame.shape[1] * _FRAME_HEIGHT / frame.shape[0])), _FRAME_HEIGHT
-    small = cv2.resize(frame, size, interpolation=cv2.INTER_AREA)
-    _, data = cv2.imencode(".jpg", small[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 82])
-    return [LastFrame(row, "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode())]
+def _last_frames(facts: DataFacts) -> dict[int, list[tuple[ListedRow, str]]]:
+    """Return the rows of each level whose last frames are shown, and the frames as data addresses."""
+    found: dict[int, list[tuple[ListedRow, str]]] = {}
+    for shown in facts.last_frames:
+        image = "data:image/jpeg;base64," + base64.b64encode(shown.jpeg).decode()
+        found.setdefault(shown.row.level or 0, []).append((shown.row, image))
+    return dict(sorted(found.items()))

@@ -1,29 +1,39 @@
-"""What is measured for a report on a dataset: rows, lengths of a sample of videos, copies, and blind models."""
+"""What is measured for a report on a dataset: rows, lengths and last frames of videos, copies, and blind models."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rewardlab.analysis.blind_models import BlindScore, LabelledRows, blind_scores
-from rewardlab.analysis.dataset_overview import VideoLength, task_name
+from rewardlab.analysis.dataset_overview import RowCounts, VideoLength, count_rows, task_name
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
+from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
 from rewardlab.data.dataset_files import path_inside
 from rewardlab.data.duplicates import find_duplicates
 from rewardlab.data.exact_copies import ExactCopies, VideoName, exact_copies
-from rewardlab.data.row_listing import RowListing, list_splits
+from rewardlab.data.roboreward_row import METADATA
+from rewardlab.data.row_listing import ListedRow, RowListing, list_splits
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.reporting.data_report_plan import DataReportPlan
+from rewardlab.reporting.video_opening import VideoOpening, open_beside
 from rewardlab.runner.thread_map import map_threads
 
 _THREADS = 4
+_MANY_BYTES = 4_000_000  # of rows; where there are more, a second process opens the videos
+_FRAMES_PER_LEVEL = 4
+_FRAME_HEIGHT = 150
 
 Listings = Mapping[str, RowListing]
+LabelledRowsOfSplits = list[tuple[str, ListedRow]]
 
 
 @dataclass(frozen=True)
@@ -39,23 +49,39 @@ class NearCopy:
         return self.first[0] != self.second[0]
 
 
+@dataclass(frozen=True)
+class LastFrame:
+    """The last frame of a row's video, small, as JPEG."""
+
+    row: ListedRow
+    jpeg: bytes
+
+
 @dataclass(frozen=True, eq=False)
 class DataFacts:
     """All that was measured of a dataset, for the page to tell."""
 
     data: str
     listings: Listings
+    counts: RowCounts
     videos: tuple[VideoName, ...]
     lengths: Mapping[VideoName, VideoLength]
     unreadable: tuple[Problem, ...]
     copies: ExactCopies
     near_copies: tuple[NearCopy, ...] | None  # None where nobody looked
     blind: tuple[BlindScore, ...]
+    last_frames: tuple[LastFrame, ...]
 
 
 def measure_data(plan: DataReportPlan) -> DataFacts:
     """Read the rows, open a sample of the videos, and measure."""
-    listings = list_splits(plan.data)
+    folder = dataset_folder(plan.data)
+    written = sum(path.stat().st_size for path in (*folder.glob(METADATA), *folder.glob(f"*/{METADATA}")))
+    with open_beside(written > _MANY_BYTES) as opening:
+        return _measured(plan, list_splits(plan.data), opening)
+
+
+def _measured(plan: DataReportPlan, listings: Listings, opening: VideoOpening) -> DataFacts:
     if not any(listing.rows for listing in listings.values()):
         raise DataError(f"{plan.data} holds no sound row; `rewardlab check {plan.data}` says what is wrong")
     videos = tuple(
@@ -65,55 +91,96 @@ def measure_data(plan: DataReportPlan) -> DataFacts:
     )
     drawn = rng_for(plan.seed, "opened videos").permutation(len(videos))[: plan.videos]
     opened = [videos[place] for place in sorted(drawn)]
-    lengths, unreadable = _lengths(listings, opened)
     folders = {split: listing.folder for split, listing in listings.items()}
+    measured = cache(opening.begin(_length, [(folders[split], name) for split, name in opened]))
+    copies, rows = exact_copies(folders, videos), _labelled(listings)
+    blind = blind_scores(_blind_rows(rows), lambda: _frame_counts(rows, dict(zip(opened, measured()))), plan.seed)
+    found = list(zip(opened, measured()))
+    lengths = {video: made for video, made in found if not isinstance(made, DataError)}
+    shown = _shown(rows, lengths)
+    pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
     return DataFacts(
         plan.data,
         listings,
+        count_rows(listings),
         videos,
         lengths,
-        unreadable,
-        exact_copies(folders, videos),
-        _near_copies(listings, list(lengths)) if plan.near_duplicates else None,
-        blind_scores(_labelled(listings, lengths), plan.seed),
+        tuple(Problem(name, str(made)) for (_, name), made in found if isinstance(made, DataError)),
+        copies,
+        _near_copies(folders, list(lengths)) if plan.near_duplicates else None,
+        blind,
+        tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured()) if jpeg),
     )
 
 
-def video_of(listings: Listings, video: VideoName) -> VideoFile:
+def _video(folder: Path, name: str) -> VideoFile:
     """Return a video of a split; DataError where its name leads out of the folder."""
-    split, name = video
-    return VideoFile(path_inside(listings[split].folder, name, "file_name"))
+    return VideoFile(path_inside(folder, name, "file_name"))
 
 
-def _lengths(
-    listings: Listings, opened: Sequence[VideoName]
-) -> tuple[dict[VideoName, VideoLength], tuple[Problem, ...]]:
-    def measure(video: VideoName) -> VideoLength | DataError:
-        try:
-            info = video_of(listings, video).info
-        except DataError as error:
-            return error
-        return VideoLength(info.count, info.count / info.fps)
-
-    found = list(zip(opened, map_threads(measure, opened, _THREADS)))
-    problems = [Problem(name, str(made)) for (_, name), made in found if isinstance(made, DataError)]
-    return {video: made for video, made in found if not isinstance(made, DataError)}, tuple(problems)
+def _length(video: tuple[Path, str]) -> VideoLength | DataError:
+    try:
+        info = _video(*video).info
+    except DataError as error:
+        return error
+    return VideoLength(info.count, info.count / info.fps)
 
 
-def _labelled(listings: Listings, lengths: Mapping[VideoName, VideoLength]) -> LabelledRows:
-    """Return the rows that have a level, as blind models see them."""
-    rows = [(split, row) for split, listed in listings.items() for row in listed.rows if row.level is not None]
+def _shown(rows: LabelledRowsOfSplits, lengths: Mapping[VideoName, VideoLength]) -> LabelledRowsOfSplits:
+    """Return the rows whose last frames are shown: a few of each level, of videos that were opened, each another."""
+    found: LabelledRowsOfSplits = []
+    used: set[VideoName] = set()
+    counts: Counter[int | None] = Counter()
+    for split, row in rows:
+        video = (split, row.file_name)
+        if video in lengths and video not in used and counts[row.level] < _FRAMES_PER_LEVEL:
+            used.add(video)
+            counts[row.level] += 1
+            found.append((split, row))
+    return found
+
+
+def _last_frame(video: tuple[Path, str]) -> bytes:
+    """Return the last frame, small, as JPEG; nothing where it cannot be decoded."""
+    import cv2  # here: it is slow to load, and mostly another process needs it
+
+    try:
+        source = _video(*video)
+        frame = source.read(np.array([source.count - 1]))[0]
+    except DataError:
+        return b""
+    size = max(1, round(frame.shape[1] * _FRAME_HEIGHT / frame.shape[0])), _FRAME_HEIGHT
+    small = cv2.resize(frame, size, interpolation=cv2.INTER_AREA)
+    _, data = cv2.imencode(".jpg", small[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 82])
+    return data.tobytes()
+
+
+def _labelled(listings: Listings) -> LabelledRowsOfSplits:
+    """Return the rows that have a level, each with its split."""
+    return [(split, row) for split, listed in listings.items() for row in listed.rows if row.level is not None]
+
+
+def _blind_rows(rows: LabelledRowsOfSplits) -> LabelledRows:
+    """Return the rows as models see them that see no picture."""
     tasks: dict[str, int] = {}
     codes = [tasks.setdefault(task_name(row), len(tasks)) for _, row in rows]
-    frames = [lengths[key].frames if (key := (split, row.file_name)) in lengths else np.nan for split, row in rows]
     levels = np.array([row.level for _, row in rows], np.int64)
-    texts = [row.instruction for _, row in rows]
-    return LabelledRows(levels, np.array(codes, np.int64), texts, np.array(frames, np.float64))
+    return LabelledRows(levels, np.array(codes, np.int64), [row.instruction for _, row in rows])
 
 
-def _near_copies(listings: Listings, videos: Sequence[VideoName]) -> tuple[NearCopy, ...]:
+def _frame_counts(
+    rows: LabelledRowsOfSplits, lengths: Mapping[VideoName, VideoLength | DataError]
+) -> NDArray[np.float64]:
+    """Return how many frames the video of each row has, nan where it was not opened."""
+    known = {video: made.frames for video, made in lengths.items() if not isinstance(made, DataError)}
+    return np.array([known.get((split, row.file_name), np.nan) for split, row in rows], np.float64)
+
+
+def _near_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> tuple[NearCopy, ...]:
     """Return the pairs of opened videos that show nearly the same, and are not the same bytes."""
-    episodes = [Episode(str(place), "", video_of(listings, video).clip()) for place, video in enumerate(videos)]
+    episodes = [
+        Episode(str(place), "", _video(folders[split], name).clip()) for place, (split, name) in enumerate(videos)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         found = find_duplicates(episodes, None, Path(folder), lambda work, items: map_threads(work, items, _THREADS))
     near: Iterable[Mapping[str, str]] = (copy for copy in found["copies"] if copy["kind"] == "near")
