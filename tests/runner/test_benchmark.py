@@ -117,9 +117,9 @@ def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(
     benchmark_data: Path, recorded: str, tmp_path: Path
 ) -> None:
     joined, foreign = f"ensemble:{recorded},constant:2", "replay_lab:Percentages"
-    run = run_benchmark(plan(benchmark_data, tmp_path / "run", joined, foreign))
+    run = run_benchmark(plan(benchmark_data, tmp_path / "run", joined, foreign, "pocket"))
     models = json.loads((run.folder / "bench.json").read_text())["models"]
-    for name in ("constant", "random", "oracle"):
+    for name in ("constant", "random", "oracle", "pocket"):
         assert models[name]["helm"] == models[name]["strict"], name
         assert models[name]["helm_levels"] == "level"
     assert models["clock"]["helm"] is None and models["clock"]["helm_levels"] == "expectation"

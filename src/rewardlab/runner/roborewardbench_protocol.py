@@ -75,9 +75,9 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     given = {model.as_written: model for model in own}
     models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
     run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
-    joined = [model.name for model in models if model.members]  # their raw text is a note of ours, not an answer
+    wordless = [model.name for model in models if not model.speaks]
     of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
-    run.save(BENCH, benchmark_errors(run, joined).to_json() | of_trials)
+    run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
     if plan.duplicates or training is not None:
         found = find_duplicates(
             load_episodes(stress_plan).episodes,
@@ -85,7 +85,7 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
             run.folder,
             partial(map_threads, workers=plan.scoring.workers),
         )
-        without = errors_without(run, joined, episodes_to_leave_out(found["copies"]))
+        without = errors_without(run, wordless, episodes_to_leave_out(found["copies"]))
         run.save(COPIES, found | {"mae": without} | of_trials)
     return run
 

@@ -55,7 +55,9 @@ def _entry(name: str) -> ModelEntry[Path]:
     def parse(string: ModelString) -> Path:
         return _stem(name, without_options(string))
 
-    return ModelEntry(_SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT, trained_tasks=_trained_tasks)
+    return ModelEntry(
+        _SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT, trained_tasks=_trained_tasks, speaks=False
+    )
 
 
 POCKET = {name: _entry(name) for name in _SUMMARIES}
