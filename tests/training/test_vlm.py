@@ -30,6 +30,7 @@ from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.training.learning_rate import learning_rate  # noqa: E402
 from rewardlab.training.live_view import LiveView  # noqa: E402
 from rewardlab.training.master_weights import MasterAdamW  # noqa: E402
+from rewardlab.training.vlm import processes  # noqa: E402
 from rewardlab.training.vlm.answer_network import answer_losses  # noqa: E402
 from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
 from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E402
@@ -423,6 +424,52 @@ def test_what_a_mixture_lacks_is_one_sentence_each() -> None:
         "mixture full holds no clipped examples",
     ]
     assert notes[2] == "no training example deserves level 2 or 3 or 4, so the model cannot learn to say so"
+
+
+_RANKED = """
+import os, pathlib, runpy, sys
+pathlib.Path(sys.argv.pop(1), os.environ["RANK"]).write_text(os.environ.get("ACCELERATE_USE_FSDP", ""))
+runpy.run_module("rewardlab", run_name="__main__")
+"""
+
+
+def _two_processes(shards: bool, folder: Path) -> list[str]:
+    """Return how two processes are started: by accelerate with the shipped file, here on a processor, or by torch."""
+    if not shards:  # which accelerate does not do on a processor
+        return ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    shipped = Path(processes.__file__).with_name("fsdp.yaml").read_text()
+    (folder / "fsdp.yaml").write_text(f"{shipped}use_cpu: true\n")
+    file = ["--config_file", str(folder / "fsdp.yaml")]
+    return ["accelerate.commands.launch", *file, "--num_processes", "2", "--main_process_port", "0"]
+
+
+@pytest.mark.parametrize("shards", [False, True], ids=["whole", "sharded"])
+def test_two_processes_end_in_the_weights_of_one(
+    bases: Callable[[str], Path], data: Path, tmp_path: Path, shards: bool
+) -> None:
+    pytest.importorskip("accelerate", reason="needs rewardlab[vlm-train]")
+    plan = plan_of(bases("llava"), "llava", data, tmp_path / "one", epochs=2, micro=2)
+    train_vlm(plan)
+    script, ranks = tmp_path / "ranked.py", tmp_path / "ranks"
+    script.write_text(_RANKED)
+    ranks.mkdir()
+    settings = {"rate": plan.rate, "epochs": 2, "micro": 2, "check-every": 1, "frames": "uniform:4", "holdout": 0.25}
+    flags = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
+    command = [script, ranks, "train", "vlm", plan.model, data, "--out", tmp_path / "two", *flags]
+    done = subprocess.run(
+        [sys.executable, "-m", *_two_processes(shards, tmp_path), *command, "--workers", "0", "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = "true" if shards else ""
+    assert {path.name: path.read_text() for path in ranks.iterdir()} == {"0": said, "1": said}
+    one, two, start = weights(plan.out), weights(tmp_path / "two"), weights(bases("llava"))
+    assert max(float((one[name] - start[name]).abs().max()) for name in one) > 1e-3
+    for name, value in one.items():
+        assert torch.allclose(value, two[name], atol=1e-4), name
 
 
 @pytest.mark.parametrize("world", [1, 3])

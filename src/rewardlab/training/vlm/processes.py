@@ -1,18 +1,22 @@
 """One process, or several that `accelerate launch` has started: who this one is, and what they do together."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from rewardlab.core.errors import PlanError
 from rewardlab.models.backends.checkpoint import choose_device
 
 _PATIENCE = timedelta(hours=12)  # while the first process encodes clips or writes the result, the others wait
+_SHARDED = "ACCELERATE_USE_FSDP"  # which `accelerate launch` sets where its file says so
+_LOADED_BY_FIRST = "FSDP_CPU_RAM_EFFICIENT_LOADING"
 
 
 @dataclass(frozen=True)
@@ -23,19 +27,29 @@ class Processes:
     rank: int = 0
     world: int = 1
     accelerator: Any = None
+    sharded: bool = False  # whether each process holds a part of the parameters, or all of them
 
     @property
     def first(self) -> bool:
         """Tell whether this process writes files and speaks."""
         return self.rank == 0
 
-    def share(self, network: nn.Module) -> Any:
-        """Return the network as the processes share it."""
-        return self.accelerator.prepare(network) if self.accelerator else network
+    def share(self, network: nn.Module, layers: Iterable[nn.Module]) -> Any:
+        """Return the network as the processes share it; each of the layers is gathered when it is its turn."""
+        if not self.accelerator:
+            return network
+        if not self.sharded:
+            return self.accelerator.prepare(network)
+        mesh = init_device_mesh(self.accelerator.device.type, (self.world,))
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(network, mesh=mesh)
 
     def accumulating(self, network: Any, *, last: bool) -> Any:
-        """Return the context of a forward pass whose gradients are not exchanged yet, unless it is the last."""
-        return nullcontext() if last or not self.accelerator else self.accelerator.no_sync(network)
+        """Return the context of a pass, forward and backward, whose gradients are not exchanged yet, unless last."""
+        if self.sharded:
+            network.set_requires_gradient_sync(last)
+        return nullcontext() if last or self.sharded or not self.accelerator else self.accelerator.no_sync(network)
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum over all processes."""
@@ -69,6 +83,7 @@ def open_processes(device: str) -> Processes:
         raise PlanError(
             "several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'"
         ) from None
+    os.environ[_LOADED_BY_FIRST] = "false"  # else transformers leaves the others' weights empty, for accelerate to fill
     patience = InitProcessGroupKwargs(timeout=_PATIENCE)
     accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[patience])
     if accelerator.num_processes < 2:
@@ -76,4 +91,5 @@ def open_processes(device: str) -> Processes:
             "several processes were started that do not know of each other; start them by accelerate launch"
         )
     place = "cpu" if accelerator.device.type == "cpu" else str(accelerator.device)
-    return Processes(place, accelerator.process_index, accelerator.num_processes, accelerator)
+    sharded = os.environ.get(_SHARDED, "").lower() == "true"
+    return Processes(place, accelerator.process_index, accelerator.num_processes, accelerator, sharded)

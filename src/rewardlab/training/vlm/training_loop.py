@@ -116,7 +116,7 @@ def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, pro
         for layer in base.model.get_decoder().layers:
             layer.compile(dynamic=True)  # one program for all layers and lengths
     store = _features(training, base, data, processes)
-    network = processes.share(base.network)
+    network = processes.share(base.network, base.model.get_decoder().layers)
     optimizer = MasterAdamW(network, numbers, processes.device)
     lengths, ranks = example_lengths(data.examples), (processes.rank, processes.world)
     order = BatchOrder(lengths, numbers.batch, plan.micro, numbers.epochs, training.seed, *ranks)
@@ -204,7 +204,9 @@ def take_step(trainer: Trainer, step: int, batches: Sequence[Batch]) -> Tensor:
     total = torch.zeros((), device=processes.device)
     for number, batch in enumerate(batches, 1):
         moved = batch.to(processes.device)
-        with processes.accumulating(trainer.network, last=number == len(batches)):
+        # What is collected after each pass must be exchanged in it: later nobody knows of it.
+        exchange = number == len(batches) or trainer.optimizer.apart
+        with processes.accumulating(trainer.network, last=exchange):
             loss = answer_loss(trainer.network(moved), moved)
             loss.backward()
         trainer.optimizer.collect()
