@@ -426,21 +426,16 @@ def test_what_a_mixture_lacks_is_one_sentence_each() -> None:
     assert notes[2] == "no training example deserves level 2 or 3 or 4, so the model cannot learn to say so"
 
 
-_RANKED = """
-import os, pathlib, runpy, sys
-pathlib.Path(sys.argv.pop(1), os.environ["RANK"]).write_text(os.environ.get("ACCELERATE_USE_FSDP", ""))
-runpy.run_module("rewardlab", run_name="__main__")
+_BOTH_WAYS = """
+import os, sys
+from pathlib import Path
+from rewardlab.cli import main
+for sharded in ("false", "true"):
+    for name in ("ACCELERATE_USE_FSDP", "FSDP_CPU_RAM_EFFICIENT_LOADING"):  # as accelerate launch sets them
+        os.environ[name] = sharded
+    assert main([*sys.argv[2:], "--out", f"{sys.argv[1]}/{sharded}"]) == 0
+Path(sys.argv[1], "rank" + os.environ["RANK"]).touch()
 """
-
-
-def _two_processes(shards: bool, folder: Path) -> list[str]:
-    """Return how two processes are started: by accelerate with the shipped file, here on a processor, or by torch."""
-    if not shards:  # which accelerate does not do on a processor
-        return ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    shipped = Path(processes.__file__).with_name("fsdp.yaml").read_text()
-    (folder / "fsdp.yaml").write_text(f"{shipped}use_cpu: true\n")
-    file = ["--config_file", str(folder / "fsdp.yaml")]
-    return ["accelerate.commands.launch", *file, "--num_processes", "2", "--main_process_port", "0"]
 
 
 def test_two_processes_end_in_the_weights_of_one(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
@@ -449,25 +444,30 @@ def test_two_processes_end_in_the_weights_of_one(bases: Callable[[str], Path], d
     train_vlm(plan)
     one, start = weights(plan.out), weights(bases("llava"))
     assert max(float((one[name] - start[name]).abs().max()) for name in one) > 1e-3
-    (tmp_path / "ranked.py").write_text(_RANKED)
+    (tmp_path / "both.py").write_text(_BOTH_WAYS)
     settings = {"rate": plan.rate, "epochs": 2, "micro": 2, "check-every": 1, "frames": "uniform:4", "holdout": 0.25}
     flags = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
-    for shards in (False, True):
-        ranks, out = tmp_path / f"ranks-{shards}", tmp_path / f"two-{shards}"
-        ranks.mkdir()
-        command = [tmp_path / "ranked.py", ranks, "train", "vlm", plan.model, data, "--out", out, *flags]
-        done = subprocess.run(
-            [sys.executable, "-m", *_two_processes(shards, tmp_path), *command, "--workers", "0", "--device", "cpu"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        said = "true" if shards else ""
-        assert {path.name: path.read_text() for path in ranks.iterdir()} == {"0": said, "1": said}
-        two = weights(out)
-        assert all(torch.allclose(value, two[name], atol=1e-4) for name, value in one.items())
+    launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", tmp_path / "both.py", tmp_path]
+    done = subprocess.run(
+        [sys.executable, "-m", *launch, "train", "vlm", plan.model, data, *flags, "--workers", "0", "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "rank0").exists() and (tmp_path / "rank1").exists()
+    for sharded in ("false", "true"):
+        two = weights(tmp_path / sharded)
+        assert all(torch.allclose(value, two[name], atol=1e-4) for name, value in one.items()), sharded
+
+
+def test_the_shipped_file_has_accelerate_share_out_parameters() -> None:
+    pytest.importorskip("accelerate", reason="needs rewardlab[vlm-train]")
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    shipped = load_config_from_file(str(Path(processes.__file__).with_name("fsdp.yaml")))
+    assert shipped.distributed_type == "FSDP" and shipped.fsdp_config["fsdp_version"] == 2
 
 
 @pytest.mark.parametrize("world", [1, 3])
