@@ -25,7 +25,7 @@ KEYS = ("episode", "source", "level", "under")  # of an example; then what each 
 
 
 def collect(folder: Path, judged: bool, out: Path) -> None:
-    read, name = (read_judged, "judged.csv") if judged else (read_validation, "validation.jsonl")
+    read, name = (read_table, "judged.csv") if judged else (read_validation, "validation.jsonl")
     found = {path.parent.name: read(path) for path in sorted(folder.glob(f"*/{name}"))}
     first = next(iter(found.values()))
     with out.open("w", newline="") as handle:
@@ -40,13 +40,13 @@ def read_validation(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def read_judged(path: Path) -> list[dict[str, str]]:
+def read_table(path: Path) -> list[dict[str, str]]:
     with path.open() as handle:
         return list(csv.DictReader(handle))
 
 
 def report(path: Path) -> None:
-    rows = read_judged(path)
+    rows = read_table(path)
     level = np.array([float(row["level"]) for row in rows])
     task = np.array([row["episode"].rsplit("-", 1)[0] for row in rows])
     groups, means = groups_of(rows, task), errors_of_mixtures(rows, level)

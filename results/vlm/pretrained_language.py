@@ -49,9 +49,8 @@ def answers(folder: Path) -> Iterator[tuple[Answer, float]]:
 def report(path: Path) -> None:
     with path.open() as handle:
         rows = list(csv.DictReader(handle))
-    print(
-        f"{'mean error of the level':<44}" + "".join(f"{each:>22}" for each in (*LANGUAGE, "random less", "constant"))
-    )
+    columns = "".join(f"{each:>22}" for each in (*LANGUAGE, "random less"))
+    print(f"{'mean error of the level':<44}{columns}{'constant':>12}")
     for tasks, asked in dict.fromkeys((row["tasks"], row["asked"]) for row in rows):
         some = [row for row in rows if (row["tasks"], row["asked"]) == (tasks, asked)]
         if asked not in ("blank", "other", "contrary"):  # what these should be worth is not known

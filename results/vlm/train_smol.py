@@ -37,7 +37,7 @@ from rewardlab.training.pocket.plan import PocketPlan
 from rewardlab.training.pocket.rendered_clips import render_all
 from rewardlab.training.pocket.rollout_table import RolloutTable
 from rewardlab.training.pocket.rollouts import simulate_all
-from rewardlab.training.vlm.mixtures import EpisodeSplit, mixture_examples
+from rewardlab.training.vlm.mixtures import EpisodeSplit, label_keeping, mixture_examples, perturbed_frames
 from rewardlab.training.vlm.plan import VlmPlan
 from rewardlab.training.vlm.processes import open_processes
 from rewardlab.training.vlm.recipes import ORIGINAL
@@ -196,8 +196,7 @@ def answers(model: RewardModel, shown: Iterable[Episode]) -> Iterator[Score]:
 
 def held_out_change(episode: Episode) -> Iterator[str]:
     """Yield one perturbation that no training had and that applies, at severity 3 or 4, drawn for the episode."""
-    kept = [PERTURBATIONS[name] for name in draw_split().held_out_perturbations]
-    kept = [p for p in kept if p.label in ("keeps", "keeps_if") and not p.uses_dataset]
+    kept = label_keeping(draw_split().held_out_perturbations)
     rng = rng_for(0, "held-out change", episode.id)
     for place in rng.permutation(len(kept)).tolist():
         name = f"{kept[place].name}@{pick(HARD, rng)}"
@@ -215,10 +214,7 @@ def shown_under(change: str, episode: Episode, frames: str) -> Episode:
     if not change:
         return sample_frames(episode, policy)
     name, _, severity = change.partition("@")
-    perturbation = PERTURBATIONS[name]
-    if perturbation.stage == "sampled":
-        return perturbation(sample_frames(episode, policy), int(severity), 0).episode
-    return sample_frames(perturbation(episode, int(severity), 0).episode, policy)
+    return perturbed_frames(episode, PERTURBATIONS[name], int(severity), 0, policy)
 
 
 def questions(rollouts: Rollouts) -> Iterable[tuple[str, int, str]]:

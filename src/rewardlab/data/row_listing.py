@@ -72,12 +72,21 @@ def list_rows(data: str) -> RowListing:
 def list_splits(data: str) -> dict[str, RowListing]:
     """Return the rows of each split of a dataset, by its name; one split without a name where it is not split."""
     folder = dataset_folder(data)
-    if (folder / METADATA).is_file():
-        return {"": _listing(folder)}
-    inside = _split_folders(folder)
-    if not inside:
+    folders = _folders_by_split(folder)
+    if not folders:
         raise _other_layout(data, folder)
-    return {path.name: _listing(path) for path in inside}
+    return {split: _listing(path) for split, path in folders.items()}
+
+
+def listed_bytes(data: str) -> int:
+    """Return how long the text is that lists the rows of all splits."""
+    return sum((path / METADATA).stat().st_size for path in _folders_by_split(dataset_folder(data)).values())
+
+
+def _folders_by_split(folder: Path) -> dict[str, Path]:
+    if (folder / METADATA).is_file():
+        return {"": folder}
+    return {path.name: path for path in _split_folders(folder)}
 
 
 def _split_folders(folder: Path) -> list[Path]:

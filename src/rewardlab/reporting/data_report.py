@@ -15,13 +15,11 @@ from rewardlab.analysis.dataset_overview import RowCounts, VideoLength, count_ro
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
-from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
 from rewardlab.data.dataset_files import path_inside
 from rewardlab.data.duplicates import find_duplicates
 from rewardlab.data.exact_copies import ExactCopies, VideoName, exact_copies
-from rewardlab.data.roboreward_row import METADATA
-from rewardlab.data.row_listing import ListedRow, RowListing, list_splits
+from rewardlab.data.row_listing import ListedRow, RowListing, list_splits, listed_bytes
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.reporting.data_report_plan import DataReportPlan
 from rewardlab.reporting.video_opening import VideoOpening, open_beside
@@ -75,9 +73,7 @@ class DataFacts:
 
 def measure_data(plan: DataReportPlan) -> DataFacts:
     """Read the rows, open a sample of the videos, and measure."""
-    folder = dataset_folder(plan.data)
-    written = sum(path.stat().st_size for path in (*folder.glob(METADATA), *folder.glob(f"*/{METADATA}")))
-    with open_beside(written > _MANY_BYTES) as opening:
+    with open_beside(listed_bytes(plan.data) > _MANY_BYTES) as opening:
         return _measured(plan, list_splits(plan.data), opening)
 
 
@@ -92,11 +88,11 @@ def _measured(plan: DataReportPlan, listings: Listings, opening: VideoOpening) -
     drawn = rng_for(plan.seed, "opened videos").permutation(len(videos))[: plan.videos]
     opened = [videos[place] for place in sorted(drawn)]
     folders = {split: listing.folder for split, listing in listings.items()}
-    measured = cache(opening.begin(_length, [(folders[split], name) for split, name in opened]))
+    measured = opening.begin(_length, [(folders[split], name) for split, name in opened])
+    found = cache(lambda: dict(zip(opened, measured())))
     copies, rows = exact_copies(folders, videos), _labelled(listings)
-    blind = blind_scores(_blind_rows(rows), lambda: _frame_counts(rows, dict(zip(opened, measured()))), plan.seed)
-    found = list(zip(opened, measured()))
-    lengths = {video: made for video, made in found if not isinstance(made, DataError)}
+    blind = blind_scores(_blind_rows(rows), lambda: _frame_counts(rows, found()), plan.seed)
+    lengths = {video: made for video, made in found().items() if not isinstance(made, DataError)}
     shown = _shown(rows, lengths)
     pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
     return DataFacts(
@@ -105,7 +101,7 @@ def _measured(plan: DataReportPlan, listings: Listings, opening: VideoOpening) -
         count_rows(listings),
         videos,
         lengths,
-        tuple(Problem(name, str(made)) for (_, name), made in found if isinstance(made, DataError)),
+        tuple(Problem(name, str(made)) for (_, name), made in found().items() if isinstance(made, DataError)),
         copies,
         _near_copies(folders, list(lengths)) if plan.near_duplicates else None,
         blind,

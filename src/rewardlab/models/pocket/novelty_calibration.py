@@ -53,7 +53,7 @@ def mapped_probabilities(features: Floats, weight: Floats, bias: Floats) -> Floa
 def novelty_of(states: NDArray[np.float32], familiar: NDArray[np.float32]) -> Floats:
     """Return for each state (n, width) the mean cosine distance to its nearest familiar states, 0 to 2."""
     count = min(_NEIGHBOURS, len(familiar))
-    # Not by `@`: OpenBLAS would use all cores, whose threads then spin for 70 ms, in the way of the next batch.
+    # Not by `@`: OpenBLAS would use all cores, and its threads then spin on, in the way of the next batch.
     cosines = np.einsum("nd,fd->nf", unit_length(states), familiar)
     nearest = np.partition(cosines, -count, axis=1)[:, -count:]
     distance: Floats = 1.0 - nearest.mean(axis=1, dtype=np.float64)

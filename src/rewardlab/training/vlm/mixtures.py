@@ -15,7 +15,7 @@ from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
 from rewardlab.data.captioned_videos import captioned_videos
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video_decoding import FramePolicy, frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.training.pocket.perturbation_holdout import draw_split
@@ -166,23 +166,30 @@ class FrameSampling:
         for _ in range(_PERTURBED_TRIES):
             perturbation, severity = pick(training_perturbations(), rng), pick(SEVERITIES[1:], rng)
             try:
-                shown = self._perturbed(example.episode, perturbation, severity, int(rng.integers(2**31)))
+                shown = perturbed_frames(example.episode, perturbation, severity, int(rng.integers(2**31)), policy)
             except NotApplicable:
                 continue
             return shown
         return sample_frames(example.episode, policy)
 
-    def _perturbed(self, episode: Episode, perturbation: Perturbation, severity: int, seed: int) -> Episode:
-        policy = frame_policy(self.frames)
-        if perturbation.stage == "sampled":
-            return perturbation(sample_frames(episode, policy), severity, seed).episode
-        return sample_frames(perturbation(episode, severity, seed).episode, policy)
+
+def perturbed_frames(
+    episode: Episode, perturbation: Perturbation, severity: int, seed: int, policy: FramePolicy
+) -> Episode:
+    """Return the episode as a model is shown it under a perturbation; NotApplicable where that does not apply."""
+    if perturbation.stage == "sampled":
+        return perturbation(sample_frames(episode, policy), severity, seed).episode
+    return sample_frames(perturbation(episode, severity, seed).episode, policy)
 
 
 @cache
 def training_perturbations() -> tuple[Perturbation, ...]:
     """Return the perturbations of the training split that keep the label and need no other episode."""
-    names = draw_split().train_perturbations
+    return label_keeping(draw_split().train_perturbations)
+
+
+def label_keeping(names: Sequence[str]) -> tuple[Perturbation, ...]:
+    """Return those of the perturbations that keep the label and need no other episode."""
     kept = [PERTURBATIONS[name] for name in names if PERTURBATIONS[name].label in ("keeps", "keeps_if")]
     return tuple(p for p in kept if not p.uses_dataset)
 
