@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rewardlab.models.backends.qwen_batches import SHARED, TokenBatch, batch_by_length, chain_prompts, stack_prompts
 from rewardlab.models.backends.qwen_kernels import use_fewer_kernels
@@ -19,7 +20,7 @@ from rewardlab.models.backends.qwen_prompt import TEXT, Ints, TokenSequence
 from rewardlab.models.backends.qwen_vision import Features, VisionEncoder
 
 _FEATURES_SHARE = 0.5  # of the memory for reuse; the rest is for keys and values
-_MAX_STACKED = {"cuda": 1 << 14, "cpu": 1 << 11}  # tokens of whole prompts in one pass; a processor's caches are small
+_MAX_STACKED = {"cuda": 1 << 15, "cpu": 1 << 11}  # tokens of whole prompts in one pass; a processor's caches are small
 _MAX_CHAINED = 1 << 11  # tokens after a prefix in one pass: the mask between them grows with their square
 
 Group = Mapping[int, TokenSequence]  # some of the prompts, by their number
@@ -126,15 +127,16 @@ class QwenNetwork:
 
         start = kv_cache[0][0].shape[2] if kv_cache else 0
         cache = DynamicCache(kv_cache) if kv_cache else DynamicCache()
-        own = torch.from_numpy(batch.owners).to(self.device)
+        own = self._on_device(batch.owners)
         owners = torch.cat([own.new_full((len(own), start), SHARED), own], dim=1)
         mask = self._mask(owners, own) if len(group) > len(own) else None  # else causal, as the library does it
         shown = [part for prompt in group.values() for part in _shown(prompt, start, features)]
         with torch.inference_mode():
-            embedded = self.model.get_input_embeddings()(torch.from_numpy(batch.ids).to(self.device))
+            embedded = self.model.get_input_embeddings()(self._on_device(batch.ids))
             deepstack = self._insert_features(embedded, batch, shown)
             hidden = self._forward(embedded, batch.positions, mask, cache, deepstack)
-            logits = self.model.lm_head(hidden[batch.last]).float()
+            rows, places = map(self._on_device, batch.last)
+            logits = self.model.lm_head(hidden[rows, places]).float()
         return DecoderState(tuple(group), logits, cache, owners, batch.next_position)
 
     def _mask(self, owners: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
@@ -151,19 +153,25 @@ class QwenNetwork:
         """Put features where images and videos stand, and return what the deeper layers are given of them."""
         if not shown:
             return {}
-        visual = torch.from_numpy(batch.visual).to(self.device)
+        visual = self._on_device(batch.visual)
         inserted = torch.cat(shown, dim=1)
         embedded[visual] = inserted[0]
         if len(inserted) == 1:
             return {}
         return {"visual_pos_masks": visual, "deepstack_visual_embeds": list(inserted[1:])}
 
+    def _on_device(self, array: NDArray[Any]) -> torch.Tensor:
+        """Return an array where the model is; to a GPU it is sent without waiting for the work before it."""
+        tensor = torch.from_numpy(array)
+        pinned = tensor.pin_memory() if self.model.device.type == "cuda" else tensor
+        return pinned.to(self.device, non_blocking=True)
+
     def _forward(
         self, embedded: torch.Tensor, positions: Ints, mask: torch.Tensor | None, cache: Any, deepstack: dict[str, Any]
     ) -> torch.Tensor:
         output = self.model.model.language_model(
             inputs_embeds=embedded,
-            position_ids=torch.from_numpy(positions).to(self.device),
+            position_ids=self._on_device(positions),
             attention_mask=mask,
             past_key_values=cache,
             use_cache=True,

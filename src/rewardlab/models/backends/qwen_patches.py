@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,16 @@ def patchify(pairs: Sequence[FramePair], family: Family, device: Any) -> Any:
     if frames.shape[-2:] != pairs[0].size:
         frames = torch.nn.functional.interpolate(frames, pairs[0].size, mode="bicubic", antialias=True)
         frames = frames.round().clamp(0, 255)
-    mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) * 255 for v in (family.mean, family.std))
+    mean, std = _colours(family, device)
     (rows, columns), size = token_grid(pairs[0], family), family.patch_size
     patches = ((frames - mean) / std).view(len(pairs), FRAMES_PER_PATCH, 3, rows, MERGE, size, columns, MERGE, size)
     # pair, window row, window column, row in it, column in it, then the patch itself: channel, frame, y, x
     return patches.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(len(pairs) * rows * columns * MERGE * MERGE, -1)
+
+
+@cache
+def _colours(family: Family, device: Any) -> tuple[Any, Any]:
+    """Return mean and deviation of the colours; on a GPU once, as what is sent there waits for all work before it."""
+    import torch
+
+    return tuple(torch.tensor(value, device=device).view(1, 3, 1, 1) * 255 for value in (family.mean, family.std))

@@ -6,8 +6,8 @@ goes on from the largest position in it plus one, the published rule, also for Q
 on does otherwise.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames, fingerprint_frames
 from rewardlab.core.seeding import digest
+from rewardlab.models.backends.lru_cache import LRUCache
 from rewardlab.models.backends.qwen_patches import FRAMES_PER_PATCH, Family, FramePair, frame_size, token_grid
+from rewardlab.models.frame_threads import map_frames
 from rewardlab.models.vlm import merge_texts
 
 Ints = NDArray[np.int64]
+Seconds = NDArray[np.float64]
 TEXT, IMAGE, VIDEO = 0, 1, 2  # kinds of token
 _MAX_CACHED_TEXTS = 4096  # texts whose token ids are kept
-_MIN_THREADED_BYTES = 1 << 20  # fewer are hashed before threads have started
+_ROW_CACHE_BYTES = 1 << 24  # of segments that were laid out already
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +33,7 @@ class VisualInput:
     """A video or an image in pairs of frames, with the second of each frame; an image has no times."""
 
     pairs: tuple[FramePair, ...]
-    times: NDArray[np.float64] | None
+    times: Seconds | None
 
 
 QwenPart = str | VisualInput
@@ -51,8 +54,12 @@ class _VisionBlock:
     kind: int
     step: float
 
+    def __repr__(self) -> str:
+        return f"{self.kind} {self.step} {[pair.key for pair in self.pairs]}"
+
 
 _Segment = str | _SpecialToken | _VisionBlock
+_Tokens = tuple[Ints, Ints, Ints, Ints]  # ids, kinds, positions and content, as in TokenSequence
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +109,24 @@ class PromptBuilder:
     max_pixels: int
     positions_per_second: float  # of time, where a video is one vision block
     id_cache: dict[str | _SpecialToken, Ints] = field(default_factory=dict, compare=False, repr=False)
+    row_cache: LRUCache[_Tokens] = field(default_factory=lambda: LRUCache(_ROW_CACHE_BYTES), compare=False, repr=False)
 
-    def visual_input(self, frames: Frames, times: NDArray[np.float64] | None) -> VisualInput:
-        """Return frames (T, H, W, 3) in pairs; the hash of each pair is made here, once."""
-        size = frame_size(frames.shape[1], frames.shape[2], self.family, self.max_pixels)
-        pairs = _in_pairs(frames)
-        keys = (digest(fingerprint, *size) for fingerprint in _fingerprints(pairs))
-        return VisualInput(tuple(FramePair(key, pair, size) for key, pair in zip(keys, pairs)), times)
+    def visual_input(self, frames: Frames, times: Seconds | None) -> VisualInput:
+        """Return frames (T, H, W, 3) in pairs."""
+        return self.visual_inputs([(frames, times)])[0]
+
+    def visual_inputs(self, shown: Sequence[tuple[Frames, Seconds | None]]) -> list[VisualInput]:
+        """Return several videos or images in pairs of frames; the hash of each pair is made here, once."""
+        pairs = [_in_pairs(frames) for frames, _ in shown]
+        hashes = iter(map_frames(fingerprint_frames, itertools.chain.from_iterable(pairs)))
+        return [
+            VisualInput(tuple(self._frame_pair(pair, next(hashes)) for pair in each), times)
+            for each, (_, times) in zip(pairs, shown)
+        ]
+
+    def _frame_pair(self, pair: Frames, fingerprint: str) -> FramePair:
+        size = frame_size(pair.shape[1], pair.shape[2], self.family, self.max_pixels)
+        return FramePair(digest(fingerprint, *size), pair, size)
 
     def chat(self, parts: Sequence[QwenPart], prefix: Sequence[QwenPart], reply: str = "") -> TokenSequence:
         """Return the user's turn and the beginning of the reply; `prefix` is what many turns begin with."""
@@ -150,21 +168,30 @@ class PromptBuilder:
         return replace(sequence, prefix_length=sequence.common_prefix(self._tokenize(prefix)))
 
     def _tokenize(self, segments: Sequence[_Segment]) -> TokenSequence:
-        rows: list[tuple[Ints, Ints, Ints, Ints]] = []
+        rows: list[_Tokens] = []
         start = 0
         merged: Iterator[_Segment] = merge_texts(segments)
         for segment in merged:
-            if isinstance(segment, _VisionBlock):
-                rows.append(self._vision_tokens(segment, start))
-            else:
-                rows.append(self._text_tokens(segment, start))
+            rows.append(self._tokens(segment, start))
             start = int(rows[-1][2].max(initial=start - 1)) + 1
         ids, kinds, content = (np.concatenate([row[i] for row in rows]) for i in (0, 1, 3))
         positions = np.concatenate([row[2] for row in rows], axis=1)
         pairs = tuple(pair for segment in segments if isinstance(segment, _VisionBlock) for pair in segment.pairs)
         return TokenSequence(ids, kinds, positions, content, pairs)
 
-    def _text_tokens(self, text: str | _SpecialToken, start: int) -> tuple[Ints, Ints, Ints, Ints]:
+    def _tokens(self, segment: _Segment, start: int) -> _Tokens:
+        """Return the tokens of a segment that begins at this position; most come again in the next prompt."""
+        key = f"{segment!r} {start}"
+        tokens = self.row_cache.get(key)
+        if tokens is None:
+            if isinstance(segment, _VisionBlock):
+                tokens = self._vision_tokens(segment, start)
+            else:
+                tokens = self._text_tokens(segment, start)
+            self.row_cache.put(key, tokens, sum(part.nbytes for part in tokens))
+        return tokens
+
+    def _text_tokens(self, text: str | _SpecialToken, start: int) -> _Tokens:
         ids = self.id_cache[text] if text in self.id_cache else self._ids(text)
         positions = np.tile(start + np.arange(len(ids)), (3, 1))
         return ids, np.full(len(ids), TEXT), positions, ids
@@ -180,7 +207,7 @@ class PromptBuilder:
             self.id_cache[text] = ids
         return ids
 
-    def _vision_tokens(self, block: _VisionBlock, start: int) -> tuple[Ints, Ints, Ints, Ints]:
+    def _vision_tokens(self, block: _VisionBlock, start: int) -> _Tokens:
         rows, columns = token_grid(block.pairs[0], self.family)
         time, row, column = np.indices((len(block.pairs), rows, columns)).reshape(3, -1)
         positions = start + np.stack([(time * block.step).astype(np.int64), row, column])
@@ -194,14 +221,6 @@ def _marked(block: _VisionBlock) -> tuple[_Segment, ...]:
     return _SpecialToken("<|vision_start|>"), block, _SpecialToken("<|vision_end|>")
 
 
-def _fingerprints(pairs: NDArray[np.uint8]) -> list[str]:
-    """Return the hash of each pair of frames; big ones are hashed in threads, which hashing allows."""
-    if pairs.nbytes < _MIN_THREADED_BYTES:
-        return [fingerprint_frames(pair) for pair in pairs]
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(fingerprint_frames, pairs))
-
-
 def _in_pairs(values: NDArray[Any]) -> NDArray[Any]:
     """Return values two by two; the last of an odd number is repeated."""
     if len(values) % FRAMES_PER_PATCH:
@@ -209,6 +228,6 @@ def _in_pairs(values: NDArray[Any]) -> NDArray[Any]:
     return values.reshape(-1, FRAMES_PER_PATCH, *values.shape[1:])
 
 
-def _frame_interval(times: NDArray[np.float64]) -> float:
+def _frame_interval(times: Seconds) -> float:
     """Return the mean seconds from one frame to the next; 1 where there is no next."""
     return float(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 1.0

@@ -8,7 +8,7 @@ from rewardlab.models.backends.answer_tokens import choice_softmax, choice_token
 from rewardlab.models.backends.hf_options import HfOptions
 from rewardlab.models.backends.qwen_patches import FAMILIES
 from rewardlab.models.backends.qwen_prompt import PromptBuilder, QwenPart, TokenSequence, VisualInput
-from rewardlab.models.vlm import AnswerFormat, Completion, Image, Part, Prompt, Video
+from rewardlab.models.vlm import AnswerFormat, Completion, Image, Part, Prompt
 
 if TYPE_CHECKING:
     from rewardlab.models.backends.qwen_network import DecoderState
@@ -42,8 +42,8 @@ class QwenVL:
         opening, choices = choice_tokens(answer, self._reply_ids)
         sequences = self._sequences(prompts, lambda parts, prefix: self.builder.chat(parts, prefix, opening))
         states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
-        rows = _in_order((state.prompts, state.logits[:, choices].tolist()) for state in states)
-        return [choice_softmax(row) for row in rows]
+        found = [(state.prompts, state.logits[:, choices]) for state in states]  # the next is started while one is read
+        return [choice_softmax(row.tolist()) for row in _in_order((numbers, logits.cpu()) for numbers, logits in found)]
 
     def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
         """Return, per prompt, the log-probability of the continuation's last token as the user's text goes on with it.
@@ -61,10 +61,7 @@ class QwenVL:
 
     def _sequences(self, prompts: Sequence[Prompt], layout: Layout) -> list[TokenSequence]:
         """Return the prompts as tokens; a video that several prompts hold is prepared once."""
-        prepared: dict[Part, QwenPart] = {}
-        for part in (part for prompt in prompts for part in prompt.parts):
-            if part not in prepared:
-                prepared[part] = part if isinstance(part, str) else self._visual_input(part)
+        prepared = self._prepared({part for prompt in prompts for part in prompt.parts})
         found = []
         for prompt in prompts:
             parts = [prepared[part] for part in prompt.parts]
@@ -72,10 +69,12 @@ class QwenVL:
             found.append(layout(parts, prefix or _up_to_last_visual(parts)))
         return found
 
-    def _visual_input(self, part: Image | Video) -> VisualInput:
-        if isinstance(part, Image):
-            return self.builder.visual_input(part.frame[None], None)
-        return self.builder.visual_input(part.frames, part.times)
+    def _prepared(self, parts: Iterable[Part]) -> dict[Part, QwenPart]:
+        shown = [part for part in parts if not isinstance(part, str)]
+        visual = self.builder.visual_inputs(
+            [(part.frame[None], None) if isinstance(part, Image) else (part.frames, part.times) for part in shown]
+        )
+        return {part: part for part in parts if isinstance(part, str)} | dict(zip(shown, visual))
 
     def _generate(self, state: "DecoderState", max_tokens: int) -> Iterator[Completion]:
         """Yield what the model writes after each prompt, until it ends its turn."""

@@ -5,7 +5,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from zlib import crc32
 
 import cv2
 import numpy as np
@@ -29,12 +28,13 @@ from rewardlab.models.pocket.spread_graph import SpreadGraph
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
 Floats = NDArray[np.float32]
-FrameName = tuple[int, int, int, int]
+FrameName = tuple[int, int, int]  # height, width and a hash of the pixels
 
 _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
+_MAX_JOINED_BYTES = 1 << 23  # of frames that are resized in one call
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
@@ -66,7 +66,7 @@ class PocketRewardModel:
         accepted = [index for index, reason in enumerate(reasons) if reason is None]
         answers: list[Answer] = [Failure(reason or "") for reason in reasons]
         if accepted:
-            tokens = self.encode_frames([frames[index] for index in accepted])
+            tokens = self._frame_tokens([frames[index] for index in accepted])
             texts = [episodes[index].instruction for index in accepted]
             lengths = [len(episodes[index].clip) for index in accepted]
             for index, score in zip(accepted, self.predict(tokens, texts, lengths)):
@@ -77,16 +77,15 @@ class PocketRewardModel:
         """Return a scorer of frames that come one at a time."""
         return StreamingScorer(self, instruction)
 
-    def predict(self, tokens: list[Floats], texts: list[str], lengths: list[int]) -> list[Score]:
+    def predict(self, tokens: Sequence[Sequence[Floats]], texts: list[str], lengths: list[int]) -> list[Score]:
         """Return the scores of encoded clips; the graph is causal, so padding after a clip does not reach into it."""
-        padded = np.stack([pad_clip(clip) for clip in tokens])
         ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
-        read = {"tokens": padded, "words": vectors, "known": known}
-        progress, logits, states = self.temporal_encoder.run(
-            len(texts), lambda some: {name: rows[some] for name, rows in read.items()}
+        outputs = self.temporal_encoder.run(
+            len(texts), lambda some: {"tokens": _padded(tokens[some]), "words": vectors[some], "known": known[some]}
         )
+        progress, logits, states = map(np.concatenate, zip(*outputs))
         last = (np.arange(len(tokens)), [len(clip) - 1 for clip in tokens])
         calibration = self.settings.calibration
         novelty = novelty_of(states[last], calibration.familiar)
@@ -116,20 +115,22 @@ class PocketRewardModel:
         )
 
     def encode_frames(self, clips: list[Frames]) -> list[Floats]:
-        """Return the image tokens of every frame; a frame encoded before, in whatever clip, comes from the cache."""
+        """Return the image tokens of every frame, clip by clip."""
+        return [np.stack(tokens) for tokens in self._frame_tokens(clips)]
+
+    def _frame_tokens(self, clips: list[Frames]) -> list[list[Floats]]:
+        """Return the image tokens of each frame; a frame encoded before, in whatever clip, comes from the cache."""
         names = [[_content_name(frame) for frame in clip] for clip in clips]
         frame_of = {name: frame for named, clip in zip(names, clips) for name, frame in zip(named, clip)}
         found = {name: self.token_cache[name] for name in frame_of if name in self.token_cache}
         missing = [name for name in frame_of if name not in found]
         if missing:
             frames = [frame_of[name] for name in missing]
-            (tokens,) = self.image_encoder.run(len(frames), lambda some: {"frames": self._small(frames[some])})
-            found.update(zip(missing, tokens))
+            size = self.settings.size
+            outputs = self.image_encoder.run(len(frames), lambda some: {"frames": _all_resized(frames[some], size)})
+            found.update(zip(missing, (row for (tokens,) in outputs for row in tokens)))
         self._cache(found)
-        return [np.stack([found[name] for name in named]) for named in names]
-
-    def _small(self, frames: list[Frames]) -> Frames:
-        return np.stack([_resized(frame, self.settings.size) for frame in frames])
+        return [[found[name] for name in named] for named in names]
 
     def _cache(self, found: dict[FrameName, Floats]) -> None:
         for name, tokens in found.items():
@@ -167,7 +168,7 @@ class StreamingScorer:
         reason = _refusal(self._blank, self.instruction)
         if reason is not None:
             return Failure(reason)
-        return self.model.predict([np.stack(clip)], [self.instruction], [len(clip)])[0]
+        return self.model.predict([clip], [self.instruction], [len(clip)])[0]
 
 
 def open_pocket(stem: Path) -> PocketRewardModel:
@@ -240,10 +241,26 @@ def _sampled_indices(length: int) -> NDArray[np.int64]:
 def _content_name(frame: Frames) -> FrameName:
     """Identify a frame by its shape and its pixels, before it is made small: one that is known need not be.
 
-    96 bits of Python's keyed hash and a checksum: a cryptographic hash takes as long as half of the image encoder.
+    64 bits of Python's keyed hash: a cryptographic one takes up to five times as long, all in one thread.
     """
-    pixels = frame.tobytes()
-    return frame.shape[0], frame.shape[1], hash(pixels), crc32(pixels)
+    return frame.shape[0], frame.shape[1], hash(frame.tobytes())
+
+
+def _padded(clips: Sequence[Sequence[Floats]]) -> Floats:
+    return np.stack([pad_clip(np.stack(clip)) for clip in clips])
+
+
+def _all_resized(frames: list[Frames], size: int) -> Frames:
+    """Return frames of one size; small ones of one shape in one call, as one image.
+
+    Every call lets other threads run Python, and waits until they let this one go on.
+    """
+    shapes = {frame.shape for frame in frames}
+    small = sum(frame.nbytes for frame in frames) <= _MAX_JOINED_BYTES
+    if not small or len(shapes) > 1 or min(frames[0].shape[:2]) < size:
+        return np.stack([_resized(frame, size) for frame in frames])
+    joined = cv2.resize(np.concatenate(frames), (size, size * len(frames)), interpolation=cv2.INTER_AREA)
+    return np.asarray(joined).reshape(len(frames), size, size, 3)  # no pixel is a mean over two frames
 
 
 def _resized(frame: Frames, size: int) -> Frames:

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import ModelError
@@ -41,15 +40,13 @@ class SpreadGraph:
         """Return the shapes that the file states."""
         return [output.shape for output in self.whole.get_outputs()]
 
-    def run(self, rows: int, inputs: Callable[[slice], dict[str, Array]]) -> list[Array]:
-        """Return the outputs, row by row; `inputs` makes some of the rows ready, in the thread that runs them."""
+    def run(self, rows: int, inputs: Callable[[slice], dict[str, Array]]) -> list[list[Array]]:
+        """Return the outputs of each part; `inputs` makes some of the rows ready, in the thread that runs them."""
         if rows <= self.together:
-            outputs: list[Array] = self.whole.run(None, inputs(slice(0, rows)))
-            return outputs
+            return [self.whole.run(None, inputs(slice(0, rows)))]
         size, run = min(self.most, -(-rows // self.threads)), self.part.run
         parts = [slice(at, at + size) for at in range(0, rows, size)]
-        done = _pool(os.getpid(), self.threads).map(lambda part: run(None, inputs(part)), parts)
-        return [np.concatenate(column) for column in zip(*done)]
+        return list(_pool(os.getpid(), self.threads).map(lambda part: run(None, inputs(part)), parts))
 
 
 @cache

@@ -1,7 +1,6 @@
 """The RoboReward rubric: a vision-language model is asked for the level, 1 to 5, that the final state deserves."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.models.frame_threads import map_frames
 from rewardlab.models.model_string import at_least_one, one_of, option
 from rewardlab.models.protocols.answer_parsers import PARSERS
 from rewardlab.models.protocols.prompts import roboreward_prompt
@@ -64,10 +64,9 @@ class Rubric:
 
     def _prompts(self, episodes: Sequence[Episode]) -> list[Prompt]:
         """Return one prompt per episode; episodes that show the same clip share its Video."""
-        with ThreadPoolExecutor() as pool:  # hashing, copying and decoding frames let other threads run
-            keys = list(pool.map(_clip_key, episodes))
-            clips = dict(zip(keys, episodes))
-            videos = dict(zip(clips, pool.map(_video, clips.values())))
+        keys = map_frames(_clip_key, episodes)
+        clips = dict(zip(keys, episodes))
+        videos = dict(zip(clips, map_frames(_video, clips.values())))
         return [rubric_prompt(videos[key], episode.instruction, self.options) for key, episode in zip(keys, episodes)]
 
     def _parse(self, completion: Completion | Failure) -> Answer:
