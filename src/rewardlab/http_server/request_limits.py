@@ -106,28 +106,29 @@ class RequestLimits:
             and int(header(scope, b"content-length")[:20]) > self.body.in_bytes
         ):
             raise self.body.refusal()
-        body = bytearray()
+        chunks: list[bytes] = []
         try:
             async with asyncio.timeout(REQUEST_SECONDS.value):
-                await self._fill(body, receive)
+                await self._fill(chunks, receive)
         except TimeoutError:
-            self.held -= len(body)
+            self.held -= sum(map(len, chunks))
             raise RefusedRequest(408, f"the request did not arrive within {REQUEST_SECONDS.value} s") from None
         except RefusedRequest:
-            self.held -= len(body)
+            self.held -= sum(map(len, chunks))
             raise
-        return bytes(body)
+        return b"".join(chunks)
 
-    async def _fill(self, body: bytearray, receive: Receive) -> None:
-        more = True
+    async def _fill(self, chunks: list[bytes], receive: Receive) -> None:
+        more, length = True, 0
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise RefusedRequest(400, "the connection was closed before the request was whole")
-            body += message.get("body", b"")
-            self.held += len(message.get("body", b""))
+            chunks.append(message.get("body", b""))
+            length += len(chunks[-1])
+            self.held += len(chunks[-1])
             more = bool(message.get("more_body"))
-            if len(body) > self.body.in_bytes:
+            if length > self.body.in_bytes:
                 raise self.body.refusal()
             if self.held > SERVER_MB.in_bytes:
                 raise RefusedRequest(503, "the requests under way fill the memory of this server; ask again later", 1)

@@ -18,9 +18,10 @@ from rewardlab.core.trial import Answer, Failure
 from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.models.trust import SUCCESS_LEVEL
 from rewardlab.serving.clip_decoding import decode_frames, require_frames
+from rewardlab.serving.form_reading import read_form
 from rewardlab.serving.request_types import DEFAULT_FPS, REFUSALS
 from rewardlab.serving.reward_server import RewardServer, Server
-from rewardlab.serving.score_endpoints import read_form, require_instruction
+from rewardlab.serving.score_endpoints import require_instruction
 
 router = APIRouter()
 
@@ -109,7 +110,7 @@ async def evaluate_batch(request: Request, server: Server) -> Json:
 @router.post("/evaluate_batch_npy", openapi_extra=_FORM_BODY, responses=REFUSALS)
 async def evaluate_batch_npy(request: Request, server: Server) -> Json:
     """Answer samples given as fields of a form, with their arrays as .npy files."""
-    form = await read_form(request, most=4 * _MOST_SAMPLES)
+    form = read_form(await request.body(), request.headers.get("content-type", ""), most=4 * _MOST_SAMPLES)
     return await _evaluate(server, *await server.decode(partial(_form_samples, form)))
 
 

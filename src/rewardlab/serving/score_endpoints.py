@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
-from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
 from rewardlab.core.bounded_json import parse_json
@@ -14,6 +13,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.models.backends.remote_protocol import EPISODES_TYPE, pack_answers, unpack_episodes
+from rewardlab.serving.form_reading import read_form
 from rewardlab.serving.request_types import (
     DEFAULT_FPS,
     MAX_FPS,
@@ -89,18 +89,8 @@ def _is_form(request: Request) -> bool:
     return media_type(request) == "multipart/form-data"
 
 
-async def read_form(request: Request, *, most: int) -> dict[str, str | bytes]:
-    """Return the texts and files of a form by name, at most so many of each."""
-    size = len(await request.body()) + 1
-    try:
-        async with request.form(max_files=most, max_fields=most, max_part_size=size) as form:
-            return {key: await each.read() if isinstance(each, UploadFile) else each for key, each in form.items()}
-    except (UnicodeDecodeError, LookupError, AssertionError, ValueError) as error:
-        raise RefusedRequest(400, f"the form cannot be read ({type(error).__name__})") from error
-
-
 async def _form_clip(request: Request, server: RewardServer) -> Episode:
-    form = await read_form(request, most=8)
+    form = read_form(await request.body(), request.headers["content-type"], most=8)
     clip, instruction = form.get("clip"), form.get("instruction")
     if not isinstance(clip, bytes) or not isinstance(instruction, str):
         raise RefusedRequest(422, "expected a form with a file `clip` and a text `instruction`")

@@ -1,15 +1,17 @@
 """Parts of Qwen-VL swapped for others that compute the same in fewer kernels, for GPUs, where starting them costs time.
 
-The library's tower attends to one pair of frames after another, waits for the GPU in between, and turns queries and
-keys in float32 with ten passes over memory; its root mean square is six kernels in float32; its patches go through a
-convolution in three dimensions that touches no two of them at once.
+The library's tower attends to one pair of frames after another and waits for the GPU in between; queries and keys are
+turned with up to ten passes over memory; a root mean square is six kernels in float32; patches go through a convolution
+in three dimensions that touches no two of them at once.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rewardlab.models.backends.fused_norms import fuse_norms
 
@@ -24,7 +26,21 @@ def use_fewer_kernels(model: Any) -> None:
         stretches = _Stretches()
         for block in tower.blocks:
             block.attn = _TowerAttention(block.attn, stretches)
+    decoder = model.model.language_model
+    if model.config.model_type == "qwen3_vl" and decoder.config._attn_implementation == "sdpa":  # 2.5 turns otherwise
+        for layer in decoder.layers:
+            layer.self_attn = _DecoderAttention(layer.self_attn)
     fuse_norms(model)
+
+
+def attention_without_plans() -> AbstractContextManager[None]:
+    """Return a context in which attention is not that of cuDNN, which makes a plan for each new shape of its inputs.
+
+    A plan takes 60 ms or more on an H200, which is worth it only for shapes that come often.
+    """
+    backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    context: AbstractContextManager[None] = sdpa_kernel(backends, set_priority=True)
+    return context
 
 
 def _as_linear(convolution: nn.Conv3d) -> nn.Linear:
@@ -63,7 +79,8 @@ class _TowerAttention(nn.Module):  # type: ignore[misc]
     ) -> Tensor:
         """Return what each patch (patches, width) takes from the others of its stretch."""
         states = self.qkv(hidden_states).unflatten(-1, (3, self.heads, -1))
-        queries, keys = _turned(states[:, :2], *position_embeddings).unbind(1)
+        cosines, sines = (each[:, None, None].float() for each in position_embeddings)
+        queries, keys = _turned(states[:, :2], cosines, sines).to(states.dtype).unbind(1)
         inputs, lengths = (queries, keys, states[:, 2]), self.stretches.read(cu_seqlens)
         if len(set(lengths)) == 1:
             mixed = self._attend([each.unflatten(0, (len(lengths), -1)) for each in inputs])
@@ -80,10 +97,44 @@ class _TowerAttention(nn.Module):  # type: ignore[misc]
         return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
+class _DecoderAttention(nn.Module):  # type: ignore[misc]
+    """Attention of the language model on the weights of the library's; the library's function does the attending."""
+
+    def __init__(self, attention: Any) -> None:
+        from transformers import AttentionInterface
+
+        super().__init__()
+        self.attend = AttentionInterface()["sdpa"]
+        self.q_proj, self.k_proj, self.v_proj = attention.q_proj, attention.k_proj, attention.v_proj
+        self.q_norm, self.k_norm, self.o_proj = attention.q_norm, attention.k_norm, attention.o_proj
+        self.layer_idx, self.head_dim, self.scaling = attention.layer_idx, attention.head_dim, attention.scaling
+        self.is_causal, self.num_key_value_groups = attention.is_causal, attention.num_key_value_groups
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: Tensor | None,
+        past_key_values: Any,
+        **named: Any,
+    ) -> tuple[Tensor, None]:
+        """Return what each token (rows, tokens, width) takes from those it sees, and no weights."""
+        cosines, sines = (each[:, :, None] for each in position_embeddings)
+        queries, keys, values = (
+            project(hidden_states).unflatten(-1, (-1, self.head_dim))
+            for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        queries = _turned(self.q_norm(queries), cosines, sines).transpose(1, 2)
+        keys = _turned(self.k_norm(keys), cosines, sines).transpose(1, 2)
+        keys, values = past_key_values.update(keys, values.transpose(1, 2), self.layer_idx)
+        mixed, _ = self.attend(self, queries, keys, values, attention_mask, scaling=self.scaling, **named)
+        return self.o_proj(mixed.flatten(2)), None
+
+
 def _turned(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Return queries and keys (patches, 2, heads, size) turned by their positions, worked out in float32."""
-    cosines, sines, half = cosines[:, None, None].float(), sines[:, None, None].float(), states.shape[-1] // 2
+    """Return queries or keys (..., size) turned by their positions, as precise as the cosines are."""
+    half = states.shape[-1] // 2
     turned = states * cosines
     turned[..., :half].addcmul_(states[..., half:], sines[..., :half], value=-1)
     turned[..., half:].addcmul_(states[..., :half], sines[..., half:])
-    return turned.to(states.dtype)
+    return turned

@@ -5,6 +5,7 @@ it: they are cached by their content, as the features of frames are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from rewardlab.models.backends.qwen_batches import SHARED, TokenBatch, batch_by_length, chain_prompts, stack_prompts
-from rewardlab.models.backends.qwen_kernels import use_fewer_kernels
+from rewardlab.models.backends.qwen_kernels import attention_without_plans, use_fewer_kernels
 from rewardlab.models.backends.qwen_patches import Family
 from rewardlab.models.backends.qwen_prefixes import KVCache, PrefixCache
 from rewardlab.models.backends.qwen_prompt import TEXT, Ints, TokenSequence
@@ -169,14 +170,16 @@ class QwenNetwork:
     def _forward(
         self, embedded: torch.Tensor, positions: Ints, mask: torch.Tensor | None, cache: Any, deepstack: dict[str, Any]
     ) -> torch.Tensor:
-        output = self.model.model.language_model(
-            inputs_embeds=embedded,
-            position_ids=self._on_device(positions),
-            attention_mask=mask,
-            past_key_values=cache,
-            use_cache=True,
-            **deepstack,
-        )
+        is_whole = cache.get_seq_length() == 0  # whole prompts about clips of one length come often
+        with nullcontext() if is_whole else attention_without_plans():
+            output = self.model.model.language_model(
+                inputs_embeds=embedded,
+                position_ids=self._on_device(positions),
+                attention_mask=mask,
+                past_key_values=cache,
+                use_cache=True,
+                **deepstack,
+            )
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
 

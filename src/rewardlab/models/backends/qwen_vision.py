@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rewardlab.models.backends.lru_cache import LRUCache
+from rewardlab.models.backends.qwen_kernels import attention_without_plans
 from rewardlab.models.backends.qwen_patches import MERGE, Family, FramePair, patchify
 
 _MAX_PATCHES = {"cuda": 1 << 15, "cpu": 1 << 13}  # the tower takes the pairs of a batch together, up to so many
@@ -30,7 +31,7 @@ class VisionEncoder:
         features = {pair.key: self.cache.get(pair.key) for pair in pairs}
         missing = {pair.key: pair for pair in pairs if features[pair.key] is None}
         for batch in _batches(list(missing.values()), _MAX_PATCHES[self.tower.device.type] * self.family.patch_size**2):
-            with torch.inference_mode():
+            with torch.inference_mode(), attention_without_plans():
                 encoded = self._run(batch)
             for pair, value in zip(batch, encoded):
                 features[pair.key] = value

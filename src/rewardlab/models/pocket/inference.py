@@ -34,7 +34,7 @@ _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
-_MAX_JOINED_BYTES = 1 << 23  # of frames that are resized in one call
+_JOINED_PIXELS = 1 << 16  # made in one call; OpenCV cuts more among threads of its own, which would wait for each other
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
@@ -251,16 +251,21 @@ def _padded(clips: Sequence[Sequence[Floats]]) -> Floats:
 
 
 def _all_resized(frames: list[Frames], size: int) -> Frames:
-    """Return frames of one size; small ones of one shape in one call, as one image.
+    """Return frames of one size; large ones of one shape are made small several in a call, as one image.
 
     Every call lets other threads run Python, and waits until they let this one go on.
     """
-    shapes = {frame.shape for frame in frames}
-    small = sum(frame.nbytes for frame in frames) <= _MAX_JOINED_BYTES
-    if not small or len(shapes) > 1 or min(frames[0].shape[:2]) < size:
+    if len({frame.shape for frame in frames}) > 1 or min(frames[0].shape[:2]) < size:
         return np.stack([_resized(frame, size) for frame in frames])
-    joined = cv2.resize(np.concatenate(frames), (size, size * len(frames)), interpolation=cv2.INTER_AREA)
-    return np.asarray(joined).reshape(len(frames), size, size, 3)  # no pixel is a mean over two frames
+    some = max(1, _JOINED_PIXELS // size**2)
+    shrunk = [_shrunk(frames[start : start + some], size) for start in range(0, len(frames), some)]
+    return np.concatenate(shrunk).reshape(len(frames), size, size, 3)
+
+
+def _shrunk(frames: list[Frames], size: int) -> Frames:
+    """Return frames one below the other; no pixel is a mean over two of them."""
+    tall = (size, size * len(frames))
+    return np.asarray(cv2.resize(np.concatenate(frames), tall, interpolation=cv2.INTER_AREA))
 
 
 def _resized(frame: Frames, size: int) -> Frames:
