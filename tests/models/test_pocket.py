@@ -16,6 +16,7 @@ from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.pocket import POCKET, WEIGHTS
 from rewardlab.models.pocket.catalog_split import read_split, shipped_split
+from rewardlab.models.pocket.frame_resizing import resize_frames
 from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.testing import check_model
@@ -81,6 +82,15 @@ def test_batches_cores_and_the_token_cache_change_nothing(
         assert isinstance(alone, Score) and isinstance(answer, Score)
         np.testing.assert_allclose(alone.probabilities, answer.probabilities, atol=1e-4)
         np.testing.assert_allclose(model.score([clip])[0].probabilities, answer.probabilities, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (112, 300), (112, 112), (90, 200), (50, 60), (481, 640)])
+def test_frames_that_are_resized_together_do_not_mix(shape: tuple[int, int]) -> None:
+    frames = list(np.random.default_rng(0).integers(0, 256, (13, *shape, 3), dtype=np.uint8))
+    alone = [resize_frames([frame], 112)[0] for frame in frames]
+    np.testing.assert_array_equal(resize_frames(frames, 112), alone)
+    larger = np.repeat(frames[0], 2, axis=0)
+    np.testing.assert_array_equal(resize_frames([frames[0], larger], 112), [alone[0], *resize_frames([larger], 112)])
 
 
 def test_streaming_and_one_pass_give_the_same_score(pocket: PocketRewardModel, clips: list[Episode]) -> None:

@@ -66,6 +66,43 @@ def test_frames_in_a_form_are_scored_and_the_answer_carries_trust(client: httpx2
     assert answer["fingerprint"] == "one"
 
 
+def form(*parts: tuple[str, bytes], end: bytes = b"--between--\r\n") -> dict[str, Any]:
+    body = b"".join(b"--between\r\n" + head.encode() + b"\r\n\r\n" + data + b"\r\n" for head, data in parts)
+    return {"content": body + end, "headers": {"content-type": "multipart/form-data; boundary=between"}}
+
+
+CLIP, TEXT = 'Content-Disposition: form-data; name="clip"; filename="c"', 'content-disposition: form-data; name="{}"'
+PUSH = (TEXT.format("instruction"), b"push")
+
+
+def test_a_form_is_read_as_it_was_written(client: httpx2.Client) -> None:
+    nearly = b"\r\n--betwee" * 30 + b"\r\n--" * 21  # bytes of which some could begin the line between two parts
+    tricky = npy(np.frombuffer(nearly, np.uint8).reshape(1, 8, 16, 3))
+    plain = client.post("/v1/score", files={"clip": tricky}, data={"instruction": "push"}).json()
+    assert client.post("/v1/score", **form((CLIP, tricky), PUSH)).json() == plain and plain["level"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        (form((CLIP, npy(FRAMES)), PUSH, end=b""), 422, "a text `instruction`"),  # cut off in its last part
+        (form((CLIP, npy(FRAMES)), PUSH, end=b"--y--"), 422, "a text `instruction`"),
+        (form((CLIP, npy(FRAMES)), (PUSH[0], b"\xff\xfe")), 400, "cannot be read (UnicodeDecodeError)"),
+        (form((CLIP, npy(FRAMES)), ("Content-Disposition: form-data", b"push")), 400, "cannot be read (KeyError)"),
+        (form(*[(TEXT.format(f"t{i}"), b"1") for i in range(9)]), 400, "more than 8 fields"),
+        (form(*[(CLIP, b"1")] * 9), 400, "more than 8 files"),
+        (form((CLIP, npy(FRAMES))), 422, "a text `instruction`"),
+        (form(PUSH, (TEXT.format("clip"), b"no file")), 422, "a file `clip`"),
+        ({"content": b"--x--", "headers": {"content-type": "multipart/form-data"}}, 422, "with a boundary"),
+    ],
+)
+def test_a_form_that_is_none_is_refused_with_a_reason(
+    client: httpx2.Client, asked: dict[str, Any], status: int, words: str
+) -> None:
+    reply = client.post("/v1/score", **asked)
+    assert reply.status_code == status and words in reply.json()["error"]
+
+
 def test_a_video_is_scored_as_the_command_line_shows_it(client: httpx2.Client, tiny_data: Path) -> None:
     video = (tiny_data / "arm/a.mp4").read_bytes()
     uploaded = client.post("/v1/score", files={"clip": video}, data={"instruction": "put"}).json()

@@ -16,6 +16,7 @@ from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
+from rewardlab.models.pocket.frame_resizing import resize_frames
 from rewardlab.models.pocket.novelty_calibration import (
     FEATURES,
     LEVELS,
@@ -34,7 +35,6 @@ _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
-_JOINED_PIXELS = 1 << 16  # made in one call; OpenCV cuts more among threads of its own, which would wait for each other
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
@@ -127,7 +127,7 @@ class PocketRewardModel:
         if missing:
             frames = [frame_of[name] for name in missing]
             size = self.settings.size
-            outputs = self.image_encoder.run(len(frames), lambda some: {"frames": _all_resized(frames[some], size)})
+            outputs = self.image_encoder.run(len(frames), lambda some: {"frames": resize_frames(frames[some], size)})
             found.update(zip(missing, (row for (tokens,) in outputs for row in tokens)))
         self._cache(found)
         return [[found[name] for name in named] for named in names]
@@ -248,28 +248,3 @@ def _content_name(frame: Frames) -> FrameName:
 
 def _padded(clips: Sequence[Sequence[Floats]]) -> Floats:
     return np.stack([pad_clip(np.stack(clip)) for clip in clips])
-
-
-def _all_resized(frames: list[Frames], size: int) -> Frames:
-    """Return frames of one size; large ones of one shape are made small several in a call, as one image.
-
-    Every call lets other threads run Python, and waits until they let this one go on.
-    """
-    if len({frame.shape for frame in frames}) > 1 or min(frames[0].shape[:2]) < size:
-        return np.stack([_resized(frame, size) for frame in frames])
-    some = max(1, _JOINED_PIXELS // size**2)
-    shrunk = [_shrunk(frames[start : start + some], size) for start in range(0, len(frames), some)]
-    return np.concatenate(shrunk).reshape(len(frames), size, size, 3)
-
-
-def _shrunk(frames: list[Frames], size: int) -> Frames:
-    """Return frames one below the other; no pixel is a mean over two of them."""
-    tall = (size, size * len(frames))
-    return np.asarray(cv2.resize(np.concatenate(frames), tall, interpolation=cv2.INTER_AREA))
-
-
-def _resized(frame: Frames, size: int) -> Frames:
-    if frame.shape[:2] == (size, size):
-        return frame
-    smaller = frame.shape[0] > size or frame.shape[1] > size
-    return np.asarray(cv2.resize(frame, (size, size), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR))
