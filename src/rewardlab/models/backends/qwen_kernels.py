@@ -39,7 +39,7 @@ def attention_without_plans() -> AbstractContextManager[None]:
     A plan takes 60 ms or more on an H200, which is worth it only for shapes that come often.
     """
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    context: AbstractContextManager[None] = sdpa_kernel(backends, set_priority=True)
+    context: AbstractContextManager[None] = sdpa_kernel(backends)
     return context
 
 

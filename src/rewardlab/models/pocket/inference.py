@@ -241,7 +241,7 @@ def _sampled_indices(length: int) -> NDArray[np.int64]:
 def _content_name(frame: Frames) -> FrameName:
     """Identify a frame by its shape and its pixels, before it is made small: one that is known need not be.
 
-    64 bits of Python's keyed hash: a cryptographic one takes up to five times as long, all in one thread.
+    64 bits of Python's keyed hash: a cryptographic one takes several times as long.
     """
     return frame.shape[0], frame.shape[1], hash(frame.tobytes())
 
