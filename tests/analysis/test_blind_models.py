@@ -14,7 +14,7 @@ NAMES = [f"move object{task}" for task in GROUPS]
 
 
 def scores(levels: np.ndarray, texts: list[str], lengths: np.ndarray) -> dict[str, BlindScore]:
-    return {score.name: score for score in blind_scores(LabelledRows(levels, GROUPS, texts), lambda: lengths, 0)}
+    return {score.name: score for score in blind_scores(LabelledRows(levels, GROUPS, texts), lengths, 0)}
 
 
 def test_truncated_clips_whose_length_is_their_level_are_solved_by_a_clock() -> None:
@@ -40,9 +40,7 @@ def test_what_only_the_name_of_a_task_gives_away_does_not_count_for_tasks_are_ne
 
 
 def test_what_cannot_be_told_is_none() -> None:
-    nothing = blind_scores(
-        LabelledRows(np.array([3, 4]), np.array([0, 0]), ["a", "b"]), lambda: np.array([1.0, 2.0]), 0
-    )
+    nothing = blind_scores(LabelledRows(np.array([3, 4]), np.array([0, 0]), ["a", "b"]), np.array([1.0, 2.0]), 0)
     assert {(score.finding, score.error) for score in nothing} == {("unknown", None)}
     alike = scores(np.full(len(LEVELS), 5), NAMES, np.full(len(LEVELS), np.nan))
     assert alike["text"].error == 0 and alike["text"].saved is None and alike["clock"].rows == 0

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError
+from rewardlab.data.row_listing import draw_videos
 from rewardlab.h264_encoding import encode
 from rewardlab.reporting import data_report
 from rewardlab.reporting.data_page import render_data_page
@@ -132,3 +133,16 @@ def test_a_folder_with_nothing_to_report_is_refused_in_one_sentence(tmp_path: Pa
         rewardlab.data_report(tmp_path)
     (tmp_path / "metadata.jsonl").write_text("[]\n", encoding="utf-8")
     assert main(["data-report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 4
+
+
+def test_videos_are_drawn_from_rows_that_name_one_whatever_stands_between_them(tmp_path: Path) -> None:
+    rows = [json.dumps({"file_name": f"videos/{number % 30}.mp4"}) for number in range(90)]
+    odd = ["", "no JSON", "[1]", '{"task": "put"}', '{"file_name": "../out.mp4"}', '{"file_name": "' + "x" * 2_000_000]
+    (tmp_path / "metadata.jsonl").write_text("\ufeff" + "\n".join([*rows, *odd]), "utf-8")
+    draw = lambda most, seed: draw_videos({"": tmp_path}, most, np.random.default_rng(seed))
+    every = {("", f"videos/{number}.mp4") for number in range(30)}
+    assert set(draw(40, 0)) == every
+    few = draw(10, 1)
+    assert len(set(few)) == 10 and set(few) < every and few == draw(10, 1) != draw(10, 2)
+    (tmp_path / "metadata.jsonl").write_text("")
+    assert draw(10, 0) == []

@@ -63,18 +63,14 @@ class LabelledRows:
     texts: Sequence[str]
 
 
-def blind_scores(rows: LabelledRows, lengths: Callable[[], Numbers], seed: int) -> tuple[BlindScore, ...]:
-    """Return what the constant, the clock and the words reach, each on the rows that it can judge.
-
-    Lengths (nan where unknown) are asked for last: videos may still be being opened.
-    """
+def blind_scores(rows: LabelledRows, lengths: Numbers, seed: int) -> tuple[BlindScore, ...]:
+    """Return what the constant, the clock and the words reach, each on the rows it can judge; lengths may be nan."""
     everything = np.arange(len(rows.levels))
     constant = _score("constant", "nothing", rows, everything, constant_model(rows.levels), seed)
     words = text_model(rows.levels, rows.texts, rows.tasks)
     text = _score("text", "the words of the instruction", rows, everything, words, seed)
-    known = lengths()
-    timed = np.flatnonzero(~np.isnan(known))
-    clock = _score("clock", "the length of the clip", rows, timed, clock_model(rows.levels, known), seed)
+    timed = np.flatnonzero(~np.isnan(lengths))
+    clock = _score("clock", "the length of the clip", rows, timed, clock_model(rows.levels, lengths), seed)
     return constant, clock, text
 
 

@@ -1,11 +1,15 @@
 """The rows of a dataset in the RoboReward layout, as their text says: no video is opened, so many are listed fast."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from rewardlab.core.bounded_json import json_parser
 from rewardlab.core.errors import DataError
@@ -13,7 +17,7 @@ from rewardlab.core.garbage_collection import paused_garbage_collection
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
 from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
-from rewardlab.data.dataset_files import require_name, text_lines
+from rewardlab.data.dataset_files import open_regular, require_inside, require_name, text_lines
 from rewardlab.data.roboreward_row import METADATA, Row, instruction_of, parse_row, require, truth_of
 
 
@@ -36,6 +40,7 @@ class RowProvenance:
 
 
 _SPLITS = ("train", "val", "test")  # in this order, before others
+_DRAWS_PER_VIDEO = 4  # rows that are looked at for each video that is wanted: several may name one
 _PLAIN = RowProvenance()  # of a row that was not made by the data factory
 
 
@@ -69,24 +74,62 @@ def list_rows(data: str) -> RowListing:
     return _listing(folder)
 
 
-def list_splits(data: str) -> dict[str, RowListing]:
-    """Return the rows of each split of a dataset, by its name; one split without a name where it is not split."""
+def folders_of_splits(data: str) -> dict[str, Path]:
+    """Return the folder of each split of a dataset, by its name; one without a name where it is not split."""
     folder = dataset_folder(data)
-    folders = _folders_by_split(folder)
-    if not folders:
-        raise _other_layout(data, folder)
-    return {split: _listing(path) for split, path in folders.items()}
-
-
-def listed_bytes(data: str) -> int:
-    """Return how long the text is that lists the rows of all splits."""
-    return sum((path / METADATA).stat().st_size for path in _folders_by_split(dataset_folder(data)).values())
-
-
-def _folders_by_split(folder: Path) -> dict[str, Path]:
     if (folder / METADATA).is_file():
         return {"": folder}
-    return {path.name: path for path in _split_folders(folder)}
+    found = {path.name: path for path in _split_folders(folder)}
+    if not found:
+        raise _other_layout(data, folder)
+    return found
+
+
+def list_splits(folders: Mapping[str, Path]) -> dict[str, RowListing]:
+    """Return the rows of each split."""
+    return {split: _listing(folder) for split, folder in folders.items()}
+
+
+def draw_videos(folders: Mapping[str, Path], most: int, rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Return split and name of up to so many videos that rows name, at random, without reading all rows.
+
+    Of videos that many rows share not all may be found.
+    """
+    drawn: dict[tuple[str, str], None] = {}
+    with ExitStack() as opened:
+        files = {split: opened.enter_context(_open_rows(folder)) for split, folder in folders.items()}
+        places = [(split, start) for split, file in files.items() for start in _line_starts(file)]
+        for place in rng.permutation(len(places))[: _DRAWS_PER_VIDEO * most]:
+            split, start = places[place]
+            name = _name_at(files[split], start)
+            if name and len(drawn) < most:
+                drawn[split, name] = None
+    return list(drawn)
+
+
+def _open_rows(folder: Path) -> BufferedReader:
+    require_inside(folder, folder / METADATA)
+    return open_regular(folder / METADATA)
+
+
+def _line_starts(file: BufferedReader) -> Iterator[int]:
+    """Yield where lines begin; one that is longer than a row may be counts as several, and none of them is a row."""
+    start, most = 0, ROW_BYTES.value + 1
+    for _ in range(ROWS.value):
+        if not (line := file.readline(most)):
+            return
+        yield start
+        start += len(line)
+
+
+def _name_at(file: BufferedReader, start: int) -> str:
+    """Return the name of the video in the row that begins here; empty where there is no row with one."""
+    file.seek(start)
+    text = file.readline(ROW_BYTES.value + 1).decode("utf-8-sig", "surrogateescape")
+    try:
+        return require_name(parse_row(text).get("file_name"), "file_name")
+    except DataError:
+        return ""
 
 
 def _split_folders(folder: Path) -> list[Path]:

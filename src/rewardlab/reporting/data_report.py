@@ -2,9 +2,8 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,8 @@ from rewardlab.data.contract import Problem
 from rewardlab.data.dataset_files import path_inside
 from rewardlab.data.duplicates import find_duplicates
 from rewardlab.data.exact_copies import ExactCopies, VideoName, exact_copies
-from rewardlab.data.row_listing import ListedRow, RowListing, list_splits, listed_bytes
+from rewardlab.data.roboreward_row import METADATA
+from rewardlab.data.row_listing import ListedRow, RowListing, draw_videos, folders_of_splits, list_splits
 from rewardlab.data.video_decoding import VideoFile
 from rewardlab.reporting.data_report_plan import DataReportPlan
 from rewardlab.reporting.video_opening import VideoOpening, open_beside
@@ -73,38 +73,41 @@ class DataFacts:
 
 def measure_data(plan: DataReportPlan) -> DataFacts:
     """Read the rows, open a sample of the videos, and measure."""
-    with open_beside(listed_bytes(plan.data) > _MANY_BYTES) as opening:
-        return _measured(plan, list_splits(plan.data), opening)
+    folders = folders_of_splits(plan.data)
+    size = sum((folder / METADATA).stat().st_size for folder in folders.values())
+    with open_beside(size > _MANY_BYTES) as opening:
+        drawn = draw_videos(folders, plan.videos, rng_for(plan.seed, "opened videos"))
+        measured = opening.begin(_length, [(folders[split], name) for split, name in drawn])
+        listings = list_splits(folders)
+        return _measured(plan, listings, lambda: dict(zip(drawn, measured())), opening)
 
 
-def _measured(plan: DataReportPlan, listings: Listings, opening: VideoOpening) -> DataFacts:
+def _measured(
+    plan: DataReportPlan,
+    listings: Listings,
+    measured: Callable[[], Mapping[VideoName, VideoLength | DataError]],
+    opening: VideoOpening,
+) -> DataFacts:
+    """Measure the rest; what a second process does meanwhile is waited for as late as possible."""
     if not any(listing.rows for listing in listings.values()):
         raise DataError(f"{plan.data} holds no sound row; `rewardlab check {plan.data}` says what is wrong")
-    videos = tuple(
-        (split, name)
-        for split, listed in listings.items()
-        for name in dict.fromkeys([row.file_name for row in listed.rows])
-    )
-    drawn = rng_for(plan.seed, "opened videos").permutation(len(videos))[: plan.videos]
-    opened = [videos[place] for place in sorted(drawn)]
+    videos = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
     folders = {split: listing.folder for split, listing in listings.items()}
-    measured = opening.begin(_length, [(folders[split], name) for split, name in opened])
-    found = cache(lambda: dict(zip(opened, measured())))
-    copies, rows = exact_copies(folders, videos), _labelled(listings)
-    blind = blind_scores(_blind_rows(rows), lambda: _frame_counts(rows, found()), plan.seed)
-    lengths = {video: made for video, made in found().items() if not isinstance(made, DataError)}
+    counts, rows = count_rows(listings), _labelled(listings)
+    found = {video: made for video, made in measured().items() if video in videos}
+    lengths = {video: made for video, made in found.items() if not isinstance(made, DataError)}
     shown = _shown(rows, lengths)
     pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
     return DataFacts(
         plan.data,
         listings,
-        count_rows(listings),
-        videos,
+        counts,
+        tuple(videos),
         lengths,
-        tuple(Problem(name, str(made)) for (_, name), made in found().items() if isinstance(made, DataError)),
-        copies,
+        tuple(Problem(name, str(made)) for (_, name), made in found.items() if isinstance(made, DataError)),
+        exact_copies(folders, tuple(videos)),
         _near_copies(folders, list(lengths)) if plan.near_duplicates else None,
-        blind,
+        blind_scores(_blind_rows(rows), _frame_counts(rows, lengths), plan.seed),
         tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured()) if jpeg),
     )
 
@@ -164,11 +167,9 @@ def _blind_rows(rows: LabelledRowsOfSplits) -> LabelledRows:
     return LabelledRows(levels, np.array(codes, np.int64), [row.instruction for _, row in rows])
 
 
-def _frame_counts(
-    rows: LabelledRowsOfSplits, lengths: Mapping[VideoName, VideoLength | DataError]
-) -> NDArray[np.float64]:
+def _frame_counts(rows: LabelledRowsOfSplits, lengths: Mapping[VideoName, VideoLength]) -> NDArray[np.float64]:
     """Return how many frames the video of each row has, nan where it was not opened."""
-    known = {video: made.frames for video, made in lengths.items() if not isinstance(made, DataError)}
+    known = {video: length.frames for video, length in lengths.items()}
     return np.array([known.get((split, row.file_name), np.nan) for split, row in rows], np.float64)
 
 
