@@ -40,7 +40,7 @@ class RowProvenance:
 
 
 _SPLITS = ("train", "val", "test")  # in this order, before others
-_DRAWS_PER_VIDEO = 4  # rows that are looked at for each video that is wanted: several may name one
+_MOST_DRAWS = 20_000  # rows that are looked at to draw videos: many may name the same
 _PLAIN = RowProvenance()  # of a row that was not made by the data factory
 
 
@@ -93,16 +93,17 @@ def list_splits(folders: Mapping[str, Path]) -> dict[str, RowListing]:
 def draw_videos(folders: Mapping[str, Path], most: int, rng: np.random.Generator) -> list[tuple[str, str]]:
     """Return split and name of up to so many videos that rows name, at random, without reading all rows.
 
-    Of videos that many rows share not all may be found.
+    Where a great many rows share few videos not all of them may be found.
     """
     drawn: dict[tuple[str, str], None] = {}
     with ExitStack() as opened:
         files = {split: opened.enter_context(_open_rows(folder)) for split, folder in folders.items()}
         places = [(split, start) for split, file in files.items() for start in _line_starts(file)]
-        for place in rng.permutation(len(places))[: _DRAWS_PER_VIDEO * most]:
+        for place in rng.permutation(len(places))[:_MOST_DRAWS]:
+            if len(drawn) == most:
+                break
             split, start = places[place]
-            name = _name_at(files[split], start)
-            if name and len(drawn) < most:
+            if name := _name_at(files[split], start):
                 drawn[split, name] = None
     return list(drawn)
 

@@ -88,13 +88,14 @@ def _measured(
     measured: Callable[[], Mapping[VideoName, VideoLength | DataError]],
     opening: VideoOpening,
 ) -> DataFacts:
-    """Measure the rest; what a second process does meanwhile is waited for as late as possible."""
+    """Measure the rest, in an order in which a second process has done its part when that is needed."""
     if not any(listing.rows for listing in listings.values()):
         raise DataError(f"{plan.data} holds no sound row; `rewardlab check {plan.data}` says what is wrong")
-    videos = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
+    named = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
+    videos = tuple(named)
     folders = {split: listing.folder for split, listing in listings.items()}
     counts, rows = count_rows(listings), _labelled(listings)
-    found = {video: made for video, made in measured().items() if video in videos}
+    found = {video: made for video, made in measured().items() if video in named}
     lengths = {video: made for video, made in found.items() if not isinstance(made, DataError)}
     shown = _shown(rows, lengths)
     pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
@@ -102,10 +103,10 @@ def _measured(
         plan.data,
         listings,
         counts,
-        tuple(videos),
+        videos,
         lengths,
         tuple(Problem(name, str(made)) for (_, name), made in found.items() if isinstance(made, DataError)),
-        exact_copies(folders, tuple(videos)),
+        exact_copies(folders, videos),
         _near_copies(folders, list(lengths)) if plan.near_duplicates else None,
         blind_scores(_blind_rows(rows), _frame_counts(rows, lengths), plan.seed),
         tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured()) if jpeg),

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from rewardlab.http_server.refused_request import RefusedRequest
@@ -20,7 +19,7 @@ def read_form(body: bytes, content_type: str, *, most: int) -> Form:
         parser = MultipartParser(boundary, reader.callbacks())
         parser.write(body)
         parser.finalize()
-    except (FormParserError, UnicodeDecodeError, KeyError, AssertionError, ValueError) as error:
+    except (KeyError, AssertionError, ValueError) as error:  # the parser's own errors are ValueErrors
         raise RefusedRequest(400, f"the form cannot be read ({type(error).__name__})") from error
     return reader.form
 

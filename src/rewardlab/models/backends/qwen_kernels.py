@@ -36,7 +36,7 @@ def use_fewer_kernels(model: Any) -> None:
 def attention_without_plans() -> AbstractContextManager[None]:
     """Return a context in which attention is not that of cuDNN, which makes a plan for each new shape of its inputs.
 
-    A plan takes 60 ms or more on an H200, which is worth it only for shapes that come often.
+    A plan takes 55 ms or more on an H200, which is worth it only for shapes that come often.
     """
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     context: AbstractContextManager[None] = sdpa_kernel(backends)
