@@ -245,6 +245,31 @@ def test_a_client_that_never_finishes_is_told_so_and_let_go(client: httpx2.Clien
     assert client.get("/health").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /" + b"a" * 70_000,
+        b"GET /health HTTP/1.1\r\nx: " + b"a" * 70_000,
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 12_000,
+    ],
+    ids=["address", "header", "headers"],
+)
+def test_a_header_without_end_is_refused(client: httpx2.Client, sent: bytes) -> None:
+    said = raw(client, sent)
+    assert b" 431 " in said.splitlines()[0]
+    assert b"too long" in said
+
+
+def test_a_body_may_come_in_small_chunks_but_no_trailer_without_end_after_it(client: httpx2.Client) -> None:
+    session = client.post("/v1/sessions", json={"instruction": "push"}).json()["session"]
+    frames = saved(np.zeros((100, 32, 32, 3), np.uint8))
+    chunks = (frames[start : start + 100] for start in range(0, len(frames), 100))
+    assert client.post(f"/v1/sessions/{session}/frames", content=chunks).json()["frames"] == 100
+    head = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    assert raw(client, head + b"3\r\nabc\r\n0\r\nx: " + b"a" * 70_000) == b""
+    assert client.get("/health").status_code == 200
+
+
 def test_a_page_from_elsewhere_cannot_reach_a_server_on_loopback(client: httpx2.Client) -> None:
     assert client.get("/v1/live", headers={"host": "evil.example"}).status_code == 400
 

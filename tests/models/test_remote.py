@@ -1,8 +1,11 @@
 """Models held by another process: the wire format, and a real server on loopback."""
 
+import gc
 import io
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -17,6 +20,7 @@ from rewardlab.models import name_model
 from rewardlab.models.backends.remote_protocol import (
     EPISODES_TYPE,
     Health,
+    array_of_npy,
     pack_answers,
     pack_episodes,
     pack_health,
@@ -82,6 +86,24 @@ def _judge(episode: Episode) -> Score | Failure:
         return Failure("no robot in sight", "hm")
     progress = tuple((episode.times / (episode.times[-1] or 1)).tolist())
     return Score(1 + len(episode.instruction) % 5, (0.2,) * 5, progress, episode.instruction)
+
+
+def test_arrays_are_read_in_several_threads_whatever_python_collects_meanwhile() -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.arange(4))
+    data, threshold, interval = buffer.getvalue(), gc.get_threshold(), sys.getswitchinterval()
+    look = lambda phase, info: sum(range(50))  # Python that runs in a collection lets other threads run
+    gc.callbacks.append(look)
+    try:
+        gc.set_threshold(5)
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(8) as threads:
+            sums = list(threads.map(lambda _: int(array_of_npy(data).sum()), range(400)))
+    finally:
+        gc.set_threshold(*threshold)
+        sys.setswitchinterval(interval)
+        gc.callbacks.remove(look)
+    assert sums == [6] * 400
 
 
 def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() -> None:

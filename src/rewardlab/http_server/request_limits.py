@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.requests import Request
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rewardlab.core.limits import REQUEST_SECONDS, SERVER_MB, Limit
 from rewardlab.http_server.refused_request import RefusedRequest
@@ -17,6 +18,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_MOST_HEADER_BYTES = 1 << 16
 
 
 def ignore_request(route: str, status: int, seconds: float) -> None:
@@ -119,7 +122,7 @@ class RequestLimits:
         return b"".join(chunks)
 
     async def _fill(self, chunks: list[bytes], receive: Receive) -> None:
-        more, length = True, 0
+        more, length, most, most_held = True, 0, self.body.in_bytes, SERVER_MB.in_bytes
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -128,17 +131,18 @@ class RequestLimits:
             length += len(chunks[-1])
             self.held += len(chunks[-1])
             more = bool(message.get("more_body"))
-            if length > self.body.in_bytes:
+            if length > most:
                 raise self.body.refusal()
-            if self.held > SERVER_MB.in_bytes:
+            if self.held > most_held:
                 raise RefusedRequest(503, "the requests under way fill the memory of this server; ask again later", 1)
 
 
-class PatientProtocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, with a bound on the time within which the header of a request must arrive."""
+class PatientProtocol(HttpToolsProtocol):
+    """HTTP/1.1 as uvicorn speaks it, with bounds on the header of a request: the time it takes, and its length."""
 
     header_timer: asyncio.TimerHandle | None = None
     upgraded = False  # to a WebSocket, which has a protocol of its own
+    not_body = 0  # bytes of the request so far beyond its body, less what framing may add to that
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first header."""
@@ -147,14 +151,27 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take more of a request; the timer runs only while its header is not whole."""
+        self.not_body += len(data)
         super().data_received(data)
+        if self.not_body > _MOST_HEADER_BYTES and not self.upgraded:
+            self._refuse(431, "Request Header Fields Too Large", "the header of the request is too long")
         self._watch()
 
-    def handle_websocket_upgrade(self, event: Any) -> None:
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body; where it comes in chunks, their lengths come between."""
+        self.not_body -= len(body) + len(body) // 4
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Count the next request from nothing."""
+        self.not_body = 0
+        super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
         """Hand the connection on; a WebSocket may be silent for as long as it likes."""
         self.upgraded = True
         self._stop_timer()
-        super().handle_websocket_upgrade(event)
+        super().handle_websocket_upgrade()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timer."""
@@ -174,16 +191,29 @@ class PatientProtocol(H11Protocol):
 
     def _give_up(self) -> None:
         self.header_timer = None
-        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
-            body = b'{"error":"the header of the request did not arrive in time"}'
-            head = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
-            self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
-            self.transport.close()
+        if self.cycle is None or self.cycle.response_complete:
+            self._refuse(408, "Request Timeout", "the header of the request did not arrive in time")
+
+    def _refuse(self, status: int, phrase: str, reason: str) -> None:
+        """Close the connection, with a reason where no answer is under way."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            body = json.dumps({"error": reason}).encode()
+            head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        self.transport.close()
 
 
 def header(scope: Scope, name: bytes) -> bytes:
     """Return a header of a request, empty where it has none."""
     return next((bytes(value) for key, value in scope["headers"] if key == name), b"")
+
+
+async def whole_body(request: Request) -> bytes:
+    """Return the body of a request that came through the limits, which have put it together; nothing is copied."""
+    body: bytes = (await request.receive())["body"]
+    return body
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

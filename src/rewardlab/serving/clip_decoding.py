@@ -27,9 +27,9 @@ class ClipDecoder:
     policy: str = "uniform:16"
     root: Path | None = None
 
-    def uploaded(self, data: bytes, instruction: str, fps: float) -> Episode:
+    def uploaded(self, data: memoryview, instruction: str, fps: float) -> Episode:
         """Return the episode of a video, an image or an array that came with the request."""
-        if data.startswith((_NPY, _ZIP, _PNG, _JPEG)):
+        if _begins_with(data, _NPY, _ZIP, _PNG, _JPEG):
             return Episode("", instruction, whole_clip(in_memory(decode_frames(data)), fps))
         with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
             file.write(data)
@@ -70,14 +70,14 @@ class ClipDecoder:
             raise DataError(str(error).replace(str(path), shown_name)) from error
 
 
-def decode_frames(data: bytes) -> Frames:
+def decode_frames(data: bytes | memoryview) -> Frames:
     """Return the frames, uint8 (T, H, W, 3), of a .npy or .npz file, or the one frame of a JPEG or PNG image."""
-    if data.startswith((_PNG, _JPEG)):
-        return decode_images([data], 1)
-    if not data.startswith((_NPY, _ZIP)):
+    if _begins_with(data, _PNG, _JPEG):
+        return decode_images([bytes(data)], 1)
+    if not _begins_with(data, _NPY, _ZIP):
         raise DataError(f"expected frames as .npy, .npz, JPEG or PNG, got {len(data):,} bytes that are none of these")
     try:
-        array = array_of_npy(_only_entry(data) if data.startswith(_ZIP) else data)
+        array = array_of_npy(_only_entry(data) if _begins_with(data, _ZIP) else data)
     except ValueError as error:
         raise DataError(f"the frames cannot be read as a NumPy array ({str(error)[:200]})") from error
     return require_frames(array[None] if array.ndim == 3 and array.shape[-1] == 3 else array)
@@ -93,7 +93,16 @@ def require_frames(frames: Frames) -> Frames:
     return pixels
 
 
-def _only_entry(data: bytes) -> bytes:
+def is_array_file(data: bytes | memoryview) -> bool:
+    """Tell whether this is a .npy file, whose frames are a view of its bytes: nothing has to be unpacked."""
+    return _begins_with(data, _NPY)
+
+
+def _begins_with(data: bytes | memoryview, *beginnings: bytes) -> bool:
+    return bytes(data[:8]).startswith(beginnings)
+
+
+def _only_entry(data: bytes | memoryview) -> bytes:
     """Return the .npy file of an .npz archive with one array, unpacked no further than the limit on a clip."""
     most = CLIP_MB.in_bytes
     try:

@@ -6,7 +6,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from rewardlab.http_server.refused_request import RefusedRequest
 
-Form = dict[str, str | bytes]  # texts and files by name
+Form = dict[str, str | memoryview]  # texts, and files as views of the body, by name
 
 
 def read_form(body: bytes, content_type: str, *, most: int) -> Form:
@@ -60,5 +60,5 @@ class _FormReader:
         self.counts[kind] += 1
         if self.counts[kind] > self.most:
             raise RefusedRequest(400, f"the form has more than {self.most} {kind}")
-        value = b"".join(self.data)
-        self.form[options[b"name"].decode()] = value if kind == "files" else value.decode()
+        value = self.data[0] if len(self.data) == 1 else memoryview(b"".join(self.data))
+        self.form[options[b"name"].decode()] = value if kind == "files" else bytes(value).decode()

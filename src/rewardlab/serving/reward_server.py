@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from rewardlab.core.episode import Episode
 from rewardlab.serving.answer_json import answer_json
-from rewardlab.serving.clip_decoding import ClipDecoder
+from rewardlab.serving.clip_decoding import ClipDecoder, is_array_file
 from rewardlab.serving.dynamic_batching import Batcher
 from rewardlab.serving.live_sessions import Session, SessionStore
 from rewardlab.serving.server_metrics import ServerMetrics
@@ -41,6 +41,10 @@ class RewardServer:
             return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
         finally:
             self.decoding -= clips
+
+    async def decode_sent(self, data: bytes | memoryview, work: Callable[[], Result]) -> Result:
+        """Decode what came with a request; for an array that takes less time than to hand it to a thread."""
+        return work() if is_array_file(data) else await self.decode(work)
 
     async def answers(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
         """Return the answer to each episode as JSON."""

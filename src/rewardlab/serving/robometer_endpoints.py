@@ -16,9 +16,10 @@ from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_
 from rewardlab.core.errors import DataError
 from rewardlab.core.trial import Answer, Failure
 from rewardlab.http_server.refused_request import RefusedRequest
+from rewardlab.http_server.request_limits import whole_body
 from rewardlab.models.trust import SUCCESS_LEVEL
 from rewardlab.serving.clip_decoding import decode_frames, require_frames
-from rewardlab.serving.form_reading import read_form
+from rewardlab.serving.form_reading import Form, read_form
 from rewardlab.serving.request_types import DEFAULT_FPS, REFUSALS
 from rewardlab.serving.reward_server import RewardServer, Server
 from rewardlab.serving.score_endpoints import require_instruction
@@ -89,7 +90,6 @@ _FORM_BODY = {
 }
 
 Json = dict[str, Any]
-Form = dict[str, str | bytes]
 
 
 @dataclass(frozen=True)
@@ -103,14 +103,14 @@ class _Question:
 @router.post("/evaluate_batch", openapi_extra=_JSON_BODY, responses=REFUSALS)
 async def evaluate_batch(request: Request, server: Server) -> Json:
     """Answer samples given as JSON."""
-    body = await request.body()
+    body = await whole_body(request)
     return await _evaluate(server, *await server.decode(partial(_json_samples, body)))
 
 
 @router.post("/evaluate_batch_npy", openapi_extra=_FORM_BODY, responses=REFUSALS)
 async def evaluate_batch_npy(request: Request, server: Server) -> Json:
     """Answer samples given as fields of a form, with their arrays as .npy files."""
-    form = read_form(await request.body(), request.headers.get("content-type", ""), most=4 * _MOST_SAMPLES)
+    form = read_form(await whole_body(request), request.headers.get("content-type", ""), most=4 * _MOST_SAMPLES)
     return await _evaluate(server, *await server.decode(partial(_form_samples, form)))
 
 
@@ -176,7 +176,7 @@ def _trajectory(trajectory: Json, form: Form) -> Json:
     if not isinstance(frames, dict):
         return trajectory
     file = form.get(str(frames.get("__numpy_file__")))
-    if not isinstance(file, bytes):
+    if not isinstance(file, memoryview):
         raise RefusedRequest(422, "frames name a file that is not in the form")
     return {**trajectory, "frames": decode_frames(file)}
 

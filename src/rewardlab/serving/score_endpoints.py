@@ -12,6 +12,7 @@ from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.http_server.refused_request import RefusedRequest
+from rewardlab.http_server.request_limits import whole_body
 from rewardlab.models.backends.remote_protocol import EPISODES_TYPE, pack_answers, unpack_episodes
 from rewardlab.serving.form_reading import read_form
 from rewardlab.serving.request_types import (
@@ -72,7 +73,7 @@ async def score_episodes(request: Request, server: Server) -> Response:
     """Score the episodes of one archive, as `remote:URL` sends them; one answer each, in order."""
     if media_type(request) != EPISODES_TYPE:
         raise RefusedRequest(415, f"expected the content type {EPISODES_TYPE}")
-    body = await request.body()
+    body = await whole_body(request)
     episodes = await server.decode(partial(unpack_episodes, body))
     if not episodes:
         raise RefusedRequest(422, "the request holds no episodes")
@@ -90,19 +91,20 @@ def _is_form(request: Request) -> bool:
 
 
 async def _form_clip(request: Request, server: RewardServer) -> Episode:
-    form = read_form(await request.body(), request.headers["content-type"], most=8)
+    form = read_form(await whole_body(request), request.headers["content-type"], most=8)
     clip, instruction = form.get("clip"), form.get("instruction")
-    if not isinstance(clip, bytes) or not isinstance(instruction, str):
+    if not isinstance(clip, memoryview) or not isinstance(instruction, str):
         raise RefusedRequest(422, "expected a form with a file `clip` and a text `instruction`")
     rate = _frame_rate(form.get("fps", str(DEFAULT_FPS)))
-    return await server.decode(partial(server.decoder.uploaded, clip, require_instruction(instruction), rate))
+    work = partial(server.decoder.uploaded, clip, require_instruction(instruction), rate)
+    return await server.decode_sent(clip, work)
 
 
 async def _json_clip(request: Request, server: RewardServer) -> Episode:
     if media_type(request) != "application/json":
         raise RefusedRequest(422, "expected a form with a clip, or JSON that names one")
     try:
-        asked = ClipReference.model_validate(parse_json(await request.body()))
+        asked = ClipReference.model_validate(parse_json(await whole_body(request)))
     except ValidationError as error:
         raise RefusedRequest(422, validation_sentence(error.errors())) from error
     except ValueError as error:

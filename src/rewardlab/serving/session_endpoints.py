@@ -13,6 +13,7 @@ from starlette.websockets import WebSocketDisconnect
 from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import DataError, RewardlabError
 from rewardlab.http_server.refused_request import RefusedRequest
+from rewardlab.http_server.request_limits import whole_body
 from rewardlab.serving.clip_decoding import decode_frames
 from rewardlab.serving.live_sessions import Session
 from rewardlab.serving.request_types import REFUSALS, SESSION_REFUSALS, AnswerBody, NewSession, SessionBody
@@ -60,7 +61,7 @@ async def open_session(asked: NewSession, server: Server) -> dict[str, Any]:
 )
 async def append_frames(name: str, request: Request, server: Server) -> dict[str, Any]:
     """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image."""
-    return await _append(server, server.sessions.find(name), await request.body())
+    return await _append(server, server.sessions.find(name), await whole_body(request))
 
 
 @router.get(
@@ -137,6 +138,6 @@ async def _reply(server: RewardServer, session: Session, message: Any) -> dict[s
 
 
 async def _append(server: RewardServer, session: Session, data: bytes) -> dict[str, Any]:
-    frames = await server.decode(partial(decode_frames, data))
+    frames = await server.decode_sent(data, partial(decode_frames, data))
     server.sessions.append(session, frames)
     return {"session": session.id, "frames": session.count}

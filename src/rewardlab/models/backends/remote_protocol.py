@@ -10,6 +10,7 @@ float64 where each comes at its own time; position / fps is the time in seconds)
 
 import io
 import json
+import threading
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,10 @@ PROTOCOL = 1
 EPISODES_TYPE = "application/x-rewardlab-episodes"
 _MAX_NAME = 200  # letters of a server's name and of its fingerprint
 _MAX_REASON = 400  # letters of why there is no answer
+_HEADER_BYTES = 1 << 16  # of a .npy file, more than numpy reads of a header
+# Python 3.11 may raise SystemError where two threads read literals at once and one collects garbage meanwhile
+# (python/cpython#106905).
+_READING_HEADER = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -74,13 +79,14 @@ def _arrays(body: bytes) -> dict[str, NDArray[Any]]:
         return {entry.filename.removesuffix(".npy"): array_of_npy(archive.read(entry)) for entry in entries}
 
 
-def array_of_npy(data: bytes) -> NDArray[Any]:
+def array_of_npy(data: bytes | memoryview) -> NDArray[Any]:
     """Return the array of a .npy file as a view of its bytes, so that only what is there is taken in."""
-    file = io.BytesIO(data)
+    file = io.BytesIO(data[:_HEADER_BYTES])
     try:
         version = np.lib.format.read_magic(file)
         read_header = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}[version[0]]
-        shape, fortran, dtype = read_header(file)
+        with _READING_HEADER:
+            shape, fortran, dtype = read_header(file)
     except Exception as error:  # the header is a Python literal, and reading one may raise nearly anything
         raise ValueError(f"an array with a header that cannot be read: {type(error).__name__}") from error
     if min(shape, default=0) < 0:

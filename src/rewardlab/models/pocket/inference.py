@@ -1,13 +1,16 @@
 """Inference with pocket: each frame is encoded once, then words and image tokens give progress and levels."""
 
 import json
+import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import cv2
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from rewardlab.core.bounded_json import read_json
@@ -15,7 +18,7 @@ from rewardlab.core.episode import Episode, Frames, show_only
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import variant_files
-from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
+from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
 from rewardlab.models.pocket.frame_resizing import resize_frames
 from rewardlab.models.pocket.novelty_calibration import (
     FEATURES,
@@ -35,6 +38,7 @@ _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
+_FRAME_SEED = secrets.randbits(64)  # of the hashes that name frames: nobody outside can make two frames of one name
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
@@ -233,18 +237,21 @@ def _refusal(blank: bool, instruction: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _sampled_indices(length: int) -> NDArray[np.int64]:
     """Return which frames of a clip are encoded: all of up to 16, else 16 evenly from the first to the last."""
-    return np.linspace(0, length - 1, min(length, CLIP_FRAMES)).round().astype(np.int64)
+    indices = np.linspace(0, length - 1, min(length, CLIP_FRAMES)).round().astype(np.int64)
+    indices.setflags(write=False)
+    return indices
 
 
 def _content_name(frame: Frames) -> FrameName:
-    """Identify a frame by its shape and its pixels, before it is made small: one that is known need not be.
-
-    64 bits of Python's keyed hash: a cryptographic one takes several times as long.
-    """
-    return frame.shape[0], frame.shape[1], hash(frame.tobytes())
+    """Identify a frame by its shape and its pixels, before it is made small: one that is known need not be."""
+    pixels = np.ascontiguousarray(frame)
+    return frame.shape[0], frame.shape[1], xxhash.xxh3_128_intdigest(pixels.data, _FRAME_SEED)
 
 
 def _padded(clips: Sequence[Sequence[Floats]]) -> Floats:
-    return np.stack([pad_clip(np.stack(clip)) for clip in clips])
+    """Return clips of 16 encoded frames each; a shorter one repeats its last."""
+    rows = [clip[min(at, len(clip) - 1)] for clip in clips for at in range(CLIP_FRAMES)]
+    return np.concatenate(rows).reshape(len(clips), CLIP_FRAMES, *rows[0].shape)
