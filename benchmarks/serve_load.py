@@ -32,14 +32,14 @@ PLAIN = """
 import io, threading, sys
 import numpy as np, uvicorn
 from fastapi import FastAPI, UploadFile, Form
-from rewardlab.core.episode import episode_from_frames
+from rewardlab.core.episode import Episode, in_memory, whole_clip
 from rewardlab.models import name_model
 app, model, lock = FastAPI(), name_model(sys.argv[2]).build(), threading.Lock()
 @app.post("/v1/score")
 def score(clip: UploadFile, instruction: str = Form()):
     frames = np.load(io.BytesIO(clip.file.read()), allow_pickle=False)
     with lock:
-        return {"level": model.score([episode_from_frames(frames, instruction)])[0].level}
+        return {"level": model.score([Episode("", instruction, whole_clip(in_memory(frames), 10.0))])[0].level}
 @app.get("/health")
 def health():
     return {}
@@ -49,14 +49,14 @@ LITSERVE = """
 import io, sys
 import numpy as np, litserve
 from fastapi import Request
-from rewardlab.core.episode import episode_from_frames
+from rewardlab.core.episode import Episode, in_memory, whole_clip
 from rewardlab.models import name_model
 class Api(litserve.LitAPI):
     def setup(self, device):
         self.model = name_model(sys.argv[2]).build()
     def decode_request(self, request: Request):
         frames = np.load(io.BytesIO(request["clip"].file.read()), allow_pickle=False)
-        return episode_from_frames(frames, request["instruction"])
+        return Episode("", request["instruction"], whole_clip(in_memory(frames), 10.0))
     def batch(self, inputs):
         return inputs
     def unbatch(self, outputs):

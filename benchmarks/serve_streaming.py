@@ -1,13 +1,16 @@
 """What a live session saves: 200 frames with a question every 10, against sending the whole clip so far each time.
 
-    python benchmarks/serve_streaming.py [--side 128]
+    python benchmarks/serve_streaming.py [--side 320] [--frames 200]
 
-Both ask `rewardlab serve pocket` on loopback, each a fresh server, and must get the same answers.
-The last line is `ratio: X`, the time with whole clips over the time with a session.
+Whole clips go to a plain FastAPI handler with the same model, which keeps nothing between requests, and to
+`rewardlab serve`, which knows frames that it has encoded for an earlier request. All are asked on loopback, each a
+fresh server, and must give the same answers. The last line is `ratio: X`, the time with whole clips and the handler
+that keeps nothing over the time with a session.
 """
 
 import argparse
 import io
+import sys
 import time
 
 import cv2
@@ -17,7 +20,25 @@ import numpy as np
 from rewardlab.data import open_dataset
 from serve_load import PORT, processor_seconds, rewardlab, served
 
-FRAMES, EVERY, INSTRUCTION = 200, 10, "open the drawer"
+EVERY, INSTRUCTION = 10, "open the drawer"
+STATELESS = """
+import io, threading, sys
+import numpy as np, uvicorn
+from fastapi import FastAPI, UploadFile, Form
+from rewardlab.core.episode import Episode, in_memory, whole_clip
+from rewardlab.models import name_model
+app, model, lock = FastAPI(), name_model("pocket").build(), threading.Lock()
+@app.post("/v1/score")
+def score(clip: UploadFile, instruction: str = Form()):
+    frames = np.load(io.BytesIO(clip.file.read()), allow_pickle=False)
+    with lock:
+        model.token_cache.clear()
+        return {"progress": model.score([Episode("", instruction, whole_clip(in_memory(frames), 10.0))])[0].progress}
+@app.get("/health")
+def health():
+    return {}
+uvicorn.run(app, port=int(sys.argv[1]), log_level="warning")
+"""
 URL = f"http://127.0.0.1:{PORT}"
 
 
@@ -27,16 +48,16 @@ def npy(frames: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def clip(side: int) -> np.ndarray:
+def clip(side: int, count: int) -> np.ndarray:
     """Return frames of rollouts one after the other, each frame another."""
-    frames = np.concatenate([episode.frames for episode in open_dataset("sample-sim").episodes[:8]])[:FRAMES]
+    frames = np.concatenate([episode.frames for episode in open_dataset("sample-sim").episodes[:8]])[:count]
     return np.stack([cv2.resize(frame, (side, side)) for frame in frames])
 
 
 def with_session(client: httpx2.Client, frames: np.ndarray) -> list[float]:
     path = "/v1/sessions/" + client.post("/v1/sessions", json={"instruction": INSTRUCTION}).json()["session"]
     answers = []
-    for start in range(0, FRAMES, EVERY):
+    for start in range(0, len(frames), EVERY):
         client.post(f"{path}/frames", content=npy(frames[start : start + EVERY])).raise_for_status()
         answers.append(client.get(path).json()["progress"][-1])
     return answers
@@ -44,7 +65,7 @@ def with_session(client: httpx2.Client, frames: np.ndarray) -> list[float]:
 
 def with_whole_clips(client: httpx2.Client, frames: np.ndarray) -> list[float]:
     answers = []
-    for end in range(EVERY, FRAMES + 1, EVERY):
+    for end in range(EVERY, len(frames) + 1, EVERY):
         reply = client.post("/v1/score", files={"clip": npy(frames[:end])}, data={"instruction": INSTRUCTION})
         answers.append(reply.json()["progress"][-1])
     return answers
@@ -52,21 +73,30 @@ def with_whole_clips(client: httpx2.Client, frames: np.ndarray) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--side", type=int, default=128)
-    frames = clip(parser.parse_args().side)
-    seconds, busy, answers = [], [], []
-    for ask in (with_session, with_whole_clips):
-        with served(rewardlab("pocket")) as process, httpx2.Client(base_url=URL, timeout=300) as client:
+    parser.add_argument("--side", type=int, default=320)
+    parser.add_argument("--frames", type=int, default=200)
+    asked = parser.parse_args()
+    frames = clip(asked.side, asked.frames)
+    ways = {
+        "session": (with_session, rewardlab("pocket")),
+        "whole clips": (with_whole_clips, rewardlab("pocket")),
+        "whole clips, nothing kept": (with_whole_clips, [sys.executable, "-c", STATELESS, str(PORT)]),
+    }
+    seconds, busy, answers = {}, {}, {}
+    for name, (ask, server) in ways.items():
+        with served(server) as process, httpx2.Client(base_url=URL, timeout=300) as client:
             warm = np.random.default_rng(0).integers(0, 256, (16, 64, 64, 3), np.uint8)
             client.post("/v1/score", files={"clip": npy(warm)}, data={"instruction": INSTRUCTION})
             started, before = time.perf_counter(), processor_seconds(process)
-            answers.append(ask(client, frames))
-            seconds.append(time.perf_counter() - started)
-            busy.append(processor_seconds(process) - before)
-        print(f"{ask.__name__}: {seconds[-1]:.2f} s for {len(answers[-1])} questions, {busy[-1]:.2f} s of a core there")
-    print(f"largest difference of progress: {np.abs(np.subtract(*answers)).max():.1e}")
-    print(f"ratio of the server's processor time: {busy[1] / busy[0]:.2f}")
-    print(f"ratio: {seconds[1] / seconds[0]:.2f}")
+            answers[name] = ask(client, frames)
+            seconds[name], busy[name] = time.perf_counter() - started, processor_seconds(process) - before
+        print(f"{name}: {seconds[name]:.2f} s for {len(answers[name])} questions, {busy[name]:.2f} s of a core there")
+    largest = max(np.abs(np.subtract(answers["session"], other)).max() for other in answers.values())
+    print(f"largest difference of progress: {largest:.1e}")
+    for name in list(ways)[1:]:
+        processor, wall = busy[name] / busy["session"], seconds[name] / seconds["session"]
+        print(f"{name} over session: {processor:.2f} of the server's processor time")
+        print(f"ratio: {wall:.2f}")
 
 
 if __name__ == "__main__":

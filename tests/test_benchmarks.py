@@ -6,6 +6,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
+from rewardlab.models import name_model
 from rewardlab.runner.scoring_settings import ScoringSettings
 from rewardlab.runner.stress import StressPlan
 
@@ -35,3 +38,17 @@ def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
         command = [sys.executable, BENCHMARKS / "made_up_run.py", words[0], tmp_path / "run", *words[1:]]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["300"]
+
+
+def test_a_session_and_whole_clips_are_asked_for_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi")
+    from rewardlab.serving.serve_settings import ServePlan
+    from tests.serving.loopback_server import reward_server
+
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    streaming = benchmark("serve_streaming")
+    frames = streaming.clip(side=32, count=30)
+    with reward_server(ServePlan("pocket", port=0), name_model("pocket").build()) as client:
+        answers = streaming.with_session(client, frames)
+        assert len(answers) == 3
+        assert answers == streaming.with_whole_clips(client, frames)
