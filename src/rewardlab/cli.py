@@ -1,6 +1,7 @@
 """The command line: one thin function per command; flags are made from each command's settings."""
 
 import argparse
+import gc
 import os
 import sys
 import traceback
@@ -539,6 +540,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
 }
 
 
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000  # with 700, as Python has it, a sixth of loading modules is looking for garbage
 _TWO_WORDS = ("train-vlm", "train-objective", "guard-fit", "rl-run", "rl-report")
 _EXIT_CODES = (
     f"Exit codes: 0 fine, {GATE_FAILED} a gate failed, {WRONG_USE} wrong use, {MODEL_FAILED} a model failed, "
@@ -554,6 +556,7 @@ def plan_of(command: str) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what the user can correct is said in one sentence, and the exit code says whose fault it is."""
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     words = _command_first(sys.argv[1:] if arguments is None else list(arguments))
     with safe_streams():
         try:

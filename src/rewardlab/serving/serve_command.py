@@ -1,7 +1,6 @@
 """Serving until the process is told to stop: SIGTERM drains, SIGHUP loads the model again."""
 
 import asyncio
-import gc
 import signal
 import socket
 import sys
@@ -31,10 +30,8 @@ def serve(plan: ServePlan) -> None:
     with listen(plan.host, plan.port) as listening:
         for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises what it caught again once it has drained
             signal.signal(number, lambda *_: None)
-        server = create_server(plan, served)
         sys.setswitchinterval(_SWITCH_SECONDS)
-        gc.freeze()  # what is here now stays: no collection need look through it
-        asyncio.run(_run(plan, server, listening))
+        asyncio.run(_run(plan, create_server(plan, served), listening))
 
 
 def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:

@@ -38,7 +38,7 @@ _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
-_FRAME_SEED = secrets.randbits(64)  # of the hashes that name frames: nobody outside can make two frames of one name
+_FRAME_SEED = secrets.randbits(64)  # of the hashes that name frames: nobody outside can look for two of one name
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
 
 
