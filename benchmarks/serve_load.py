@@ -39,7 +39,8 @@ app, model, lock = FastAPI(), name_model(sys.argv[2]).build(), threading.Lock()
 def score(clip: UploadFile, instruction: str = Form()):
     frames = np.load(io.BytesIO(clip.file.read()), allow_pickle=False)
     with lock:
-        return {"level": model.score([Episode("", instruction, whole_clip(in_memory(frames), 10.0))])[0].level}
+        answer = model.score([Episode("", instruction, whole_clip(in_memory(frames), 10.0))])[0]
+    return {"level": answer.level, "progress": answer.progress}
 @app.get("/health")
 def health():
     return {}

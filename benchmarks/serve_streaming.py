@@ -1,6 +1,6 @@
 """What a live session saves: 200 frames with a question every 10, against sending the whole clip so far each time.
 
-    python benchmarks/serve_streaming.py [--side 320] [--frames 200]
+    python benchmarks/serve_streaming.py [--side 320]
 
 Whole clips go to a plain FastAPI handler with the same model, which keeps nothing between requests, and to
 `rewardlab serve`, which knows frames that it has encoded for an earlier request. All are asked on loopback, each a
@@ -18,27 +18,10 @@ import httpx2
 import numpy as np
 
 from rewardlab.data import open_dataset
-from serve_load import PORT, processor_seconds, rewardlab, served
+from serve_load import PLAIN, PORT, processor_seconds, rewardlab, served
 
-EVERY, INSTRUCTION = 10, "open the drawer"
-STATELESS = """
-import io, threading, sys
-import numpy as np, uvicorn
-from fastapi import FastAPI, UploadFile, Form
-from rewardlab.core.episode import Episode, in_memory, whole_clip
-from rewardlab.models import name_model
-app, model, lock = FastAPI(), name_model("pocket").build(), threading.Lock()
-@app.post("/v1/score")
-def score(clip: UploadFile, instruction: str = Form()):
-    frames = np.load(io.BytesIO(clip.file.read()), allow_pickle=False)
-    with lock:
-        model.token_cache.clear()
-        return {"progress": model.score([Episode("", instruction, whole_clip(in_memory(frames), 10.0))])[0].progress}
-@app.get("/health")
-def health():
-    return {}
-uvicorn.run(app, port=int(sys.argv[1]), log_level="warning")
-"""
+FRAMES, EVERY, INSTRUCTION = 200, 10, "open the drawer"
+FORGETFUL = PLAIN.replace("with lock:\n", "with lock:\n        model.token_cache.clear()\n")
 URL = f"http://127.0.0.1:{PORT}"
 
 
@@ -74,13 +57,11 @@ def with_whole_clips(client: httpx2.Client, frames: np.ndarray) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", type=int, default=320)
-    parser.add_argument("--frames", type=int, default=200)
-    asked = parser.parse_args()
-    frames = clip(asked.side, asked.frames)
+    frames = clip(parser.parse_args().side, FRAMES)
     ways = {
         "session": (with_session, rewardlab("pocket")),
         "whole clips": (with_whole_clips, rewardlab("pocket")),
-        "whole clips, nothing kept": (with_whole_clips, [sys.executable, "-c", STATELESS, str(PORT)]),
+        "whole clips, nothing kept": (with_whole_clips, [sys.executable, "-c", FORGETFUL, str(PORT), "pocket"]),
     }
     seconds, busy, answers = {}, {}, {}
     for name, (ask, server) in ways.items():

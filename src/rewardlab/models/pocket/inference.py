@@ -18,7 +18,7 @@ from rewardlab.core.episode import Episode, Frames, show_only
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import variant_files
-from rewardlab.models.pocket.clip_padding import CLIP_FRAMES
+from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
 from rewardlab.models.pocket.frame_resizing import resize_frames
 from rewardlab.models.pocket.novelty_calibration import (
     FEATURES,
@@ -252,6 +252,6 @@ def _content_name(frame: Frames) -> FrameName:
 
 
 def _padded(clips: Sequence[Sequence[Floats]]) -> Floats:
-    """Return clips of 16 encoded frames each; a shorter one repeats its last."""
-    rows = [clip[min(at, len(clip) - 1)] for clip in clips for at in range(CLIP_FRAMES)]
+    """Return clips of 16 encoded frames each, every one copied once."""
+    rows = [clip[at] for clip in clips for at in pad_clip(np.arange(len(clip)))]
     return np.concatenate(rows).reshape(len(clips), CLIP_FRAMES, *rows[0].shape)
