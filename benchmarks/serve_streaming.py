@@ -38,12 +38,10 @@ def clip(side: int, count: int) -> np.ndarray:
 
 
 def with_session(client: httpx2.Client, frames: np.ndarray) -> list[float]:
-    path = "/v1/sessions/" + client.post("/v1/sessions", json={"instruction": INSTRUCTION}).json()["session"]
-    answers = []
-    for start in range(0, len(frames), EVERY):
-        client.post(f"{path}/frames", content=npy(frames[start : start + EVERY])).raise_for_status()
-        answers.append(client.get(path).json()["progress"][-1])
-    return answers
+    asked = {"instruction": INSTRUCTION, "score_every": EVERY}
+    path = f"/v1/sessions/{client.post('/v1/sessions', json=asked).json()['session']}/frames"
+    parts = [frames[start : start + EVERY] for start in range(0, len(frames), EVERY)]
+    return [client.post(path, content=npy(part)).json()["progress"][-1] for part in parts]
 
 
 def with_whole_clips(client: httpx2.Client, frames: np.ndarray) -> list[float]:

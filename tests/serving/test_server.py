@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -184,6 +185,58 @@ def test_a_session_is_asked_at_any_time_and_answers_as_the_whole_clip_would(clie
     assert client.get(path).status_code == 404
 
 
+def test_an_append_is_answered_with_the_score_every_so_many_frames(client: httpx2.Client) -> None:
+    opened = client.post("/v1/sessions", json={"instruction": "push", "score_every": 3})
+    path = f"/v1/sessions/{opened.json()['session']}"
+    replies = [client.post(f"{path}/frames", content=npy(FRAMES[at : at + 2])).json() for at in range(0, 8, 2)]
+    assert [reply["frames"] for reply in replies] == [2, 4, 6, 8]
+    expected = [judge(episode_from_frames(FRAMES[:end], "push")).level for end in (4, 8)]
+    assert [reply.get("level") for reply in replies] == [None, expected[0], None, expected[1]]
+    assert client.post(f"{path}/frames", content=npy(FRAMES[:2])).json().keys() == {"session", "frames"}
+    assert client.get(path).json()["frames"] == 10  # a question in between counts too
+    assert "level" not in client.post(f"{path}/frames", content=npy(FRAMES[:2])).json()
+    client.delete(path)
+    refused = client.post("/v1/sessions", json={"instruction": "push", "score_every": 0})
+    assert refused.status_code == 422 and "score_every" in refused.json()["error"]
+
+
+def test_frames_that_a_full_server_cannot_score_are_not_taken() -> None:
+    recorder = Recorder()
+    image = cv2.imencode(".png", FRAMES[0])[1].tobytes()
+    with reward_server(ServePlan("recorder", port=0, queue=1), recorder) as client:
+        opened = client.post("/v1/sessions", json={"instruction": "push", "score_every": 1}).json()
+        path = f"/v1/sessions/{opened['session']}"
+        recorder.gate.clear()
+        first = threading.Thread(target=client.post, args=[f"{path}/frames"], kwargs={"content": npy(FRAMES)})
+        first.start()
+        recorder.entered.acquire()
+        statuses = [client.post(f"{path}/frames", content=sent).status_code for sent in (npy(FRAMES), image)]
+        recorder.gate.set()
+        first.join()
+        assert statuses == [503, 503] and client.get(path).json()["frames"] == 8
+
+
+def test_a_request_waits_for_others_only_where_there_are_others() -> None:
+    recorder, hour = Recorder(), 3_600_000.0
+    sent = {"files": {"clip": npy(FRAMES)}, "data": {"instruction": "push"}}
+    with reward_server(ServePlan("recorder", port=0, max_batch=2, max_wait=hour), recorder) as client:
+        assert [client.post("/v1/score", **sent).status_code for _ in range(2)] == [200, 200]
+        recorder.gate.clear()
+        asking = [threading.Thread(target=client.post, args=["/v1/score"], kwargs=sent) for _ in range(3)]
+        asking[0].start()
+        for _ in range(3):
+            recorder.entered.acquire()
+        asking[1].start()
+        while "rewardlab_pending_clips 2.0" not in client.get("/metrics").text:
+            pass
+        recorder.gate.set()
+        asking[0].join()  # the second came while the model was busy: it waits for a third
+        asking[2].start()
+        for thread in asking[1:]:
+            thread.join()
+        assert recorder.batches == [1, 1, 1, 2]
+
+
 def test_the_frames_of_a_session_are_read_in_any_order_whatever_parts_they_came_in() -> None:
     session = Session("a", "push", 10.0, 0.0)
     for start, end in ((0, 1), (1, 4), (4, 8)):
@@ -216,6 +269,11 @@ def test_a_session_over_a_websocket(client: httpx2.Client) -> None:
         assert json.loads(socket.recv())["level"] == judge(episode_from_frames(FRAMES, "push")).level
         socket.send(b"no frames")
         assert "error" in json.loads(socket.recv())
+    with connect(str(client.base_url).replace("http", "ws") + "/v1/stream") as socket:
+        socket.send(json.dumps({"instruction": "push", "score_every": 8}))
+        assert json.loads(socket.recv())["frames"] == 0
+        socket.send(npy(FRAMES))
+        assert json.loads(socket.recv())["level"] == judge(episode_from_frames(FRAMES, "push")).level
     assert client.get("/health").json()["status"] == "healthy"
 
 

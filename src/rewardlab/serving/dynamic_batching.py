@@ -1,4 +1,7 @@
-"""Dynamic batching: clips of different requests are scored together; a clip waits for others a bounded time."""
+"""Dynamic batching: clips of different requests are scored together; a clip waits for others a bounded time.
+
+It does not wait where nobody else is about: the last batch was one request, and the model was idle when this one came.
+"""
 
 import asyncio
 import math
@@ -53,6 +56,8 @@ class Batcher:
     _queue: "asyncio.Queue[_Waiting]" = field(default_factory=asyncio.Queue)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "rewardlab model"))
     _seconds_per_clip: float = 0.05
+    _shared: bool = False  # the last batch was of several requests
+    _idle_since: float = -math.inf
 
     async def ask(self, episodes: Sequence[Episode]) -> tuple[list[Answer], ServedModel]:
         """Return one answer per episode, all of one model, and that model; refuse with 503 where too many wait."""
@@ -83,6 +88,7 @@ class Batcher:
             served, episodes = self.served, [episode for each in batch for episode in each.episodes]
             scored = await loop.run_in_executor(self._thread, _score, served, episodes)
             self.pending -= len(episodes)
+            self._shared, self._idle_since = len(batch) > 1, time.monotonic()
             self._seconds_per_clip += _SMOOTHING * (scored.seconds / len(episodes) - self._seconds_per_clip)
             _hand_out(batch, scored.answers, served)
             self.observe(scored)
@@ -98,7 +104,7 @@ class Batcher:
     async def _next_batch(self) -> list[_Waiting]:
         """Return the requests to score together; the one that fills a batch is the last of it."""
         batch = [await self._queue.get()]
-        size, deadline = len(batch[0].episodes), batch[0].arrived + self.settings.max_wait
+        size, deadline = len(batch[0].episodes), batch[0].arrived + self._seconds_for_others(batch[0])
         while size < self.settings.max_batch:
             following = await self._get_until(deadline)
             if following is None:
@@ -106,6 +112,10 @@ class Batcher:
             batch.append(following)
             size += len(following.episodes)
         return batch
+
+    def _seconds_for_others(self, first: _Waiting) -> float:
+        others = self._shared or first.arrived < self._idle_since
+        return self.settings.max_wait if others else 0.0
 
     async def _get_until(self, deadline: float) -> _Waiting | None:
         if not self._queue.empty():

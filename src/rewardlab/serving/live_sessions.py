@@ -55,6 +55,8 @@ class Session:
     instruction: str
     fps: float
     touched: float
+    score_every: int | None = None  # frames after which an append is a question too
+    asked: int = 0  # how many frames there were at the last question
     curve: list[dict[str, Any]] = field(default_factory=list)
     nbytes: int = 0  # of its frames
     _parts: list[Frames] = field(default_factory=list)
@@ -70,6 +72,10 @@ class Session:
         """Return the frame that came last."""
         return self._parts[-1][-1] if self._parts else None
 
+    def asks_with(self, frames: int) -> bool:
+        """Tell whether an append of so many frames is to be answered with the score."""
+        return self.score_every is not None and self.count + frames - self.asked >= self.score_every
+
     def append(self, frames: Frames) -> None:
         """Take more frames, of the size of the first."""
         if self._parts and frames.shape[1:] != self._parts[0].shape[1:]:
@@ -84,9 +90,10 @@ class Session:
         self.nbytes = size
 
     def episode(self) -> Episode:
-        """Return the clip so far; frames that come later do not reach into it."""
+        """Return the clip so far, to ask about it; frames that come later do not reach into it."""
         if not self._parts:
             raise RefusedRequest(409, "this session has no frames yet; append some before asking")
+        self.asked = self.count
         shown = AppendedFrames(tuple(self._parts), tuple(self._ends))
         return Episode("", self.instruction, whole_clip(shown, self.fps))
 
@@ -109,7 +116,7 @@ class SessionStore:
         """Return the memory of all frames."""
         return sum(session.nbytes for session in self)
 
-    def open(self, instruction: str, fps: float) -> Session:
+    def open(self, instruction: str, fps: float, score_every: int | None = None) -> Session:
         """Return a new session; where there are too many, those that are idle make room, else 503."""
         now = time.monotonic()
         if len(self) >= self.most:
@@ -118,7 +125,7 @@ class SessionStore:
                     self.close(session.id)
         if len(self) >= self.most:
             raise RefusedRequest(503, f"{self.most} sessions are open already; close one or ask again later", 10)
-        session = Session(secrets.token_urlsafe(12), instruction, fps, now)
+        session = Session(secrets.token_urlsafe(12), instruction, fps, now, score_every)
         self._sessions[session.id] = session
         return session
 

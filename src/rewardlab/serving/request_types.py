@@ -9,6 +9,7 @@ from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 MAX_FPS = 1_000.0
 DEFAULT_FPS = 10.0
 _MAX_REFERENCE = 4_096
+_MAX_EVERY = 1_000_000  # frames
 
 Instruction = Annotated[str, Field(min_length=1, max_length=INSTRUCTION_CHARACTERS.default)]
 FrameRate = Annotated[float, Field(gt=0, le=MAX_FPS, allow_inf_nan=False)]
@@ -20,6 +21,9 @@ class NewSession(BaseModel):
     model_config = ConfigDict(extra="forbid")
     instruction: Instruction
     fps: FrameRate = DEFAULT_FPS
+    score_every: Annotated[int, Field(ge=1, le=_MAX_EVERY)] | None = Field(
+        None, description="an append that brings so many frames since the last question is answered with the score"
+    )
 
 
 class ClipReference(BaseModel):
@@ -56,6 +60,10 @@ class SessionBody(BaseModel):
 
     session: str
     frames: int
+
+
+class SessionAnswerBody(AnswerBody, SessionBody):
+    """The answer to the clip of a session so far."""
 
 
 class ErrorBody(BaseModel):

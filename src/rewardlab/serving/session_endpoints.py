@@ -16,7 +16,7 @@ from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.http_server.request_limits import whole_body
 from rewardlab.serving.clip_decoding import decode_frames
 from rewardlab.serving.live_sessions import Session
-from rewardlab.serving.request_types import REFUSALS, SESSION_REFUSALS, AnswerBody, NewSession, SessionBody
+from rewardlab.serving.request_types import REFUSALS, SESSION_REFUSALS, NewSession, SessionAnswerBody, SessionBody
 from rewardlab.serving.reward_server import RewardServer, Server
 from rewardlab.serving.score_endpoints import require_instruction
 
@@ -49,25 +49,27 @@ _OPENED = {
 @router.post("/v1/sessions", status_code=201, responses={**REFUSALS, 201: _OPENED})
 async def open_session(asked: NewSession, server: Server) -> dict[str, Any]:
     """Open a session for one instruction."""
-    session = server.sessions.open(require_instruction(asked.instruction), asked.fps)
-    return {"session": session.id, "frames": 0}
+    return _described(_open(server, asked))
 
 
 @router.post(
     "/v1/sessions/{name}/frames",
     operation_id="append_frames",
     openapi_extra=_FRAMES_BODY,
-    responses={**SESSION_REFUSALS, 200: {"model": SessionBody}},
+    responses={**SESSION_REFUSALS, 200: {"model": SessionAnswerBody | SessionBody}},
 )
 async def append_frames(name: str, request: Request, server: Server) -> dict[str, Any]:
-    """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image."""
+    """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image.
+
+    Where the session was opened with `score_every`, an append that brings so many frames is answered with the score.
+    """
     return await _append(server, server.sessions.find(name), await whole_body(request))
 
 
 @router.get(
     "/v1/sessions/{name}",
     operation_id="ask_session",
-    responses={**SESSION_REFUSALS, 409: REFUSALS[422], 200: {"model": AnswerBody}},
+    responses={**SESSION_REFUSALS, 409: REFUSALS[422], 200: {"model": SessionAnswerBody}},
 )
 async def ask_session(name: str, server: Server) -> dict[str, Any]:
     """Ask about the clip so far; only frames that are new to the model are encoded."""
@@ -102,7 +104,7 @@ async def stream(socket: WebSocket, server: Server) -> None:
     session = None
     try:
         session = _opened(server, await socket.receive_text())
-        await socket.send_json({"session": session.id, "frames": 0})
+        await socket.send_json(_described(session))
         while True:
             await socket.send_json(await _reply(server, session, await socket.receive()))
     except WebSocketDisconnect:
@@ -119,7 +121,15 @@ def _opened(server: RewardServer, text: str) -> Session:
         asked = NewSession.model_validate(parse_json(text))
     except (ValidationError, ValueError):
         raise DataError('the first message must be JSON such as {"instruction": "open the drawer"}') from None
-    return server.sessions.open(require_instruction(asked.instruction), asked.fps)
+    return _open(server, asked)
+
+
+def _open(server: RewardServer, asked: NewSession) -> Session:
+    return server.sessions.open(require_instruction(asked.instruction), asked.fps, asked.score_every)
+
+
+def _described(session: Session) -> dict[str, Any]:
+    return {"session": session.id, "frames": session.count}
 
 
 async def _reply(server: RewardServer, session: Session, message: Any) -> dict[str, Any]:
@@ -139,5 +149,8 @@ async def _reply(server: RewardServer, session: Session, message: Any) -> dict[s
 
 async def _append(server: RewardServer, session: Session, data: bytes) -> dict[str, Any]:
     frames = await server.decode_sent(data, partial(decode_frames, data))
+    asks = session.asks_with(len(frames))
+    if asks:  # frames that were taken cannot be refused any more: who sends them again would have them twice
+        server.batcher.require_room(1)
     server.sessions.append(session, frames)
-    return {"session": session.id, "frames": session.count}
+    return await server.ask_session(session) if asks else _described(session)
