@@ -4,11 +4,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column
-
-from rewardlab.core.terminal_console import safe_markup, terminal_console
-
 _PER_SECOND = 2  # the seconds go on counting while the work keeps this process busy
 
 
@@ -18,6 +13,11 @@ def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
     if quiet or not sys.stderr.isatty():
         yield
         return
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn  # here: it is slow to load, and rarely needed
+    from rich.table import Column
+
+    from rewardlab.core.terminal_console import safe_markup, terminal_console
+
     text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
     console = terminal_console(stderr=True)
     with Progress(text, TimeElapsedColumn(), console=console, transient=True, refresh_per_second=_PER_SECOND) as line:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-import cv2
 import numpy as np
 
 from rewardlab.core.episode import Frames
@@ -54,6 +53,8 @@ def _decode(data: bytes, number: int, size: tuple[int, int]) -> Frames:
     if image_size(data) != size:
         found = " x ".join(map(str, image_size(data)))
         raise DataError(f"image {number} has {found} pixels, the first {size[0]} x {size[1]}; store them at one size")
+    import cv2  # here: it is slow to load, and many a command reads rows alone
+
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if pixels is None or pixels.shape != (size[1], size[0], 3):

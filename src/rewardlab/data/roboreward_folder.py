@@ -27,7 +27,6 @@ from rewardlab.data.roboreward_row import (
     world_of,
 )
 from rewardlab.data.video_decoding import VideoFile
-from rewardlab.h264_encoding import encode
 
 
 def recognises(folder: Path) -> bool:
@@ -83,6 +82,8 @@ def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[st
     target = folder / file_name
     target.parent.mkdir(parents=True, exist_ok=True)
     clip = episode.clip
+    from rewardlab.h264_encoding import encode  # here: PyAV is slow to load, and reading rows needs none of it
+
     encode(episode.frames, target, clip.fps, times=None if clip.is_even else episode.times)
     row = row_of(episode, file_name) | (extra or {})
     with (folder / METADATA).open("a", encoding="utf-8") as handle:

@@ -1,16 +1,16 @@
-"""Video files as strangers send them: opened as files and nothing else, and measured before anything is decoded."""
+"""Video files as strangers send them: opened as files and nothing else, and measured before anything is decoded.
+
+PyAV is imported where a video is opened: it is slow to load, and many a command reads rows alone.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-import av
 import numpy as np
-from av.container import InputContainer
-from av.video.stream import VideoStream
 
 from rewardlab.core.episode import Indices, Positions
 from rewardlab.core.errors import DataError
@@ -19,13 +19,14 @@ from rewardlab.data.dataset_files import open_regular
 from rewardlab.data.mp4_tables import require_sane_tables
 from rewardlab.data.presentation_times import rate_and_positions
 
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
 _MAGIC = {b"\x1a\x45\xdf\xa3": "matroska", b"RIFF": "avi"}  # how a file begins; all others must be mp4 or mov
 _CODECS = ("h264", "hevc", "av1", "libdav1d", "vp8", "vp9", "mpeg4", "mpeg2video", "mjpeg")
 _STREAMS = 16  # of all kinds in one file
 _EXPECTED = "expected an mp4, mov, mkv, webm or avi file with H.264, HEVC, AV1, VP8, VP9, MPEG-2, MPEG-4 or MJPEG"
-
-# PyAV 19 reads any bytes as text of a file and no longer has a word in this; those before raised where it is no UTF-8.
-_open = partial(av.open, metadata_errors="replace") if int(av.__version__.split(".")[0]) < 19 else av.open
 
 
 class StoredVideo(Protocol):
@@ -80,18 +81,20 @@ def read_info(path: VideoLocation) -> VideoInfo:
 
 
 @contextmanager
-def opened(path: VideoLocation) -> Iterator[tuple[InputContainer, VideoStream]]:
+def opened(path: VideoLocation) -> Iterator[tuple["InputContainer", "VideoStream"]]:
     """Open the video stream of a file and turn every way it can be broken into one DataError.
 
     The file is opened here and named to nobody: libav gets its bytes, may open no other file or address, and tries no
     format but the one that the first bytes name.
     """
+    from av import FFmpegError
+
     try:
         with _opened_bytes(path) as file, _container(path, file) as container:
             yield container, _video_stream(path, container)
     except FileNotFoundError:
         raise DataError(f"{path}: the file does not exist; correct file_name or add the video") from None
-    except (av.FFmpegError, OSError) as error:
+    except (FFmpegError, OSError) as error:
         raise DataError(f"{path}: cannot be read as a video ({error.strerror}); {_EXPECTED}") from error
 
 
@@ -99,7 +102,7 @@ def _opened_bytes(path: VideoLocation) -> BinaryIO:
     return open_regular(path) if isinstance(path, Path) else path.open()
 
 
-def _container(path: VideoLocation, file: BinaryIO) -> InputContainer:
+def _container(path: VideoLocation, file: BinaryIO) -> "InputContainer":
     size = file.seek(0, 2)
     file.seek(0)
     if size > VIDEO_MB.in_bytes:
@@ -117,11 +120,22 @@ def _container(path: VideoLocation, file: BinaryIO) -> InputContainer:
         "max_streams": str(_STREAMS),
         "max_pixels": str(FRAME_PIXELS.value),
     }
-    return _open(file, "r", format=format, options=options)
+    opened_file: InputContainer = _opener()(file, "r", format=format, options=options)
+    return opened_file
 
 
-def _video_stream(path: VideoLocation, container: InputContainer) -> VideoStream:
-    streams = [each for each in container.streams.video if not each.disposition & av.stream.Disposition.attached_pic]
+@cache
+def _opener() -> Any:
+    """Return what opens a file, whatever bytes it has for text: PyAV before 19 raises where they are no UTF-8."""
+    import av
+
+    return partial(av.open, metadata_errors="replace") if int(av.__version__.split(".")[0]) < 19 else av.open
+
+
+def _video_stream(path: VideoLocation, container: "InputContainer") -> "VideoStream":
+    from av.stream import Disposition
+
+    streams = [each for each in container.streams.video if not each.disposition & Disposition.attached_pic]
     if not streams:
         raise DataError(f"{path}: no video stream in the file; {_EXPECTED}")
     stream = streams[0]
@@ -133,7 +147,7 @@ def _video_stream(path: VideoLocation, container: InputContainer) -> VideoStream
     return stream
 
 
-def _frame_size(path: VideoLocation, stream: VideoStream) -> tuple[int, int]:
+def _frame_size(path: VideoLocation, stream: "VideoStream") -> tuple[int, int]:
     width, height = stream.codec_context.width, stream.codec_context.height
     if width <= 0 or height <= 0:
         raise DataError(f"{path}: frames of {width} x {height} pixels; copy or encode the file again")
@@ -142,7 +156,7 @@ def _frame_size(path: VideoLocation, stream: VideoStream) -> tuple[int, int]:
     return width, height
 
 
-def _walk(path: VideoLocation, container: InputContainer, stream: VideoStream) -> tuple[list[int | None], int]:
+def _walk(path: VideoLocation, container: "InputContainer", stream: "VideoStream") -> tuple[list[int | None], int]:
     """Return the presentation stamp of every frame, and how many frames an edit list hides."""
     stamps: list[int | None] = []
     hidden, most = 0, CLIP_FRAMES.value

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import av
 import numpy as np
-from av.video.reformatter import VideoReformatter
 
 from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Positions, hold_frames, show_only
 from rewardlab.core.errors import DataError, PlanError
@@ -15,6 +14,9 @@ from rewardlab.core.limits import CLIP_MB
 from rewardlab.data.dataset_files import digest_of_file
 from rewardlab.data.video_container import VideoInfo, VideoLocation, opened, read_info
 from rewardlab.data.video_orientation import Orientation, read_orientation
+
+if TYPE_CHECKING:
+    from av import VideoFrame
 
 FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
@@ -66,6 +68,8 @@ class VideoFile:
 
     def _decode(self, kept: Indices) -> Frames:
         """Decode the named frames (rising, without repeats) in one sequential pass."""
+        from av.video.reformatter import VideoReformatter
+
         frames, filled, orientation = np.empty((0, 0, 0, 3), np.uint8), 0, Orientation()
         converter = VideoReformatter()  # one for all frames: to set one up takes longer than to convert a small frame
         for index, frame in enumerate(self._sound_frames()):
@@ -83,7 +87,7 @@ class VideoFile:
                 return frames
         raise DataError(_too_few(self.path, filled, len(kept)))
 
-    def _sound_frames(self) -> Iterator[av.VideoFrame]:
+    def _sound_frames(self) -> Iterator["VideoFrame"]:
         """Yield the frames in the order of their times; DataError at the first that is not what was recorded.
 
         What follows a damaged frame is built upon it, so nothing after it is shown either.
@@ -98,7 +102,7 @@ class VideoFile:
                 if packet.is_corrupt:
                     raise DataError(f"{self.path}: the bytes of frame {index} are damaged; copy the file again")
 
-    def _require_sound(self, frame: av.VideoFrame, index: int) -> None:
+    def _require_sound(self, frame: "VideoFrame", index: int) -> None:
         if frame.is_corrupt:
             raise DataError(f"{self.path}: frame {index} is damaged; copy the file again")
         if (frame.width, frame.height) != (self.info.width, self.info.height):

@@ -1,13 +1,15 @@
 """The orientation of a video: phones record sideways and say in the file how to turn the picture."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import av
 import numpy as np
-from av.buffer import Buffer
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
+
+if TYPE_CHECKING:
+    from av import VideoFrame
 
 _ONE = 1 << 16  # the display matrix has fixed-point numbers
 
@@ -26,11 +28,13 @@ class Orientation:
         return shown[:: -1 if self.upside_down else 1, :: -1 if self.sideways else 1]
 
 
-def read_orientation(frame: av.VideoFrame, path: object) -> Orientation:
+def read_orientation(frame: "VideoFrame", path: object) -> Orientation:
     """Return what the display matrix says; it is that of the whole video.
 
     Ask for the first frame only: asking makes a frame refer to itself, so that it stays until Python collects it.
     """
+    from av.buffer import Buffer
+
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if not isinstance(matrix, Buffer):
         return Orientation()

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import av
 import numpy as np
-from av.video.reformatter import VideoReformatter
 
 from rewardlab.core.episode import Frames, Indices, InMemoryFrames
 from rewardlab.core.errors import DataError
@@ -16,6 +15,9 @@ from rewardlab.core.seeding import digest
 from rewardlab.data.dataset_files import digest_of_shared_file
 from rewardlab.data.video_container import VideoInfo, opened
 from rewardlab.data.video_orientation import read_orientation
+
+if TYPE_CHECKING:
+    from av import VideoFrame
 
 _HALF = 0.5  # of a frame
 
@@ -47,6 +49,8 @@ class VideoSegment:
         return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
 
     def _decode(self, kept: Indices) -> Frames:
+        from av.video.reformatter import VideoReformatter
+
         wanted = self.stamps[kept].tolist()
         pixels: list[Frames] = []
         converter = VideoReformatter()  # one for all frames: to set one up takes longer than to convert a small frame
@@ -64,7 +68,7 @@ class VideoSegment:
         missing = self.first + int(kept[len(pixels)])
         raise DataError(f"{self.path}: frame {missing} does not decode; the file is damaged, copy it again")
 
-    def _frames(self, stamp: int) -> Iterator[av.VideoFrame]:
+    def _frames(self, stamp: int) -> Iterator["VideoFrame"]:
         """Yield frames from one that is shown no later than the stamp; from the first where seeking goes too far."""
         for seeks in (True, False):
             with opened(self.path) as (container, stream):

@@ -1,6 +1,5 @@
 """Where a server listens: an address nobody else reaches by default, and one sentence where it cannot be had."""
 
-import asyncio
 import socket
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -8,6 +7,8 @@ from typing import TYPE_CHECKING
 from rewardlab.core.errors import PlanError
 
 if TYPE_CHECKING:  # settings read this module, also where no server is installed
+    import asyncio
+
     import uvicorn
 
 IDLE_SECONDS = 75  # longer than clients keep idle connections, so that none is closed while they send the next request
@@ -49,6 +50,8 @@ def address(host: str, listening: socket.socket) -> str:
 
 async def wait_until_started(server: "uvicorn.Server", task: "asyncio.Task[None]") -> bool:
     """Return once the server answers, or once it has ended without."""
+    from asyncio import sleep  # here: commands that serve nothing read this module too
+
     while not server.started and not task.done():
-        await asyncio.sleep(0.01)
+        await sleep(0.01)
     return server.started

@@ -16,7 +16,6 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data.contract import Problem
 from rewardlab.data.dataset_files import path_inside
-from rewardlab.data.duplicates import find_duplicates
 from rewardlab.data.exact_copies import ExactCopies, VideoName, exact_copies
 from rewardlab.data.roboreward_row import METADATA
 from rewardlab.data.row_listing import ListedRow, RowListing, draw_videos, folders_of_splits, list_splits
@@ -94,11 +93,14 @@ def _measured(
     named = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
     videos = tuple(named)
     folders = {split: listing.folder for split, listing in listings.items()}
-    counts, rows = count_rows(listings), _labelled(listings)
+    rows = _labelled(listings)
     found = {video: made for video, made in measured().items() if video in named}
     lengths = {video: made for video, made in found.items() if not isinstance(made, DataError)}
     shown = _shown(rows, lengths)
+    copies = opening.begin(_copies, [(folders, videos)])
     pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
+    counts, blind = count_rows(listings), blind_scores(_blind_rows(rows), _frame_counts(rows, lengths), plan.seed)
+    near = _near_copies(folders, list(lengths)) if plan.near_duplicates else None
     return DataFacts(
         plan.data,
         listings,
@@ -106,11 +108,15 @@ def _measured(
         videos,
         lengths,
         tuple(Problem(name, str(made)) for (_, name), made in found.items() if isinstance(made, DataError)),
-        exact_copies(folders, videos),
-        _near_copies(folders, list(lengths)) if plan.near_duplicates else None,
-        blind_scores(_blind_rows(rows), _frame_counts(rows, lengths), plan.seed),
+        copies()[0],
+        near,
+        blind,
         tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured()) if jpeg),
     )
+
+
+def _copies(named: tuple[Mapping[str, Path], Sequence[VideoName]]) -> ExactCopies:
+    return exact_copies(*named)
 
 
 def _video(folder: Path, name: str) -> VideoFile:
@@ -176,6 +182,8 @@ def _frame_counts(rows: LabelledRowsOfSplits, lengths: Mapping[VideoName, VideoL
 
 def _near_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> tuple[NearCopy, ...]:
     """Return the pairs of opened videos that show nearly the same, and are not the same bytes."""
+    from rewardlab.data.duplicates import find_duplicates  # here: it loads OpenCV, which mostly another process needs
+
     episodes = [
         Episode(str(place), "", _video(folders[split], name).clip()) for place, (split, name) in enumerate(videos)
     ]

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 import cloudpickle
 
-from rewardlab.runner.engines.process_pool import received, start_worker
+from rewardlab.runner.engines.process_pool import start_worker
 from rewardlab.runner.engines.processes import Process, send, stop_process
 from rewardlab.runner.engines.worker_process import serve_items
 
@@ -24,7 +23,9 @@ class VideoOpening:
     beside: Process | None
 
     def begin(self, work: Callable[[Video], Result], videos: Sequence[Video]) -> Callable[[], list[Result]]:
-        """Begin to do this with every video; what is returned waits for the results. One thing at a time."""
+        """Begin to do this with every video; what is returned waits for the results.
+
+        What was begun first is waited for first."""
         if self.beside is None:
             return lambda: [work(video) for video in videos]
         send(self.beside, cloudpickle.dumps((work, videos)))
@@ -49,9 +50,9 @@ def _opened(asked: tuple[Callable[[Any], Any], Sequence[Any]]) -> list[Any]:
 
 def _await(process: Process, work: Callable[[Video], Result], videos: Sequence[Video]) -> list[Result]:
     """Return the results of the process; where it failed or died, open the videos here, and see why."""
-    wait([process.pipe])
-    for kind, content in map(cloudpickle.loads, received(process)):
-        if kind == "done":
-            results: list[Result] = content
-            return results
-    return [work(video) for video in videos]
+    try:
+        kind, content = cloudpickle.loads(process.pipe.recv_bytes())
+    except (EOFError, OSError):
+        kind, content = "ended", None
+    results: list[Result] = content if kind == "done" else [work(video) for video in videos]
+    return results

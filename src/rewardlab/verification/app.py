@@ -1,24 +1,30 @@
-"""The application: the page, its rows and clips, and the verdicts, behind a token and the limits on requests."""
+"""The application: the page, its rows and clips, and the verdicts, behind a token and the limits on requests.
 
-from collections.abc import AsyncIterator
+It is written for Starlette alone: nobody reads an OpenAPI page here, and FastAPI is slow to load.
+"""
+
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import HTTPConnection
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 
+from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.core.limits import VERDICT_BYTES
 from rewardlab.http_server.listening import is_loopback
 from rewardlab.http_server.refused_request import RefusedRequest
-from rewardlab.http_server.request_limits import BodyLimit, RequestLimits
+from rewardlab.http_server.request_limits import BodyLimit, RequestLimits, whole_body
 from rewardlab.verification.request_origin import same_origin_only
+from rewardlab.verification.response_headers import WithHeaders
 from rewardlab.verification.verdicts import Decision, Verdict
 from rewardlab.verification.verification_server import VerificationServer, require_judgeable
 from rewardlab.verification.verified_split import metadata_line, verified_rows
@@ -36,7 +42,7 @@ _HEADERS = {
 _NAME_CHARACTERS, _NOTE_CHARACTERS = 40, 2_000
 OPEN_PATHS = frozenset(_FILES)  # the page holds nothing by itself; it asks with the token
 
-router = APIRouter()
+Body = TypeVar("Body", bound=BaseModel)
 
 
 def _printable(text: str) -> str:
@@ -46,8 +52,13 @@ def _printable(text: str) -> str:
 
 
 Annotator = Annotated[str, Field(min_length=1, max_length=_NAME_CHARACTERS), AfterValidator(_printable)]
-Asking = Annotated[Annotator, Query()]
 RequestId = Annotated[str, Field(pattern="^[A-Za-z0-9-]{8,64}$")]
+
+
+class Asking(BaseModel):
+    """Who asks for rows."""
+
+    annotator: Annotator
 
 
 class GivenVerdict(BaseModel):
@@ -74,61 +85,55 @@ class Undo(BaseModel):
     verdict: Annotated[int, Field(ge=1, lt=2**63)]
 
 
-def _server_of(connection: HTTPConnection) -> VerificationServer:
-    found: VerificationServer = connection.app.state.server
-    return found
-
-
-Server = Annotated[VerificationServer, Depends(_server_of)]
-
-
-@router.get("/api/state")
-def state(server: Server, annotator: Asking) -> dict[str, Any]:
+def state(request: Request) -> Response:
     """Return the rows for a person to judge, and how far it is."""
-    return server.state_for(annotator)
+    asking = Asking.model_validate(dict(request.query_params))
+    return JSONResponse(_server_of(request).state_for(asking.annotator))
 
 
-@router.post("/api/verdicts")
-def judge(server: Server, given: GivenVerdict) -> dict[str, Any]:
+async def judge(request: Request) -> Response:
     """Keep a verdict; the answer is sent when it is on the disk."""
+    return await _carried_out(request, GivenVerdict, _judge)
+
+
+def _judge(server: VerificationServer, given: GivenVerdict) -> dict[str, Any]:
     decision, level = require_judgeable(server.row(given.item), given.decision, given.level)
     verdict = Verdict(given.item, given.annotator, decision, level, given.note, given.rationale_seen, given.seconds)
     return server.record(verdict, given.request)
 
 
-@router.post("/api/undo")
-def undo(server: Server, asked: Undo) -> dict[str, Any]:
+async def undo(request: Request) -> Response:
     """Take back a verdict."""
-    return server.undo(asked.annotator, asked.verdict)
+    return await _carried_out(request, Undo, lambda server, asked: server.undo(asked.annotator, asked.verdict))
 
 
-@router.get("/api/agreement")
-def agreement(server: Server) -> dict[str, Any]:
+def agreement(request: Request) -> Response:
     """Return how far the annotators agree."""
-    return server.agreement()
+    return JSONResponse(_server_of(request).agreement())
 
 
-@router.get("/api/rows/{key}/rationale")
-def rationale(server: Server, key: str) -> list[dict[str, Any]]:
+def rationale(request: Request) -> Response:
     """Return what the validator said of a row."""
-    return server.rationale(key)
+    return JSONResponse(_server_of(request).rationale(request.path_params["key"]))
 
 
-@router.get("/api/rows/{key}/{kind}")
-async def pictures(server: Server, key: str, kind: Literal["frames", "last"]) -> Response:
-    """Return the frames of a row's clip, or its last frame in full size."""
-    body = await server.pictures(key, kind)
-    return Response(body, media_type="image/jpeg" if kind == "last" else "application/octet-stream")
+async def frames(request: Request) -> Response:
+    """Return the frames of a row's clip."""
+    body = await _server_of(request).pictures(request.path_params["key"], "frames")
+    return Response(body, media_type="application/octet-stream")
 
 
-@router.get("/api/verified.jsonl")
-def verified(server: Server) -> Response:
+async def last(request: Request) -> Response:
+    """Return the last frame of a row's clip in full size."""
+    return Response(await _server_of(request).pictures(request.path_params["key"], "last"), media_type="image/jpeg")
+
+
+def verified(request: Request) -> Response:
     """Return the verified rows, as the metadata of a dataset beside the same videos."""
-    lines = map(metadata_line, verified_rows(server.verified(), kept=True))
+    lines = map(metadata_line, verified_rows(_server_of(request).verified(), kept=True))
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
-@router.get("/{path:path}")
 def page(request: Request) -> Response:
     """Return the page, its script or its style sheet."""
     name = _FILES.get(request.url.path)
@@ -137,14 +142,25 @@ def page(request: Request) -> Response:
     return Response(Path(__file__).with_name(name).read_bytes(), media_type=_KINDS[name.rpartition(".")[2]])
 
 
+_ROUTES = (
+    Route("/api/state", state),
+    Route("/api/verdicts", judge, methods=["POST"]),
+    Route("/api/undo", undo, methods=["POST"]),
+    Route("/api/agreement", agreement),
+    Route("/api/rows/{key}/rationale", rationale),
+    Route("/api/rows/{key}/frames", frames),
+    Route("/api/rows/{key}/last", last),
+    Route("/api/verified.jsonl", verified),
+    Route("/{path:path}", page),
+)
+
+
 def create_app(server: VerificationServer, host: str, token: str) -> RequestLimits:
     """Return the ASGI application."""
-    app = FastAPI(title="rewardlab verify", lifespan=_lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    kinds: tuple[type[Exception], ...] = (RefusedRequest, DataError, RunError, ValidationError, HTTPException)
+    app = Starlette(routes=_ROUTES, lifespan=_lifespan, exception_handlers=dict.fromkeys(kinds, _refused))
     app.state.server = server
-    app.include_router(router)
-    app.middleware("http")(_with_headers)
-    for kind in (RefusedRequest, DataError, RunError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, _refused)
+    app.add_middleware(WithHeaders, headers=_HEADERS)
     if is_loopback(host) and ":" not in host:  # a page from elsewhere must not reach it by another name
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", host])
     body = BodyLimit(VERDICT_BYTES, "bytes", 1)
@@ -152,15 +168,30 @@ def create_app(server: VerificationServer, host: str, token: str) -> RequestLimi
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    app.state.server.prepare()
     yield
     app.state.server.close()
 
 
-async def _with_headers(request: Request, answer: Any) -> Response:
-    response: Response = await answer(request)
-    response.headers.update(_HEADERS)
-    return response
+def _server_of(request: Request) -> VerificationServer:
+    found: VerificationServer = request.app.state.server
+    return found
+
+
+async def _carried_out(
+    request: Request, kind: type[Body], carry_out: Callable[[VerificationServer, Body], dict[str, Any]]
+) -> Response:
+    """Do what the JSON of a request asks for, in a thread: it writes to the disk."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RefusedRequest(422, "expected JSON, with the content type application/json")
+    try:
+        asked = kind.model_validate(parse_json(await whole_body(request)))
+    except ValidationError:
+        raise
+    except ValueError as error:
+        raise RefusedRequest(422, f"the JSON cannot be read: {error}") from error
+    return JSONResponse(await run_in_threadpool(carry_out, _server_of(request), asked))
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -177,6 +208,6 @@ def _status(error: Exception) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, RequestValidationError):
-        return "; ".join(f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()[:3])
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
     return str(error.detail) if isinstance(error, HTTPException) else str(error)

@@ -2,9 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rewardlab.core.errors import DataError
@@ -12,7 +13,6 @@ from rewardlab.data.row_listing import ListedRow, RowListing, rows_on_lines, sto
 from rewardlab.http_server.refused_request import RefusedRequest
 from rewardlab.verification.assignments import Assignments
 from rewardlab.verification.live_agreement import live_agreement
-from rewardlab.verification.shown_frames import last_frame, played_frames
 from rewardlab.verification.verdict_store import VerdictStore
 from rewardlab.verification.verdicts import Decision, Verdict
 from rewardlab.verification.verified_split import VerifiedSplit, verified_split
@@ -21,7 +21,6 @@ Result = TypeVar("Result")
 
 AHEAD = 3  # rows that a page is given at once, so that the next clip is there before it is asked for
 _DECODERS = 2
-_PICTURES = {"frames": played_frames, "last": last_frame}
 
 
 @dataclass(eq=False)
@@ -36,6 +35,10 @@ class VerificationServer:
 
     def __post_init__(self) -> None:
         self.assignments.reset(self.store.standing())
+
+    def prepare(self) -> None:
+        """Begin to load what decodes clips, in a thread: that takes a while, and the first is asked for soon."""
+        self._decoders.submit(_pictures)
 
     def state_for(self, annotator: str) -> dict[str, Any]:
         """Return what the page of one person shows: the rows to judge, how far it is, and what can be undone."""
@@ -83,8 +86,8 @@ class VerificationServer:
 
     async def pictures(self, key: str, kind: str) -> bytes:
         """Return the frames of a row's clip, or its last one, decoded in a thread."""
-        name, make = self.row(key).file_name, _PICTURES[kind]
-        return await self._decoded(lambda: make(self.listing.folder, name))
+        name = self.row(key).file_name
+        return await self._decoded(lambda: _pictures()[kind](self.listing.folder, name))
 
     def row(self, key: str) -> ListedRow:
         """Return a row by its key; a request for another is refused."""
@@ -116,6 +119,15 @@ class VerificationServer:
             "data": self.listing.folder.name,
             "problems": len(self.listing.problems),
         }
+
+
+def _pictures() -> Mapping[str, Callable[[Path, str], bytes]]:
+    """Return what makes pictures of a clip, with the libraries that it will need."""
+    import av  # noqa: F401  # VideoFile would load it when it opens the first clip
+
+    from rewardlab.verification.shown_frames import last_frame, played_frames
+
+    return {"frames": played_frames, "last": last_frame}
 
 
 def require_judgeable(row: ListedRow, decision: Decision, level: int | None) -> tuple[Decision, int | None]:
