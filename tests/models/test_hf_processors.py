@@ -401,7 +401,7 @@ def test_a_processor_without_video_or_settings_is_one_sentence(llava: Path, tmp_
 
 def test_a_checkpoint_without_a_processor_is_one_sentence(tmp_path: Path) -> None:
     tiny_vlms.tokenizer_with().save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "shieldgemma2"}')
+    (tmp_path / "config.json").write_text('{"model_type": "fast_vlm"}')
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(ModelError, match=r"has a \w+ and no processor of images"):
         built(tmp_path)

@@ -30,6 +30,7 @@ from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
 from rewardlab.training.learning_rate import learning_rate  # noqa: E402
 from rewardlab.training.live_view import LiveView  # noqa: E402
 from rewardlab.training.master_weights import MasterAdamW  # noqa: E402
+from rewardlab.training.peft_adapters import loaded_peft  # noqa: E402
 from rewardlab.training.vlm import processes  # noqa: E402
 from rewardlab.training.vlm.answer_network import answer_losses  # noqa: E402
 from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
@@ -366,7 +367,7 @@ def test_encoding_many_clips_keeps_few_files_open(bases: Callable[[str], Path], 
 
 
 def test_adapters_are_merged_and_kept(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
-    peft = pytest.importorskip("peft")
+    pytest.importorskip("peft")
     from safetensors.torch import load_file
     from transformers import AutoModelForImageTextToText
 
@@ -376,7 +377,8 @@ def test_adapters_are_merged_and_kept(bases: Callable[[str], Path], data: Path, 
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed and all("projector" in name or ("proj" in name and "language" in name) for name in changed)
     model = AutoModelForImageTextToText.from_pretrained(bases("llava"))
-    adapted = peft.PeftModel.from_pretrained(model, plan.out / "adapter").merge_and_unload()
+    with loaded_peft("this test needs peft") as peft:
+        adapted = peft.PeftModel.from_pretrained(model, plan.out / "adapter").merge_and_unload()
     adapted.load_state_dict(load_file(plan.out / "adapter" / "fusion.safetensors"), strict=False)
     whole = AutoModelForImageTextToText.from_pretrained(plan.out)
     for (name, mine), theirs in zip(adapted.named_parameters(), whole.parameters(), strict=True):

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from rewardlab.core.episode import Frames
-from rewardlab.core.errors import PlanError
 from rewardlab.models.backends.checkpoint import folder_type, load_checkpoint
 from rewardlab.models.backends.clip_pair import ClipPair, load_clip_pair
 from rewardlab.models.backends.projected_pair import MODEL_TYPE, ProjectedPair, load_projected_pair
 from rewardlab.training.objective_training.backbone_parts import copy_encoders, write_projections
+from rewardlab.training.peft_adapters import loaded_peft
 
 _LORA_SCALE = 2  # alpha over rank
 
@@ -120,17 +120,12 @@ class TrainableAdapters:
 
 
 def _with_adapters(model: Any, rank: int) -> nn.Module:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError:
-        raise PlanError(
-            "CLIP and SigLIP are trained by LoRA, which needs peft; install 'rewardlab[vlm-train]'"
-        ) from None
     targets = [n for n, module in model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
-    config = LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, lora_dropout=0.0, target_modules=targets)
-    with torch.random.fork_rng(devices=()):
+    need = "CLIP and SigLIP are trained by LoRA, which needs peft"
+    with loaded_peft(need) as peft, torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        adapted: nn.Module = get_peft_model(model, config)
+        config = peft.LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, lora_dropout=0.0, target_modules=targets)
+        adapted: nn.Module = peft.get_peft_model(model, config)
     return adapted
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.training.peft_adapters import loaded_peft
 from rewardlab.training.vlm.plan import VlmPlan
 
 _FUSION_IN_TOWER = "merger"  # Qwen-VL keeps what fuses vision and language inside its tower
@@ -47,12 +48,9 @@ def _language_modules(model: Any) -> list[nn.Module]:
 
 
 def _with_adapters(model: Any, rank: int) -> Any:
-    try:
-        from peft import LoraConfig, get_peft_model
-    except ImportError:
-        raise PlanError("--lora needs peft; install it with pip install 'rewardlab[vlm-train]'") from None
-    config = LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, target_modules=_language_layers(model))
-    return get_peft_model(model, config)
+    with loaded_peft("--lora needs peft") as peft:
+        config = peft.LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, target_modules=_language_layers(model))
+        return peft.get_peft_model(model, config)
 
 
 def _language_layers(model: Any) -> str:

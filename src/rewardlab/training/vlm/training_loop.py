@@ -105,11 +105,17 @@ def _require_context(base: BaseModel, data: TrainingData) -> None:
             raise ModelError(f"{few}, and the model reads {context:,} at most; show fewer, as with --frames uniform:4")
 
 
+def _keep_few_activations(model: Any) -> None:
+    """Have the model forget activations and compute them again; transformers 5.23 gave this another name."""
+    kind = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
+    getattr(model, f"{kind}_checkpointing_enable")(**{f"{kind}_checkpointing_kwargs": {"use_reentrant": False}})
+
+
 def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
     """Return what the training works with; features of the frozen tower are made here where they can be kept."""
     plan, numbers = training.plan, training.plan.numbers
     if plan.checkpointing:
-        base.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        _keep_few_activations(base.model)
     if processes.device != "cpu":
         fuse_norms(base.model)
     if plan.compile:

@@ -5,6 +5,7 @@ from typing import Any
 
 from rewardlab.core.bounded_json import read_json
 from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.training.peft_adapters import loaded_peft
 
 CONFIG, WEIGHTS, FUSION = "adapter_config.json", "adapter_model.safetensors", "fusion.safetensors"
 
@@ -27,12 +28,9 @@ def with_adapter(model: Any, folder: Path) -> Any:
     from safetensors.torch import load_file
 
     try:
-        from peft import PeftModel
-    except ImportError:
-        raise PlanError("--adapter needs peft; install it with pip install 'rewardlab[vlm-train]'") from None
-    try:
         unknown = model.load_state_dict(load_file(folder / FUSION), strict=False).unexpected_keys
-        merged = PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
+        with loaded_peft("--adapter needs peft") as peft:
+            merged = peft.PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except (RuntimeError, ValueError) as error:  # other shapes, other names of layers
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"the adapters of {folder} do not fit these two models: {first}") from None
