@@ -17,7 +17,7 @@ def verify(data: Place, **settings: Unpack[VerifyOptions]) -> None:
 
     With `export` nothing is served: the verified rows and their videos are written into that folder.
     """
-    missing = next((name for name in ("fastapi", "uvicorn") if find_spec(name) is None), None)
+    missing = next((name for name in ("starlette", "uvicorn") if find_spec(name) is None), None)
     if missing:
         raise PlanError(f"verify needs the package {missing}; install rewardlab with its extra: rewardlab[serve]")
     from rewardlab.verification.verify_command import verify as verify_by_plan

@@ -50,11 +50,11 @@ def _room(count: int, width: int, height: int) -> Frames:
 
 
 def _decode(data: bytes, number: int, size: tuple[int, int]) -> Frames:
+    import cv2  # here: it is slow to load, and many a command reads rows alone
+
     if image_size(data) != size:
         found = " x ".join(map(str, image_size(data)))
         raise DataError(f"image {number} has {found} pixels, the first {size[0]} x {size[1]}; store them at one size")
-    import cv2  # here: it is slow to load, and many a command reads rows alone
-
     flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if pixels is None or pixels.shape != (size[1], size[0], 3):

@@ -79,11 +79,11 @@ def _parsed(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
 
 def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[str, object] | None = None) -> None:
     """Write an episode's frames and append its row; the row comes last, so that a row always has its video."""
+    from rewardlab.h264_encoding import encode  # here: PyAV is slow to load, and reading rows needs none of it
+
     target = folder / file_name
     target.parent.mkdir(parents=True, exist_ok=True)
     clip = episode.clip
-    from rewardlab.h264_encoding import encode  # here: PyAV is slow to load, and reading rows needs none of it
-
     encode(episode.frames, target, clip.fps, times=None if clip.is_even else episode.times)
     row = row_of(episode, file_name) | (extra or {})
     with (folder / METADATA).open("a", encoding="utf-8") as handle:

@@ -25,7 +25,8 @@ class VideoOpening:
     def begin(self, work: Callable[[Video], Result], videos: Sequence[Video]) -> Callable[[], list[Result]]:
         """Begin to do this with every video; what is returned waits for the results.
 
-        What was begun first is waited for first."""
+        What was begun first is waited for first.
+        """
         if self.beside is None:
             return lambda: [work(video) for video in videos]
         send(self.beside, cloudpickle.dumps((work, videos)))

@@ -90,10 +90,9 @@ class Session:
         self.nbytes = size
 
     def episode(self) -> Episode:
-        """Return the clip so far, to ask about it; frames that come later do not reach into it."""
+        """Return the clip so far; frames that come later do not reach into it."""
         if not self._parts:
             raise RefusedRequest(409, "this session has no frames yet; append some before asking")
-        self.asked = self.count
         shown = AppendedFrames(tuple(self._parts), tuple(self._ends))
         return Episode("", self.instruction, whole_clip(shown, self.fps))
 

@@ -57,6 +57,8 @@ class RewardServer:
     async def ask_session(self, session: Session) -> dict[str, Any]:
         """Return the answer to the clip of a session so far, and note it on the session's curve."""
         episode = session.episode()
+        self.batcher.require_room(1)  # a question that is refused was not asked
+        session.asked = session.count
         (answer,) = await self.answers([episode])
         frames = len(episode.clip)
         progress = answer.get("progress")
