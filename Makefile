@@ -14,6 +14,9 @@ test:  ## everything that must hold before a change lands
 
 # Tests wait for processes and servers they started, so that one more of them than there are cores keeps all cores busy.
 TEST_PROCESSES ?= 3
+# Threads that spin while they wait would take the cores from other tests.
+pytest: export OPENBLAS_NUM_THREADS = 1
+pytest: export OMP_WAIT_POLICY = passive
 pytest: $(VENV)/dev.stamp  ## the tests alone
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  (echo "browser tests need Chromium: trying apt-get install chromium" && \
