@@ -16,13 +16,13 @@ from rewardlab.core.version import __version__
 from rewardlab.http_server.bearer_token import read_token
 from rewardlab.http_server.listening import is_loopback
 from rewardlab.http_server.refused_request import RefusedRequest
+from rewardlab.http_server.request_content import validation_sentence
 from rewardlab.http_server.request_limits import BodyLimit, RequestLimits
 from rewardlab.serving import robometer_endpoints, score_endpoints, session_endpoints, status_endpoints
 from rewardlab.serving.clip_decoding import ClipDecoder
 from rewardlab.serving.dynamic_batching import Batcher, BatchingSettings
 from rewardlab.serving.live_sessions import SessionStore
 from rewardlab.serving.reward_server import RewardServer
-from rewardlab.serving.score_endpoints import validation_sentence
 from rewardlab.serving.serve_settings import ServePlan
 from rewardlab.serving.served_model import ServedModel
 from rewardlab.serving.server_metrics import ServerMetrics

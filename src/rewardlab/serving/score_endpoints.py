@@ -12,6 +12,7 @@ from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.http_server.refused_request import RefusedRequest
+from rewardlab.http_server.request_content import media_type, validation_sentence
 from rewardlab.http_server.request_limits import whole_body
 from rewardlab.models.backends.remote_protocol import EPISODES_TYPE, pack_answers, unpack_episodes
 from rewardlab.serving.form_reading import read_form
@@ -81,11 +82,6 @@ async def score_episodes(request: Request, server: Server) -> Response:
     return Response(pack_answers(answers, served.fingerprint), media_type="application/json")
 
 
-def media_type(request: Request) -> str:
-    """Return the content type without its parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 def _is_form(request: Request) -> bool:
     return media_type(request) == "multipart/form-data"
 
@@ -134,9 +130,3 @@ def _frame_rate(text: object) -> float:
     if not 0 < rate <= MAX_FPS:
         raise RefusedRequest(422, f"fps must be a number above 0 and at most {MAX_FPS:g}")
     return rate
-
-
-def validation_sentence(errors: Any) -> str:
-    """Return what is wrong with a request, without a word of the request itself."""
-    parts = [f"{'.'.join(str(step) for step in error['loc'])}: {error['msg']}" for error in errors[:3]]
-    return "; ".join(parts).encode("utf-8", "replace").decode()[:400]

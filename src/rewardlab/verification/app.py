@@ -22,6 +22,7 @@ from rewardlab.core.errors import DataError, RunError
 from rewardlab.core.limits import VERDICT_BYTES
 from rewardlab.http_server.listening import is_loopback
 from rewardlab.http_server.refused_request import RefusedRequest
+from rewardlab.http_server.request_content import media_type, validation_sentence
 from rewardlab.http_server.request_limits import BodyLimit, RequestLimits, whole_body
 from rewardlab.verification.request_origin import same_origin_only
 from rewardlab.verification.response_headers import WithHeaders
@@ -183,15 +184,13 @@ async def _carried_out(
     request: Request, kind: type[Body], carry_out: Callable[[VerificationServer, Body], dict[str, Any]]
 ) -> Response:
     """Do what the JSON of a request asks for, in a thread: it writes to the disk."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    if media_type(request) != "application/json":
         raise RefusedRequest(422, "expected JSON, with the content type application/json")
     try:
-        asked = kind.model_validate(parse_json(await whole_body(request)))
-    except ValidationError:
-        raise
+        found = parse_json(await whole_body(request))
     except ValueError as error:
         raise RefusedRequest(422, f"the JSON cannot be read: {error}") from error
-    return JSONResponse(await run_in_threadpool(carry_out, _server_of(request), asked))
+    return JSONResponse(await run_in_threadpool(carry_out, _server_of(request), kind.model_validate(found)))
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
@@ -209,5 +208,5 @@ def _status(error: Exception) -> int:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+        return validation_sentence(error.errors())
     return str(error.detail) if isinstance(error, HTTPException) else str(error)
