@@ -33,9 +33,12 @@ def successes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "metaworld").mkdir()
     for row in kept:
         try:
-            open_world(row["world"] | {"file": str(source / row["world"]["file"])})
+            world = open_world(row["world"] | {"file": str(source / row["world"]["file"])})
         except DataError as error:  # another processor may end elsewhere
             pytest.skip(str(error))
+        # Who grades the clips says how far they came: last bits decide whether a pushed puck lies at its goal.
+        steps = world.record.video_steps()  # type: ignore[attr-defined]
+        row["progress"] = [round(float(each), 4) for each in world.trajectory.progress[steps]]  # type: ignore[attr-defined]
         shutil.copy(source / row["file_name"], folder / row["file_name"])
         shutil.copy(source / row["world"]["file"], folder / row["world"]["file"])
     kept[0] = kept[0] | {"task": "clsoe the drawer"}

@@ -14,7 +14,7 @@ import pytest
 
 from rewardlab.core.episode import Episode, Frames, Origin, Truth, episode_from_frames
 from rewardlab.core.errors import NotApplicable, PlanError
-from rewardlab.core.seeding import digest, rng_for
+from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.data import open_dataset
 from rewardlab.data.video_decoding import frame_policy, sample_frames
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
@@ -212,10 +212,26 @@ def test_a_random_draw_is_one_member_and_differs_between_episodes() -> None:
     names = {drawn.member_for(episode_from_frames(frames, f"task {i}"), 0).name for i in range(40)}
     assert len(names) > 10
     assert names <= {p.name for p in FAMILIES["visual"]}
-    member = drawn.member_for(CLIPS[0], 3)
     assert "the same at every severity" in drawn.summary
-    for severity in (1, 2, 3, 4):
-        assert outcome(drawn(CLIPS[0], severity, 3)) == outcome(member(CLIPS[0], severity, 3))
+    cells = [(clip, severity) for clip in CLIPS for severity in (1, 2, 3, 4)]
+    outcomes = [outcome(applied(drawn, *cell)) for cell in cells]
+    assert outcomes == [outcome(applied(drawn.member_for(cell[0], 3), *cell)) for cell in cells]
+    assert len(set(outcomes)) > len(CLIPS)
+
+
+@pytest.mark.parametrize("category", ["visual", "domain"])
+def test_a_random_draw_needs_a_simulator_only_where_one_recorded_the_clip(category: str) -> None:
+    (drawn,) = choose_perturbations((f"random:{category}",))
+    assert [p for p in drawn.members if p.uses_world] == [p for p in WORLD_PERTURBATIONS if p.category == category]
+    drawn_again = 0
+    for i in range(60):
+        clip = episode_from_frames(CLIPS[0].frames, f"task {i}")
+        first = pick(drawn.members, rng_for(0, drawn.name, clip.clip.source.digest, clip.instruction))
+        member = drawn.member_for(clip, 0)
+        assert drawn.member_for(replace(clip, world=SIMULATED.world), 0) is first
+        assert not member.uses_world and (first.uses_world or member is first)
+        drawn_again += member is not first
+    assert drawn_again > 0
 
 
 @pytest.mark.parametrize(

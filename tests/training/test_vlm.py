@@ -196,9 +196,20 @@ def test_the_kept_checkpoint_is_the_best_by_validation_and_scores_through_hf_as_
 
 
 def test_the_best_checkpoint_need_not_be_the_last(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
-    plan = plan_of(bases("llava"), "llava", data, tmp_path / "out", rate=0.3, epochs=3)
+    low, high = (relabelled(data, tmp_path / str(level), level) for level in (1, 4))
+    plan = plan_of(bases("llava"), "llava", low, tmp_path / "out", validation=str(high), rate=1e-2, epochs=4)
     train_vlm(plan)
-    assert record(plan.out)["best_step"] < record(plan.out)["steps"] == 3
+    errors = [row["validation_mae_all"] for row in curve(plan.out) if "validation_mae_all" in row]
+    assert errors[-1] > errors[0] + 0.5
+    assert record(plan.out)["best_step"] < record(plan.out)["steps"] == 4
+    assert record(plan.out)["validation"]["by_source"]["all"] == pytest.approx(min(errors), abs=1e-6)
+
+
+def relabelled(data: Path, folder: Path, level: int) -> Path:
+    """Write the same clips, all at one level; a model that learns another level from them errs more with every step."""
+    shutil.copytree(data / "arm", folder / "arm")
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    return write_rows(folder, [row | {"reward": level, "progress": None} for row in rows])
 
 
 @pytest.fixture(scope="module")

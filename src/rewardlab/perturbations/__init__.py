@@ -8,7 +8,6 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.composition import compose, random_member
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.domain import DOMAIN
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
 from rewardlab.perturbations.semantic import SEMANTIC
 from rewardlab.perturbations.temporal import TEMPORAL
 from rewardlab.perturbations.visual import VISUAL
@@ -69,7 +68,7 @@ def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
 
 
 def _family(category: str, worlds: bool) -> tuple[Perturbation, ...]:
-    return tuple(p for p in find(FAMILIES, category, "category") if worlds or p not in WORLD_PERTURBATIONS)
+    return tuple(p for p in find(FAMILIES, category, "category") if worlds or not p.uses_world)
 
 
 def _single(name: str) -> Perturbation:

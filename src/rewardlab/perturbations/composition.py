@@ -34,6 +34,7 @@ def compose(first: Perturbation, second: Perturbation) -> Perturbation:
         based_on="rewardlab",
         uses_dataset=first.uses_dataset or second.uses_dataset,
         apply=apply,
+        uses_world=first.uses_world or second.uses_world,
     )
 
 

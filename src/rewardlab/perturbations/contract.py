@@ -46,6 +46,7 @@ class Spec:
     expect: Expectation = "same"
     stage: Stage = "sampled"
     uses_dataset: bool = False
+    uses_world: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Perturbation:
     based_on: str
     uses_dataset: bool
     apply: Apply
+    uses_world: bool = False  # needs the record from which a simulator renders the episode again
     members: tuple["Perturbation", ...] = ()  # one of these is drawn for each episode
     code_version: str = __version__
 
@@ -91,8 +93,17 @@ class Perturbation:
 
         One that needs the whole video in memory refuses a video that is too large, before any frame is decoded.
         """
-        member = pick(self.members, self._rng(episode, seed)) if self.members else self
+        member = self._draw(episode, seed) if self.members else self
         return member._refusal() if member._holds_too_much(episode) else member
+
+    def _draw(self, episode: Episode, seed: int) -> "Perturbation":
+        """Return a member; where no simulator recorded the episode, one that needs none."""
+        rng = self._rng(episode, seed)
+        member = pick(self.members, rng)
+        if episode.world is not None or not member.uses_world:
+            return member
+        # A second draw, not one among fewer, so that clips with and without a simulator share every other member.
+        return pick([other for other in self.members if not other.uses_world] or self.members, rng)
 
     def _holds_too_much(self, episode: Episode) -> bool:
         whole = self.stage == "stream" and "frames" in self.channel.split("+")
@@ -193,4 +204,5 @@ def _perturbation(function: Callable[..., object], spec: Spec, channel: Channel,
         based_on=spec.based_on,
         uses_dataset=spec.uses_dataset,
         apply=apply,
+        uses_world=spec.uses_world,
     )

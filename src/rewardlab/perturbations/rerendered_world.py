@@ -128,7 +128,7 @@ def _perturbation(entry: WorldEdit) -> Perturbation:
         return PerturbedEpisode(_rerender(episode, entry.edit, entry.sample(parameter, rng)), "same")
 
     apply.__name__, apply.__doc__ = entry.name, entry.summary
-    spec = Spec(entry.category, entry.parameter, entry.table, entry.based_on, entry.randomness)
+    spec = Spec(entry.category, entry.parameter, entry.table, entry.based_on, entry.randomness, uses_world=True)
     return on_episode("frames", spec)(apply)
 
 
@@ -142,7 +142,8 @@ def _rerender(episode: Episode, edit: str, amounts: EditAmounts) -> Episode:
     return with_frames(episode, open_world(record).render(episode.clip.order, edit, amounts))
 
 
-_PAINT = Spec("domain", "opacity of another paint", (0.2, 0.4, 0.7, 1.0), _COLOSSEUM, "per_clip", "keeps_if")
+_OPACITIES = (0.2, 0.4, 0.7, 1.0)
+_PAINT = Spec("domain", "opacity of another paint", _OPACITIES, _COLOSSEUM, "per_clip", "keeps_if", uses_world=True)
 
 
 @on_episode("frames+instruction", _PAINT)
