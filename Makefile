@@ -64,7 +64,7 @@ $(VENV)/lint.stamp: pyproject.toml | $(BIN)/pip
 	$(INSTALL) ".[api,figures,lint,serve]"
 	touch $@
 
-# Ray is among them (18 s, 240 MB); without it `pytest tests/runner/test_engines.py` skips the tests on a cluster.
+# Ray is among them (18 s, 240 MB); without it `pytest tests/evaluation/test_engines.py` skips the tests on a cluster.
 $(VENV)/dev.stamp: $(VENV)/lint.stamp
 	$(INSTALL) ".[api,assemble,dev,figures,hf,ray,rl,serve,sim,train,vlm-train]"
 	touch $@

@@ -23,7 +23,7 @@ import numpy as np
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.contract import Budget
 

@@ -16,7 +16,7 @@ from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics.clustered_bootstrap import Draws, cluster_sums, draw_clusters
-from rewardlab.metrics.kendall import pair_draws
+from rewardlab.metrics.rank_correlation import pair_draws
 
 TRIALS, TASKS = 2831, 600
 Numbers = NDArray[np.float64]

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.command_settings import build_plan
 from rewardlab.core.episode import hold_frames
+from rewardlab.core.settings import build_plan
 from rewardlab.data import open_dataset
-from rewardlab.runner import stress
-from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
-from rewardlab.runner.cell_scoring import perturb_cells
+from rewardlab.evaluation import evaluate as stress
+from rewardlab.evaluation.plan import bundle_jobs, plan_trials
+from rewardlab.evaluation.scoring import perturb_trials
 from scale import write_dataset
 
 CONSTANTS = Path(__file__).parents[1] / "results" / "scale" / "constants.json"
@@ -160,14 +160,14 @@ def preparing() -> tuple[float, float]:
     """Return the seconds that decoding a shipped clip and perturbing it once take, after a first pass that compiles."""
     plan = build_plan(stress.StressPlan, {"models": ("clock",), "data": "sample", "controls": False, "limit": 12})
     contents, context = stress.open_plan(plan, ())
-    planned = list(plan_cells(contents.episodes, context, plan.severities))
-    cells = sum(len(list(perturb_cells(each, context))) for each in planned)
+    planned = list(plan_trials(contents.episodes, context, plan.severities))
+    cells = sum(len(list(perturb_trials(each, context))) for each in planned)
     started = time.process_time()
     for each in planned:
         hold_frames(each.episode.clip, np.unique(each.episode.clip.order))
     decoded = time.process_time()
     for each in planned:
-        list(perturb_cells(each, context))
+        list(perturb_trials(each, context))
     both = time.process_time() - decoded
     return (decoded - started) / len(planned), max(0.0, both - (decoded - started)) / cells
 
@@ -178,7 +178,7 @@ def commanding(folder: Path) -> tuple[float, float]:
     plan = build_plan(stress.StressPlan, settings | {"limit": 20, "workers": 2, "out": folder / "run"})
     contents, context = stress.open_plan(plan, ())
     run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/capacity_plan.py"))
-    jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities), context.batch * len(context.models))
+    jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
     started = time.process_time()
     stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), lambda trials: None)
     seconds = time.process_time() - started

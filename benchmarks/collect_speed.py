@@ -11,12 +11,10 @@ from tempfile import TemporaryDirectory
 import mujoco
 import numpy as np
 
-from rewardlab.collection.collection_settings import CollectPlan
-from rewardlab.collection.episode_recorder import record_episode
-from rewardlab.collection.rollout_selection import plan_episodes
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
 from rewardlab.worlds.metaworld.physics import open_task, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
+from rewardlab.worlds.metaworld.recording import CollectPlan, plan_episodes, record_episode
 from rewardlab.worlds.offscreen import backend, in_rendering_thread, make_current
 
 TASKS = ("drawer-open", "push", "window-close")

@@ -40,13 +40,10 @@ from tests.models import tiny
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score
-from rewardlab.models.backends.checkpoint import choose_dtype
-from rewardlab.models.backends.hf_options import HfOptions
-from rewardlab.models.backends.qwen_patches import FAMILIES, FramePair, frame_size, patchify
-from rewardlab.models.backends.qwen_prompt import PromptBuilder, VisualInput
+from rewardlab.models.backends.checkpoint import HfOptions, choose_dtype
+from rewardlab.models.backends.qwen_prompt import FAMILIES, FramePair, PromptBuilder, VisualInput, frame_size, patchify
 from rewardlab.models.backends.qwen_vlm import QwenVL
-from rewardlab.models.protocols.prompts import roboreward_prompt
-from rewardlab.models.protocols.rubric import ANSWER, Rubric, RubricOptions
+from rewardlab.models.protocols.rubric import ANSWER, Rubric, RubricOptions, roboreward_prompt
 
 BATCH = 8  # the runner's default
 NEW_FRAMES = 172  # cells whose frames no other cell shows
@@ -88,10 +85,10 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
+    from rewardlab.evaluation.evaluate import StressPlan, load_episodes, scoring_context
+    from rewardlab.evaluation.plan import plan_trials as plan_cells
+    from rewardlab.evaluation.scoring import perturb_trials as perturb_cells
     from rewardlab.perturbations.contract import PerturbedEpisode
-    from rewardlab.runner.cell_planning import plan_cells
-    from rewardlab.runner.cell_scoring import perturb_cells
-    from rewardlab.runner.stress import StressPlan, load_episodes, scoring_context
 
     plan = StressPlan(("constant",), "sample", ("semantic", "temporal"), controls=False)
     contents = load_episodes(plan)

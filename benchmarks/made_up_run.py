@@ -15,17 +15,21 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from rewardlab.analysis.run_summary import save_summary
 from rewardlab.core.episode import Episode
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.data import dataset_folder, open_dataset
-from rewardlab.runner import stress
-from rewardlab.runner.cell_planning import conditions, plan_cells
-from rewardlab.runner.cell_scoring import Cell, ScoringContext
-from rewardlab.runner.run_forecast import FORECAST_COLUMNS
-from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.evaluation import evaluate as stress
+from rewardlab.evaluation.plan import (
+    FORECAST_COLUMNS,
+    PlannedTrial,
+    ScoringContext,
+    ScoringSettings,
+    conditions,
+    plan_trials,
+)
+from rewardlab.evaluation.summary import save_summary
 
 SHOWN = 16
 EPISODES_PER_TASK, EPISODES_PER_PART = 3, 10
@@ -45,7 +49,7 @@ def make(folder: Path, cells: int, perturbations: str = "all") -> Run:
     )
     waiting: list[Trial] = []
     left = cells
-    for number, planned in enumerate(plan_cells(contents.episodes, context, plan.severities), start=1):
+    for number, planned in enumerate(plan_trials(contents.episodes, context, plan.severities), start=1):
         waiting += drawn_trials(planned.episode, planned.cells[:left], context)
         left -= len(planned.cells[:left])
         if number % EPISODES_PER_PART == 0:
@@ -73,7 +77,7 @@ def copy_episodes(folder: Path, number: int) -> None:
     (folder / "metadata.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def drawn_trials(episode: Episode, cells: tuple[Cell, ...], context: ScoringContext) -> Iterator[Trial]:
+def drawn_trials(episode: Episode, cells: tuple[PlannedTrial, ...], context: ScoringContext) -> Iterator[Trial]:
     """Yield the trials of one episode, of which a few were dropped and a few failed."""
     rng = rng_for(0, "made-up answers", episode.id)
     clean = unanswered(episode, context)
@@ -111,7 +115,7 @@ def unanswered(episode: Episode, context: ScoringContext) -> Trial:
     )
 
 
-def of_cell(clean: Trial, cell: Cell, context: ScoringContext) -> Trial:
+def of_cell(clean: Trial, cell: PlannedTrial, context: ScoringContext) -> Trial:
     """Return the trial of one cell of an episode."""
     shown = digest(clean.episode, cell.perturbation, cell.severity)
     mine = replace(clean, id=cell.id, model=cell.model, severity=cell.severity, frames_hash=shown)

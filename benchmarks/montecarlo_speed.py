@@ -16,8 +16,8 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.studies.perturbation_paper.simulated.sampler import sample
-from rewardlab.studies.perturbation_paper.simulated.study_config import Condition, StudyConfig
+from rewardlab.studies.perturbation_paper.equation import Condition, StudyConfig
+from rewardlab.studies.perturbation_paper.sampler import sample
 
 CONDITION, COMPETENCE, SEED = Condition("general", "visual", 2), 0.56, 0
 ROUNDS = 5

@@ -17,11 +17,9 @@ from pathlib import Path
 import cv2
 
 from rewardlab.core.trial import CLEAN, Score, Trial
-from rewardlab.data.video_decoding import sample_frames
-from rewardlab.runner import cell_scoring as scoring
-from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import (
+from rewardlab.data.video import sample_frames
+from rewardlab.evaluation import scoring as scoring
+from rewardlab.evaluation.evaluate import (
     RunOrigin,
     StressPlan,
     load_episodes,
@@ -29,6 +27,7 @@ from rewardlab.runner.stress import (
     scoring_context,
     start_scoring,
 )
+from rewardlab.evaluation.plan import ScoringSettings, bundle_jobs, plan_trials
 
 PERTURBATIONS = ("brightness_up", "contrast_down", "typo_keyboard", "polite_filler", "hold_last", "drop_uniform")
 
@@ -61,7 +60,7 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     """Run every job in this process with stopwatches around the stages."""
     contents = load_episodes(plan)
     context = scoring_context(plan, contents.episodes)
-    jobs = bundle_jobs(plan_cells(contents.episodes, context, plan.severities), 1)
+    jobs = bundle_jobs(plan_trials(contents.episodes, context, plan.severities), 1)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
     originals = scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers
     scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers = (
@@ -89,7 +88,7 @@ def naive(plan: StressPlan) -> float:
     contents = load_episodes(plan)
     context = scoring_context(plan, contents.episodes)
     started = time.perf_counter()
-    for part in plan_cells(contents.episodes, context, plan.severities):
+    for part in plan_trials(contents.episodes, context, plan.severities):
         for cell in part.cells:
             episode = part.episode
             if cell.perturbation == CLEAN:

@@ -18,12 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from rewardlab import Score
-from rewardlab.core.command_settings import build_plan
-from rewardlab.core.trial import Trial
+from rewardlab.core.settings import build_plan
+from rewardlab.core.trial import Score, Trial
+from rewardlab.evaluation import evaluate as stress
+from rewardlab.evaluation.plan import bundle_jobs, plan_trials
 from rewardlab.models import name_model
-from rewardlab.runner import stress
-from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
 from scale import write_dataset
 
 SECONDS_PER_CELL = 0.05
@@ -58,7 +57,7 @@ def measure(engine: str, data: Path, out: Path, address: str | None = None) -> d
     plan = build_plan(stress.StressPlan, settings)
     contents, context = stress.open_plan(plan, [model])
     run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/ray_overhead.py"))
-    jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities), context.batch)
+    jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch)
     watch, started = Stopwatch(), time.perf_counter()
     stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), watch.take)
     assert watch.counted == run.record.cells

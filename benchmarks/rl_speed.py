@@ -16,15 +16,13 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from rewardlab.rl.base_policy import make_base_policy
-from rewardlab.rl.plan import Cell, plan_from_json
-from rewardlab.rl.run_folder import RunFolder
-from rewardlab.rl.train_cell import CellTraining, open_cell
+from rewardlab.rl.plan import RunFolder, TrainingRun, plan_from_json
+from rewardlab.rl.training_run import RunTraining, make_base_policy, open_training_run
 
 MOST_COST = 0.30
 
 
-def seconds_of_round(training: CellTraining) -> float:
+def seconds_of_round(training: RunTraining) -> float:
     started = time.perf_counter()
     training._learn_round()
     return time.perf_counter() - started
@@ -51,7 +49,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(Path(place))
         make_base_policy(plan, folder, arguments.task)
-        training = open_cell(plan, folder, Cell(arguments.task, arguments.model, "clean", "dsrl", 0))
+        training = open_training_run(plan, folder, TrainingRun(arguments.task, arguments.model, "clean", "dsrl", 0))
         seconds_of_round(training)
         asked = -training.reward.seconds
         spent = sum(seconds_of_round(training) for _ in range(arguments.rounds))

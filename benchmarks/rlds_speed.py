@@ -27,9 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.data.tfrecord_writer import example
 
 from rewardlab.data import open_dataset
-from rewardlab.data.rlds.crc32c import masked_crc
-from rewardlab.data.rlds.tfrecord import read_records
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.tfrecord import masked_crc, read_records
+from rewardlab.data.video import frame_policy, sample_frames
 
 STEPS, SIZE, ROUNDS = 50, 256, 3
 CLASSES = "tensorflow_datasets.core.features"

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.command_settings import build_plan
+from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Trial
-from rewardlab.h264_encoding import encode
-from rewardlab.runner import stress
-from rewardlab.runner.cell_planning import bundle_jobs, conditions, plan_cells
+from rewardlab.core.video_encoding import encode
+from rewardlab.evaluation import evaluate as stress
+from rewardlab.evaluation.plan import bundle_jobs, conditions, plan_trials
 
 EPISODES = 3_000  # of the plan of millions
 FRAMES, PIXELS = 8, 32
@@ -123,7 +123,7 @@ def score(cells: int, engine: str, workers: int, folder: Path) -> list[dict[str,
     contents, context = stress.open_plan(plan, ())
     run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/scale.py"))
     tenths = Tenths(run, run.record.cells)
-    jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities), context.batch * len(context.models))
+    jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
     stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), tenths.take)
     return tenths.rows
 
@@ -131,14 +131,14 @@ def score(cells: int, engine: str, workers: int, folder: Path) -> list[dict[str,
 FIRST_TRIAL = """
 import resource, sys, time
 started = time.perf_counter()
-from rewardlab.core.command_settings import build_plan
-from rewardlab.runner import stress
-from rewardlab.runner.cell_planning import bundle_jobs, plan_cells
+from rewardlab.core.settings import build_plan
+from rewardlab.evaluation import evaluate as stress
+from rewardlab.evaluation.plan import bundle_jobs, plan_trials
 plan = build_plan(stress.StressPlan, {"models": ("clock", "constant"), "data": sys.argv[1], "perturbations": ("all",),
     "controls": False, "out": stress.Path(sys.argv[2]), "workers": 2, "quiet": True})
 contents, context = stress.open_plan(plan, ())
 run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/scale.py"))
-jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities), context.batch * len(context.models))
+jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
 def first(trials):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
     print(run.record.cells, time.perf_counter() - started, time.process_time(), peak, flush=True)

@@ -33,13 +33,13 @@ from tests.models import tiny, tiny_vlms
 
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.seeding import rng_for
-from rewardlab.training.vlm.answer_inputs import Sample, pad_left
+from rewardlab.training.processes import Processes
+from rewardlab.training.vlm import VlmPlan, VlmTraining
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base, name_base
-from rewardlab.training.vlm.example import Example, show_as_is
-from rewardlab.training.vlm.plan import VlmPlan, VlmTraining
-from rewardlab.training.vlm.processes import Processes
-from rewardlab.training.vlm.trained_parts import TrainedParts, set_training, training_dtype
-from rewardlab.training.vlm.training_loop import WORK, Trainer, TrainingData, make_trainer, step_batches, take_step
+from rewardlab.training.vlm.examples import Example, show_as_is
+from rewardlab.training.vlm.inputs import Sample, pad_left
+from rewardlab.training.vlm.network import TrainedParts, set_training, training_dtype
+from rewardlab.training.vlm.train import WORK, Trainer, TrainingData, make_trainer, step_batches, take_step
 
 EPOCHS = 3
 WARM_UP = 2  # steps that are not counted
@@ -201,7 +201,7 @@ def with_patches(sample: Sample, base: BaseModel) -> Sample:
     """Return the sample with its frames cut into patches, as a processor would have done beforehand."""
     if "frames" not in sample.pictures:
         return sample
-    from rewardlab.models.backends.qwen_patches import FramePair, patchify
+    from rewardlab.models.backends.qwen_prompt import FramePair, patchify
 
     family, sizes = base.network.family, sample.pictures["sizes"].tolist()
     pairs = [FramePair("", frames.numpy(), tuple(size)) for frames, size in zip(sample.pictures["frames"], sizes)]

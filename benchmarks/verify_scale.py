@@ -51,7 +51,7 @@ def with_compiled_modules(folder: Path) -> dict[str, str]:
     """Return the environment of commands that find their modules compiled in a folder, whatever this one says."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     found = {**kept, "PYTHONPYCACHEPREFIX": str(folder)}
-    modules = "import rewardlab.cli, rewardlab.reporting.data_page, rewardlab.verification.verify_command"
+    modules = "import rewardlab.cli, rewardlab.reporting.data_page, rewardlab.serving.verify"
     subprocess.run([sys.executable, "-c", modules], env=found, check=True)
     return found
 

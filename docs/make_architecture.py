@@ -12,7 +12,7 @@ import grimp
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from rewardlab.analysis.figure_style import save_figure
+from rewardlab.reporting.figures import save_figure
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

@@ -8,21 +8,21 @@ import typing
 from dataclasses import MISSING
 from pathlib import Path
 
-from rewardlab.analysis.benchmark_errors import BenchmarkErrors
 from rewardlab.cli import COMMANDS, plan_of
-from rewardlab.core.command_settings import flag_of, flat_fields, setting_text
-from rewardlab.core.dataclass_json import record_tables
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import LIMITS
+from rewardlab.core.records import record_tables
+from rewardlab.core.settings import flag_of, flat_fields, setting_text
 from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
-from rewardlab.data.writers import WRITERS
+from rewardlab.data.convert import WRITERS
+from rewardlab.evaluation.bench import BenchmarkErrors
+from rewardlab.evaluation.replay import TrialReplay, trial_replay
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.perturbations import FAMILIES
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.reporting.contact_sheet import write_sheet
-from rewardlab.runner.perturbed_episode_rebuild import CellReplay, cell_replay
+from rewardlab.reporting.contact_sheets import write_sheet
 
 REFERENCE = Path(__file__).parent / "reference"
 EPISODES = ["bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4"]
@@ -73,7 +73,7 @@ def summary_page() -> str:
     return "\n".join([*head, record_tables(Summary), record_tables(BenchmarkErrors)])
 
 
-def perturbations_page(shown: CellReplay) -> str:
+def perturbations_page(shown: TrialReplay) -> str:
     total = sum(len(family) for family in FAMILIES.values())
     parts = [
         "# The catalogue of perturbations",
@@ -102,11 +102,11 @@ def facts(p: Perturbation) -> list[str]:
     ]
 
 
-def entry(shown: CellReplay, p: Perturbation) -> list[str]:
+def entry(shown: TrialReplay, p: Perturbation) -> list[str]:
     return [*facts(p), "", *(examples(shown, p) if p.channel == "instruction" else [picture(shown, p)]), ""]
 
 
-def examples(shown: CellReplay, p: Perturbation) -> list[str]:
+def examples(shown: TrialReplay, p: Perturbation) -> list[str]:
     rows = ["| severity | instruction |", "|---|---|"]
     for episode in shown.episodes.values():
         found = [text(shown, episode.id, p, severity) for severity in (1, 2, 3, 4)]
@@ -116,7 +116,7 @@ def examples(shown: CellReplay, p: Perturbation) -> list[str]:
     return rows if len(rows) > 2 else ["No shipped clip has an instruction for which this is defined.", ""]
 
 
-def text(shown: CellReplay, episode: str, p: Perturbation, severity: int) -> str:
+def text(shown: TrialReplay, episode: str, p: Perturbation, severity: int) -> str:
     try:
         change = shown.change(episode, p.name, severity)
     except DataError as error:
@@ -124,7 +124,7 @@ def text(shown: CellReplay, episode: str, p: Perturbation, severity: int) -> str
     return f"{change.episode.instruction} *[{change.expect}]*"
 
 
-def picture(shown: CellReplay, p: Perturbation) -> str:
+def picture(shown: TrialReplay, p: Perturbation) -> str:
     for episode in EPISODES:
         try:
             shown.change(episode, p.name, 4)
@@ -163,7 +163,7 @@ def main() -> None:
     EPISODES.extend(episode.id for episode in simulated if episode.truth.level == 5)
     every = {episode.id: episode for episode in (*open_dataset("sample").episodes, *simulated)}
     ordered = (*(every[name] for name in EPISODES), *(e for e in every.values() if e.id not in EPISODES))
-    shown = cell_replay(ordered, ("all",), "uniform:16", seed=0)
+    shown = trial_replay(ordered, ("all",), "uniform:16", seed=0)
     (REFERENCE / "perturbations.md").write_text(perturbations_page(shown))
 
 

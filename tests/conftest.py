@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.h264_encoding import encode
-from rewardlab.runner.engines.contract import EngineSettings
+from rewardlab.core.settings import EngineSettings
+from rewardlab.core.video_encoding import encode
 
 os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds; tests of figures ask for them
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import rewardlab
-from rewardlab.api import options
+from rewardlab import api as options
 from rewardlab.cli import COMMANDS, plan_of
-from rewardlab.core.command_settings import flat_fields
 from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.settings import flat_fields
 from rewardlab.core.trial import Failure, Score
-from rewardlab.reporting.command_output import OutputSettings
+from rewardlab.reporting.terminal_summary import OutputSettings
 
 WITH_SETTINGS = {
     "stress": options.StressOptions,

@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
+from rewardlab.evaluation.evaluate import StressPlan
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -42,7 +42,7 @@ def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
 
 def test_a_session_and_whole_clips_are_asked_for_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastapi")
-    from rewardlab.serving.serve_settings import ServePlan
+    from rewardlab.serving.listening import ServePlan
     from tests.serving.loopback_server import reward_server
 
     monkeypatch.syspath_prepend(str(BENCHMARKS))

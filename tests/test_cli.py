@@ -80,7 +80,7 @@ def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("catalog", ["perturbations", "models", "metrics", "datasets", "readers"])
 def test_list_shows_every_entry(catalog: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from rewardlab.reporting.catalog_tables import CATALOGS
+    from rewardlab.reporting.catalog import CATALOGS
 
     assert main(["list", catalog]) == 0
     printed = capsys.readouterr().out

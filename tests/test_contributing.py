@@ -108,8 +108,8 @@ def test_the_reader(mylab: Path, tmp_path: Path) -> None:
 
 def test_the_objective(mylab: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
-    from rewardlab.training.objectives import name_objective
     from rewardlab.training.objectives.contract import DRAWS, ClipBatch
+    from rewardlab.training.objectives.losses import name_objective
 
     images = torch.nn.functional.normalize(torch.randn(2, 3, 4), dim=-1).requires_grad_()
     won = torch.tensor([True, False])

@@ -9,13 +9,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rewardlab.analysis.gates import check_gates, parse_gate
-from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
+from rewardlab.evaluation.evaluate import StressPlan
+from rewardlab.evaluation.gates import check_gates, parse_gate
+from rewardlab.evaluation.summary import load_summary
 from rewardlab.perturbations import FAMILIES, QUICK, choose_perturbations
-from rewardlab.runner.stress import StressPlan
 from tests.models.loopback import Call, chat_server
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"

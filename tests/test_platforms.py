@@ -15,10 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 import rewardlab
-from rewardlab.analysis.run_summary import load_summary
-from rewardlab.core.terminal_console import terminal_console
-from rewardlab.core.terminal_text import TerminalStream, in_encoding
-from rewardlab.h264_encoding import encode
+from rewardlab.core.terminal import TerminalStream, in_encoding, terminal_console
+from rewardlab.core.video_encoding import encode
+from rewardlab.evaluation.summary import load_summary
 from tests.conftest import moving_square, write_rows
 
 ROOT = Path(__file__).parent.parent

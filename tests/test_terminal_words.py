@@ -13,7 +13,7 @@ import pytest
 from rewardlab.cli import COMMANDS, main
 from rewardlab.models import MODELS
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS
-from rewardlab.reporting.catalog_tables import CATALOGS
+from rewardlab.reporting.catalog import CATALOGS
 from tests.command_here import run_here
 from tests.terminal import in_terminal
 

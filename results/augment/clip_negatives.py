@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import VideoFile
-from rewardlab.models.backends.projected_pair import ProjectedPair, load_projected_pair
-from rewardlab.rl.reward_heads import open_encoder
-from rewardlab.worlds.metaworld.task_splits import unseen_tasks
+from rewardlab.data.video import VideoFile
+from rewardlab.models.projected_pair import ProjectedPair, load_projected_pair
+from rewardlab.rl.rewards import open_encoder
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 FRAMES, COMPONENTS = 8, 256
 STEPS, BATCH, RATE, SEEDS = 800, 64, 1e-3, 3

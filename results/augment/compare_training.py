@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import show_only
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
-from rewardlab.models.backends.projected_pair import PROJECTIONS, load_projected_pair
-from rewardlab.training.objective_training.clips import listed_files, read_shards
+from rewardlab.models.projected_pair import PROJECTIONS, load_projected_pair
+from rewardlab.training.objectives.clips import listed_files, read_shards
 
 DRAWS = 10_000
 Floats = NDArray[np.float64]

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rewardlab.worlds.metaworld.physics import TASKS
-from rewardlab.worlds.metaworld.task_splits import unseen_tasks
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 HERE = Path(__file__).parent
 FACTORY = "rewrite,counterfactual,clip,validate"

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from rewardlab.training.objectives.contract import ClipBatch, masked_mean, other_task
-from rewardlab.training.objectives.contrastive import triplet
-from rewardlab.training.objectives.regression import classification, rewind
+from rewardlab.training.objectives.losses import classification, rewind, triplet
 
 _MARGIN = 0.2
 

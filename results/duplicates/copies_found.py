@@ -12,10 +12,10 @@ import cv2
 import numpy as np
 
 from rewardlab.core.episode import Episode, Frames
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
 from rewardlab.data.duplicates import find_duplicates
-from rewardlab.data.roboreward_folder import read_folder
-from rewardlab.h264_encoding import encode
+from rewardlab.data.roboreward import read_folder
 
 
 def changed(frames: Frames) -> Iterator[tuple[str, Frames, int]]:

@@ -20,16 +20,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from rewardlab.core.bounded_json import read_json
+from rewardlab.core.records import read_json
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.fit_calibration import split_by_task
+from rewardlab.evaluation.fit_guard import clip_risks, evaluated_clips, fit_guard, passed_claims, probed_model
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
-from rewardlab.models.guard.guarded_model import Guard
+from rewardlab.models.guard import Guard
 from rewardlab.models.pocket import WEIGHTS
-from rewardlab.runner.calibration_run import split_by_task
-from rewardlab.runner.guard_fit import clip_risks, fit_guard, judged_clips, passed_claims, probed_model
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
 
 MODEL, RATE, FOLDS, SPLIT_SEED = "pocket", 0.17, 5, 0
 FITTED = (("gaussian_noise", "motion_blur", "drop_uniform"), (2,))
@@ -85,7 +85,7 @@ def trials_of(
 
 def judge(guard: Guard, trials: TrialTable, fold: int, *, as_fitted: bool) -> Clips:
     """Return clips of one fold as a guard that was fitted on the others leaves them."""
-    clips = judged_clips(trials)
+    clips = evaluated_clips(trials)
     risks = clip_risks(guard, clips)
     passed = passed_claims(guard, clips, risks)
     tasks, known = clips.tasks.astype(str), tasks_of("known")
@@ -102,7 +102,7 @@ def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list
     fold_of = fold_of_task()
     in_fold = [np.array([fold_of[str(task)] for task in trials.text("task")]) for trials in (fitted, judged)]
     for fold in range(FOLDS):
-        order, threshold = map(judged_clips, split_by_task(fitted.where(in_fold[0] != fold), SPLIT_SEED, 2))
+        order, threshold = map(evaluated_clips, split_by_task(fitted.where(in_fold[0] != fold), SPLIT_SEED, 2))
         guard = fit_guard(order, threshold, RATE, "abstain")
         guards.append(guard)
         tasks.append(len(set(threshold.tasks[~threshold.success])))

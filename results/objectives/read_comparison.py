@@ -5,7 +5,7 @@ python results/objectives/read_comparison.py
 
 from pathlib import Path
 
-from rewardlab.analysis.objective_comparison import Comparison, read_comparison
+from rewardlab.evaluation.objective_comparison import Comparison, read_comparison
 
 HERE = Path(__file__).parent
 SHOWN = {"across": "across", "success_auc": "success AUC", "mae": "MAE", "voc": "VOC", "robustness_auc": "robustness"}

@@ -19,25 +19,25 @@ from pathlib import Path
 import numpy as np
 from read_probes import auc, sign_flip_p_value
 
-from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import Score, TrialTable
+from rewardlab.core.trial import Score
+from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics.contract import Numbers
-from rewardlab.metrics.derived_columns import with_clean_answers
-from rewardlab.metrics.progress_order import order_correlations
-from rewardlab.metrics.significance import holm
+from rewardlab.metrics.estimates import with_clean_answers
+from rewardlab.metrics.paired_differences import holm
+from rewardlab.metrics.progress import order_correlations
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
-from rewardlab.models.pocket.catalog_split import shipped_split
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.models.pocket import shipped_split
 from rewardlab.worlds.metaworld.instructions import phrasings
-from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
 from rewardlab.worlds.metaworld.physics import TASKS
-from rewardlab.worlds.metaworld.task_splits import split_of_task
+from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS, split_of_task
 
 CONTROLS = ("constant", "clock", "random")
 Row = tuple[str, str, str, float, int]

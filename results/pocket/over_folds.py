@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from read_probes import auc, median, sign_flip_p_value
 
-from rewardlab.metrics.significance import holm
-from rewardlab.models.pocket.novelty_calibration import mapped_probabilities
-from rewardlab.training.pocket.fit_novelty_calibration import ProbedClips, fit_novelty_calibration, probed_clips
-from rewardlab.training.pocket.plan import PocketPlan, Training
+from rewardlab.metrics.paired_differences import holm
+from rewardlab.models.pocket.novelty import mapped_probabilities
+from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket.calibration import ProbedClips, fit_novelty_calibration, probed_clips
 
 LEVELS = np.arange(1, 6)
 NAMES = {

@@ -19,7 +19,7 @@ from scipy.special import softmax
 from scipy.stats import permutation_test, rankdata, spearmanr
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.task_splits import unseen_tasks
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 Row = tuple[str, str, str, float, int]
 LEVELS = np.arange(1, 6)

@@ -17,7 +17,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
 
 MODELS = ("pocket", "pocket-plain")

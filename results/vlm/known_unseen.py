@@ -13,7 +13,7 @@ import numpy as np
 
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
-from rewardlab.worlds.metaworld.task_splits import unseen_tasks
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 RESULTS = Path(__file__).resolve().parent.parent
 sys.path.append(str(RESULTS / "ablation"))

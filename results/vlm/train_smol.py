@@ -23,28 +23,24 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.episode import LEVELS, Episode, Origin, Truth, episode_from_frames
+from rewardlab.core.episode import LEVELS, Episode, Label, Provenance, episode_from_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.trial import Score
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.perturbations import PERTURBATIONS
+from rewardlab.training.holdout import draw_split
+from rewardlab.training.pocket import PocketPlan
 from rewardlab.training.pocket.frame_store import make_rollout_table
-from rewardlab.training.pocket.perturbation_holdout import draw_split
-from rewardlab.training.pocket.plan import PocketPlan
-from rewardlab.training.pocket.rendered_clips import render_all
-from rewardlab.training.pocket.rollout_table import RolloutTable
+from rewardlab.training.pocket.rendering import RolloutTable, render_all
 from rewardlab.training.pocket.rollouts import simulate_all
-from rewardlab.training.vlm.mixtures import EpisodeSplit, label_keeping, mixture_examples, perturbed_frames
-from rewardlab.training.vlm.plan import VlmPlan
-from rewardlab.training.vlm.processes import open_processes
-from rewardlab.training.vlm.recipes import ORIGINAL
-from rewardlab.training.vlm.train_command import train_one, training_data
-from rewardlab.worlds.metaworld.captions import caption
-from rewardlab.worlds.metaworld.instructions import phrasings
-from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS
+from rewardlab.training.processes import open_processes
+from rewardlab.training.vlm import ORIGINAL, VlmPlan, train_one, training_data
+from rewardlab.training.vlm.examples import EpisodeSplit, label_keeping, mixture_examples, perturbed_frames
+from rewardlab.worlds.metaworld.instructions import caption, phrasings
+from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
 
 FRAMES = "uniform:8"
 RENDERED = "rendered.json"  # tasks and counts of a folder of rollouts
@@ -78,9 +74,9 @@ class Rollouts:
         level, progress = int(table.levels[row, -1]), tuple(float(p) for p in table.progress[row])
         said = text or table.texts[row][row % len(table.texts[row])]
         made = episode_from_frames(
-            np.asarray(self.pixels[row]), said, fps=10.0, truth=Truth(level, self.succeeds(row), progress)
+            np.asarray(self.pixels[row]), said, fps=10.0, truth=Label(level, self.succeeds(row), progress)
         )
-        return replace(made, id=f"{table.tasks[row]}-{row}", origin=Origin(task=table.tasks[row]))
+        return replace(made, id=f"{table.tasks[row]}-{row}", origin=Provenance(task=table.tasks[row]))
 
     def succeeds(self, row: int) -> bool:
         """Return whether a rollout ends with the task done."""

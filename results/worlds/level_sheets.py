@@ -13,7 +13,7 @@ import numpy as np
 from rewardlab.core.episode import LEVELS, Episode, Frames, show_only
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 
 FRAMES, ROWS = 6, 14
 

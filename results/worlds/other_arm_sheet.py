@@ -12,7 +12,7 @@ import numpy as np
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import rng_for
-from rewardlab.perturbations.rerendered_world import WORLD_EDITS
+from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.metaworld.render import CameraView

@@ -7,32 +7,56 @@ The verbs of the command line are functions here: `rewardlab.stress("clock", "sa
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rewardlab.core.version import __version__
+from rewardlab.core import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api.dataset_review_verbs import data_report, verify
-    from rewardlab.api.dataset_verbs import augment, check, convert, open_dataset
-    from rewardlab.api.report_verbs import compare, leaderboard, perturb, report, study
-    from rewardlab.api.rl_verbs import rl_report, rl_run
-    from rewardlab.api.run_verbs import export, merge, query, runs
-    from rewardlab.api.scoring_verbs import attack, bench, calibrate, load_model, score, stress
-    from rewardlab.api.serving_verbs import guard_fit, relabel, serve
-    from rewardlab.api.training_verbs import assemble_vlm, collect, train, train_objective, train_vlm
+    from rewardlab.api import (
+        assemble_vlm,
+        attack,
+        augment,
+        bench,
+        calibrate,
+        check,
+        collect,
+        compare,
+        convert,
+        data_report,
+        export,
+        guard_fit,
+        leaderboard,
+        load_model,
+        merge,
+        open_dataset,
+        perturb,
+        query,
+        relabel,
+        report,
+        rl_report,
+        rl_run,
+        runs,
+        score,
+        serve,
+        stress,
+        study,
+        train,
+        train_objective,
+        train_vlm,
+        verify,
+    )
     from rewardlab.core.episode import Episode, episode_from_frames
     from rewardlab.core.run import Run
     from rewardlab.core.trial import Failure, Score
 
+
 _HOME = {
-    **dict.fromkeys(("data_report", "verify"), "rewardlab.api.dataset_review_verbs"),
-    **dict.fromkeys(("augment", "check", "convert", "open_dataset"), "rewardlab.api.dataset_verbs"),
-    **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api.scoring_verbs"),
-    **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api.run_verbs"),
-    **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api.report_verbs"),
-    **dict.fromkeys(
-        ("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api.training_verbs"
-    ),
-    **dict.fromkeys(("guard_fit", "relabel", "serve"), "rewardlab.api.serving_verbs"),
-    **dict.fromkeys(("rl_report", "rl_run"), "rewardlab.api.rl_verbs"),
+    **dict.fromkeys(("data_report", "verify"), "rewardlab.api"),
+    **dict.fromkeys(("augment", "check", "convert", "open_dataset"), "rewardlab.api"),
+    **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api"),
+    **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api"),
+    **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api"),
+    **dict.fromkeys(("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api"),
+    **dict.fromkeys(("guard_fit", "relabel", "serve"), "rewardlab.api"),
+    **dict.fromkeys(("rl_report", "rl_run"), "rewardlab.api"),
     **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
     **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
     "Run": "rewardlab.core.run",

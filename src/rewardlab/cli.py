@@ -10,9 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import rewardlab
-from rewardlab.core.catalog_lookup import find
-from rewardlab.core.command_parser import command_parser
-from rewardlab.core.command_settings import build_plan, flat_settings
+from rewardlab.core import __version__
+from rewardlab.core.catalog import find
 from rewardlab.core.errors import (
     BAD_DATA,
     CTRL_C,
@@ -23,43 +22,40 @@ from rewardlab.core.errors import (
     PlanError,
     RewardlabError,
 )
-from rewardlab.core.terminal_text import one_line, safe_streams
-from rewardlab.core.version import __version__
+from rewardlab.core.settings import build_plan, command_parser, flat_settings
+from rewardlab.core.terminal import one_line, safe_streams
 
 if TYPE_CHECKING:
-    from rewardlab.analysis.model_comparison import ComparePlan
-    from rewardlab.analysis.run_merging import MergePlan
-    from rewardlab.augmentation.augment_plan import AugmentCommand
-    from rewardlab.collection.collection_settings import CollectPlan
+    from rewardlab.augmentation.augment import AugmentCommand
     from rewardlab.core.run import Run
     from rewardlab.core.summary import Summary
-    from rewardlab.data.conversion.convert_plan import ConvertPlan
-    from rewardlab.data.dataset_check_settings import CheckPlan
-    from rewardlab.data.metadata_skeleton import InitPlan
-    from rewardlab.reporting.catalog_tables import ListPlan, ShowPlan
-    from rewardlab.reporting.command_output import BenchCommand, OutputSettings, StressCommand
-    from rewardlab.reporting.data_report_plan import DataReportPlan
-    from rewardlab.reporting.experiment_trackers import ExportPlan
+    from rewardlab.data.convert import CheckPlan, ConvertPlan
+    from rewardlab.data.roboreward_rows import InitPlan
+    from rewardlab.evaluation.attack import AttackPlan
+    from rewardlab.evaluation.compare import ComparePlan
+    from rewardlab.evaluation.fit_calibration import CalibratePlan
+    from rewardlab.evaluation.fit_guard import GuardPlan
+    from rewardlab.evaluation.merge import MergePlan
+    from rewardlab.evaluation.plan import ScoringSettings
+    from rewardlab.evaluation.score import ScorePlan
+    from rewardlab.reporting.catalog import CompletionPlan, ListPlan, ShowPlan
+    from rewardlab.reporting.command_text import RunsPlan
+    from rewardlab.reporting.data_report import DataReportPlan
     from rewardlab.reporting.leaderboard import LeaderboardPlan
-    from rewardlab.reporting.report_files import ReportPlan
-    from rewardlab.reporting.rl_page import RlReportPlan
-    from rewardlab.reporting.run_tables import RunsPlan
-    from rewardlab.reporting.shell_completion import CompletionPlan
+    from rewardlab.reporting.perturbed_copies import PerturbPlan
+    from rewardlab.reporting.report import ReportPlan
+    from rewardlab.reporting.terminal_summary import BenchCommand, OutputSettings, StressCommand
+    from rewardlab.reporting.trackers import ExportPlan
+    from rewardlab.rl import RlRunPlan
     from rewardlab.rl.relabel import RelabelPlan
-    from rewardlab.rl.run_settings import RlRunPlan
-    from rewardlab.runner.ask_once import ScorePlan
-    from rewardlab.runner.attack import AttackPlan
-    from rewardlab.runner.calibration_run import CalibratePlan
-    from rewardlab.runner.guard_fit import GuardPlan
-    from rewardlab.runner.perturbed_dataset import PerturbPlan
-    from rewardlab.runner.scoring_settings import ScoringSettings
-    from rewardlab.serving.serve_settings import ServePlan
-    from rewardlab.studies.perturbation_paper.simulated.montecarlo_plan import MonteCarloPlan
-    from rewardlab.training.objective_training.plan import TrainObjectiveCommand
-    from rewardlab.training.pocket.plan import PocketPlan
-    from rewardlab.training.vlm.plan import TrainVlmCommand
-    from rewardlab.training.vlm_assembly.plan import AssemblePlan
-    from rewardlab.verification.verify_settings import VerifyPlan
+    from rewardlab.serving.listening import ServePlan
+    from rewardlab.serving.verify import VerifyPlan
+    from rewardlab.studies.perturbation_paper.commands import MonteCarloPlan
+    from rewardlab.studies.rl.page import RlReportPlan
+    from rewardlab.training.objectives import TrainObjectiveCommand
+    from rewardlab.training.pocket import PocketPlan
+    from rewardlab.training.vlm import AssemblePlan, TrainVlmCommand
+    from rewardlab.worlds.metaworld.recording import CollectPlan
 
 
 _FEW_MODELS = 12  # so many trained models are named one by one
@@ -68,8 +64,9 @@ _FEW_MODELS = 12  # so many trained models are named one by one
 def score(plan: "ScorePlan") -> int:
     """Ask a model once and print all that explains its answer; exit with 3 where it gave none."""
     from rewardlab.core.trial import Failure
-    from rewardlab.reporting.asked_text import asked_json, asked_lines
-    from rewardlab.runner.ask_once import ask_once
+    from rewardlab.evaluation.score import score_clips as ask_once
+    from rewardlab.reporting.command_text import score_json as asked_json
+    from rewardlab.reporting.command_text import score_lines as asked_lines
 
     asked = ask_once(plan)
     print(asked_json(asked) if plan.json else "\n".join(asked_lines(asked)))
@@ -78,9 +75,9 @@ def score(plan: "ScorePlan") -> int:
 
 def stress(command: "StressCommand") -> int:
     """Run the stress test, print the summary and the path of the report."""
-    from rewardlab.core.terminal_console import terminal_console
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.evaluation.evaluate import forecast_stress
     from rewardlab.reporting.terminal_summary import print_summary
-    from rewardlab.runner.stress import forecast_stress
 
     if command.output.dry_run:
         _say(forecast_stress(command.plan).sentence)
@@ -100,9 +97,9 @@ def stress(command: "StressCommand") -> int:
 
 def bench(command: "BenchCommand") -> int:
     """Run the benchmark, print the errors and the path of the report."""
-    from rewardlab.core.terminal_console import terminal_console
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.evaluation.evaluate import forecast_stress
     from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
-    from rewardlab.runner.stress import forecast_stress
 
     def show(run: "Run", summary: "Summary") -> None:
         found = load_benchmark(run)
@@ -127,13 +124,11 @@ def _judged(
 
     Its end is in the JUnit file, whatever it is.
     """
-    from rewardlab.analysis.display_names import display_names, names_of_run
-    from rewardlab.analysis.gates import check_gates
-    from rewardlab.analysis.run_summary import load_summary
     from rewardlab.core.summary import rename_models
-    from rewardlab.reporting.command_output import exit_code, headline_json
-    from rewardlab.reporting.junit import write_junit, write_junit_error
-    from rewardlab.reporting.terminal_summary import failure_lines
+    from rewardlab.evaluation.display import display_names, names_of_run
+    from rewardlab.evaluation.gates import check_gates, write_junit, write_junit_error
+    from rewardlab.evaluation.summary import load_summary
+    from rewardlab.reporting.terminal_summary import exit_code, failure_lines, headline_json
 
     gates = output.gates(models, scoring.name)
     try:
@@ -164,8 +159,8 @@ def _judged(
 
 def _tell_more(run: "Run", summary: "Summary", output: "OutputSettings", reasons: Sequence[str]) -> None:
     """Print why models failed and what paid ones have cost; a model without any answer is said on stderr too."""
-    from rewardlab.reporting.command_output import drop_lines, silent_models
     from rewardlab.reporting.findings_text import spending
+    from rewardlab.reporting.terminal_summary import drop_lines, silent_models
 
     spent = [f"spent: {sentence}" for sentence in spending(run.folder)]
     for line in (*(drop_lines(summary) if output.verbose else ()), *reasons, *spent):
@@ -181,8 +176,8 @@ def _say(text: object) -> None:
 
 def attack(plan: "AttackPlan") -> int:
     """Search for the worst case, print what breaks how early, and where the clips are."""
-    from rewardlab.core.terminal_console import terminal_console
-    from rewardlab.reporting.attack_text import print_attack
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.reporting.command_text import print_attack
     from rewardlab.reporting.findings_text import spending
 
     found = rewardlab.attack(**flat_settings(plan))
@@ -194,8 +189,8 @@ def attack(plan: "AttackPlan") -> int:
 
 def calibrate(plan: "CalibratePlan") -> int:
     """Fit the calibration, say what it changes, and print how to use it."""
+    from rewardlab.evaluation.fit_calibration import calibration_sentences
     from rewardlab.reporting.findings_text import spending
-    from rewardlab.runner.calibration_run import calibration_sentences
 
     calibrated = rewardlab.calibrate(**flat_settings(plan))
     for sentence in (*calibration_sentences(calibrated.record), *spending(calibrated.run.folder)):
@@ -206,7 +201,7 @@ def calibrate(plan: "CalibratePlan") -> int:
 
 def guard_fit(plan: "GuardPlan") -> int:
     """Fit the guard, say what it does, and print how to use it."""
-    from rewardlab.runner.guard_fit import guard_sentences
+    from rewardlab.evaluation.fit_guard import guard_sentences
 
     fitted = rewardlab.guard_fit(**flat_settings(plan))
     for sentence in guard_sentences(fitted.record):
@@ -221,7 +216,7 @@ def report(plan: "ReportPlan") -> int:
         for path in rewardlab.study(plan.runs[0], plan.study):
             _say(path)
         return 0
-    from rewardlab.core.loading_line import loading
+    from rewardlab.core.terminal import loading
 
     with loading("writing the report"):
         page = rewardlab.report(*plan.runs, out=plan.out, trust=plan.trust)
@@ -231,9 +226,8 @@ def report(plan: "ReportPlan") -> int:
 
 def compare(plan: "ComparePlan") -> int:
     """Print the verdict and a table of every test, or write them to a file."""
-    from rewardlab.core.loading_line import loading
-    from rewardlab.core.terminal_console import terminal_console
-    from rewardlab.reporting.comparison_text import print_comparison, verdict, write_comparison
+    from rewardlab.core.terminal import loading, terminal_console
+    from rewardlab.reporting.command_text import print_comparison, verdict, write_comparison
 
     with loading("comparing"):
         comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
@@ -247,7 +241,7 @@ def compare(plan: "ComparePlan") -> int:
 
 def leaderboard(plan: "LeaderboardPlan") -> int:
     """Write the site and print where it is."""
-    from rewardlab.core.loading_line import loading
+    from rewardlab.core.terminal import loading
 
     with loading("writing the pages"):
         index = rewardlab.leaderboard(plan.runs, plan.out, trust=plan.trust)
@@ -257,7 +251,7 @@ def leaderboard(plan: "LeaderboardPlan") -> int:
 
 def perturb(plan: "PerturbPlan") -> int:
     """Write copies or sheets and print what was written."""
-    from rewardlab.reporting.copies_and_sheets import perturbed_files
+    from rewardlab.reporting.perturbed_copies import perturbed_files
 
     for line in perturbed_files(plan):
         _say(line)
@@ -266,13 +260,9 @@ def perturb(plan: "PerturbPlan") -> int:
 
 def montecarlo(plan: "MonteCarloPlan") -> int:
     """Run the simulated study, print its tables and the paths of what was written."""
-    from rewardlab.core.terminal_console import terminal_console
-    from rewardlab.reporting.report_files import write_report
-    from rewardlab.studies.perturbation_paper.simulated.montecarlo_command import (
-        keep_trials,
-        print_montecarlo,
-        run_montecarlo,
-    )
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.reporting.report import write_report
+    from rewardlab.studies.perturbation_paper.commands import keep_trials, print_montecarlo, run_montecarlo
 
     made = run_montecarlo(plan)
     print_montecarlo(made, terminal_console())
@@ -300,7 +290,7 @@ def train(plan: "PocketPlan") -> int:
 def train_vlm(command: "TrainVlmCommand") -> int:
     """Fine-tune, and print how to use what came out; a dry run prints what it would take."""
     if command.dry_run:
-        from rewardlab.training.vlm.train_command import forecast_vlm
+        from rewardlab.training.vlm import forecast_vlm
 
         for line in forecast_vlm(command.plan):
             _say(line)
@@ -312,7 +302,7 @@ def train_vlm(command: "TrainVlmCommand") -> int:
 
 def train_objective(command: "TrainObjectiveCommand") -> int:
     """Train with one objective or several, and print how to use what came out and where the comparison is."""
-    from rewardlab.training.objective_training.plan import read_plan
+    from rewardlab.training.objectives import read_plan
 
     plan = command.plan if command.all is None else read_plan(command.all, command.plan)
     models = rewardlab.train_objective(**flat_settings(plan))
@@ -342,7 +332,7 @@ def verify(plan: "VerifyPlan") -> int:
 
 def data_report(plan: "DataReportPlan") -> int:
     """Write the page about a dataset and print what it says first, and where it is."""
-    from rewardlab.core.loading_line import loading
+    from rewardlab.core.terminal import loading
 
     with loading(f"reading {plan.data}"):
         page = rewardlab.data_report(**flat_settings(plan))
@@ -376,9 +366,9 @@ def rl_report(plan: "RlReportPlan") -> int:
 
 def check(plan: "CheckPlan") -> int:
     """Print the problems; the exit code says whether there are any."""
-    from rewardlab.api.dataset_verbs import checked_dataset
+    from rewardlab.api import checked_dataset
     from rewardlab.data import dataset_notes
-    from rewardlab.data.task_text import wordless_note
+    from rewardlab.data.reading import wordless_note
 
     contents = checked_dataset(plan.data)
     for problem in contents.problems:
@@ -392,7 +382,7 @@ def check(plan: "CheckPlan") -> int:
 
 def init(plan: "InitPlan") -> int:
     """Write the skeleton of a dataset and print what is left to fill in."""
-    from rewardlab.data.metadata_skeleton import skeleton_lines, write_skeleton
+    from rewardlab.data.roboreward_rows import skeleton_lines, write_skeleton
 
     for line in skeleton_lines(write_skeleton(plan.folder)):
         _say(line)
@@ -401,7 +391,7 @@ def init(plan: "InitPlan") -> int:
 
 def convert(plan: "ConvertPlan") -> int:
     """Write the dataset in another layout and print what was written, and what was left out."""
-    from rewardlab.core.loading_line import loading
+    from rewardlab.core.terminal import loading
 
     with loading(f"converting {plan.source}"):
         made = rewardlab.convert(**flat_settings(plan))
@@ -414,8 +404,7 @@ def convert(plan: "ConvertPlan") -> int:
 
 def augment(command: "AugmentCommand") -> int:
     """Make failures of successes, and print what each stage kept and refused, and what was asked."""
-    from rewardlab.augmentation.augment_dataset import forecast_augmentation
-    from rewardlab.augmentation.augmentation_text import augmentation_lines
+    from rewardlab.augmentation.augment import augmentation_lines, forecast_augmentation
     from rewardlab.reporting.findings_text import spending
 
     if command.dry_run:
@@ -429,12 +418,9 @@ def augment(command: "AugmentCommand") -> int:
 
 def runs(plan: "RunsPlan") -> int:
     """List, ask, join or remove the runs of a folder."""
-    from rewardlab.analysis.joined_trials import write_joined
-    from rewardlab.analysis.run_collection import find_runs
-    from rewardlab.analysis.run_pruning import remove_runs
-    from rewardlab.analysis.trial_sql import query_trials
-    from rewardlab.core.terminal_console import terminal_console
-    from rewardlab.reporting.run_tables import answer_table, entry_row, rows_json, run_table
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.evaluation.runs import find_runs, query_trials, remove_runs, write_joined
+    from rewardlab.reporting.command_text import answer_table, entry_row, rows_json, run_table
 
     entries = find_runs(plan.folder, plan.where)
     if plan.sql is not None:
@@ -460,7 +446,7 @@ def runs(plan: "RunsPlan") -> int:
 
 def merge(plan: "MergePlan") -> int:
     """Put shards together and say what the run holds now."""
-    from rewardlab.core.loading_line import loading
+    from rewardlab.core.terminal import loading
 
     with loading("putting shards together"):
         made = rewardlab.merge(plan.runs, plan.out)
@@ -480,8 +466,8 @@ def export(plan: "ExportPlan") -> int:
 
 def list_catalog(plan: "ListPlan") -> int:
     """Print one line per entry of a catalog, or the catalogs themselves."""
-    from rewardlab.core.terminal_console import terminal_console
-    from rewardlab.reporting.catalog_tables import listing
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.reporting.catalog import listing
 
     terminal_console().print(listing(plan))
     return 0
@@ -489,7 +475,7 @@ def list_catalog(plan: "ListPlan") -> int:
 
 def show(plan: "ShowPlan") -> int:
     """Print everything about an entry."""
-    from rewardlab.reporting.catalog_tables import describe
+    from rewardlab.reporting.catalog import describe
 
     print(describe(plan.name))
     return 0
@@ -497,7 +483,7 @@ def show(plan: "ShowPlan") -> int:
 
 def completion(plan: "CompletionPlan") -> int:
     """Print the script that teaches a shell to complete."""
-    from rewardlab.reporting.shell_completion import completion_script
+    from rewardlab.reporting.catalog import completion_script
 
     print(completion_script(plan.shell, {name: plan_of(name) for name in COMMANDS}), end="")
     return 0
@@ -505,38 +491,38 @@ def completion(plan: "CompletionPlan") -> int:
 
 # Where each command's settings are; only those of the command that is asked for are loaded.
 COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
-    "score": ("rewardlab.runner.ask_once:ScorePlan", score),
-    "stress": ("rewardlab.reporting.command_output:StressCommand", stress),
-    "bench": ("rewardlab.reporting.command_output:BenchCommand", bench),
-    "attack": ("rewardlab.runner.attack:AttackPlan", attack),
-    "calibrate": ("rewardlab.runner.calibration_run:CalibratePlan", calibrate),
-    "guard-fit": ("rewardlab.runner.guard_fit:GuardPlan", guard_fit),
-    "report": ("rewardlab.reporting.report_files:ReportPlan", report),
-    "compare": ("rewardlab.analysis.model_comparison:ComparePlan", compare),
+    "score": ("rewardlab.evaluation.score:ScorePlan", score),
+    "stress": ("rewardlab.reporting.terminal_summary:StressCommand", stress),
+    "bench": ("rewardlab.reporting.terminal_summary:BenchCommand", bench),
+    "attack": ("rewardlab.evaluation.attack:AttackPlan", attack),
+    "calibrate": ("rewardlab.evaluation.fit_calibration:CalibratePlan", calibrate),
+    "guard-fit": ("rewardlab.evaluation.fit_guard:GuardPlan", guard_fit),
+    "report": ("rewardlab.reporting.report:ReportPlan", report),
+    "compare": ("rewardlab.evaluation.compare:ComparePlan", compare),
     "leaderboard": ("rewardlab.reporting.leaderboard:LeaderboardPlan", leaderboard),
-    "runs": ("rewardlab.reporting.run_tables:RunsPlan", runs),
-    "merge": ("rewardlab.analysis.run_merging:MergePlan", merge),
-    "export": ("rewardlab.reporting.experiment_trackers:ExportPlan", export),
-    "perturb": ("rewardlab.runner.perturbed_dataset:PerturbPlan", perturb),
-    "collect": ("rewardlab.collection.collection_settings:CollectPlan", collect),
-    "train": ("rewardlab.training.pocket.plan:PocketPlan", train),
-    "train-vlm": ("rewardlab.training.vlm.plan:TrainVlmCommand", train_vlm),
-    "train-objective": ("rewardlab.training.objective_training.plan:TrainObjectiveCommand", train_objective),
-    "assemble-vlm": ("rewardlab.training.vlm_assembly.plan:AssemblePlan", assemble_vlm),
-    "montecarlo": ("rewardlab.studies.perturbation_paper.simulated.montecarlo_plan:MonteCarloPlan", montecarlo),
-    "serve": ("rewardlab.serving.serve_settings:ServePlan", serve),
+    "runs": ("rewardlab.reporting.command_text:RunsPlan", runs),
+    "merge": ("rewardlab.evaluation.merge:MergePlan", merge),
+    "export": ("rewardlab.reporting.trackers:ExportPlan", export),
+    "perturb": ("rewardlab.reporting.perturbed_copies:PerturbPlan", perturb),
+    "collect": ("rewardlab.worlds.metaworld.recording:CollectPlan", collect),
+    "train": ("rewardlab.training.pocket:PocketPlan", train),
+    "train-vlm": ("rewardlab.training.vlm:TrainVlmCommand", train_vlm),
+    "train-objective": ("rewardlab.training.objectives:TrainObjectiveCommand", train_objective),
+    "assemble-vlm": ("rewardlab.training.vlm:AssemblePlan", assemble_vlm),
+    "montecarlo": ("rewardlab.studies.perturbation_paper.commands:MonteCarloPlan", montecarlo),
+    "serve": ("rewardlab.serving.listening:ServePlan", serve),
     "relabel": ("rewardlab.rl.relabel:RelabelPlan", relabel),
-    "verify": ("rewardlab.verification.verify_settings:VerifyPlan", verify),
-    "data-report": ("rewardlab.reporting.data_report_plan:DataReportPlan", data_report),
-    "rl-run": ("rewardlab.rl.run_settings:RlRunPlan", rl_run),
-    "rl-report": ("rewardlab.reporting.rl_page:RlReportPlan", rl_report),
-    "check": ("rewardlab.data.dataset_check_settings:CheckPlan", check),
-    "convert": ("rewardlab.data.conversion.convert_plan:ConvertPlan", convert),
-    "augment": ("rewardlab.augmentation.augment_plan:AugmentCommand", augment),
-    "init": ("rewardlab.data.metadata_skeleton:InitPlan", init),
-    "list": ("rewardlab.reporting.catalog_tables:ListPlan", list_catalog),
-    "show": ("rewardlab.reporting.catalog_tables:ShowPlan", show),
-    "completion": ("rewardlab.reporting.shell_completion:CompletionPlan", completion),
+    "verify": ("rewardlab.serving.verify:VerifyPlan", verify),
+    "data-report": ("rewardlab.reporting.data_report:DataReportPlan", data_report),
+    "rl-run": ("rewardlab.rl:RlRunPlan", rl_run),
+    "rl-report": ("rewardlab.studies.rl.page:RlReportPlan", rl_report),
+    "check": ("rewardlab.data.convert:CheckPlan", check),
+    "convert": ("rewardlab.data.convert:ConvertPlan", convert),
+    "augment": ("rewardlab.augmentation.augment:AugmentCommand", augment),
+    "init": ("rewardlab.data.roboreward_rows:InitPlan", init),
+    "list": ("rewardlab.reporting.catalog:ListPlan", list_catalog),
+    "show": ("rewardlab.reporting.catalog:ShowPlan", show),
+    "completion": ("rewardlab.reporting.catalog:CompletionPlan", completion),
 }
 
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rewardlab.analysis.run_summary import load_summary
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
-from rewardlab.reporting.page import render_page
-from rewardlab.reporting.report_files import robustness_card
+from rewardlab.evaluation.summary import load_summary
+from rewardlab.reporting.report import robustness_card
+from rewardlab.reporting.run_page import render_page
 
 Show = Callable[[Path], str]
 

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rewardlab.core.command_settings import build_plan
-from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.core.settings import build_plan
+from rewardlab.evaluation.bench import BenchPlan, run_benchmark
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from tests.attack.bit_flips import flip_bits
 from tests.attack.kills import kill_campaign
 from tests.attack.mutations import mutated_rows, mutated_videos

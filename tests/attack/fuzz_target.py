@@ -11,11 +11,24 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["rewardlab.core.bounded_json", "rewardlab.data"]):
-    from rewardlab.core.bounded_json import parse_json
+with atheris.instrument_imports(include=["rewardlab.core.records", "rewardlab.data"]):
     from rewardlab.core.errors import DataError
-    from rewardlab.data.mp4_tables import require_sane_tables
-    from rewardlab.data.roboreward_row import fps_of, instruction_of, origin_of, parse_row, truth_of, world_of
+    from rewardlab.core.records import parse_json
+    from rewardlab.data.roboreward_rows import (
+        fps_of,
+        instruction_of,
+        parse_row,
+    )
+    from rewardlab.data.roboreward_rows import (
+        label_of as truth_of,
+    )
+    from rewardlab.data.roboreward_rows import (
+        provenance_of as origin_of,
+    )
+    from rewardlab.data.roboreward_rows import (
+        sim_state_of as world_of,
+    )
+    from rewardlab.data.safe_video import require_sane_tables
 
 
 def read_row(data: bytes) -> None:

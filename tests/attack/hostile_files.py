@@ -8,7 +8,7 @@ import av
 import cv2
 import numpy as np
 
-from rewardlab.h264_encoding import encode_bytes
+from rewardlab.core.video_encoding import encode_bytes
 from tests.conftest import moving_square
 
 UPRIGHT = (1, 0, 0, 1)

@@ -19,8 +19,8 @@ VICTIMS = ("parent", "worker", "group")
 _RUN = """
 import sys
 from pathlib import Path
-from rewardlab.core.command_settings import build_plan
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.core.settings import build_plan
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
 
 perturbations = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
 settings = {"models": ("clock",), "data": "sample", "perturbations": perturbations, "limit": 6, "controls": False}

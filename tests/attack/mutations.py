@@ -15,9 +15,9 @@ import numpy as np
 
 from rewardlab.core.episode import fingerprint_frames
 from rewardlab.core.errors import DataError
-from rewardlab.data.roboreward_folder import read_folder
-from rewardlab.data.roboreward_row import METADATA, row_of
-from rewardlab.data.video_decoding import VideoFile
+from rewardlab.data.roboreward import read_folder
+from rewardlab.data.roboreward_rows import METADATA, row_of
+from rewardlab.data.video import VideoFile
 from tests.attack.hostile_files import small_mp4
 from tests.attack.peak_memory import peak_mb
 

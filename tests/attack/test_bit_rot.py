@@ -13,18 +13,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rewardlab.analysis.benchmark_errors import BenchmarkErrors
-from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
-from rewardlab.core.command_settings import build_plan
 from rewardlab.core.errors import RunError
+from rewardlab.core.records import checksummed
 from rewardlab.core.run import Run, locked
-from rewardlab.core.sealed_json import sealed
+from rewardlab.core.run_files import encode_part, part_name
+from rewardlab.core.settings import build_plan
 from rewardlab.core.summary import Summary
-from rewardlab.core.trial_parts import encode_part, part_name
-from rewardlab.reporting.page import render_page
-from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.evaluation.bench import BenchmarkErrors, BenchPlan, run_benchmark
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.summary import load_summary
+from rewardlab.reporting.run_page import render_page
 from tests.attack.bit_flips import flip_bits, shown_by_report
 
 
@@ -185,7 +184,7 @@ def test_an_edited_record_is_refused_and_a_checksum_that_fits_does_not_adopt_the
     assert main(["report", str(run.folder)]) == 2
     assert "run.json is no record of a run: its content does not have the checksum" in capsys.readouterr().err
     del content["sha256"]
-    (run.folder / "run.json").write_text(json.dumps(sealed(content)))
+    (run.folder / "run.json").write_text(json.dumps(checksummed(content)))
     assert main(["report", str(run.folder)]) == 2
     assert "it belongs to a run with another plan" in capsys.readouterr().err
 

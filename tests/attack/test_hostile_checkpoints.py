@@ -15,7 +15,7 @@ from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.errors import ModelError, PlanError, RewardlabError
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
-from rewardlab.models.backends.level_map import read_level_map
+from rewardlab.models.calibration import read_level_map
 from rewardlab.models.pocket import WEIGHTS
 from rewardlab.models.protocols.gvl import completion_percentages
 from tests.conftest import moving_square
@@ -108,7 +108,7 @@ def test_code_that_a_config_names_does_not_run(qwen: Path, clip: Path, llava: Pa
 def test_nothing_in_a_projected_pair_runs(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from rewardlab.training.objective_training.backbone_parts import name_backbone, write_pair
+    from rewardlab.training.objectives.backbones import name_backbone, write_pair
 
     vision, text = tiny_pairs.save_dinov2(tmp_path / "vision"), tiny_pairs.save_bert(tmp_path / "text")
     pair = write_pair(name_backbone(f"pair={vision}+{text}"), tmp_path / "pair")
@@ -292,7 +292,7 @@ def test_a_reply_made_to_break_the_reader_holds_no_percentages(name: str) -> Non
 
 
 def test_a_level_with_digits_without_end_is_a_failure() -> None:
-    from rewardlab.models.protocols.answer_parsers import PARSERS
+    from rewardlab.models.protocols.rubric import PARSERS
 
     for name, text in (
         (name, text) for name in PARSERS for text in ("ANSWER: " + "9" * 90_000, "ANSWER:" + " " * 90_000)

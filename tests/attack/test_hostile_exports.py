@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 import rewardlab
-from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import COMMANDS, main
-from rewardlab.core.csv_export import csv_text
-from rewardlab.core.dataclass_json import record_to_json
+from rewardlab.core.records import record_to_json
+from rewardlab.core.storage import csv_text
 from rewardlab.core.summary import Summary
-from rewardlab.core.terminal_text import one_line, printable
-from rewardlab.reporting.report_files import robustness_card
+from rewardlab.core.terminal import one_line, printable
+from rewardlab.evaluation.summary import load_summary
+from rewardlab.reporting.report import robustness_card
 from rewardlab.reporting.terminal_summary import print_summary
 from tests.conftest import moving_square, write_rows
 from tests.models.loopback import chat_server
@@ -67,7 +67,7 @@ def evil_summary(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 def test_a_summary_with_hostile_names_is_shown_as_it_is(evil_summary: tuple[Summary, rewardlab.Run]) -> None:
-    from rewardlab.core.terminal_console import terminal_console
+    from rewardlab.core.terminal import terminal_console
 
     stream = io.StringIO()
     console = terminal_console()
@@ -91,7 +91,7 @@ def test_a_card_with_hostile_names_stays_a_card(evil_summary: tuple[Summary, rew
 
 @pytest.fixture(scope="module")
 def evil_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from rewardlab.h264_encoding import encode
+    from rewardlab.core.video_encoding import encode
 
     folder = tmp_path_factory.mktemp("evil")
     name = "s\x1b[31m\x9b5n/v\x1b]0;owned\x07\u202e.mp4"

@@ -12,9 +12,9 @@ import pytest
 from rewardlab.core.errors import DataError
 from rewardlab.core.trial import Score
 from rewardlab.models import name_model
-from rewardlab.models.backends.ledger import LEDGER, spent_by_model
-from rewardlab.models.backends.remote_protocol import unpack_episodes
 from rewardlab.models.contract import Budget
+from rewardlab.models.ledger import LEDGER, spent_by_model
+from rewardlab.models.remote import unpack_episodes
 from rewardlab.reporting.findings_text import spending
 from tests.attack.peak_memory import run_measured
 from tests.attack.test_hostile_servers import episodes

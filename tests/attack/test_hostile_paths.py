@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from rewardlab.core.errors import DataError
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
-from rewardlab.data.roboreward_folder import read_folder
-from rewardlab.data.video_decoding import VideoFile
-from rewardlab.h264_encoding import encode
+from rewardlab.data.roboreward import read_folder
+from rewardlab.data.video import VideoFile
 from tests.attack.hostile_files import EMPTY_PLAYLIST, small_mp4
 from tests.conftest import moving_square, write_rows
 

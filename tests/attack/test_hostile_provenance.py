@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import rewardlab
-from rewardlab.augmentation.dataset_rows import read_dataset, read_rejected
+from rewardlab.augmentation.rows import read_dataset, read_rejected
 from rewardlab.core.errors import DataError
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
 from tests.conftest import moving_square, write_rows
 from tests.models.loopback import chat_server
 

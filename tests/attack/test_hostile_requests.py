@@ -16,8 +16,8 @@ pytest.importorskip("fastapi")
 
 import httpx2
 
-from rewardlab.h264_encoding import encode
-from rewardlab.serving.serve_settings import ServePlan
+from rewardlab.core.video_encoding import encode
+from rewardlab.serving.listening import ServePlan
 from tests.conftest import moving_square
 from tests.serving.loopback_server import reward_server
 from tests.serving.served_models import Recorder

@@ -8,9 +8,8 @@ import pytest
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
-from rewardlab.data.envlogger.log_values import named_values
-from rewardlab.data.envlogger.riegeli_file import read_records
-from rewardlab.data.envlogger.varint_stream import varint_bytes
+from rewardlab.data.envlogger import named_values
+from rewardlab.data.riegeli import read_records, varint_bytes
 from tests.attack.test_hostile_formats import mutated
 from tests.data.test_real_samples import SAMPLES, decompressed, number_at
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rewardlab
-from rewardlab.data.roboreward_folder import read_folder, write_episode
-from rewardlab.data.roboreward_row import row_of
+from rewardlab.data.roboreward import read_folder, write_episode
+from rewardlab.data.roboreward_rows import row_of
 from tests.attack.hostile_files import small_mp4
 from tests.attack.mutations import mutated_rows
 from tests.conftest import write_rows

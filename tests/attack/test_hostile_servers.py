@@ -14,8 +14,8 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
-from rewardlab.models.backends.remote_protocol import Health, pack_answers, pack_health, unpack_answers, unpack_health
 from rewardlab.models.contract import Budget
+from rewardlab.models.remote import Health, pack_answers, pack_health, unpack_answers, unpack_health
 from tests.attack.hostile_http import ENDLESS, NO_JSON, Attack, answer, endless, raw
 from tests.attack.peak_memory import run_measured
 from tests.conftest import moving_square

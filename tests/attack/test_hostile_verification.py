@@ -16,10 +16,9 @@ import httpx2
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.data.row_listing import list_rows
-from rewardlab.verification.verdict_store import VerdictStore
-from rewardlab.verification.verify_command import open_verification
-from rewardlab.verification.verify_settings import VerifyPlan
-from tests.verification.judged_data import TOKEN, judged_data, verification_server
+from rewardlab.serving.verdicts import VerdictStore
+from rewardlab.serving.verify import VerifyPlan, open_verification
+from tests.serving.judged_data import TOKEN, judged_data, verification_server
 
 SECRET = b"nobody may read this"
 

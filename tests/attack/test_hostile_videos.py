@@ -13,11 +13,11 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.trial import Trial
-from rewardlab.data.roboreward_folder import read_folder
-from rewardlab.data.video_decoding import VideoFile
+from rewardlab.data.roboreward import read_folder
+from rewardlab.data.video import VideoFile
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.perturbations import PERTURBATIONS
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
 from tests.attack.hostile_files import (
     EMPTY_PLAYLIST,
     black_video,

@@ -8,11 +8,11 @@ import pytest
 from rewardlab.core.errors import Interrupted
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
-from rewardlab.runner.dispatch import map_items
-from rewardlab.runner.stress import run_stress
+from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.evaluation.evaluate import run_stress
 from tests.attack.kills import kill_campaign
-from tests.runner.dispatched_work import square_and_die_once
-from tests.runner.test_stress import plan
+from tests.evaluation.dispatched_work import square_and_die_once
+from tests.evaluation.test_stress import plan
 
 CODE = """
 import os

@@ -5,16 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewardlab.core.episode import episode_from_frames
-from rewardlab.runner.cell_scoring import Cell, EpisodeCells, Job
-from rewardlab.runner.lost_work import UnderWay, after_death, after_hang
+from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial
+from rewardlab.evaluation.retry import UnderWay, after_hang, retry_after_failure
 
 EPISODE = episode_from_frames(np.zeros((2, 4, 4, 3), np.uint8), "open the drawer")
 BATCH = 8
 
 
 def job_of(count: int) -> Job:
-    cells = tuple(Cell(f"c{number}", "jpeg", 1, "mine") for number in range(count))
-    return Job((EpisodeCells(EPISODE, cells),))
+    cells = tuple(PlannedTrial(f"c{number}", "jpeg", 1, "mine") for number in range(count))
+    return Job((EpisodeTrials(EPISODE, cells),))
 
 
 def play(job: Job, poison: set[str], strikes: list[int]) -> tuple[list[str], set[str], int]:
@@ -28,7 +28,7 @@ def play(job: Job, poison: set[str], strikes: list[int]) -> tuple[list[str], set
             step += 1
             if batch & poison or step in strikes:
                 deaths += 1
-                left = after_death(now, frozenset(finished), UnderWay(batch))
+                left = retry_after_failure(now, frozenset(finished), UnderWay(batch))
                 queue[:0] = left.jobs
                 given_up |= {cell.id for cell in left.given_up}
                 break
@@ -50,7 +50,7 @@ def test_every_cell_but_the_poison_is_scored_once_whoever_strikes(
 
 
 def test_one_death_puts_the_whole_job_back_as_it_was() -> None:
-    left = after_death(job_of(20), frozenset({"c0", "c1"}), UnderWay(frozenset({"c2", "c3"})))
+    left = retry_after_failure(job_of(20), frozenset({"c0", "c1"}), UnderWay(frozenset({"c2", "c3"})))
     (again,) = left.jobs
     assert not left.given_up
     assert [cell.id for cell in again.cells] == [f"c{number}" for number in range(2, 20)]
@@ -59,19 +59,19 @@ def test_one_death_puts_the_whole_job_back_as_it_was() -> None:
 
 def test_cells_that_are_prepared_together_are_one_suspect_and_are_given_up_after_two_tries() -> None:
     job, prepared = job_of(10), UnderWay(frozenset({"c4", "c5"}), prepared=True)
-    others, suspects = after_death(job, frozenset(), prepared).jobs
+    others, suspects = retry_after_failure(job, frozenset(), prepared).jobs
     assert {cell.id for cell in suspects.cells} == {"c4", "c5"}
     assert others.deaths == 0
-    left = after_death(suspects, frozenset(), prepared)
+    left = retry_after_failure(suspects, frozenset(), prepared)
     assert {cell.id for cell in left.given_up} == {"c4", "c5"}
     assert not left.jobs
 
 
 def test_a_cell_that_is_asked_alone_is_given_up_after_two_tries() -> None:
     """The first death may be anybody's fault, the second is its own; those not under way are never suspected."""
-    others, suspect = after_death(job_of(5), frozenset({"c0"}), UnderWay(frozenset({"c1"}))).jobs
+    others, suspect = retry_after_failure(job_of(5), frozenset({"c0"}), UnderWay(frozenset({"c1"}))).jobs
     assert [cell.id for cell in others.cells] == ["c2", "c3", "c4"]
-    left = after_death(suspect, frozenset(), UnderWay(frozenset({"c1"})))
+    left = retry_after_failure(suspect, frozenset(), UnderWay(frozenset({"c1"})))
     assert [cell.id for cell in left.given_up] == ["c1"]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Failure, Score, Trial, validate_answer
-from rewardlab.runner.stress import run_stress
-from tests.runner.test_stress import plan
+from rewardlab.evaluation.evaluate import run_stress
+from tests.evaluation.test_stress import plan
 
 CODE = """
 import gc, os, sys

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import rewardlab
-from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError
+from rewardlab.core.records import checksummed
 from rewardlab.core.run import Run, start_run
-from rewardlab.core.sealed_json import sealed
+from rewardlab.evaluation.replay import replay
+from rewardlab.evaluation.summary import load_summary
 from rewardlab.perturbations import is_in_catalogue
-from rewardlab.reporting.page import render_page
-from rewardlab.runner.perturbed_episode_rebuild import replay
+from rewardlab.reporting.run_page import render_page
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
@@ -101,7 +101,7 @@ def copy_with(run: Run, folder: Path, change: Callable[[dict[str, Any]], object]
     content = json.loads((folder / "run.json").read_text())
     del content["sha256"]
     change(content)
-    (folder / "run.json").write_text(json.dumps(sealed(content)))
+    (folder / "run.json").write_text(json.dumps(checksummed(content)))
     return folder
 
 

@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from rewardlab.augmentation.call_cache import CallCache
-from rewardlab.augmentation.counterfactual_relabelling import relabel_counterfactually
-from rewardlab.augmentation.dataset_rows import read_dataset
-from rewardlab.augmentation.factory_workers import FactoryWorkers
-from rewardlab.augmentation.interviews import Interviewer
-from rewardlab.augmentation.provenance import StageRows
+from rewardlab.augmentation.batched_teacher import BatchedTeacher, CallCache, FactoryWorkers
+from rewardlab.augmentation.rows import StageRows, read_dataset
+from rewardlab.augmentation.task_texts import relabel_counterfactually
 from rewardlab.augmentation.teachers import NamedTeacher
 from rewardlab.core.episode import Frames, Indices
+from rewardlab.core.settings import EngineSettings
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, VlmBackend
-from rewardlab.runner.engines.contract import EngineSettings
 
 ANALYSIS = "1) Scene: a red cup, a plate and a spoon.\n2) The robot moves the cup.\n3) The cup is on the plate."
 COMMANDS = {
@@ -101,7 +98,7 @@ def make_counterfactuals(data: Path, folder: Path, settings: EngineSettings) -> 
     teacher = NamedTeacher("annotator", "annotator", False, BACKEND, folder)
     rows = read_dataset(str(data), skip_bad=False)
     with FactoryWorkers({"vision": teacher, "text": teacher}, 2, settings) as workers:
-        interviewer = Interviewer(
+        interviewer = BatchedTeacher(
             {"vision": teacher, "text": teacher}, Budget(folder=folder), CallCache(folder), workers
         )
         return relabel_counterfactually(rows, interviewer, 3)

@@ -2,10 +2,8 @@
 
 import pytest
 
-from rewardlab.augmentation.command_checks import CommandContext, is_paraphrase, refusal
-from rewardlab.augmentation.command_words import VERBS, words_of
-from rewardlab.augmentation.counterfactual_relabelling import suggested_commands
-from rewardlab.augmentation.rewrite_checks import rewrite_refusal
+from rewardlab.augmentation.task_texts import suggested_commands
+from rewardlab.augmentation.text_checks import VERBS, CommandContext, is_paraphrase, refusal, rewrite_refusal, words_of
 from rewardlab.worlds.metaworld.instructions import phrasings
 
 CONTEXT = CommandContext(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rewardlab
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
 from tests.conftest import write_rows
 
 

@@ -10,18 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.augmentation.augment_plan import AugmentPlan
-from rewardlab.augmentation.call_cache import CallCache
-from rewardlab.augmentation.dataset_rows import read_dataset, write_dataset
-from rewardlab.augmentation.episode_clipping import shortened
-from rewardlab.augmentation.factory_workers import FactoryWorkers
-from rewardlab.augmentation.provenance import StageRows
-from rewardlab.core.command_settings import build_plan
+from rewardlab.augmentation.augment import AugmentPlan
+from rewardlab.augmentation.batched_teacher import CallCache, FactoryWorkers
+from rewardlab.augmentation.labels import shortened
+from rewardlab.augmentation.rows import StageRows, read_dataset, write_dataset
 from rewardlab.core.episode import whole_clip
 from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import EngineSettings, build_plan
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
-from rewardlab.h264_encoding import encode
-from rewardlab.runner.engines.contract import EngineSettings
 from tests.augmentation.local_teacher import COMMANDS, POISONED, DeadlyFrames, make_counterfactuals
 from tests.conftest import IN_PROCESS, moving_square, write_rows
 
@@ -58,7 +55,7 @@ def test_answers_of_a_killed_command_are_not_asked_for_again_on_another_engine(t
     data = write_demos(tmp_path / "data", (40, 48, 56))
     (tmp_path / "hold").touch()
     code = (
-        "from pathlib import Path\nfrom rewardlab.runner.engines.contract import EngineSettings\n"
+        "from pathlib import Path\nfrom rewardlab.evaluation.engines.contract import EngineSettings\n"
         "from tests.augmentation.local_teacher import make_counterfactuals\n"
         f"make_counterfactuals(Path({str(data)!r}), Path({str(tmp_path)!r}), EngineSettings())"
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rewardlab
-from rewardlab.augmentation.augment_dataset import Augmented
+from rewardlab.augmentation.augment import Augmented
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.data import DATASETS, open_dataset
 from rewardlab.worlds import open_world

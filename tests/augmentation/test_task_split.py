@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import rewardlab
-from rewardlab.augmentation.dataset_rows import read_dataset
-from rewardlab.augmentation.provenance import DatasetRow
-from rewardlab.augmentation.task_split import Leak, find_leaks, sample_sources, split_rows
+from rewardlab.augmentation.rows import DatasetRow, read_dataset
+from rewardlab.augmentation.split import Leak, find_leaks, sample_sources, split_rows
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
 from tests.conftest import write_rows
 
 SHARES = {"train": 0.5, "test": 0.5}

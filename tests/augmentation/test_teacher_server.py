@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import rewardlab
-from rewardlab.augmentation.augment_dataset import Augmented
-from rewardlab.augmentation.command_checks import form_refusal
+from rewardlab.augmentation.augment import Augmented
+from rewardlab.augmentation.text_checks import form_refusal
 from rewardlab.cli import main
 from rewardlab.core.errors import StoppedByModel
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
 from tests.augmentation.local_teacher import ANALYSIS, COMMANDS, PLAN
 from tests.conftest import moving_square, write_rows
 from tests.models.loopback import Call, ChatServer, chat_server

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewardlab.core.bounded_json import parse_json, read_json
 from rewardlab.core.errors import PlanError
 from rewardlab.core.limits import JSON_DEPTH, JSON_MB
+from rewardlab.core.records import parse_json, read_json
 
 _SOUND = st.recursive(
     st.none()

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from rewardlab.core.dataclass_json import meaning, record_from_json, record_tables, record_to_json
+from rewardlab.core.records import meaning, record_from_json, record_tables, record_to_json
 
 
 @dataclass(frozen=True)

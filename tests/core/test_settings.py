@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from rewardlab.cli import _parser, parsed
-from rewardlab.core.command_settings import as_command, build_plan, flat_settings
 from rewardlab.core.errors import PlanError
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan
+from rewardlab.core.settings import as_command, build_plan, flat_settings
+from rewardlab.evaluation.evaluate import StressPlan
+from rewardlab.evaluation.plan import ScoringSettings
 
 
 def test_the_command_of_a_plan_makes_the_same_plan() -> None:

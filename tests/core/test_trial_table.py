@@ -8,11 +8,9 @@ import pyarrow as pa
 import pytest
 
 from rewardlab.core.run import Run, start_run
-from rewardlab.core.run_record import run_record
-from rewardlab.core.trial import TRIAL_COLUMNS, WITHOUT_RAW, TrialTable, to_arrow, trial_schema
-from rewardlab.core.trial_columns import join_parts
-from rewardlab.core.trial_plan_check import check_trials
-from rewardlab.metrics.progress_order import order_correlations
+from rewardlab.core.run_files import check_trials, run_record
+from rewardlab.core.trial_table import TRIAL_COLUMNS, WITHOUT_RAW, TrialTable, join_parts, to_arrow, trial_schema
+from rewardlab.metrics.progress import order_correlations
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import ONE
 

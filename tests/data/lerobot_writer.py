@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
 from tests.conftest import moving_square
 
 FPS = 10

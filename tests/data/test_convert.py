@@ -13,14 +13,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import rewardlab
 from rewardlab.cli import main
-from rewardlab.core.episode import Episode, Origin, Truth, episode_from_frames
+from rewardlab.core.episode import Episode, Label, Provenance, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.data.conversion.resampling import at_rate
-from rewardlab.data.conversion.resumable_folder import ResumableFolder
-from rewardlab.data.conversion.task_splits import split_by_task, task_key
-from rewardlab.data.writers import WRITERS
-from rewardlab.data.writers.contract import Batch, Rollout, Row, Writer
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
+from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
+from rewardlab.data.convert import WRITERS, ResumableFolder, at_rate
+from rewardlab.data.task_split import split_by_task, task_key
 from tests.conftest import moving_square, write_rows
 from tests.data.lerobot_writer import EPISODES, KEYS, write_v2
 
@@ -174,7 +172,7 @@ def test_a_stopped_conversion_goes_on_and_never_looks_whole(tmp_path: Path) -> N
     batches = [Batch(n, n, 0, (Rollout(f"a/{n}", (each,), ("main",)),)) for n, each in enumerate(episodes)]
     written: list[int] = []
 
-    def write(folder: Path, batch: Batch) -> list[Row]:
+    def write(folder: Path, batch: Batch) -> list[WrittenRow]:
         if batch.number == 2 and len(written) == 2:
             raise KeyboardInterrupt
         written.append(batch.number)
@@ -234,11 +232,11 @@ def test_what_cannot_be_written_is_one_sentence(rollouts: Path, tmp_path: Path) 
 
 
 def test_names_from_outside_stay_below_the_folder(tmp_path: Path) -> None:
-    from rewardlab.data.conversion.rollout_grouping import grouped_rollouts
+    from rewardlab.data.convert import grouped_rollouts
 
     made = episode_from_frames(moving_square("x"), "open it")
     names = ("../../etc/passwd.mp4", "/abs.mp4", "a/b\n.mp4", "a/b?.mp4", "x" * 500, "..", "a.mp4#2")
-    episodes = [replace(made, id=name, origin=Origin(subset="../up", camera="../../a")) for name in names]
+    episodes = [replace(made, id=name, origin=Provenance(subset="../up", camera="../../a")) for name in names]
     rollouts = grouped_rollouts(episodes, joins=False)
     assert {rollout.cameras for rollout in rollouts} == {("a",)}
     written = [rollout.name for rollout in rollouts]
@@ -248,7 +246,7 @@ def test_names_from_outside_stay_below_the_folder(tmp_path: Path) -> None:
 
 def test_tasks_go_to_the_split_that_lacks_most() -> None:
     made = episode_from_frames(moving_square("x"), "open it")
-    episodes = [replace(made, id=str(n), origin=Origin(task=f"task {n % 20}"), truth=Truth()) for n in range(200)]
+    episodes = [replace(made, id=str(n), origin=Provenance(task=f"task {n % 20}"), truth=Label()) for n in range(200)]
     chosen = split_by_task(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)
     assert sorted(chosen.values()).count("test") == 40
     assert chosen == split_by_task(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)

@@ -10,12 +10,20 @@ import pytest
 
 from rewardlab.cli import main
 from rewardlab.core.episode import Episode, Frames, episode_from_frames
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import DATASETS, open_dataset
-from rewardlab.data.duplicates import MAYBE_DUPLICATE, NEAR_DUPLICATE, episodes_to_leave_out, find_duplicates
-from rewardlab.data.perceptual_hash import compared_frames, frame_hashes, motion_distance, video_distance
-from rewardlab.h264_encoding import encode
-from rewardlab.runner.roborewardbench_protocol import BenchPlan, run_benchmark
-from rewardlab.runner.scoring_settings import ScoringSettings
+from rewardlab.data.duplicates import (
+    MAYBE_DUPLICATE,
+    NEAR_DUPLICATE,
+    compared_frames,
+    episodes_to_leave_out,
+    find_duplicates,
+    frame_hashes,
+    motion_distance,
+    video_distance,
+)
+from rewardlab.evaluation.bench import BenchPlan, run_benchmark
+from rewardlab.evaluation.plan import ScoringSettings
 from tests.conftest import IN_PROCESS, write_rows
 
 CLIPS = ("bridge_v2/175c9d5a21.mp4", "robometer_page/9349ae2359.mp4", "pi0_wild/9f982858c6.mp4")

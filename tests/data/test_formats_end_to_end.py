@@ -9,10 +9,10 @@ import pytest
 
 from rewardlab.cli import main
 from rewardlab.core.run import Run
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import READERS, open_dataset
-from rewardlab.h264_encoding import encode
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from tests.conftest import IN_PROCESS, moving_square, write_rows
 from tests.data.lerobot_writer import write_v2, write_v3
 from tests.data.tfrecord_writer import episode, write_rlds

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import rewardlab
-from rewardlab.core.episode import Truth
+from rewardlab.core.episode import Label
 from rewardlab.core.errors import DataError
 from rewardlab.data import dataset_notes, open_dataset
 from tests.conftest import moving_square
@@ -51,7 +51,7 @@ def test_counts_times_and_frames_are_those_that_h5py_says(tmp_path: Path) -> Non
             assert_array_equal(episode.times, np.arange(len(frames)) / 20)
             assert episode.clip.frame_bytes == frames[0].nbytes
             assert (episode.origin.embodiment, episode.instruction) == ("Panda", "lift the cube")
-    assert [each.truth for each in contents.episodes] == [Truth(None, False), Truth(5, True)]
+    assert [each.truth for each in contents.episodes] == [Label(None, False), Label(5, True)]
     assert rewardlab.check(tmp_path) == ()
 
 

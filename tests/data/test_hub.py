@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rewardlab.core.errors import DataError
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import choose_split, open_dataset
-from rewardlab.h264_encoding import encode
 from tests.conftest import moving_square, write_rows
 from tests.data.lerobot_writer import write_v3
 

@@ -12,8 +12,8 @@ from numpy.testing import assert_array_equal
 
 import rewardlab
 from rewardlab.core.errors import DataError
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import READERS, dataset_notes, open_dataset
-from rewardlab.h264_encoding import encode
 from tests.data.lerobot_writer import (
     EPISODES,
     FPS,

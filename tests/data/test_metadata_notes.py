@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
-from rewardlab.data.metadata_skeleton import task_in
-from rewardlab.h264_encoding import encode
+from rewardlab.data.reading import task_in
 from tests.command_here import run_here
 from tests.conftest import moving_square, write_rows
 

@@ -13,10 +13,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import rewardlab
-from rewardlab.core.episode import Truth
+from rewardlab.core.episode import Label
 from rewardlab.core.errors import DataError
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import choose_split, dataset_notes, open_dataset
-from rewardlab.h264_encoding import encode
 from tests.conftest import moving_square, write_rows
 
 ROWS = (
@@ -59,7 +59,7 @@ def test_a_table_says_what_is_in_the_videos(name: str, videos: Path) -> None:
         assert [(each.id, each.instruction) for each in contents.episodes] == [
             (row["video"], row["instruction"]) for row in ROWS
         ]
-        assert [each.truth for each in contents.episodes] == [Truth(5, True), Truth(2, False)]
+        assert [each.truth for each in contents.episodes] == [Label(5, True), Label(2, False)]
     for episode in contents.episodes:
         with av.open(str(videos / episode.id)) as container:
             frames = [frame for frame in container.decode(video=0)]
@@ -112,7 +112,7 @@ def test_a_table_beside_datasets_does_not_hide_them(videos: Path) -> None:
 def test_one_video_is_a_dataset(videos: Path) -> None:
     path = (videos / "clips" / "a.mp4").rename(videos / "open_the_drawer.mp4")
     (episode,) = open_dataset(str(path)).episodes
-    assert (episode.id, episode.instruction, episode.truth) == ("open_the_drawer.mp4", "open the drawer", Truth())
+    assert (episode.id, episode.instruction, episode.truth) == ("open_the_drawer.mp4", "open the drawer", Label())
     assert len(episode.frames) == 9
     assert open_dataset(str(videos / "clips" / "b.mp4")).episodes[0].instruction == ""
     (videos / "clips" / "task.txt").write_text("push the red block\n")

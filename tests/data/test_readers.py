@@ -9,8 +9,8 @@ import pytest
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
 from rewardlab.data import READERS, choose_split, dataset_folder, open_dataset
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from tests.conftest import IN_PROCESS, moving_square, write_rows
 
 NPZ_READER = '''
@@ -134,6 +134,6 @@ def test_a_path_may_have_an_at_of_its_own(tiny_data: Path, tmp_path: Path) -> No
 
 def test_a_name_that_is_no_reader_and_a_folder_that_is_not_there_are_said(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"must be a rewardlab\.data\.contract\.Reader, got function"):
-        open_dataset(f"rewardlab.data.roboreward_folder:read_folder:{tmp_path}")
+        open_dataset(f"rewardlab.data.roboreward:read_folder:{tmp_path}")
     with pytest.raises(DataError, match="no dataset at 'no/such/folder'"):
         open_dataset("roboreward:no/such/folder")

@@ -17,9 +17,9 @@ from numpy.testing import assert_array_equal
 import rewardlab
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
-from rewardlab.data.envlogger.riegeli_file import read_records
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.data.riegeli import read_records
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from tests.conftest import IN_PROCESS
 
 SAMPLES = Path(__file__).parent / "real_samples"

@@ -8,12 +8,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import rewardlab
-from rewardlab.core.episode import Truth
+from rewardlab.core.episode import Label
 from rewardlab.core.errors import DataError
 from rewardlab.data import dataset_notes, open_dataset
-from rewardlab.data.rlds.crc32c import masked_crc
-from rewardlab.data.rlds.tf_example import parse_example
-from rewardlab.data.task_text import wordless_note
+from rewardlab.data.reading import wordless_note
+from rewardlab.data.tfrecord import masked_crc, parse_example
 from tests.data.tfrecord_writer import SPEC, crc32c, decoded, episode, example, masked, record, write_rlds
 
 TWO = [episode("open the drawer", 5), episode("push the red block", 3)]
@@ -48,7 +47,7 @@ def test_counts_texts_and_frames_are_those_written(packed: str, names: dict | No
         assert_array_equal(read.clip.source.read(np.array([2, 0, 0])), frames[[2, 0, 0]])
         assert read.clip.frame_bytes == frames[0].nbytes
         assert_array_equal(read.times, np.arange(len(frames)) / 10)
-        assert (read.truth, read.origin.subset, read.origin.camera) == (Truth(5, True), "toys", "image")
+        assert (read.truth, read.origin.subset, read.origin.camera) == (Label(5, True), "toys", "image")
     assert rewardlab.check(tmp_path) == ()
 
 
@@ -102,7 +101,7 @@ def test_an_episode_without_words_is_noted_until_they_are_written(tmp_path: Path
 def test_success_is_known_only_where_it_is_said(given: dict[str, list], success: bool | None, tmp_path: Path) -> None:
     write_rlds(tmp_path, [episode("open it", 4) | given])
     (read,) = open_dataset(str(tmp_path)).episodes
-    assert read.truth == Truth(5 if success else None, success)
+    assert read.truth == Label(5 if success else None, success)
 
 
 def test_a_truncated_file_keeps_what_came_before(tmp_path: Path) -> None:

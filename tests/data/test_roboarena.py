@@ -7,11 +7,11 @@ import av
 import pytest
 
 import rewardlab
-from rewardlab.core.episode import Truth
+from rewardlab.core.episode import Label
 from rewardlab.core.errors import DataError
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import dataset_notes, open_dataset
-from rewardlab.data.roboarena_dump import read_preferences
-from rewardlab.h264_encoding import encode
+from rewardlab.data.roboarena import read_preferences
 from tests.conftest import moving_square
 
 yaml = pytest.importorskip("yaml")
@@ -45,9 +45,9 @@ def test_grades_texts_and_frames_are_those_of_the_files(dump: Path) -> None:
     contents = open_dataset(str(dump))
     assert contents.problems == ()
     assert {(each.id, each.instruction, each.truth) for each in contents.episodes} == {
-        ("new/A_pi0_fast@left", "put the new cup down", Truth(3, False)),
-        ("new/B_pi0_fast@left", "put the new cup down", Truth(5, True)),
-        ("old/A_pi0_fast@left", "put the old cup down", Truth(1, False)),
+        ("new/A_pi0_fast@left", "put the new cup down", Label(3, False)),
+        ("new/B_pi0_fast@left", "put the new cup down", Label(5, True)),
+        ("old/A_pi0_fast@left", "put the old cup down", Label(1, False)),
     }
     for episode in contents.episodes:
         session, policy = episode.id.removesuffix("@left").split("/")

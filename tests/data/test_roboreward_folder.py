@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from rewardlab.core.errors import DataError
+from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
-from rewardlab.data.roboreward_folder import read_folder, write_episode
-from rewardlab.h264_encoding import encode
+from rewardlab.data.roboreward import read_folder, write_episode
 from tests.conftest import moving_square, write_rows
 
 

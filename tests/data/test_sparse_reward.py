@@ -2,7 +2,7 @@
 
 import pytest
 
-from rewardlab.data.sparse_reward import success_of_rewards
+from rewardlab.data.reading import success_of_rewards
 
 
 @pytest.mark.parametrize("rewards", [[0, 0, 1], [0, 0, 1, 0], [0, 100, 100, 100], [0, 1], [0.0, 0.0, 0.5, 0.5, 0.0]])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.data.video_decoding import VideoFile, frame_policy
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
+from rewardlab.data.video import VideoFile, frame_policy
 from tests.conftest import moving_square
 
 

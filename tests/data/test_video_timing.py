@@ -9,13 +9,13 @@ import pytest
 
 from rewardlab.core.episode import Episode, rearrange, show_only
 from rewardlab.core.errors import DataError
-from rewardlab.data.presentation_times import rate_and_positions
-from rewardlab.data.roboreward_folder import read_folder, write_episode
-from rewardlab.data.video_decoding import VideoFile, frame_policy, sample_frames
-from rewardlab.h264_encoding import encode
-from rewardlab.models.backends.remote_protocol import pack_episodes, unpack_episodes
-from rewardlab.runner.perturbed_dataset import write_copies
-from rewardlab.runner.perturbed_episode_rebuild import cell_replay
+from rewardlab.core.video_encoding import encode
+from rewardlab.data.roboreward import read_folder, write_episode
+from rewardlab.data.safe_video import rate_and_positions
+from rewardlab.data.video import VideoFile, frame_policy, sample_frames
+from rewardlab.evaluation.replay import trial_replay
+from rewardlab.models.remote import pack_episodes, unpack_episodes
+from rewardlab.reporting.perturbed_copies import write_copies
 from tests.attack.hostile_files import small_mp4, with_display_matrix
 from tests.conftest import moving_square, write_rows
 
@@ -73,7 +73,7 @@ def test_an_episode_with_its_own_times_is_written_and_read_back(stalled: Path, t
 
 
 def test_perturbed_copies_keep_true_times_or_run_evenly(stalled: Path, tmp_path: Path) -> None:
-    replay = cell_replay((only_episode(stalled),), ("gaussian_noise", "reverse"), "all", 0)
+    replay = trial_replay((only_episode(stalled),), ("gaussian_noise", "reverse"), "all", 0)
     assert len(list(write_copies(replay, (2,), tmp_path / "out"))) == 2
     times = {e.id.split(".")[1]: e.times for e in read_folder(tmp_path / "out").episodes}
     assert np.allclose(times["gaussian_noise"], TIMES, atol=1e-4)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rewardlab.core.trial import Trial, TrialTable, to_arrow
-from rewardlab.metrics.derived_columns import with_clean_answers, with_clusters
+from rewardlab.core.trial import Trial
+from rewardlab.core.trial_table import TrialTable, to_arrow
+from rewardlab.metrics.estimates import with_clean_answers, with_clusters
 
 ONE = Trial(
     id="", model="m", episode="", video="", subset="s", task="t", perturbation="clean", category="clean", severity=0,

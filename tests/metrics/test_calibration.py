@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import (
     null_band,

@@ -6,10 +6,11 @@ import pytest
 from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import Trial, TrialTable, to_arrow
+from rewardlab.core.trial import Trial
+from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.derived_columns import with_clean_answers
-from rewardlab.metrics.severity_threshold import severity_threshold
+from rewardlab.metrics.estimates import with_clean_answers
+from rewardlab.metrics.robustness import severity_threshold
 
 
 def table(scores: list[float], truths: list[int], subsets: list[str] | None = None) -> TrialTable:

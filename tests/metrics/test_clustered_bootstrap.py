@@ -15,10 +15,14 @@ from rewardlab.metrics.clustered_bootstrap import (
     percentile_interval,
     rate_interval,
 )
-from rewardlab.metrics.derived_columns import cluster_codes
-from rewardlab.metrics.metric_estimates import estimate_means
-from rewardlab.metrics.paired_differences import paired_means, paired_metric
-from rewardlab.metrics.significance import exact_mcnemar, holm, minimum_detectable_change
+from rewardlab.metrics.estimates import cluster_codes, estimate_means
+from rewardlab.metrics.paired_differences import (
+    exact_mcnemar,
+    holm,
+    minimum_detectable_change,
+    paired_means,
+    paired_metric,
+)
 from tests.metrics.handmade_trials import table, trial
 
 CLUSTERS, SIZE, STUDIES = 50, 12, 1500
@@ -85,7 +89,7 @@ def test_the_clustered_interval_covers_95_percent_where_the_naive_one_covers_und
 
 def test_the_interval_of_tau_b_covers_too() -> None:
     """The true tau-b is that of a very large study of the same kind."""
-    from rewardlab.metrics.kendall import count_pairs, pair_draws
+    from rewardlab.metrics.rank_correlation import count_pairs, pair_draws
 
     def study(number: int, clusters: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rng = rng_for(number, "tau study", clusters)

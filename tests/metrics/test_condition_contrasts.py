@@ -8,9 +8,8 @@ import pytest
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
-from rewardlab.metrics.condition_contrasts import ConditionMeans, condition_means, less, mean_of
-from rewardlab.metrics.metric_estimates import clusters_of, measure
-from rewardlab.metrics.paired_differences import paired_means
+from rewardlab.metrics.estimates import clusters_of, measure
+from rewardlab.metrics.paired_differences import ConditionMeans, condition_means, less, mean_of, paired_means
 from tests.metrics.handmade_trials import table, trial
 
 DRAWS = draw_clusters(12, 800, seed=3)

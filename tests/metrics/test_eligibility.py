@@ -4,8 +4,8 @@ import pytest
 
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
-from rewardlab.metrics.eligibility import answered, eligible
-from rewardlab.metrics.metric_estimates import measure
+from rewardlab.metrics.contract import answered, eligible
+from rewardlab.metrics.estimates import measure
 from tests.metrics.handmade_trials import table, trial
 
 CELLS = [

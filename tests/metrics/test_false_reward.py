@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
-from rewardlab.metrics.metric_estimates import measure
+from rewardlab.metrics.estimates import measure
 from tests.metrics.handmade_trials import scored, table, trial
 
 #                  read            true

@@ -8,7 +8,7 @@ from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.eligibility import answered, eligible
+from rewardlab.metrics.contract import answered, eligible
 from tests.metrics.handmade_trials import table, trial
 
 

@@ -11,8 +11,8 @@ from scipy.stats import kendalltau
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters, percentile_interval
-from rewardlab.metrics.kendall import count_pairs, pair_draws, tau_b_of_conditions
-from rewardlab.metrics.metric_estimates import clusters_of, measure
+from rewardlab.metrics.estimates import clusters_of, measure
+from rewardlab.metrics.rank_correlation import count_pairs, pair_draws, tau_b_of_conditions
 from tests.metrics.handmade_trials import scored, table, trial
 
 

@@ -6,8 +6,8 @@ import pytest
 from scipy.stats import kendalltau
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.metrics.model_ranking import rank_stability
-from rewardlab.metrics.robustness_curve import (
+from rewardlab.metrics.rank_correlation import rank_stability
+from rewardlab.metrics.robustness import (
     corruption_error,
     mean_corruption_error,
     mean_rise,

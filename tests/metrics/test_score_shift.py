@@ -5,7 +5,7 @@ import math
 import pytest
 
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.eligibility import answered, eligible
+from rewardlab.metrics.contract import answered, eligible
 from tests.metrics.handmade_trials import table, trial
 
 NOISE = {"perturbation": "noise", "category": "visual", "severity": 2}

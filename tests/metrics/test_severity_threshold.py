@@ -6,7 +6,7 @@ from scipy.special import betaincinv
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
-from rewardlab.metrics.severity_threshold import certified_threshold
+from rewardlab.metrics.robustness import certified_threshold
 
 LEAST, CLUSTERS, SIZE, CORRELATION = 0.70, 50, 10, 0.2
 STUDIES = 1000

@@ -11,11 +11,11 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
-from rewardlab.models.backends.contrastive import goal_rewards
-from rewardlab.models.backends.level_map import UNCALIBRATED, LevelMap, fit_levels, read_level_map
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.models.calibration import UNCALIBRATED, LevelMap, fit_levels, read_level_map
+from rewardlab.models.contrastive import goal_rewards
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 from tests.models import tiny

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import LEVELS, Episode, Truth, episode_from_frames, strip_labels
+from rewardlab.core.episode import LEVELS, Episode, Label, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
 from rewardlab.models.composite import CachedModel, build_all, build_model, name_composite
 from rewardlab.models.contract import Budget, Composition, NamedModel
 from rewardlab.models.ensemble import Ensemble
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 
@@ -33,7 +33,7 @@ class Says:
 
 
 def one(name: str = "t", level: int | None = None) -> Episode:
-    return episode_from_frames(FRAMES, name, truth=Truth(level))
+    return episode_from_frames(FRAMES, name, truth=Label(level))
 
 
 def combined(by: str, *answers: Answer, weights: tuple[float, ...] | None = None) -> Answer:

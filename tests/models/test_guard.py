@@ -12,16 +12,13 @@ from rewardlab.cli import main
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
+from rewardlab.evaluation.fit_guard import EvaluatedClips, GuardPlan, control_risk, fit_guard, fit_logistic
 from rewardlab.models import name_model
 from rewardlab.models.controls import Constant
-from rewardlab.models.guard.clip_quality import clip_quality, episode_quality
-from rewardlab.models.guard.guarded_model import Guard, Guarded
-from rewardlab.models.guard.instruction_distance import distances, nearest_distance
+from rewardlab.models.guard import Guard, Guarded, clip_quality, distances, episode_quality, nearest_distance
 from rewardlab.models.trust import trust_of
 from rewardlab.perturbations import choose_perturbations
-from rewardlab.runner.conformal_risk import control_risk, fit_logistic
-from rewardlab.runner.guard_fit import GuardPlan, JudgedClips, fit_guard
 from tests.conftest import moving_square, write_rows
 
 
@@ -175,13 +172,13 @@ def test_where_tasks_are_too_few_to_keep_some_apart_nothing_is_said_of_others(
     assert "like the 6 that its threshold was set on" in said and "the tasks are too few to keep some apart" in said
 
 
-def clips_of(tasks: int, *, claimed: bool) -> JudgedClips:
+def clips_of(tasks: int, *, claimed: bool) -> EvaluatedClips:
     """Thirty clips of each task, half of them successes."""
     count = 30 * tasks
     names = np.repeat([f"task {number}" for number in range(tasks)], 30).astype(object)
     success = np.arange(count) % 2 == 0
     rows = [{"success_logit": float(number % 7)} for number in range(count)]
-    return JudgedClips(rows, np.full(count, claimed), success, np.ones(count, bool), names, names)
+    return EvaluatedClips(rows, np.full(count, claimed), success, np.ones(count, bool), names, names)
 
 
 def test_what_a_guard_needs_is_said() -> None:

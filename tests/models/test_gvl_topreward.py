@@ -13,12 +13,12 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
 from rewardlab.models.protocols.gvl import Gvl, GvlOptions, completion_percentages
 from rewardlab.models.protocols.topreward import TopReward, TopRewardOptions, prefix_lengths
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS
 from tests.models import tiny

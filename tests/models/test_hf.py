@@ -16,15 +16,13 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
-from rewardlab.models.backends.lru_cache import LRUCache
-from rewardlab.models.backends.qwen_patches import FAMILIES, frame_size
-from rewardlab.models.backends.qwen_prompt import PromptBuilder
-from rewardlab.models.protocols.answer_parsers import PARSERS
-from rewardlab.models.protocols.prompts import roboreward_prompt
+from rewardlab.models.backends.feature_cache import LRUCache
+from rewardlab.models.backends.qwen_prompt import FAMILIES, PromptBuilder, frame_size
+from rewardlab.models.protocols.rubric import PARSERS, roboreward_prompt
 from rewardlab.models.vlm import AnswerFormat, Image, Prompt, Video
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 from tests.models import tiny
@@ -394,7 +392,7 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: P
 
 
 def test_fewer_kernels_change_rounding_only(folder: Path, model: Any) -> None:
-    from rewardlab.models.backends.qwen_kernels import use_fewer_kernels
+    from rewardlab.models.backends.fused_ops import patch_fused_ops as use_fewer_kernels
 
     fused = built(folder, "reuse=yes")
     use_fewer_kernels(fused.vlm.network.model)

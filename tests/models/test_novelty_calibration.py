@@ -7,13 +7,13 @@ import pytest
 from scipy.special import softmax
 
 from rewardlab.core.errors import ModelError
-from rewardlab.models.pocket.novelty_calibration import (
+from rewardlab.models.pocket.novelty import (
     FEATURES,
     LEVELS,
     NoveltyCalibration,
     calibration_features,
-    load_familiar_states,
-    novelty_of,
+    knn_ood_score,
+    load_training_embeddings,
     unit_length,
 )
 
@@ -21,7 +21,7 @@ from rewardlab.models.pocket.novelty_calibration import (
 def test_novelty_is_the_mean_cosine_distance_to_the_five_nearest() -> None:
     familiar = unit_length(np.array([[1, 0], [1, 0], [1, 0], [1, 0], [1, 0], [0, 1]], np.float32))
     states = np.array([[3, 0], [0, 2], [-1, 0]], np.float32)
-    assert novelty_of(states, familiar) == pytest.approx([0.0, 0.8, 1.8])
+    assert knn_ood_score(states, familiar) == pytest.approx([0.0, 0.8, 1.8])
 
 
 def test_a_map_that_keeps_the_log_probabilities_keeps_the_answer() -> None:
@@ -50,10 +50,10 @@ def test_features_stay_finite_for_a_level_of_no_probability_and_a_state_of_no_no
 def test_states_that_cannot_be_compared_are_refused(states: np.ndarray, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", states)
     with pytest.raises(ModelError, match="finite float16 rows of one width"):
-        load_familiar_states(tmp_path / "x.npy")
+        load_training_embeddings(tmp_path / "x.npy")
 
 
 def test_a_file_that_would_execute_code_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([print], dtype=object), allow_pickle=True)
     with pytest.raises(ModelError, match="holds no states of training clips"):
-        load_familiar_states(tmp_path / "x.npy")
+        load_training_embeddings(tmp_path / "x.npy")

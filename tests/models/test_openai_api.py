@@ -22,7 +22,7 @@ from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
 from rewardlab.models.backends import VLM_BACKENDS
-from rewardlab.models.backends.openai_options import OpenAIOptions, OpenAISpec
+from rewardlab.models.backends.openai import OpenAIOptions, OpenAISpec
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.testing import check_model

@@ -12,15 +12,13 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
-from rewardlab.models.pocket import POCKET, WEIGHTS
-from rewardlab.models.pocket.catalog_split import read_split, shipped_split
-from rewardlab.models.pocket.frame_resizing import resize_frames
-from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
+from rewardlab.models.pocket import POCKET, WEIGHTS, read_split, shipped_split
+from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket, resize_frames
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.testing import check_model
-from rewardlab.worlds.metaworld.task_splits import split_of_task
+from rewardlab.worlds.metaworld.tasks import split_of_task
 
 
 @pytest.fixture(scope="module")

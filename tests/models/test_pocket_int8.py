@@ -13,11 +13,11 @@ from rewardlab.core.episode import Episode, with_frames
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.pocket import POCKET, WEIGHTS, variant_files
 from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
-from rewardlab.models.pocket.precision import (
+from rewardlab.models.pocket.parallel_onnx import (
     choose_precision,
     has_int8_dot_products,
     int8_image_encoder,
@@ -39,7 +39,7 @@ def clips() -> list[Episode]:
 def stem(clips: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of pocket that has an int8 graph, calibrated on some of the clips."""
     pytest.importorskip("onnx", reason="needs rewardlab[train]")
-    from rewardlab.training.pocket.int8_quantisation import quantise_image_encoder
+    from rewardlab.training.pocket.export import quantise_image_encoder
 
     folder = tmp_path_factory.mktemp("int8")
     for path in variant_files(WEIGHTS / "pocket")[1:]:
@@ -150,7 +150,7 @@ def test_dot_products_are_read_from_the_features_of_every_core(cpuinfo: str, exp
 
 
 def test_the_int8_file_is_small_and_frames_of_another_size_are_refused(stem: Path, tmp_path: Path) -> None:
-    from rewardlab.training.pocket.int8_quantisation import quantise_image_encoder
+    from rewardlab.training.pocket.export import quantise_image_encoder
 
     source = variant_files(stem)[1]
     assert int8_image_encoder(stem).stat().st_size < 0.6 * source.stat().st_size  # which is in half precision

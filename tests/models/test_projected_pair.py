@@ -11,15 +11,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs rewardlab[hf]")
 pytest.importorskip("transformers", reason="needs rewardlab[hf]")
 
-from rewardlab.core.episode import episode_from_frames  # noqa: E402
-from rewardlab.core.errors import ModelError, PlanError  # noqa: E402
-from rewardlab.models import name_model  # noqa: E402
-from rewardlab.models.backends.tiny_vit import TinyVit, TinyVitConfig  # noqa: E402
-from rewardlab.testing import check_model  # noqa: E402
-from rewardlab.training.objective_training.backbone_parts import name_backbone, write_pair  # noqa: E402
-from rewardlab.training.objective_training.tiny_vit_weights import is_tiny_vit, tiny_vit_weights  # noqa: E402
-from tests.conftest import moving_square  # noqa: E402
-from tests.models import tiny_pairs  # noqa: E402
+from rewardlab.core.episode import episode_from_frames
+from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.models import name_model
+from rewardlab.models.projected_pair import TinyVit, TinyVitConfig
+from rewardlab.testing import check_model
+from rewardlab.training.encoders import is_tiny_vit, tiny_vit_weights
+from rewardlab.training.objectives.backbones import name_backbone, write_pair
+from tests.conftest import moving_square
+from tests.models import tiny_pairs
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 KINDS = ("weight", "bias")

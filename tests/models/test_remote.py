@@ -16,8 +16,10 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, show_only
 from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
-from rewardlab.models.backends.remote_protocol import (
+from rewardlab.models.remote import (
     EPISODES_TYPE,
     Health,
     array_of_npy,
@@ -28,8 +30,6 @@ from rewardlab.models.backends.remote_protocol import (
     unpack_episodes,
     unpack_health,
 )
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 from tests.models.loopback import serving

@@ -3,15 +3,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Truth, episode_from_frames
+from rewardlab.core.episode import Label, episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.models.simulated import NOISE, PAPER
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 
@@ -24,7 +24,7 @@ def built(argument: str) -> RewardModel:
 
 
 def ramp(number: int, level: int = 3) -> object:
-    return episode_from_frames(FRAMES, f"task {number}", truth=Truth(level, level == 5, RAMP))
+    return episode_from_frames(FRAMES, f"task {number}", truth=Label(level, level == 5, RAMP))
 
 
 @pytest.mark.parametrize("name", ["", *PAPER, "tuned@semantic=4"])
@@ -56,7 +56,7 @@ def test_without_truth_it_does_not_answer() -> None:
 
 
 def test_levels_stay_on_the_scale_and_progress_is_left_out_where_unknown() -> None:
-    episodes = [episode_from_frames(FRAMES, f"task {i}", truth=Truth(1 + i % 5)) for i in range(200)]
+    episodes = [episode_from_frames(FRAMES, f"task {i}", truth=Label(1 + i % 5)) for i in range(200)]
     for answer in built("general@visual=4").score(episodes):
         assert isinstance(answer, Score) and 1 <= answer.level <= 5 and answer.progress is None
 

@@ -11,14 +11,14 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.backends import VLM_BACKENDS
-from rewardlab.models.protocols.protocol_registration import backend_entry
+from rewardlab.models.protocols import backend_entry
 from rewardlab.models.protocols.rubric import RUBRIC
-from rewardlab.reporting.report_files import write_report
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.reporting.report import write_report
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS
 

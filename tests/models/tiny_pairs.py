@@ -29,7 +29,7 @@ def save_tiny_vit(folder: Path) -> Path:
     import torch
     from safetensors.torch import save_file
 
-    from rewardlab.models.backends.tiny_vit import TinyVit, TinyVitConfig
+    from rewardlab.models.projected_pair import TinyVit, TinyVitConfig
 
     torch.manual_seed(2)
     config = TinyVitConfig(widths=(8, 12, 16), depths=(1, 1, 1), heads=(2, 2), windows=(2, 1), hidden_size=16)

@@ -12,14 +12,14 @@ import cv2
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Episode, Frames, Origin, Truth, episode_from_frames
+from rewardlab.core.episode import Episode, Frames, Label, Provenance, episode_from_frames
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturbations.contract import LabelEffect, Perturbation, PerturbedEpisode
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
 from rewardlab.worlds import open_world
 
@@ -42,8 +42,8 @@ def small_clips() -> tuple[Episode, ...]:
         episodes.remove(episode)
         frames = sample_frames(episode, frame_policy("uniform:8")).frames
         small = np.stack([cv2.resize(frame, (80, 64), interpolation=cv2.INTER_AREA) for frame in frames])
-        clip = episode_from_frames(small, instruction, truth=Truth(5, True, tuple(np.linspace(0, 1, 8))))
-        clips.append(replace(clip, origin=Origin(subset, instruction)))
+        clip = episode_from_frames(small, instruction, truth=Label(5, True, tuple(np.linspace(0, 1, 8))))
+        clips.append(replace(clip, origin=Provenance(subset, instruction)))
     return tuple(clips)
 
 
@@ -183,24 +183,24 @@ def test_a_pair_with_a_change_of_label_takes_its_label() -> None:
     alone = PERTURBATIONS["truncate_end"](CLIPS[0], 3, 3).episode.truth
     change = both(CLIPS[0], 3, 3)
     assert (change.expect, change.episode.truth) == ("relabel", alone)
-    unknown = replace(CLIPS[0], truth=Truth(5, True))
+    unknown = replace(CLIPS[0], truth=Label(5, True))
     assert both(unknown, 3, 3).expect == "lower"
 
 
 @pytest.mark.parametrize(
     ("names", "truth", "expect"),
     [
-        ("reverse+reverse", Truth(5, True), "undefined"),
-        ("global_shuffle+reverse", Truth(5, True), "undefined"),
-        ("reverse+local_shuffle", Truth(5, True), "undefined"),
-        ("reverse+polite_filler", Truth(5, True), "reversed"),
-        ("polite_filler+reverse", Truth(5, True), "reversed"),
-        ("negation+truncate_end", Truth(1, False), "undefined"),
-        ("truncate_end+polite_filler", Truth(5, True), "lower"),
-        ("truncate_end+polite_filler", Truth(2, False), "undefined"),
+        ("reverse+reverse", Label(5, True), "undefined"),
+        ("global_shuffle+reverse", Label(5, True), "undefined"),
+        ("reverse+local_shuffle", Label(5, True), "undefined"),
+        ("reverse+polite_filler", Label(5, True), "reversed"),
+        ("polite_filler+reverse", Label(5, True), "reversed"),
+        ("negation+truncate_end", Label(1, False), "undefined"),
+        ("truncate_end+polite_filler", Label(5, True), "lower"),
+        ("truncate_end+polite_filler", Label(2, False), "undefined"),
     ],
 )
-def test_directions_compose_or_are_undefined(names: str, truth: Truth, expect: str) -> None:
+def test_directions_compose_or_are_undefined(names: str, truth: Label, expect: str) -> None:
     (both,) = choose_perturbations((names,))
     clip = episode_from_frames(np.repeat(CLIPS[0].frames, 4, axis=0), "open the drawer", truth=truth)
     assert both(clip, 4 if "reverse" in names else 2, 3, CLIPS).expect == expect
@@ -269,7 +269,7 @@ ODD = odd_frames()
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_odd_clips_work_or_are_dropped_with_a_reason(name: str, kind: str) -> None:
-    episode = episode_from_frames(ODD[kind], CLIPS[0].instruction, truth=Truth(5, True))
+    episode = episode_from_frames(ODD[kind], CLIPS[0].instruction, truth=Label(5, True))
     for severity in (1, 4):
         change = applied(PERTURBATIONS[name], episode, severity)
         if change is None:
@@ -298,9 +298,9 @@ def test_odd_instructions_work_or_are_dropped_with_a_reason(name: str, text: str
 
 
 def test_undefined_and_dropped_cells_never_enter_an_accuracy() -> None:
-    from rewardlab.core.trial import TrialTable, to_arrow
+    from rewardlab.core.trial_table import TrialTable, to_arrow
     from rewardlab.metrics import METRICS
-    from rewardlab.metrics.eligibility import eligible
+    from rewardlab.metrics.contract import eligible
     from tests.core.test_run import trial
 
     rows = [

@@ -13,7 +13,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.data import open_dataset
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.reporting.report_files import write_report
+from rewardlab.reporting.report import write_report
 from rewardlab.testing import check_perturbation
 
 LIGHTS = '''

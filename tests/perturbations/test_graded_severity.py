@@ -3,23 +3,23 @@
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Truth, episode_from_frames
+from rewardlab.core.episode import Label, episode_from_frames
 from rewardlab.core.errors import NotApplicable, PlanError
-from rewardlab.core.graded_name import graded_name, graded_parts
+from rewardlab.core.trial import graded_name, graded_parts
 from rewardlab.perturbations import PERTURBATIONS
-from rewardlab.perturbations.graded_severity import (
+from rewardlab.perturbations.composition import (
     CLEAN_PARAMETERS,
     STEP,
     at_severity,
     graded_perturbation,
     severity_ladder,
 )
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from tests.conftest import moving_square
 
 PROGRESS = tuple(i / 19 for i in range(20))
 EPISODE = episode_from_frames(
-    moving_square("graded", size=96), "put the red cup on the plate", truth=Truth(5, True, PROGRESS)
+    moving_square("graded", size=96), "put the red cup on the plate", truth=Label(5, True, PROGRESS)
 )
 WITHOUT_SIMULATOR = [name for name, p in PERTURBATIONS.items() if p not in WORLD_PERTURBATIONS]
 

@@ -9,10 +9,9 @@ from rewardlab.core.episode import Episode, Frames, episode_from_frames, show_on
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturbations import PERTURBATIONS
+from rewardlab.perturbations.codecs import psnr
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
-from rewardlab.perturbations.instruction_guards import colours_in
-from rewardlab.perturbations.scene_segmentation import goal_region, segment_motion, static_background
-from rewardlab.perturbations.video_transcoding import psnr
+from rewardlab.perturbations.guards import colours_in, goal_region, segment_motion, static_background
 from rewardlab.perturbations.visual.lighting import black_body_rgb
 from rewardlab.testing import check_perturbation
 

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewardlab.core.episode import Episode, Truth, episode_from_frames
+from rewardlab.core.episode import Episode, Label, episode_from_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturbations.semantic import SEMANTIC
-from rewardlab.perturbations.semantic.english_inflection import fix_articles, gerund, participle
-from rewardlab.perturbations.semantic.instruction_parser import parse
+from rewardlab.perturbations.semantic.instruction_parser import fix_articles, gerund, parse, participle
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {entry.name: entry for entry in SEMANTIC}
-DONE = Truth(5, True)
+DONE = Label(5, True)
 
 REAL = tuple(
     """
@@ -54,7 +53,7 @@ ODD = (
 EVERY_ENTRY = pytest.mark.parametrize("entry", SEMANTIC, ids=lambda entry: entry.name)
 
 
-def make(instruction: str, truth: Truth = DONE, number: int = 0) -> Episode:
+def make(instruction: str, truth: Label = DONE, number: int = 0) -> Episode:
     return episode_from_frames(np.full((2, 4, 4, 3), number, np.uint8), instruction, truth=truth)
 
 
@@ -83,7 +82,7 @@ def test_the_family_is_whole_and_says_what_it_does() -> None:
 @EVERY_ENTRY
 def test_keeps_the_contract(entry: Perturbation) -> None:
     first = make("put the red cup on the plate")
-    check_perturbation(entry, [first, make("close the drawer", Truth(None, False), number=4), *PEERS])
+    check_perturbation(entry, [first, make("close the drawer", Label(None, False), number=4), *PEERS])
 
 
 def check_output(entry: Perturbation, text: str, severity: int) -> None:

@@ -5,26 +5,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Episode, Origin, Truth, episode_from_frames
+from rewardlab.core.episode import Episode, Label, Provenance, episode_from_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode
 from rewardlab.perturbations.semantic import SEMANTIC
 
 BY_NAME = {entry.name: entry for entry in SEMANTIC}
 
-DONE = Truth(5, True, (0.0, 1.0))
-WON = Truth(None, True)
-NOTHING = Truth(1, False, (0.0, 0.0))
-HALF = Truth(3, False, (0.0, 0.5))
-FAILED = Truth(None, False)
-UNKNOWN = Truth()
+DONE = Label(5, True, (0.0, 1.0))
+WON = Label(None, True)
+NOTHING = Label(1, False, (0.0, 0.0))
+HALF = Label(3, False, (0.0, 0.5))
+FAILED = Label(None, False)
+UNKNOWN = Label()
 
 SAME, LOWER, UNDEFINED, DROPPED = "same", "lower", "undefined", "dropped"
 ONE, THREE, FOUR, FIVE = 1, 3, 4, 5  # the new level, known exactly
 Outcome = str | int
 ANY = ""  # the wording is left to chance; the outcome is not
 
-ROWS: tuple[tuple[str, str, int, Truth, str, Outcome], ...] = (
+ROWS: tuple[tuple[str, str, int, Label, str, Outcome], ...] = (
     # Writing: the goal stays, whatever the truth is.
     ("close the drawer", "typo_keyboard", 1, DONE, ANY, SAME),
     ("close the drawer", "char_edit", 4, HALF, ANY, SAME),
@@ -147,24 +147,24 @@ ROWS: tuple[tuple[str, str, int, Truth, str, Outcome], ...] = (
 )  # fmt: skip
 
 
-def make(instruction: str, truth: Truth, number: int = 0, origin: Origin | None = None) -> Episode:
+def make(instruction: str, truth: Label, number: int = 0, origin: Provenance | None = None) -> Episode:
     frames = np.full((2, 4, 4, 3), number, np.uint8)
     episode = episode_from_frames(frames, instruction, truth=truth)
-    return replace(episode, origin=origin or Origin("here", instruction))
+    return replace(episode, origin=origin or Provenance("here", instruction))
 
 
-def outcome_of(change: PerturbedEpisode, before: Truth) -> Outcome:
+def outcome_of(change: PerturbedEpisode, before: Label) -> Outcome:
     after = change.episode.truth
     if change.expect == "relabel":
-        assert after == Truth(after.level, after.level == 5), "a new level is exact and tells success; progress is gone"
+        assert after == Label(after.level, after.level == 5), "a new level is exact and tells success; progress is gone"
         assert after.level is not None
         return after.level
-    assert after == (before if change.expect == "same" else Truth()), "the truth stays, or is forgotten as a whole"
+    assert after == (before if change.expect == "same" else Label()), "the truth stays, or is forgotten as a whole"
     return change.expect
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[1]}-{row[2]}-{row[0][:30]}-{row[5]}")
-def test_text_and_truth_are_as_checked_by_hand(row: tuple[str, str, int, Truth, str, Outcome]) -> None:
+def test_text_and_truth_are_as_checked_by_hand(row: tuple[str, str, int, Label, str, Outcome]) -> None:
     instruction, name, severity, truth, text, outcome = row
     for seed in (0, 1, 2):
         if outcome == DROPPED:
@@ -176,12 +176,12 @@ def test_text_and_truth_are_as_checked_by_hand(row: tuple[str, str, int, Truth, 
         assert change.episode.instruction == text or (text == ANY and change.episode.instruction != instruction)
 
 
-def swap(instruction: str, truth: Truth, severity: int, dataset: Episodes) -> PerturbedEpisode:
+def swap(instruction: str, truth: Label, severity: int, dataset: Episodes) -> PerturbedEpisode:
     return BY_NAME["task_swap"](make(instruction, truth), severity, 0, dataset)
 
 
-NEAR = make("open the drawer", DONE, 1, Origin("here", "drawer"))
-FAR = make("fold the towel", DONE, 2, Origin("there", "towel"))
+NEAR = make("open the drawer", DONE, 1, Provenance("here", "drawer"))
+FAR = make("fold the towel", DONE, 2, Provenance("there", "towel"))
 
 
 def test_another_task_of_the_scene_was_not_done_by_a_success() -> None:
@@ -191,7 +191,7 @@ def test_another_task_of_the_scene_was_not_done_by_a_success() -> None:
 
 
 @pytest.mark.parametrize("truth", [NOTHING, HALF, FAILED, UNKNOWN])
-def test_a_failure_may_have_done_another_task_of_its_own_scene(truth: Truth) -> None:
+def test_a_failure_may_have_done_another_task_of_its_own_scene(truth: Label) -> None:
     with pytest.raises(NotApplicable, match="not known to be a success"):
         swap("put the carrot on the plate", truth, 1, [NEAR, FAR])
     for severity in (2, 3):
@@ -218,6 +218,6 @@ def test_tasks_that_may_coincide_are_never_swapped(one: str, other: str) -> None
 
 
 def test_a_video_is_never_asked_for_a_wish_it_also_carries() -> None:
-    twin = make("open the drawer", DONE, 0, Origin("here", "drawer"))
+    twin = make("open the drawer", DONE, 0, Provenance("here", "drawer"))
     with pytest.raises(NotApplicable):
         swap("put the carrot on the plate", DONE, 2, [twin])

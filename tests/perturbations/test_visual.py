@@ -14,9 +14,9 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.visual import CORRUPTIONS
-from rewardlab.perturbations.visual.compiled_pixel_ops import NOISE_STEPS, shuffle_neighbours
 from rewardlab.perturbations.visual.noise import gaussian_table, low_light_table, shot_table, speckle_table
 from rewardlab.perturbations.visual.occlusion import changed_region
+from rewardlab.perturbations.visual.pixel_ops import NOISE_STEPS, shuffle_neighbours
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {p.name: p for p in CORRUPTIONS}

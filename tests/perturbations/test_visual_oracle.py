@@ -16,13 +16,7 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
 from rewardlab.perturbations.visual import CORRUPTIONS
-from rewardlab.perturbations.visual.weather_layers import (
-    fog_layer,
-    frost_layer,
-    liquid_thickness,
-    mud_opacity,
-    water_layer,
-)
+from rewardlab.perturbations.visual.weather import fog_layer, frost_layer, liquid_thickness, mud_opacity, water_layer
 
 BY_NAME = {p.name: p for p in CORRUPTIONS}
 SEVERITIES = pytest.mark.parametrize("severity", [1, 2, 3, 4])

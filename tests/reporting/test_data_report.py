@@ -13,12 +13,11 @@ from playwright.sync_api import Browser
 import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError
+from rewardlab.core.video_encoding import encode
 from rewardlab.data.row_listing import draw_videos
-from rewardlab.h264_encoding import encode
 from rewardlab.reporting import data_report
 from rewardlab.reporting.data_page import render_data_page
-from rewardlab.reporting.data_report import DataReportPlan, measure_data
-from rewardlab.reporting.video_opening import open_beside
+from rewardlab.reporting.data_report import DataReportPlan, measure_data, open_beside
 from tests.conftest import moving_square
 
 EVIL = "<img src=x onerror=alert(1)>"

@@ -9,9 +9,9 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
-from rewardlab.reporting.experiment_trackers import exported_run
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.reporting.trackers import exported_run
 from tests.conftest import IN_PROCESS
 
 

@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.analysis.published_roborewardbench import EPISODES, SUBSETS
-from rewardlab.analysis.rank_intervals import rank_intervals
-from rewardlab.analysis.run_summary import load_summary
+from rewardlab.core.records import TRIALS_DIGEST
 from rewardlab.core.run import Run, start_run
-from rewardlab.core.sealed_json import TRIALS_DIGEST
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial
-from rewardlab.core.trial_digest import trials_digest
-from rewardlab.reporting.leaderboard import write_leaderboard
-from rewardlab.reporting.leaderboard_tables import HELM, LeaderboardTable, entries_of, leaderboard_tables
-from rewardlab.runner.roborewardbench_protocol import BENCH, benchmark_errors
+from rewardlab.core.trial_table import trials_digest
+from rewardlab.evaluation.bench import BENCH, benchmark_errors
+from rewardlab.evaluation.roborewardbench import EPISODES, SUBSETS
+from rewardlab.evaluation.summary import load_summary
+from rewardlab.reporting.leaderboard import (
+    HELM,
+    LeaderboardTable,
+    entries_of,
+    leaderboard_tables,
+    rank_intervals,
+    write_leaderboard,
+)
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import table, trial
 

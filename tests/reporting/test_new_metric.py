@@ -9,7 +9,7 @@ import pytest
 
 import rewardlab
 from rewardlab.metrics import METRICS
-from tests.runner.test_stress import short_clips
+from tests.evaluation.test_stress import short_clips
 
 CODE = '''
 import numpy as np

@@ -5,19 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.analysis.objective_comparison import (
+from rewardlab.core.errors import RunError
+from rewardlab.evaluation.frame_rewards import MEASURES
+from rewardlab.evaluation.objective_comparison import (
     FILE,
     Comparison,
     LearningCurve,
+    ObjectiveCell,
+    ObjectiveContrast,
     ObjectiveEntry,
     RewardTrace,
     read_comparison,
     write_comparison,
 )
-from rewardlab.analysis.objective_measures import MEASURES
-from rewardlab.analysis.objective_table import ObjectiveCell, ObjectiveContrast
-from rewardlab.core.errors import RunError
-from rewardlab.reporting.objective_page import findings, render_objective_page, write_objective_page
+from rewardlab.studies.objectives import findings, render_objective_page, write_objective_page
 
 NAMES = ("triplet", "vip", "<script>alert(1)</script>")
 VALUES = {"triplet": 0.7, "vip": 0.8, NAMES[2]: 0.6, "clock": 0.5}

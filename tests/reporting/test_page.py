@@ -16,14 +16,14 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 import rewardlab
-from rewardlab.analysis.wrong_rewards import wrong_rewards
 from rewardlab.core.run import Run
-from rewardlab.h264_encoding import encode
+from rewardlab.core.video_encoding import encode
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.replay import wrong_rewards
 from rewardlab.models.contract import NamedModel
-from rewardlab.reporting.calibration_curves import calibration_curves
 from rewardlab.reporting.leaderboard import write_leaderboard
-from rewardlab.reporting.report_files import write_report
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.reporting.report import write_report
+from rewardlab.reporting.severity_curves import calibration_curves
 from tests.conftest import moving_square, write_rows
 
 EVIL = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"

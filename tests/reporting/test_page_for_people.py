@@ -6,14 +6,14 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import rewardlab
-from rewardlab.analysis.format import format_date
 from rewardlab.core.run import Run
+from rewardlab.evaluation.display import format_date
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models.contract import NamedModel
-from rewardlab.reporting.page_model import unscored_cells
-from rewardlab.reporting.report_files import write_report
-from rewardlab.reporting.trial_viewer import FILMED, MOST_TRIALS
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import StressPlan, run_stress
+from rewardlab.reporting.report import write_report
+from rewardlab.reporting.run_page import unscored_trials
+from rewardlab.reporting.trial_cards import MOST_TRIALS, RENDERED
 from tests.conftest import IN_PROCESS
 from tests.reporting.test_page import EVIL, FOREIGN
 
@@ -105,7 +105,7 @@ def test_the_controls_of_clips_stand_below_them_and_move_both(browser: Browser, 
 def test_what_a_model_was_asked_and_said_can_be_read_and_filtered(browser: Browser, run: Run) -> None:
     page = opened(browser, run)
     trials = page.locator("#viewer .trial")
-    assert 0 < trials.count() <= MOST_TRIALS and 0 < page.locator("#viewer img.strip").count() <= FILMED
+    assert 0 < trials.count() <= MOST_TRIALS and 0 < page.locator("#viewer img.strip").count() <= RENDERED
     assert trials.first.get_attribute("data-verdict") == "failed"  # the worst come first
     trials.first.locator("summary").first.press("Enter")  # no place on a page whose pictures still come
     trials.first.locator(".prompt summary").press("Enter")
@@ -128,7 +128,7 @@ def test_the_time_of_a_run_is_readable(run: Run) -> None:
 
 
 def test_what_the_oracle_drops_stands_below_what_judged_models_failed_and_dropped(run: Run) -> None:
-    rows = unscored_cells([run.trials()], run.record.judged)
+    rows = unscored_trials([run.trials()], run.record.judged)
     assert rows[0].model == SERVED and rows[0].status == "failed"
     dropped = [row.model == SERVED for row in rows if row.status == "dropped"]
     assert dropped == sorted(dropped, reverse=True) and "oracle" in {row.model for row in rows}

@@ -7,11 +7,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
-from rewardlab.analysis.reward_severity import right_at
-from rewardlab.analysis.rl_results import FalseSuccess, HackedEpisode, OfflineMeasures, write_results
 from rewardlab.core.errors import RunError
-from rewardlab.reporting.rl_page import RlReportPlan, write_rl_page
-from tests.analysis.test_rl_findings import TASKS, study, training
+from rewardlab.rl.results import FalseSuccess, HackedEpisode, OfflineMeasures, right_at, write_results
+from rewardlab.studies.rl.page import RlReportPlan, write_rl_page
+from tests.evaluation.test_rl_findings import TASKS, study, training
 
 
 @pytest.fixture(scope="module")

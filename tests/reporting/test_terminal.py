@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 import rewardlab
-from rewardlab.analysis.run_summary import load_summary
 from rewardlab.cli import main
 from rewardlab.core.run import Run
+from rewardlab.evaluation.summary import load_summary
 from rewardlab.reporting.findings_text import findings
-from rewardlab.reporting.report_files import write_report
+from rewardlab.reporting.report import write_report
 from rewardlab.reporting.terminal_summary import print_summary
 
 CONTROLS = ("constant", "random", "clock", "oracle")  # their order, everywhere

@@ -9,9 +9,15 @@ pytest.importorskip("torch")
 pytest.importorskip("metaworld")
 
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.rl.control import Control
-from rewardlab.rl.demonstrations import DemonstrationMix, Demonstrations, collect_demonstrations
-from rewardlab.rl.diffusion_policy import DiffusionPolicy, DiffusionSettings, clone_policy
+from rewardlab.rl.diffusion_policy import (
+    DemonstrationMix,
+    Demonstrations,
+    DiffusionPolicy,
+    DiffusionSettings,
+    clone_policy,
+    collect_demonstrations,
+)
+from rewardlab.rl.rollouts import Control
 
 SMALL = DiffusionSettings(hidden=32, layers=2, steps=300, batch=64, train_denoising=20, denoising=5)
 

@@ -11,13 +11,12 @@ pytest.importorskip("stable_baselines3")
 pytest.importorskip("metaworld")
 
 import rewardlab
-from rewardlab.analysis.rl_results import CellResult, read_results
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.rl.plan import read_rl_plan
-from rewardlab.rl.run_command import run_rl
-from rewardlab.rl.run_folder import RunFolder
-from rewardlab.rl.run_settings import RlRunPlan
+from rewardlab.rl import RlRunPlan
+from rewardlab.rl.experiment import run_rl
+from rewardlab.rl.plan import RunFolder, read_rl_plan
+from rewardlab.rl.results import TrainingRunResult, read_results
 from rewardlab.worlds.offscreen import backend
 from tests.rl.tiny_study import tiny_plan, write_plan
 
@@ -122,7 +121,7 @@ def test_a_study_that_is_stopped_has_a_record_of_what_is_finished(tmp_path: Path
     assert first in [path.read_bytes() for path in (tmp_path / "out").glob("cells/*/result.json")]
 
 
-def _stop(cell: CellResult, number: int, total: int) -> None:
+def _stop(cell: TrainingRunResult, number: int, total: int) -> None:
     raise KeyboardInterrupt
 
 

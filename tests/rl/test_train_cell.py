@@ -10,23 +10,19 @@ pytest.importorskip("metaworld")
 
 import torch
 
-from rewardlab.analysis.rl_results import read_cell
 from rewardlab.core.errors import SimulatorError
-from rewardlab.rl.base_policy import make_base_policy
-from rewardlab.rl.control import Control
 from rewardlab.rl.diffusion_policy import DiffusionPolicy, DiffusionSettings
 from rewardlab.rl.dsrl import SacSettings, SteeredPolicy
-from rewardlab.rl.plan import Cell
-from rewardlab.rl.rollouts import PolicyEpisode, roll_out
-from rewardlab.rl.run_command import train_or_fail
-from rewardlab.rl.run_folder import RunFolder
-from rewardlab.rl.train_cell import open_cell
-from rewardlab.worlds.metaworld.physics import simulate
-from rewardlab.worlds.metaworld.stepped_rollout import SteppedRollout
+from rewardlab.rl.experiment import train_or_fail
+from rewardlab.rl.plan import RunFolder, TrainingRun
+from rewardlab.rl.results import read_training_run
+from rewardlab.rl.rollouts import Control, PolicyEpisode, roll_out
+from rewardlab.rl.training_run import make_base_policy, open_training_run
+from rewardlab.worlds.metaworld.physics import SteppedRollout, simulate
 from tests.rl.tiny_study import tiny_plan
 
 PLAN = tiny_plan()
-CELL = Cell("button-press", "true", "clean", "dsrl", 0)
+CELL = TrainingRun("button-press", "true", "clean", "dsrl", 0)
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +45,15 @@ def test_a_stepped_rollout_is_the_simulated_one() -> None:
 
 
 def test_a_cell_that_was_stopped_goes_on_to_the_very_same_policy(folder: RunFolder) -> None:
-    straight, cell = open_cell(PLAN, folder, CELL), folder.cell(CELL)
+    straight, cell = open_training_run(PLAN, folder, CELL), folder.cell(CELL)
     cell.mkdir(parents=True)
     for _ in range(4):
         straight._learn_round()
-    stopped = open_cell(PLAN, folder, CELL)
+    stopped = open_training_run(PLAN, folder, CELL)
     stopped._learn_round()
     stopped._learn_round()
     stopped.save()
-    resumed = open_cell(PLAN, folder, CELL)
+    resumed = open_training_run(PLAN, folder, CELL)
     assert resumed.progress.episodes == 4
     resumed._learn_round()
     resumed._learn_round()
@@ -85,7 +81,7 @@ def test_steering_finds_the_noise_that_pays() -> None:
 
 
 def test_plain_sac_chooses_the_actions_themselves(folder: RunFolder) -> None:
-    training = open_cell(PLAN, folder, Cell("button-press", "true", "clean", "sac", 0))
+    training = open_training_run(PLAN, folder, TrainingRun("button-press", "true", "clean", "sac", 0))
     decision = training.policy.explore(0, 0)(np.zeros((2, 39), np.float32), 0)
     np.testing.assert_array_equal(decision.choices, decision.chunks)
     assert np.abs(decision.chunks).max() <= 1
@@ -100,11 +96,11 @@ def test_actions_that_are_no_numbers_end_the_cell_with_the_reason(folder: RunFol
     torch.save(state, broken.policy("button-press"))
     result = train_or_fail(PLAN, broken, CELL)
     assert result.status == "failed" and "action that is not finite" in result.reason
-    assert read_cell(broken.failure(CELL)) == result and not broken.result(CELL).exists()
+    assert read_training_run(broken.failure(CELL)) == result and not broken.result(CELL).exists()
 
 
 def test_a_simulator_that_does_not_reset_is_opened_anew(folder: RunFolder) -> None:
-    training = open_cell(PLAN, folder, CELL)
+    training = open_training_run(PLAN, folder, CELL)
     _break(training.simulators[0])
     training._learn_round()
     assert training.progress.episodes == 2

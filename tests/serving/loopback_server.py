@@ -7,9 +7,9 @@ import httpx2
 
 from rewardlab.models.contract import RewardModel
 from rewardlab.serving.app import create_server
-from rewardlab.serving.serve_command import server_config
-from rewardlab.serving.serve_settings import ServePlan
-from rewardlab.serving.served_model import ServedModel
+from rewardlab.serving.batching import ServedModel
+from rewardlab.serving.listening import ServePlan
+from rewardlab.serving.serve import server_config
 from tests.served_app import served
 
 

@@ -7,7 +7,7 @@ import schemathesis
 from hypothesis import strategies as st
 
 from rewardlab.core.episode import Episode, in_memory, whole_clip
-from rewardlab.models.backends.remote_protocol import EPISODES_TYPE, pack_episodes
+from rewardlab.models.remote import EPISODES_TYPE, pack_episodes
 
 _SHAPES = (
     (4, 16, 16, 3),

@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, BrowserContext
 
 from rewardlab.core.episode import Episode
 from rewardlab.data import open_dataset
-from rewardlab.serving.serve_settings import ServePlan
-from rewardlab.serving.served_model import load_served_model
+from rewardlab.serving.batching import load_served_model
+from rewardlab.serving.listening import ServePlan
 from tests.real_browser import open_browser
 from tests.serving.loopback_server import reward_server
 from tests.serving.test_server import npy

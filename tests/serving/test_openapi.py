@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.serving.serve_settings import ServePlan
+from rewardlab.serving.listening import ServePlan
 from tests.serving.loopback_server import reward_server
 from tests.serving.served_models import Recorder
 

@@ -22,9 +22,9 @@ from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
-from rewardlab.serving.live_sessions import Session
-from rewardlab.serving.serve_settings import ServePlan
-from rewardlab.serving.served_model import load_served_model
+from rewardlab.serving.batching import load_served_model
+from rewardlab.serving.listening import ServePlan
+from rewardlab.serving.sessions import Session
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.serving.loopback_server import reward_server

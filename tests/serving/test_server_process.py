@@ -15,7 +15,7 @@ pytest.importorskip("fastapi")
 
 import httpx2
 
-from rewardlab.http_server.listening import listen
+from rewardlab.serving.listening import listen
 from tests.conftest import moving_square
 from tests.serving.test_server import npy
 

@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rewardlab.models.pocket.novelty_calibration import NoveltyCalibration, novelty_of, unit_length
-from rewardlab.training.pocket.fit_novelty_calibration import fit_novelty_calibration
-from rewardlab.training.pocket.plan import PocketPlan, Training
+from rewardlab.models.pocket.novelty import NoveltyCalibration, knn_ood_score, unit_length
+from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket.calibration import fit_novelty_calibration
 
 WIDTH = 8
 
@@ -41,7 +41,7 @@ def test_it_is_wide_where_the_training_is_lost_and_narrow_where_it_is_not(tmp_pa
         familiar = unit_length(probes["trained/state"].astype(np.float32))
         fitted = found["calibration"]
         calibration = NoveltyCalibration(np.array(fitted["weight"]), np.array(fitted["bias"]), familiar)
-        novelty = novelty_of(probes["own/state"].astype(np.float32), familiar)
+        novelty = knn_ood_score(probes["own/state"].astype(np.float32), familiar)
         sets = calibration.probabilities(probes["own/logits"], novelty) >= found["conformal"]
         level = probes["own/level"]
     holds = sets[np.arange(len(level)), level - 1]

@@ -17,25 +17,28 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs rewardlab[vlm-train]")
 pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
 
-import rewardlab  # noqa: E402
-from rewardlab.analysis.objective_comparison import Comparison, read_comparison  # noqa: E402
-from rewardlab.cli import main  # noqa: E402
-from rewardlab.core.command_settings import flat_settings  # noqa: E402
-from rewardlab.core.episode import episode_from_frames, level_of_progress  # noqa: E402
-from rewardlab.core.errors import DataError, ModelError, PlanError, RunError  # noqa: E402
-from rewardlab.core.seeding import rng_for  # noqa: E402
-from rewardlab.h264_encoding import encode  # noqa: E402
-from rewardlab.models import name_model  # noqa: E402
-from rewardlab.testing import check_model  # noqa: E402
-from rewardlab.training.objective_training.clips import TEST, TRAIN, VALIDATION, ClipTable, only, read_shards  # noqa: E402
-from rewardlab.training.objective_training.dataset_clips import dataset_shards  # noqa: E402
-from rewardlab.training.objective_training.evaluation import read_values  # noqa: E402
-from rewardlab.training.objective_training.plan import ObjectivePlan, read_plan  # noqa: E402
-from rewardlab.training.objective_training.train_command import train_objective  # noqa: E402
-from rewardlab.training.objective_training.tuning import settings_to_try  # noqa: E402
-from rewardlab.training.objectives import OBJECTIVES, name_objective  # noqa: E402
-from tests.conftest import write_rows  # noqa: E402
-from tests.models import tiny, tiny_pairs  # noqa: E402
+import rewardlab
+from rewardlab.cli import main
+from rewardlab.core.episode import episode_from_frames, level_of_progress
+from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
+from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import flat_settings
+from rewardlab.core.video_encoding import encode
+from rewardlab.evaluation.objective_comparison import Comparison, read_comparison
+from rewardlab.models import name_model
+from rewardlab.testing import check_model
+from rewardlab.training.objectives import (
+    ObjectivePlan,
+    read_plan,
+    train_objective,
+)
+from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipTable, only, read_shards
+from rewardlab.training.objectives.comparison import read_values
+from rewardlab.training.objectives.losses import OBJECTIVES, name_objective
+from rewardlab.training.objectives.sources import dataset_shards
+from rewardlab.training.objectives.train import settings_to_try
+from tests.conftest import write_rows
+from tests.models import tiny, tiny_pairs
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 COLOURS = {"red": (220, 40, 40), "green": (40, 200, 60), "blue": (40, 60, 220), "yellow": (220, 210, 40)}

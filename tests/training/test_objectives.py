@@ -11,10 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
 
-from rewardlab.core.errors import PlanError  # noqa: E402
-from rewardlab.core.seeding import rng_for  # noqa: E402
-from rewardlab.training.objectives import OBJECTIVES, name_objective  # noqa: E402
-from rewardlab.training.objectives.contract import DRAWS, ClipBatch  # noqa: E402
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import rng_for
+from rewardlab.training.objectives.contract import DRAWS, ClipBatch
+from rewardlab.training.objectives.losses import OBJECTIVES, name_objective
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

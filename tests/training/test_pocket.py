@@ -13,34 +13,46 @@ torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
 pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
 
 
-from rewardlab.core.errors import PlanError  # noqa: E402
-from rewardlab.core.seeding import rng_for  # noqa: E402
-from rewardlab.data import open_dataset  # noqa: E402
-from rewardlab.models import name_model  # noqa: E402
-from rewardlab.models.pocket import WORD_VECTORS, variant_files  # noqa: E402
-from rewardlab.models.pocket.catalog_split import read_split, shipped_split  # noqa: E402
-from rewardlab.models.pocket.precision import int8_image_encoder  # noqa: E402
-from rewardlab.models.pocket.wordpiece import load_word_pieces  # noqa: E402
-from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
-from rewardlab.testing import check_model  # noqa: E402
-from rewardlab.training.pocket.batches import draw_batch, make_batch  # noqa: E402
-from rewardlab.training.pocket.clip_sampling import Lesson, SampledClip, sample_clip  # noqa: E402
-from rewardlab.training.pocket.frame_store import FrameStore, calibration_frames  # noqa: E402
-from rewardlab.training.pocket.losses import level_and_progress_loss  # noqa: E402
-from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork  # noqa: E402
-from rewardlab.training.pocket.onnx_export import export, load_rounded  # noqa: E402
-from rewardlab.training.pocket.perturbation_holdout import draw_split, recorded_split  # noqa: E402
-from rewardlab.training.pocket.plan import PocketPlan  # noqa: E402
-from rewardlab.training.pocket.pretrained_eyes import PATCH, WIDTH, Dinov2  # noqa: E402
-from rewardlab.training.pocket.renaming import names_a_colour, new_name, renamed  # noqa: E402
-from rewardlab.training.pocket.rendered_clips import RenderedScene  # noqa: E402
-from rewardlab.training.pocket.rollout_table import RolloutTable, of_fold  # noqa: E402
-from rewardlab.training.pocket.synthetic_instructions import ClipPositions, synthetic_instruction  # noqa: E402
-from rewardlab.training.pocket.training_loop import train_pocket  # noqa: E402
-from rewardlab.worlds.metaworld.captions import CAPTION_WORDS, caption  # noqa: E402
-from rewardlab.worlds.metaworld.contraries import contrary_texts  # noqa: E402
-from rewardlab.worlds.metaworld.instructions import phrasings  # noqa: E402
-from rewardlab.worlds.metaworld.thing_looks import draw_look  # noqa: E402
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import rng_for
+from rewardlab.data import open_dataset
+from rewardlab.models import name_model
+from rewardlab.models.pocket import WORD_VECTORS, read_split, shipped_split, variant_files
+from rewardlab.models.pocket.parallel_onnx import int8_image_encoder
+from rewardlab.models.pocket.wordpiece import load_word_pieces
+from rewardlab.perturbations import PERTURBATIONS
+from rewardlab.testing import check_model
+from rewardlab.training.encoders import PATCH, WIDTH, Dinov2
+from rewardlab.training.holdout import draw_split, recorded_split
+from rewardlab.training.pocket import PocketPlan
+from rewardlab.training.pocket.export import export, load_rounded
+from rewardlab.training.pocket.frame_store import FrameStore, calibration_frames
+from rewardlab.training.pocket.instructions import (
+    ClipPositions,
+    names_a_colour,
+    new_name,
+    renamed,
+    synthetic_instruction,
+)
+from rewardlab.training.pocket.network import (
+    NetworkConfig,
+    PocketNetwork,
+    level_and_progress_loss,
+)
+from rewardlab.training.pocket.rendering import (
+    RenderedScene,
+    RolloutTable,
+    of_fold,
+)
+from rewardlab.training.pocket.sampling import SampledClip, TrainingExample, draw_batch, make_batch, sample_clip
+from rewardlab.training.pocket.train import train_pocket
+from rewardlab.worlds.metaworld.instructions import (
+    CAPTION_WORDS,
+    caption,
+    inverse_instructions,
+    phrasings,
+)
+from rewardlab.worlds.metaworld.scene_edits import draw_look
 
 PLAN = PocketPlan(
     "pocket",
@@ -160,7 +172,7 @@ def made_up_table(things: tuple[tuple[str, tuple[str, ...]], ...] = ()) -> Rollo
 
 
 def sampled(table: RolloutTable, source: str, count: int = 600) -> list[SampledClip]:
-    return [sample_clip(Lesson(table, source, contraries=True), rng_for(0, source, n)) for n in range(count)]
+    return [sample_clip(TrainingExample(table, source, contraries=True), rng_for(0, source, n)) for n in range(count)]
 
 
 def test_clips_under_their_own_words_are_labelled_by_the_state() -> None:
@@ -187,7 +199,7 @@ def test_what_is_asked_of_another_thing_in_the_scene_was_not_done() -> None:
 
 def test_contraries_are_asked_both_ways() -> None:
     table = made_up_table()
-    close = set(contrary_texts("drawer-open", ("drawer-open", "drawer-close")))
+    close = set(inverse_instructions("drawer-open", ("drawer-open", "drawer-close")))
     assert close == set(phrasings()["drawer-close"]["train"])
     seen = replace(table, tasks=("drawer-open",) * 8 + ("drawer-close",) * 8)
     clips = [c for c in sampled(seen, "plain", 900) if c.row < 8 and (c.text in close)]
@@ -202,7 +214,7 @@ def test_a_fold_knows_no_rollout_word_or_thing_of_its_unseen_tasks() -> None:
     assert fold.scenes["crowd"] == (None,) * 16, "the dial has no seen task"
     other = of_fold(made_up_table((("safe", ("door-open",)),)), ("door-open",))
     assert other.scenes["crowd"][0] == RenderedScene((("safe", ()),)), "the safe is seen closing, but not asked for"
-    assert contrary_texts("door-close", ("door-close",)) == ()
+    assert inverse_instructions("door-close", ("door-close",)) == ()
     unseen = set(phrasings()["door-open"]["train"])
     assert not [clip for clip in sampled(other, "crowd", 400) if clip.text in unseen]
 
@@ -295,13 +307,13 @@ def test_a_training_keeps_the_split_it_began_with_when_the_catalog_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = replace(PLAN, out=tmp_path)
-    before = recorded_split(plan)
+    before = recorded_split(plan.out)
     monkeypatch.setitem(PERTURBATIONS, "added", replace(PERTURBATIONS["jpeg"], name="added"))
-    assert draw_split() != before == recorded_split(plan)
+    assert draw_split() != before == recorded_split(plan.out)
 
 
 def test_the_exported_json_records_what_each_variant_was_trained_with(trained: PocketPlan) -> None:
-    split = recorded_split(trained)
+    split = recorded_split(trained.out)
     for training in trained.trainings:
         written = read_split(trained.out / f"{training.name}.json")
         assert written.held_out == split.held_out

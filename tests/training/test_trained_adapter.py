@@ -24,10 +24,10 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return two models, a folder put together from them, its adapters, and the folder with these merged in."""
     import torch
 
-    from rewardlab.training.master_weights import trained_parameters
+    from rewardlab.training.optimizer import trained_parameters
     from rewardlab.training.vlm.base_model import load_base, name_base
-    from rewardlab.training.vlm.result_folder import write_adapter
-    from rewardlab.training.vlm.trained_parts import TrainedParts
+    from rewardlab.training.vlm.network import TrainedParts
+    from rewardlab.training.vlm.result import write_adapter
 
     folder = tmp_path_factory.mktemp("adapters")
     vision, language = save_dinov2(folder / "tower"), save_llama(folder / "llama")

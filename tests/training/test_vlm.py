@@ -20,36 +20,45 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs rewardlab[vlm-train]")
 pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
 
-from rewardlab.cli import main  # noqa: E402
-from rewardlab.core.episode import episode_from_frames, level_of_progress  # noqa: E402
-from rewardlab.core.errors import DataError, ModelError, PlanError, RunError  # noqa: E402
-from rewardlab.h264_encoding import encode  # noqa: E402
-from rewardlab.models import name_model  # noqa: E402
-from rewardlab.models.backends.fused_norms import fuse_norms  # noqa: E402
-from rewardlab.perturbations import PERTURBATIONS  # noqa: E402
-from rewardlab.training.learning_rate import learning_rate  # noqa: E402
-from rewardlab.training.live_view import LiveView  # noqa: E402
-from rewardlab.training.master_weights import MasterAdamW  # noqa: E402
-from rewardlab.training.peft_adapters import loaded_peft  # noqa: E402
-from rewardlab.training.vlm import processes  # noqa: E402
-from rewardlab.training.vlm.answer_network import answer_losses  # noqa: E402
-from rewardlab.training.vlm.base_model import load_base, name_base  # noqa: E402
-from rewardlab.training.vlm.batches import BatchOrder, Pass, collate  # noqa: E402
-from rewardlab.training.vlm.example import Example, show_as_is  # noqa: E402
-from rewardlab.training.vlm.feature_store import CacheLimits, Clips, clip_features  # noqa: E402
-from rewardlab.training.vlm.mixtures import (  # noqa: E402
+from rewardlab.cli import main
+from rewardlab.core.episode import episode_from_frames, level_of_progress
+from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
+from rewardlab.core.video_encoding import encode
+from rewardlab.models import name_model
+from rewardlab.models.backends.fused_ops import fuse_norms
+from rewardlab.perturbations import PERTURBATIONS
+from rewardlab.training import processes
+from rewardlab.training.loop import LiveView
+from rewardlab.training.lora import loaded_peft
+from rewardlab.training.optimizer import (
+    MasterAdamW,
+    learning_rate,
+)
+from rewardlab.training.vlm import (
+    MIXTURES,
+    RECIPES,
+    Recipe,
+    VlmPlan,
+    lacking,
+    train_vlm,
+)
+from rewardlab.training.vlm.base_model import load_base, name_base
+from rewardlab.training.vlm.batches import BatchOrder, CacheLimits, Clips, Pass, clip_features, collate
+from rewardlab.training.vlm.examples import (
+    Example,
     FrameSampling,
     mixture_examples,
+    show_as_is,
     split_episodes,
     training_perturbations,
     validation_examples,
 )
-from rewardlab.training.vlm.plan import VlmPlan  # noqa: E402
-from rewardlab.training.vlm.recipes import MIXTURES, RECIPES, Recipe  # noqa: E402
-from rewardlab.training.vlm.train_command import lacking, train_vlm  # noqa: E402
-from rewardlab.training.vlm.trained_parts import TrainedParts  # noqa: E402
-from tests.conftest import moving_square, write_rows  # noqa: E402
-from tests.models import tiny_vlms  # noqa: E402
+from rewardlab.training.vlm.network import (
+    TrainedParts,
+    answer_losses,
+)
+from tests.conftest import moving_square, write_rows
+from tests.models import tiny_vlms
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 KINDS = {"llava": "", "qwen3_vl": "?pixels=3000"}

@@ -17,7 +17,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.models import name_model
 from rewardlab.models.vlm import Image, Prompt
 from rewardlab.testing import check_model
-from rewardlab.training.vlm_assembly.plan import AssemblePlan
+from rewardlab.training.vlm import AssemblePlan
 from tests.conftest import moving_square
 from tests.models import tiny
 
@@ -199,7 +199,7 @@ def test_a_frame_is_as_many_tokens_as_asked_and_images_are_as_large_as_words(
 
 
 def test_features_of_a_pooled_model_can_be_kept_while_it_is_trained(llama: Path, dinov2: Path, tmp_path: Path) -> None:
-    from rewardlab.training.vlm.answer_network import ProcessorAnswerNetwork
+    from rewardlab.training.vlm.network import ProcessorAnswerNetwork
 
     parts = {"vision": dinov2, "language": llama, "tokens": 4, "pool": 2}
     vlm = name_model(rewardlab.assemble_vlm(out=tmp_path / "vlm", **parts)).build().vlm
@@ -276,8 +276,8 @@ def test_a_gguf_file_becomes_the_same_model_as_its_folder(assembled: Path, dinov
 def test_converted_dinov2_gives_the_features_that_it_gave(tmp_path: Path) -> None:
     import torch
 
-    from rewardlab.training.pocket.pretrained_eyes import PATCH, Dinov2
-    from rewardlab.training.vlm_assembly.vision_tower import load_vision_tower
+    from rewardlab.training.encoders import PATCH, Dinov2
+    from rewardlab.training.vlm.assembly import load_vision_tower
 
     torch.manual_seed(0)
     eyes = Dinov2().eval()
@@ -351,7 +351,7 @@ def test_a_folder_that_is_there_and_tokens_that_make_no_square_are_refused(tmp_p
 def test_gguf_without_its_package_names_the_extra(
     tmp_path: Path, dinov2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rewardlab.training.vlm_assembly import language_model
+    from rewardlab.training.vlm import assembly as language_model
 
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     monkeypatch.setattr(language_model, "find_spec", lambda name: None)

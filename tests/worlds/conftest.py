@@ -41,8 +41,8 @@ def drawer(physics: None) -> Trajectory:
 @pytest.fixture(scope="session")
 def dataset(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four short episodes of two tasks, as `rewardlab collect` writes them."""
-    from rewardlab.collection.collection_settings import CollectPlan
-    from rewardlab.collection.dataset_collection import collect
+    from rewardlab.worlds.collection import collect
+    from rewardlab.worlds.metaworld.recording import CollectPlan
 
     folder = tmp_path_factory.mktemp("sim")
     collect(

@@ -5,25 +5,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.collection.collection_settings import CollectPlan
-from rewardlab.collection.dataset_collection import collect
 from rewardlab.core.errors import PlanError
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.worlds import open_world
-from rewardlab.worlds.metaworld.crowded_scene import crowded_renderer
+from rewardlab.worlds.collection import collect
+from rewardlab.worlds.metaworld.distractors import (
+    THINGS,
+    crowded_renderer,
+    nouns,
+    place_things,
+    scene_path,
+    thing_shape,
+)
 from rewardlab.worlds.metaworld.instructions import phrasings
-from rewardlab.worlds.metaworld.objects import TASK_OBJECTS
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
+from rewardlab.worlds.metaworld.recording import CollectPlan
 from rewardlab.worlds.metaworld.render import CameraView, task_renderer
-from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, render_rollout
-from rewardlab.worlds.metaworld.task_splits import FOLDS, split_of_task, unseen_tasks
-from rewardlab.worlds.metaworld.thing_geometry import scene_path, thing_shape
-from rewardlab.worlds.metaworld.thing_looks import COLOURS, draw_look
-from rewardlab.worlds.metaworld.thing_placement import place_things
-from rewardlab.worlds.metaworld.things import THINGS, nouns
+from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, draw_look, render_rollout
+from rewardlab.worlds.metaworld.tasks import COLOURS, FOLDS, TASK_OBJECTS, split_of_task, unseen_tasks
 from tests.worlds.conftest import rows_of, same
 
 VIEW = CameraView("top", 96)

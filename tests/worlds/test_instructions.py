@@ -2,10 +2,15 @@ import numpy as np
 import pytest
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, draw_instruction, phrasings
-from rewardlab.worlds.metaworld.objects import HALFWAY_INSTRUCTIONS, OPPOSITE_TASKS, TASK_OBJECTS
+from rewardlab.worlds.metaworld.instructions import (
+    counterfactuals,
+    describe_displacement,
+    draw_instruction,
+    phrasings,
+)
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
+from rewardlab.worlds.metaworld.tasks import HALFWAY_INSTRUCTIONS, OPPOSITE_TASKS, TASK_OBJECTS
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -7,20 +7,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.collection.collection_settings import CollectPlan
-from rewardlab.collection.dataset_collection import collect
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import NotApplicable, RunError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
-from rewardlab.data.video_decoding import frame_policy, sample_frames
-from rewardlab.perturbations.rerendered_world import WORLD_EDITS, WORLD_PERTURBATIONS
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.worlds import open_world
-from rewardlab.worlds.metaworld.hand_following import HandPath, follow_hand, follow_path, recorded_hand
-from rewardlab.worlds.metaworld.other_arm import MOST_DISTANCE, other_arm_renderer, with_other_arm
-from rewardlab.worlds.metaworld.panda_arm import LINKS, panda_spec
+from rewardlab.worlds.collection import collect
+from rewardlab.worlds.edits import WORLD_EDITS
+from rewardlab.worlds.metaworld.other_arm import (
+    LINKS,
+    MOST_DISTANCE,
+    HandPath,
+    follow_hand,
+    follow_path,
+    other_arm_renderer,
+    panda_spec,
+    recorded_hand,
+    with_other_arm,
+)
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
+from rewardlab.worlds.metaworld.recording import CollectPlan
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, ROBOT_EDIT, THINGS_EDIT, render_rollout
 from tests.worlds.conftest import rows_of, same

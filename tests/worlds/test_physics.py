@@ -1,3 +1,6 @@
+from pathlib import Path
+from runpy import run_path
+
 import numpy as np
 import pytest
 
@@ -5,7 +8,6 @@ from rewardlab.core.episode import level_of_progress
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.metaworld.physics import TASKS, StepState, Trajectory, open_task, replay_actions, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, SIBLING_TASKS, make_policy
-from rewardlab.worlds.metaworld.simulator_validation import rank_correlation, summarise_rollout
 from rewardlab.worlds.metaworld.task_progress import (
     LEVEL_STARTS_BY_FAMILY,
     PROGRESS_SPECS,
@@ -13,6 +15,8 @@ from rewardlab.worlds.metaworld.task_progress import (
     progress_of,
 )
 from tests.worlds.conftest import same
+
+VALIDATION = run_path(str(Path(__file__).parents[2] / "results/worlds/simulator_validation.py"))
 
 FEW = ("button-press", "pick-place", "door-close")
 
@@ -45,13 +49,13 @@ def test_a_simulator_opened_anew_gives_the_same_states(drawer: Trajectory) -> No
 
 
 def test_an_expert_opens_the_drawer_and_progress_rises_to_one(drawer: Trajectory) -> None:
-    summary = summarise_rollout(drawer)
+    summary = VALIDATION["summarise_rollout"](drawer)
     assert (summary.success, summary.level, summary.end) == (True, 5, 1.0)
     assert drawer.progress[0] == 0 and summary.rise > 0.9
 
 
 def test_the_same_states_backwards_fall(drawer: Trajectory) -> None:
-    assert rank_correlation(drawer.progress[::-1]) < -0.7
+    assert VALIDATION["rank_correlation"](drawer.progress[::-1]) < -0.7
 
 
 def test_the_random_policy_leaves_the_drawer_shut(physics: None) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, NotApplicable, PlanError
-from rewardlab.data.video_decoding import frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
 from rewardlab.worlds import offscreen, open_world
 from rewardlab.worlds.metaworld.physics import Trajectory

@@ -1,20 +1,165 @@
-"""Teachers: who answers the questions of the factory, named by one string as models are."""
+"""Who answers: a VLM, or the scripted teacher that reads the simulator state."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Protocol
 
-from rewardlab.augmentation.scripted_teacher import ScriptedOptions, ScriptedTeacher
-from rewardlab.augmentation.teacher_questions import MAX_TOKENS, Question
-from rewardlab.core.errors import PlanError
-from rewardlab.core.seeding import digest
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.augmentation.questions import MAX_TOKENS, TOGETHER, Question
+from rewardlab.core import __version__
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.trial import Failure
-from rewardlab.core.version import __version__
-from rewardlab.data.conversion.resampling import at_rate
+from rewardlab.data.convert import at_rate
 from rewardlab.models.backends import VLM_BACKENDS
 from rewardlab.models.contract import Budget
-from rewardlab.models.model_string import parse_model_string, read_options
+from rewardlab.models.model_string import option, parse_model_string, read_options
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, VlmBackend, frame_rate
+from rewardlab.worlds import open_world
+from rewardlab.worlds.metaworld.graded_commands import graded_commands, level_of_command, normal, object_name, until
+from rewardlab.worlds.metaworld.instructions import caption, describe_displacement, inverse_instructions, phrasings
+from rewardlab.worlds.metaworld.physics import TASKS, Trajectory
+from rewardlab.worlds.metaworld.replay import ReplayedRollout
+from rewardlab.worlds.metaworld.tasks import OTHER_OBJECTS
+
+NO_COMMAND = "none"  # where the state leaves no true command for a score
+_SCORES = (1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class ScriptedOptions:
+    """Options of `scripted`."""
+
+    wrong: float = option(0.0, "share of commands written for another score than asked, to try validators with")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.wrong <= 1:
+            raise PlanError(f"option wrong must be a share from 0 to 1, got {self.wrong}")
+
+
+@dataclass(frozen=True)
+class ScriptedTeacher:
+    """Answers from the simulator's state; an episode without one gets a Failure."""
+
+    options: ScriptedOptions
+
+    def answer(self, questions: Sequence[Question]) -> list[str | Failure]:
+        """Return what the state says to each question."""
+        return [self._answer(question) for question in questions]
+
+    def _answer(self, question: Question) -> str | Failure:
+        if question.kind == "rewrite":
+            return corrected(question.task)
+        try:
+            rollout = _rollout(question.episode)
+        except RewardlabError as error:
+            return Failure(str(error))
+        trajectory = rollout.trajectory
+        if question.kind == "analysis":
+            return _analysis(trajectory, question.task)
+        if question.kind == "plan":
+            commands = _commands(rollout, question.task)
+            lines = [f"{score}: {(commands[score] or [NO_COMMAND])[0]}" for score in _SCORES]
+            return "\n".join(["5) Final set of suggested commands", *lines, f"5: {question.task}"])
+        if question.kind == "command":
+            return self._command(rollout, question)
+        return _verdict(_shown(rollout, len(question.episode.clip)), question)
+
+    def _command(self, rollout: ReplayedRollout, question: Question) -> str:
+        """Return the next command of the wanted score; now and then one of another, where that is asked for."""
+        trajectory = rollout.trajectory
+        rng = rng_for(trajectory.seed, "wrong command", trajectory.task, question.score, question.attempt)
+        score = question.score
+        if rng.random() < self.options.wrong:
+            score = int(rng.choice([other for other in _SCORES if other != question.score]))
+        known = _commands(rollout, question.task)[score]
+        return known[(question.attempt - 1) % len(known)] if known else NO_COMMAND
+
+
+def corrected(task: str) -> str:
+    """Return a task description with a capital letter, a full stop and, for words of the world, their spelling."""
+    known = _vocabulary()
+    words = [word if _is_known(word, known) else _nearest(word, known) for word in task.split()]
+    text = " ".join(words)
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _is_known(word: str, known: frozenset[str]) -> bool:
+    plain = word.casefold().strip(".,:;!?")
+    return plain in known or not plain.isalpha()
+
+
+def _nearest(word: str, known: frozenset[str]) -> str:
+    plain = word.casefold().strip(".,:;!?")
+    close = get_close_matches(plain, sorted(known), n=1, cutoff=0.75)
+    return word.casefold().replace(plain, close[0]) if close else word
+
+
+@lru_cache(maxsize=1)
+def _vocabulary() -> frozenset[str]:
+    texts = (text for lists in phrasings().values() for kind in lists.values() for text in kind)
+    more = describe_displacement(np.ones(3)), describe_displacement(-np.ones(3))
+    return frozenset(word.casefold().strip(".,:;!?") for text in (*texts, *more) for word in text.split())
+
+
+def _rollout(episode: Episode) -> ReplayedRollout:
+    if episode.world is None:
+        raise PlanError(f"the scripted teacher knows simulated episodes alone, and {episode.id} has no world record")
+    return _replayed(json.dumps(episode.world, default=str))
+
+
+@lru_cache(maxsize=2 * TOGETHER)  # as many episodes ask in turn, and a replay takes seconds
+def _replayed(record: str) -> ReplayedRollout:
+    world = open_world(json.loads(record))
+    if not isinstance(world, ReplayedRollout):
+        raise PlanError(f"the scripted teacher knows Meta-World alone, got the world {record[:80]}")
+    return world
+
+
+def _shown(rollout: ReplayedRollout, frames: int) -> Trajectory:
+    """Return the rollout up to the last frame of a clip, which shows its first frames."""
+    return until(rollout.trajectory, int(rollout.record.video_steps()[frames - 1]))
+
+
+def _analysis(trajectory: Trajectory, instruction: str) -> str:
+    task, other = trajectory.task, OTHER_OBJECTS.get(trajectory.task)
+    said = [*phrasings()[task]["train"], *inverse_instructions(task, TASKS), *([other[0]] if other else [])]
+    moved = caption(task, trajectory.gripper_pos, trajectory.object_pos)
+    start, end = (_metres(position) for position in trajectory.object_pos[[0, -1]])
+    return (
+        f"1) Scene and objects: {object_name(task, instruction)}. What can be asked here: {' '.join(said)}\n"
+        f"2) Robot actions step by step: {moved}.\n"
+        f"3) Final state summary: it went from {start} to {end} m; progress {trajectory.progress[-1]:.2f} of the task."
+    )
+
+
+def _metres(position: NDArray[np.float64]) -> str:
+    """Return a position to a tenth of a millimetre, so that no two episodes share a plan."""
+    return "(" + ", ".join(f"{value:.4f}" for value in position) + ")"
+
+
+@lru_cache(maxsize=2 * TOGETHER)
+def _commands(rollout: ReplayedRollout, task: str) -> dict[int, list[str]]:
+    """Return true commands for each score."""
+    trajectory = rollout.trajectory
+    found = graded_commands(trajectory, task, rng_for(trajectory.seed, "commands", trajectory.task))
+    return {score: [each.text for each in found if each.level == score] for score in _SCORES}
+
+
+def _verdict(trajectory: Trajectory, question: Question) -> str:
+    level = level_of_command(question.task, trajectory)
+    if level is None:
+        return f"Nothing in the state tells how far {normal(question.task)!r} was done.\nANSWER: FALSE"
+    right = "matches" if level == question.score else "does not match"
+    said = f"By the state of the simulator the final level is {level}, which {right} the provided {question.score}."
+    return f"{said}\nANSWER: {'TRUE' if level == question.score else 'FALSE'}"
+
 
 SCRIPTED = "scripted"
 SAMPLED_FPS = 1.0  # at which a teacher sees a video, and its last frame

@@ -1,1 +1,3 @@
-"""The nouns every other part is built on; imports nothing else of rewardlab."""
+"""The nouns, their files on disk, identity, chance and errors: what every other package stands on."""
+
+__version__ = "0.1.0"

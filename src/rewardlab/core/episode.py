@@ -143,7 +143,7 @@ def whole_clip(source: FrameSource, fps: float) -> Clip:
 
 
 @dataclass(frozen=True)
-class Truth:
+class Label:
     """What is known about the rollout; None where nobody said. `progress` has one value per shown frame."""
 
     level: int | None = None
@@ -152,7 +152,7 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """Where an episode comes from; `task` groups the episodes that must move together in a bootstrap."""
 
     subset: str = ""
@@ -174,8 +174,8 @@ class Episode:
     id: str
     instruction: str
     clip: Clip
-    truth: Truth = field(default_factory=Truth)
-    origin: Origin = field(default_factory=Origin)
+    truth: Label = field(default_factory=Label)
+    origin: Provenance = field(default_factory=Provenance)
     world: Mapping[str, object] | None = None
 
     @property
@@ -195,10 +195,10 @@ class Episode:
         return digest(self.clip.source.digest, self.instruction, *shown, repr(self.truth))
 
 
-def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, truth: Truth | None = None) -> Episode:
+def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, truth: Label | None = None) -> Episode:
     """Build an episode from an array of frames, for code that has no dataset on disk."""
     source = in_memory(frames)
-    return Episode(source.digest, instruction, whole_clip(source, fps), truth or Truth())
+    return Episode(source.digest, instruction, whole_clip(source, fps), truth or Label())
 
 
 def rearrange(episode: Episode, picks: Indices) -> Episode:
@@ -238,7 +238,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _pick_progress(truth: Truth, picks: Indices) -> Truth:
+def _pick_progress(truth: Label, picks: Indices) -> Label:
     if truth.progress is None:
         return truth
     return replace(truth, progress=tuple(truth.progress[i] for i in picks))

@@ -61,7 +61,7 @@ class NotApplicable(RewardlabError):
     """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""
 
 
-class WorkerDied(RewardlabError):
+class WorkerFailed(RewardlabError):
     """A process that this one depends on died; its work is put back, or given up after it died of it again."""
 
     exit_code = MODEL_FAILED

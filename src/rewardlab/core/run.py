@@ -16,21 +16,26 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import RunError
-from rewardlab.core.object_store import ObjectStore, store_address, working_copy
-from rewardlab.core.plan_difference import plan_differences
-from rewardlab.core.run_record import RunRecord, run_record
-from rewardlab.core.sealed_json import TRIALS_DIGEST, read_sealed_json, sealed
+from rewardlab.core.records import TRIALS_DIGEST, checksummed, parse_json, read_checksummed_json
+from rewardlab.core.run_files import (
+    PartKind,
+    RunRecord,
+    encode_part,
+    part_name,
+    plan_differences,
+    read_part,
+    run_record,
+)
+from rewardlab.core.storage import ObjectStore, atomic_write, store_address, working_copy, writable
 from rewardlab.core.summary import Measurement, Summary, is_older_summary
-from rewardlab.core.trial import TRIAL_COLUMNS, Trial, TrialTable, to_arrow, trial_schema
-from rewardlab.core.trial_columns import join_parts
-from rewardlab.core.trial_digest import trials_digest
-from rewardlab.core.trial_parts import PartKind, encode_part, part_name, read_part
+from rewardlab.core.trial import Trial
+from rewardlab.core.trial_table import TRIAL_COLUMNS, TrialTable, join_parts, to_arrow, trial_schema, trials_digest
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
 
 RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
@@ -56,7 +61,7 @@ class Run:
         """Return what run.json says: the plan, the command, the versions."""
         path = self.folder / RECORD
         try:
-            content, has_checksum = read_sealed_json(path)
+            content, has_checksum = read_checksummed_json(path)
             return run_record(content, sealed=has_checksum)
         except FileNotFoundError:
             raise RunError(
@@ -135,7 +140,7 @@ class Run:
         """Return what a JSON file of the run holds, None where there is none; a damaged one is refused."""
         path = self.folder / name
         try:
-            content, has_checksum = read_sealed_json(path)
+            content, has_checksum = read_checksummed_json(path)
         except FileNotFoundError:
             return None
         except (ValueError, OSError) as error:  # bytes that are no text are a ValueError too
@@ -203,7 +208,7 @@ class Run:
 
     def save(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file of the run in one step, with the checksum of its content."""
-        text = json.dumps(sealed(content), indent=2, sort_keys=True, allow_nan=False) + "\n"
+        text = json.dumps(checksummed(content), indent=2, sort_keys=True, allow_nan=False) + "\n"
         with atomic_write(self.folder / name) as partial:
             partial.write_text(text)
         if self.store is not None:
@@ -282,51 +287,6 @@ def _is_alive(process: int) -> bool:
     except PermissionError:  # it is another user's
         return True
     return True
-
-
-@contextmanager
-def writable(path: Path) -> Iterator[None]:
-    """Turn a failed write into one sentence that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"cannot write {path}: {error.strerror or error}; free the space or fix the permission, "
-            "then run the same command again: finished cells are kept"
-        ) from error
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writable(path):
-        try:
-            partial.unlink(missing_ok=True)  # what is there may be a link to another file
-            yield partial
-            _flush(partial)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        with suppress(OSError):  # some file systems have no such thing for folders
-            _flush(path.parent)
-
-
-def _flush(path: Path) -> None:
-    """Return when what was written is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_parquet(table: object, path: Path) -> None:
-    """Write an Arrow table in one step."""
-    import pyarrow.parquet as pq
-
-    with atomic_write(path) as partial:
-        pq.write_table(table, partial, compression="zstd")
 
 
 def _html_row(model: str, found: Sequence[Measurement]) -> str:

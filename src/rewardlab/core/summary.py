@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from rewardlab.core.dataclass_json import meaning, record_from_json, record_to_json
-from rewardlab.core.sealed_json import without_checksums
+from rewardlab.core.records import meaning, record_from_json, record_to_json, without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
 SCHEMA = 3  # of summary.json; raised when a field is added, or changes its name or its meaning
@@ -32,7 +31,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class SameCells:
+class PairedReference:
     """What a metric under change is held against: numbers of the very same cells, so that like is compared with like.
 
     Some changes give cells a new true label; then even a constant answer can be right more often than when clean.
@@ -255,7 +254,7 @@ class Summary:
     familiarity: tuple[TaskFamiliarity, ...] = meaning("tasks that models were trained on, and others, apart")
     reliable_at: float = meaning("success accuracy below which a model counts as unreliable")
     measurements: tuple[Measurement, ...] = meaning("every number with its interval and its coverage")
-    same_cells: tuple[SameCells, ...] = meaning("what those under change are held against, on the same cells")
+    same_cells: tuple[PairedReference, ...] = meaning("what those under change are held against, on the same cells")
     thresholds: tuple[SeverityThreshold, ...] = meaning("how far each model can be pushed")
     certifiable: tuple[CertifiableCategory, ...] = meaning("where there is data enough to certify anybody")
     controls: tuple[ControlCheck, ...] = meaning("the judged models against the controls")
@@ -306,9 +305,9 @@ class Summary:
         empty = Measurement(model, group, severity, metric, None, 0, 0, None, None)
         return self._found.get((model, group, severity, metric), empty)
 
-    def same_cells_of(self, model: str, group: str, severity: int, metric: str) -> SameCells:
+    def same_cells_of(self, model: str, group: str, severity: int, metric: str) -> PairedReference:
         """Return what a number is held against; an empty record where there is nothing."""
-        empty = SameCells(model, group, severity, metric, None, None, 0, 0)
+        empty = PairedReference(model, group, severity, metric, None, None, 0, 0)
         return self._same_cells.get((model, group, severity, metric), empty)
 
     @cached_property
@@ -364,7 +363,7 @@ class Summary:
         return dict.fromkeys(entry.group for entry in self.measurements)
 
     @cached_property
-    def _same_cells(self) -> dict[tuple[str, str, int, str], SameCells]:
+    def _same_cells(self) -> dict[tuple[str, str, int, str], PairedReference]:
         return {(s.model, s.group, s.severity, s.metric): s for s in self.same_cells}
 
     @cached_property

@@ -1,26 +1,19 @@
-"""Score, Failure and Trial: one scored cell of a study, and the table of many."""
+"""Score, Failure, Trial, the check of an answer, and the names of graded perturbations such as `low_light@2.5`."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from rewardlab.core.errors import ModelError, ModelRaised
 from rewardlab.core.limits import ANSWER_CHARACTERS
-from rewardlab.core.trial_columns import as_dictionary, with_plain_texts
-
-if TYPE_CHECKING:
-    import pyarrow
 
 Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
 Expectation = Literal["same", "lower", "relabel", "reversed", "undefined"]
 Status = Literal["scored", "failed", "dropped"]
 
 _MAX_REASON = 2_000  # characters of an error that are kept
-_BLOCK = 50_000  # trials held at a time where each takes much memory
 SEVERITIES = (0, 1, 2, 3, 4)
 CLEAN = "clean"  # the name of the perturbation that changes nothing
 CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")  # of perturbations
@@ -137,176 +130,28 @@ class Trial:
     seconds: float = 0.0
 
 
-TRIAL_COLUMNS = tuple(f.name for f in fields(Trial))
-WITHOUT_RAW = tuple(name for name in TRIAL_COLUMNS if name != "raw")  # what models said in words can be most of a run
+# Names of perturbations at a severity between the whole ones: `low_light@2.3125`, and pairs `a@1.5+b@2`.
+
+GradedPart = tuple[str, float]  # a perturbation and its severity, above 0 and at most 4
+_PART = r"(.+?)@(\d+(?:\.\d+)?)"
+_GRADED = re.compile(rf"{_PART}(?:\+{_PART})?")
 
 
-def trial_schema() -> "pyarrow.Schema":
-    """Return the Parquet schema of trials: one column per field of Trial."""
-    import pyarrow as pa
-
-    numbers = pa.list_(pa.float64())
-    types = {
-        "severity": pa.int8(),
-        "seed": pa.int64(),
-        "truth_level": pa.int8(),
-        "truth_success": pa.bool_(),
-        "truth_progress": numbers,
-        "shown": pa.list_(pa.int32()),
-        "level": pa.float64(),
-        "probabilities": numbers,
-        "progress": numbers,
-        "seconds": pa.float64(),
-    }
-    return pa.schema([(f.name, types.get(f.name, pa.string())) for f in fields(Trial)])
+def graded_name(parts: Sequence[GradedPart]) -> str:
+    """Return the name; one change at a whole severity goes by its plain name, as in a stress test."""
+    if len(parts) == 1 and parts[0][1] == int(parts[0][1]):
+        return parts[0][0]
+    return "+".join(f"{name}@{severity:g}" for name, severity in parts)
 
 
-def to_arrow(trials: Sequence[Trial]) -> "pyarrow.Table":
-    """Return trials as an Arrow table with the trial schema."""
-    import pyarrow as pa
-
-    columns = {f.name: [getattr(trial, f.name) for trial in trials] for f in fields(Trial)}
-    return pa.table(columns, schema=trial_schema())
-
-
-@dataclass(frozen=True, eq=False)
-class TrialTable:
-    """Many trials as columns; missing numbers are nan. Metrics read this.
-
-    `where` gives a view: it shares the source and the columns read so far, so that thousands of subsets cost little.
-    """
-
-    source: "pyarrow.Table"
-    row_indices: NDArray[np.int64] | None = None  # the rows of the source in this view; None for all
-    cache: dict[str, Any] = field(default_factory=dict, repr=False)  # columns of the source read so far
-
-    @property
-    def arrow(self) -> "pyarrow.Table":
-        """Return the trials as an Arrow table of their own."""
-        return with_plain_texts(self._own())
-
-    def __len__(self) -> int:
-        return int(self.source.num_rows) if self.row_indices is None else len(self.row_indices)
-
-    def text(self, column: str) -> NDArray[np.object_]:
-        """Return a text column as an object array, None where missing."""
-        return self._column(column, lambda: _text(TrialTable(self.source, cache=self.cache), column))
-
-    def number(self, column: str) -> NDArray[np.float64]:
-        """Return a numeric or boolean column as floats, nan where missing."""
-        return self._column(column, lambda: _number(self.source[column]))
-
-    def codes(self, column: str) -> tuple[NDArray[np.int64], list[str]]:
-        """Return a text column as whole numbers and the names they stand for, in order of first appearance.
-
-        A missing text is -1.
-        """
-        key = f"codes of {column}"
-        if key not in self.cache:
-            encoded = as_dictionary(self.source[column])
-            self.cache[key] = encoded.dictionary.to_pylist()
-            self.cache[f"{key}: rows"] = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
-        rows = self.cache[f"{key}: rows"]
-        return (rows if self.row_indices is None else rows[self.row_indices]), self.cache[key]
-
-    def matches(self, column: str, value: str) -> NDArray[np.bool_]:
-        """Tell at which trials a text column holds this value."""
-        rows, names = self.codes(column)
-        found: NDArray[np.bool_] = rows == (names.index(value) if value in names else -1)
-        return found
-
-    def lists(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Return a column of lists as one flat array and the length of each trial's list, 0 where missing."""
-        import pyarrow.compute as pc
-
-        data = self.source[column] if self.row_indices is None else self.source[column].take(self.row_indices)
-        return np.asarray(pc.list_flatten(data).to_numpy(), dtype=np.float64), self.list_lengths(column)
-
-    def list_lengths(self, column: str) -> NDArray[np.int64]:
-        """Return the length of each trial's list, 0 where missing."""
-        return self._column(f"lengths of {column}", lambda: _list_lengths(self.source[column]))
-
-    def vectors(self, column: str, width: int) -> NDArray[np.float64]:
-        """Return a column of lists of one length as rows, nan where missing."""
-        flat, lengths = self.lists(column)
-        found = np.full((len(lengths), width), np.nan)
-        found[lengths == width] = flat[np.repeat(lengths == width, lengths)].reshape(-1, width)
-        return found
-
-    def where(self, mask: NDArray[np.bool_]) -> "TrialTable":
-        """Return the trials at which the mask is true."""
-        return self.take(np.flatnonzero(mask))
-
-    def take(self, rows: NDArray[np.int64]) -> "TrialTable":
-        """Return the trials at these rows, in this order."""
-        return TrialTable(self.source, rows if self.row_indices is None else self.row_indices[rows], self.cache)
-
-    def with_column(self, column: str, values: NDArray[np.float64] | NDArray[np.int64]) -> "TrialTable":
-        """Return the same trials with one more column of numbers."""
-        import pyarrow as pa
-
-        if self.row_indices is None:
-            return TrialTable(self.source.append_column(column, pa.array(values)), cache=dict(self.cache))
-        whole = np.zeros(self.source.num_rows, dtype=values.dtype)  # of the source, which is too much to copy
-        whole[self.row_indices] = values
-        if not np.array_equal(whole[self.row_indices], values, equal_nan=True):  # a trial is in the view twice
-            return TrialTable(self._own().append_column(column, pa.array(values)))
-        return TrialTable(self.source.append_column(column, pa.array(whole)), self.row_indices, dict(self.cache))
-
-    def blocks(self) -> Iterator["TrialTable"]:
-        """Yield the trials in pieces of bounded size, for what takes much memory per trial."""
-        for start in range(0, len(self), _BLOCK):
-            yield self.take(np.arange(start, min(start + _BLOCK, len(self))))
-
-    def select(self, columns: Sequence[str]) -> "TrialTable":
-        """Return the same trials with these columns only."""
-        return TrialTable(self.source.select(columns), self.row_indices)
-
-    def derived(self, name: str, compute: Callable[["TrialTable"], NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Return one number per trial, computed once for the source and all its views."""
-        return self._column(name, lambda: compute(TrialTable(self.source, cache=self.cache)))
-
-    def rows(self) -> list[Trial]:
-        """Return the trials as objects; for few trials, not for statistics."""
-        return [_trial(record) for record in self.records(TRIAL_COLUMNS)]
-
-    def records(self, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return these columns of each trial by their names, None where missing; for few trials too."""
-        found: list[dict[str, Any]] = self.select(columns).arrow.to_pylist()
-        return found
-
-    def _own(self) -> "pyarrow.Table":
-        return self.source if self.row_indices is None else self.source.take(self.row_indices)
-
-    def _column(self, column: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        if column not in self.cache:
-            self.cache[column] = read()
-            self.cache[column].flags.writeable = False  # it is shared by every view
-        whole: NDArray[Any] = self.cache[column]
-        return whole if self.row_indices is None else whole[self.row_indices]
+def graded_parts(name: str) -> tuple[GradedPart, ...]:
+    """Return the changes and severities that a name states; none where it states no severity."""
+    found = _GRADED.fullmatch(name)
+    if found is None:
+        return ()
+    first, at, second, second_at = found.groups()
+    return ((first, float(at)),) if second is None else ((first, float(at)), (second, float(second_at)))
 
 
-def _text(trials: TrialTable, column: str) -> NDArray[np.object_]:
-    if column == "id":  # no two are alike, so that codes would only be in the way
-        return np.array(trials.source[column].to_pylist(), dtype=object)
-    rows, names = trials.codes(column)
-    texts: NDArray[np.object_] = np.array([*names, None], dtype=object)[rows]  # -1 is the last
-    return texts
-
-
-def _list_lengths(data: "pyarrow.ChunkedArray") -> NDArray[np.int64]:
-    import pyarrow.compute as pc
-
-    lengths: NDArray[np.int64] = pc.fill_null(pc.list_value_length(data), 0).to_numpy().astype(np.int64)
-    return lengths
-
-
-def _number(data: "pyarrow.ChunkedArray") -> NDArray[np.float64]:
-    import pyarrow as pa
-
-    return np.array(data.cast(pa.float64()).to_numpy(), dtype=np.float64)
-
-
-def _trial(row: dict[str, Any]) -> Trial:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    return Trial(**values)
+Randomness = Literal["none", "per_clip", "per_frame", "ar1"]  # ar1: drawn per frame, correlated with the frame before
+SeverityTable = tuple[Any, Any, Any, Any]  # the parameter at severities 1, 2, 3 and 4

@@ -1,4 +1,4 @@
-"""Datasets: where episodes come from. `open_dataset` takes a shipped name, a folder, or one of the forms below.
+"""`open_dataset`: shipped names, folders, hub, reader by name; the catalog of readers.
 
 hub:OWNER/NAME or hub:OWNER/NAME/SPLIT   fetched from the Hugging Face hub
 READER:FOLDER                            read by a reader of the catalog, whatever the folder looks like
@@ -11,21 +11,48 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewardlab.core.catalog_lookup import did_you_mean, load_object
+from rewardlab.core.catalog import did_you_mean, load_object
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.data.camera_choice import only_camera
 from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.dataset_files import video_names
-from rewardlab.data.envlogger.envlogger_folder import ENVLOGGER
-from rewardlab.data.hdf5.hdf5_folder import HDF5
-from rewardlab.data.hub import HUB, fetch, split_name
-from rewardlab.data.image_folder import IMAGES
-from rewardlab.data.lerobot.lerobot_folder import LEROBOT
-from rewardlab.data.rlds.rlds_folder import RLDS
-from rewardlab.data.roboarena_dump import ROBOARENA
-from rewardlab.data.roboreward_folder import ROBOREWARD
-from rewardlab.data.single_video import VIDEO
-from rewardlab.data.video_table import TABLE
+from rewardlab.data.envlogger import ENVLOGGER
+from rewardlab.data.hdf5 import HDF5
+from rewardlab.data.images import IMAGES
+from rewardlab.data.lerobot import LEROBOT
+from rewardlab.data.reading import only_camera
+from rewardlab.data.rlds import RLDS
+from rewardlab.data.roboarena import ROBOARENA
+from rewardlab.data.roboreward import ROBOREWARD
+from rewardlab.data.safe_files import video_names
+from rewardlab.data.table import TABLE
+from rewardlab.data.video import VIDEO
+
+HUB = "hub:"
+
+
+def fetch(name: str) -> Path:
+    """Return the local folder of a dataset on the hub, downloaded where it is not there yet."""
+    repository, split = split_name(name)
+    by_hand = "or download it by hand and name its folder"
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise DataError(f"{name} needs the package huggingface_hub: pip install 'rewardlab[hub]', {by_hand}") from None
+    wanted = f"{split}/*" if split else None
+    try:
+        folder = Path(snapshot_download(repository, repo_type="dataset", allow_patterns=wanted))
+    except Exception as error:  # whatever the network or the hub does
+        why = " ".join(str(error).split())
+        raise DataError(f"{name} cannot be fetched ({type(error).__name__}: {why}); try again, {by_hand}") from error
+    return folder / split
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return repository and split of hub:OWNER/NAME/SPLIT; the split may be missing."""
+    parts = name.removeprefix(HUB).split("/")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise DataError(f"expected hub:OWNER/NAME or hub:OWNER/NAME/SPLIT, got {name!r}")
+    return "/".join(parts[:2]), "".join(parts[2:])
+
 
 _SAMPLES = Path(__file__).parent / "samples"
 _OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")  # package.module:name, then a folder

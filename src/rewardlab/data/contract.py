@@ -1,10 +1,13 @@
-"""The contract of a dataset reader: what it recognises, and what it makes of a folder."""
+"""What a reader and a writer are; Contents, Problem, Rollout, Batch; episodes made one by one under the row limit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rewardlab.core.episode import Episode
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import ROWS
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,69 @@ class Reader:
     read: Callable[[Path], Contents]
     notes: Callable[[Path], tuple[Problem, ...]] = lambda folder: ()  # what is odd and stops no run, for `check`
     read_camera: Callable[[Path, str], Contents] | None = None
+
+
+# The contract of a dataset writer: how rollouts share files, what a file holds, and what describes the whole.
+
+WrittenRow = dict[str, Any]  # what is written down of a rollout, as JSON holds it
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """One rollout as each of its cameras saw it, and the names under which it and they are written."""
+
+    name: str
+    views: tuple[Episode, ...]
+    cameras: tuple[str, ...]
+
+    @property
+    def first(self) -> Episode:
+        """Return what the first camera saw: instruction, truth and times are the same for all."""
+        return self.views[0]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rollouts that are written together; `first_rollout` and `first_frame` say how many come before them."""
+
+    number: int
+    first_rollout: int
+    first_frame: int
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A dataset format that can be written.
+
+    `write` writes the files of a batch below a folder and returns one row per rollout; writing a batch again gives the
+    same files. `finish` writes what describes the whole from the rows of all batches, and comes last. A batch holds up
+    to `batch_frames` frames, or one rollout where that is 0. `joins_cameras` says that all cameras of a rollout belong
+    together; else each is a rollout of its own. `one_rate` says that all frames come at one rate.
+    """
+
+    name: str
+    summary: str
+    write: Callable[[Path, Batch], list[WrittenRow]]
+    finish: Callable[[Path, Sequence[WrittenRow]], None]
+    batch_frames: int = 0
+    joins_cameras: bool = False
+    one_rate: bool = False
+
+
+# Contents of a dataset whose episodes are made one by one, with a bound on how many are read.
+
+
+def bounded_contents(found: Iterable[tuple[str, Callable[[], Episode]]], thing: str) -> Contents:
+    """Return the episodes that can be made and why others cannot; `thing` is what one is made of, such as a row."""
+    episodes: list[Episode] = []
+    problems: list[Problem] = []
+    for place, make in found:
+        if len(episodes) + len(problems) == ROWS.value:
+            problems.append(Problem(place, f"this {thing} and those after it are not read, {ROWS.describe()}"))
+            break
+        try:
+            episodes.append(make())
+        except DataError as error:
+            problems.append(Problem(place, str(error)))
+    return Contents(tuple(episodes), tuple(problems))

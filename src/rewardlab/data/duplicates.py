@@ -1,26 +1,83 @@
-"""Duplicate videos: the same bytes, or nearly the same frames (re-encoded, resized, trimmed a little)."""
+"""Copies: exact by bytes, near by perceptual hash."""
 
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from rewardlab.core.episode import Episode, FrameSource
-from rewardlab.core.errors import RewardlabError
-from rewardlab.core.run import writable
-from rewardlab.data.perceptual_hash import (
-    Hashes,
-    compared_frames,
-    frame_hashes,
-    hamming_distance,
-    motion_distance,
-    video_distance,
-)
+from rewardlab.core.episode import Episode, Frames, FrameSource
+from rewardlab.core.errors import DataError, RewardlabError
+from rewardlab.core.limits import CLIP_MB
+from rewardlab.core.storage import writable
+from rewardlab.data.safe_files import digest_of_file, path_inside
+
+FRAMES = 48  # compared, of each video
+_SIDE = 16  # frequencies per direction
+_WORDS = _SIDE * _SIDE // 64
+_BITS = 64 * _WORDS
+_THUMBNAIL = 32  # pixels per direction
+
+Hashes = NDArray[np.uint64]  # (1 + frames, 4): that of the mean frame comes first
+GreyFrames = NDArray[np.float32]
+
+
+def compared_frames(source: FrameSource) -> Iterator[Frames]:
+    """Yield the frames of a video that are compared, spread evenly; as many are decoded at once as memory may hold."""
+    spread = np.linspace(0, source.count - 1, min(source.count, FRAMES))
+    places = np.unique(np.round(spread).astype(np.int64))
+    together = max(1, CLIP_MB.in_bytes // max(source.read(places[:1]).nbytes, 1))
+    for start in range(0, len(places), together):
+        yield from source.read(places[start : start + together])
+
+
+def frame_hashes(frames: Iterable[Frames]) -> Hashes:
+    """Return the perceptual hash of the mean frame, then that of each frame."""
+    grey = _small(frames, 4 * _SIDE)
+    low = np.stack([cv2.dct(frame)[:_SIDE, :_SIDE].ravel() for frame in (grey.mean(axis=0), *grey)])
+    bits = low > np.median(low, axis=1, keepdims=True)
+    return np.packbits(bits, axis=1).view(np.uint64)
+
+
+def video_distance(a: Hashes, b: Hashes) -> float:
+    """Return the share of bits in which frames differ from the closest frame of the other video, from 0 to 1."""
+    apart = hamming_distance(a[1:, None], b[None, 1:])
+    return float(apart.min(axis=0).mean() + apart.min(axis=1).mean()) / 2
+
+
+def hamming_distance(a: Hashes, b: Hashes) -> NDArray[np.float64]:
+    """Return the share of bits in which hashes differ, from 0 to 1."""
+    found: NDArray[np.float64] = np.bitwise_count(a ^ b).sum(axis=-1, dtype=np.int64) / _BITS
+    return found
+
+
+def motion_distance(a: Iterable[Frames], b: Iterable[Frames]) -> float:
+    """Return how far what moves in two videos is apart, in units of how much moves; 0 for equal ones."""
+    moving_a, moving_b = _foreground(a), _foreground(b)
+    apart = np.sqrt(((moving_a[:, None] - moving_b[None]) ** 2).mean(axis=(2, 3)))
+    scale = np.sqrt((moving_a**2).mean()) + np.sqrt((moving_b**2).mean())
+    return float((apart.min(axis=0).mean() + apart.min(axis=1).mean()) / max(scale, 1e-6))
+
+
+def _foreground(frames: Iterable[Frames]) -> GreyFrames:
+    small = _small(frames, _THUMBNAIL)
+    return small - np.median(small, axis=0).astype(np.float32)
+
+
+def _small(frames: Iterable[Frames], side: int) -> GreyFrames:
+    grey = (cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames)
+    small = [cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA) for frame in grey]
+    return np.stack(small).astype(np.float32)
+
 
 # They find all 740 copies of the shipped clips, and no other pair: results/duplicates/copies_found.py.
 NEAR_DUPLICATE = 0.03  # share of bits up to which two videos are copies
@@ -150,3 +207,60 @@ def _near(
 
 def _is_duplicate(apart: float, a: FrameSource, b: FrameSource) -> bool:
     return apart <= NEAR_DUPLICATE or motion_distance(compared_frames(a), compared_frames(b)) <= SAME_MOTION
+
+
+# Videos that are copies of each other byte for byte: only files of the same size are opened.
+
+_MOST_SAMPLED = 20_000  # files of equal size that are opened
+_SAMPLE_BYTES = 512
+
+VideoName = tuple[str, str]  # split, and the name of the file in it
+
+
+@dataclass(frozen=True)
+class ExactCopies:
+    """Groups of videos with the same bytes, and how many files of equal size were too many to be opened."""
+
+    groups: tuple[tuple[VideoName, ...], ...]
+    unread: int
+
+
+def exact_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> ExactCopies:
+    """Return the groups of two videos or more that hold the same bytes; a file that cannot be read is in none."""
+    roots = {split: f"{os.fspath(folder)}/" for split, folder in folders.items()}
+    alike = _of_equal_size([roots[split] + name for split, name in videos], videos)
+    samples: dict[tuple[int, bytes], list[VideoName]] = defaultdict(list)
+    for size, (split, name) in alike[:_MOST_SAMPLED]:
+        with suppress(OSError):
+            samples[size, _sample(roots[split] + name, size)].append((split, name))
+    contents: dict[str, list[VideoName]] = defaultdict(list)
+    for split, name in (video for group in samples.values() if len(group) > 1 for video in group):
+        with suppress(DataError):
+            contents[digest_of_file(path_inside(folders[split], name, "file_name"))].append((split, name))
+    groups = tuple(tuple(group) for group in contents.values() if len(group) > 1)
+    return ExactCopies(groups, max(0, len(alike) - _MOST_SAMPLED))
+
+
+def _of_equal_size(paths: Sequence[str], videos: Sequence[VideoName]) -> list[tuple[int, VideoName]]:
+    """Return the videos whose size another one has too, with it, those of one size together."""
+    sizes = np.fromiter(map(_size, paths), np.int64, len(paths))
+    _, first, kind, count = np.unique(sizes, return_index=True, return_inverse=True, return_counts=True)
+    shared = np.flatnonzero((count[kind] > 1) & (sizes >= 0))
+    ordered = shared[np.lexsort((shared, first[kind[shared]]))]
+    return [(size, videos[place]) for place, size in zip(ordered.tolist(), sizes[ordered].tolist())]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+def _sample(path: str, size: int) -> bytes:
+    """Return a few bytes from inside a file: most that differ do so there, and need not be read to the end."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe blocks nobody
+    try:
+        return os.pread(handle, _SAMPLE_BYTES, size // 4)
+    finally:
+        os.close(handle)

@@ -1,7 +1,8 @@
-"""The rows of a dataset in the RoboReward layout, as their text says: no video is opened, so many are listed fast."""
+"""List a hundred thousand rows fast, without opening a video."""
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -11,14 +12,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rewardlab.core.bounded_json import json_parser
 from rewardlab.core.errors import DataError
-from rewardlab.core.garbage_collection import paused_garbage_collection
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
+from rewardlab.core.records import json_parser
 from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
-from rewardlab.data.dataset_files import open_regular, require_inside, require_name, text_lines
-from rewardlab.data.roboreward_row import METADATA, Row, instruction_of, parse_row, require, truth_of
+from rewardlab.data.roboreward_rows import METADATA, Row, instruction_of, label_of, parse_row, require
+from rewardlab.data.safe_files import open_regular, require_inside, require_name, text_lines
+
+
+@contextmanager
+def paused_garbage_collection() -> Iterator[None]:
+    """Look for no circles of objects meanwhile: with rows by the ten thousand that takes a fifth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -202,7 +214,7 @@ def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> 
     if type(instruction) is not str or len(instruction) > most_characters or not instruction.strip():
         instruction = instruction_of(name, row)
     if type(level) is not int or not 1 <= level <= 5 or row.get("success", level == 5) is not (level == 5):
-        level = truth_of(name, {key: row.get(key) for key in ("reward", "success")}, 0).level
+        level = label_of(name, {key: row.get(key) for key in ("reward", "success")}, 0).level
     key = blake2b(f"{name}\0{instruction}\0{level}".encode(), digest_size=8).hexdigest()
     seen[key] = times = seen.get(key, 0) + 1
     key = key if times == 1 else f"{key}#{times}"

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 
-from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_probability_score, top_label_ece
-from rewardlab.metrics.contract import Display, Metric
-from rewardlab.metrics.error_and_accuracy import (
+from rewardlab.metrics.accuracy import (
     exact_accuracy,
+    expectation_kept,
+    flip_rate,
+    level_shift,
     macro_mae,
     micro_mae,
+    signed_shift,
     success_accuracy,
     within_one_accuracy,
 )
-from rewardlab.metrics.expectation import expectation_kept
+from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_probability_score, top_label_ece
+from rewardlab.metrics.contract import Display, Metric
 from rewardlab.metrics.false_reward import (
     FALSE_SUCCESS_BY_LEVEL,
     balanced_success_accuracy,
@@ -21,7 +24,7 @@ from rewardlab.metrics.false_reward import (
     near_miss_auc,
     over_reward_on_failure,
 )
-from rewardlab.metrics.progress_metrics import (
+from rewardlab.metrics.progress import (
     early_fire_rate,
     early_level_5_rate,
     order_sensitivity,
@@ -39,7 +42,6 @@ from rewardlab.metrics.rank_correlation import (
     kendall_tau_b_within_task,
     preference_accuracy,
 )
-from rewardlab.metrics.score_shift import flip_rate, level_shift, signed_shift
 
 METRICS: dict[str, Metric] = {
     m.name: m

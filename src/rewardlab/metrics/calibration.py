@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import ReliabilityBin
-from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.contract import Numbers, mean_metric, metric
 
 BINS = 15

@@ -3,12 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.metrics.accuracy import rounded
 from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, condition_sums, percentile_interval
-from rewardlab.metrics.contract import Display, Metric, Numbers, mean_metric, metric, where_known
-from rewardlab.metrics.eligibility import Eligibility
-from rewardlab.metrics.error_and_accuracy import rounded
-from rewardlab.metrics.kendall import PairCounts, count_pairs, pair_draws
+from rewardlab.metrics.contract import Display, Eligibility, Metric, Numbers, mean_metric, metric, where_known
+from rewardlab.metrics.rank_correlation import PairCounts, count_pairs, pair_draws
 
 _HELD = 2_000_000  # drawn numbers held at a time
 

@@ -1,20 +1,24 @@
-"""Paired differences: two models, or two conditions, on the same trials and under the same draws of clusters."""
+"""Comparisons: paired models, contrasts of conditions, McNemar, Holm."""
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.trial import TrialTable
+from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
     Draws,
     at_p_floor,
     cluster_sums,
+    condition_sums,
     paired_p_value,
     percentile_interval,
+    rate_interval,
 )
 from rewardlab.metrics.contract import Metric
-from rewardlab.metrics.metric_estimates import clusters_of
+from rewardlab.metrics.estimates import clusters_of
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -62,3 +66,115 @@ def _paired(values: tuple[float, float], drawn: Numbers, trials: int, clusters: 
     p, floor = paired_p_value(drawn, clusters), at_p_floor(drawn)
     difference = values[0] - values[1]
     return PairedDifference(*values, difference, float(low[0]), float(high[0]), p, floor, error, trials, clusters)
+
+
+# Weighted sums of the means of conditions, under the same draws: averages, differences and differences of those.
+
+Condition = tuple[str | int, ...]
+Weights = Mapping[Condition, float]
+Column = tuple[Codes, Sequence[str | int]]  # the code of each trial (-1: in no condition), and what codes stand for
+
+
+@dataclass(frozen=True)
+class ContrastEstimate:
+    """A number with its interval, and how many clusters are behind its weakest part; nan where it is unknown."""
+
+    value: float
+    low: float
+    high: float
+    clusters: int
+
+    @property
+    def ends(self) -> str:
+        """Return the interval in words."""
+        if math.isnan(self.low):
+            return f"(no interval from {self.clusters} cluster{'' if self.clusters == 1 else 's'})"
+        return f"[{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionMeans:
+    """The sums and counts per condition (row) and cluster (column) of a number; `rate` says that it is 0 or 1."""
+
+    places: Mapping[Condition, int]
+    above: Numbers
+    below: Numbers
+    draws: Draws
+    rate: bool
+
+    def count(self, weights: Weights) -> int:
+        """Return how many trials are behind some conditions."""
+        return int(sum(self.below[self.places[c]].sum() for c in weights if c in self.places))
+
+    def combined(self, weights: Weights, confidence: float = 0.95) -> ContrastEstimate:
+        """Return the weighted sum of means with its interval; nan where a condition has no trial.
+
+        A single rate has the interval that it has everywhere else. Of several conditions, the one with the fewest
+        clusters decides how much the interval is widened.
+        """
+        if not weights or any(condition not in self.places for condition in weights):
+            return ContrastEstimate(math.nan, math.nan, math.nan, 0)
+        rows = [self.places[condition] for condition in weights]
+        above, below, shares = self.above[rows], self.below[rows], np.array(list(weights.values()))
+        count, behind = below.sum(axis=1), (below > 0).sum(axis=1).astype(np.float64)
+        means, drawn = above.sum(axis=1) / count, self.draws.ratios(above, below)
+        if self.rate and shares.tolist() == [1.0]:
+            ends = rate_interval(means, drawn, count, behind, confidence)
+        else:
+            ends = percentile_interval((shares @ drawn)[None, :], behind.min(keepdims=True), confidence)
+        return ContrastEstimate(float(shares @ means), float(ends[0][0]), float(ends[1][0]), int(behind.min()))
+
+
+def condition_means(
+    values: Numbers, cluster: Codes, columns: Sequence[Column], draws: Draws, *, rate: bool = False
+) -> ConditionMeans:
+    """Return the means of a number, nan where a trial does not count, in every condition that the columns make."""
+    codes = np.stack([code for code, _ in columns], axis=1)
+    used = ~np.isnan(values) & (codes >= 0).all(axis=1)
+    found, place = np.unique(codes[used], axis=0, return_inverse=True)
+    sums = condition_sums(values[used], cluster[used], place.ravel(), len(found), draws.clusters)
+    names = [tuple(names[code] for code, (_, names) in zip(row, columns)) for row in found.tolist()]
+    return ConditionMeans({name: row for row, name in enumerate(names)}, *sums, draws, rate)
+
+
+def less(first: Weights, second: Weights) -> dict[Condition, float]:
+    """Return the weights of the first sum less the second."""
+    return dict(first) | {condition: first.get(condition, 0.0) - weight for condition, weight in second.items()}
+
+
+def mean_of(*sums: Weights) -> dict[Condition, float]:
+    """Return the weights of the plain mean of several sums that share no condition."""
+    return {condition: weight / len(sums) for one in sums for condition, weight in one.items()}
+
+
+# What may be claimed: exact McNemar, Holm's correction and the minimum detectable change.
+
+
+def exact_mcnemar(only_a: int, only_b: int) -> float:
+    """Return the exact two-sided p-value of McNemar's test; `only_a` counts the trials that only A got right.
+
+    It takes the trials as independent; 1 where the two never differ.
+    """
+    from scipy.special import bdtr
+
+    return float(min(1.0, 2 * bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values corrected by Holm within this family; a nan is not a test and stays nan."""
+    order = [int(i) for i in np.argsort(p_values, kind="stable") if not math.isnan(p_values[i])]
+    corrected = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, p_values[place] * (len(order) - rank)))
+        corrected[place] = largest
+    return corrected
+
+
+def minimum_detectable_change(standard_error: float, clusters: int, power: float = 0.8) -> float:
+    """Return the true change that a two-sided test at 5 % finds with this power; nan with fewer than two clusters."""
+    from scipy.special import stdtrit
+
+    if clusters < 2 or math.isnan(standard_error):
+        return math.nan
+    return float((stdtrit(clusters - 1, 0.975) + stdtrit(clusters - 1, power)) * standard_error)

@@ -1,22 +1,223 @@
-"""Rank agreement between scores and true levels."""
+"""Kendall's tau by counting pairs, and the metrics made of it."""
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.trial import TrialTable
-from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, cluster_sums, product, sum_by
-from rewardlab.metrics.contract import Display, Numbers, mean_or_nan, metric
-from rewardlab.metrics.kendall import (
-    FEW_ENOUGH_CLUSTERS,
-    SMALL_CONDITION,
-    PairCounts,
-    count_pairs,
-    pair_draws,
-    tau_b_of_conditions,
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.metrics.clustered_bootstrap import (
+    ConditionEstimates,
+    Draws,
+    cluster_sums,
+    percentile_interval,
+    product,
+    sum_by,
 )
+from rewardlab.metrics.contract import Display, Numbers, mean_or_nan, metric
+
+Codes = NDArray[np.int64]
+Light = NDArray[np.float32]
+_ENTRIES = 512  # entries whose weights are held at a time
+# Up to these, in each condition and in all, counting pairs of clusters is faster than drawing trial by trial.
+SMALL_CONDITION, FEW_ENOUGH_CLUSTERS = 200, 64
+_HELD = 2_000_000  # drawn numbers held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class PairCounts:
+    """Pairs of trials per group: ordered alike, ordered contrarily, and untied in score, in truth, or at all."""
+
+    alike: Numbers
+    contrary: Numbers
+    untied_scores: Numbers
+    untied_truths: Numbers
+    pairs: Numbers
+
+    def tau_a(self) -> Numbers:
+        """Return Kendall's tau-a of each group; nan where there is no pair or one side is constant."""
+        constant = (self.untied_scores == 0) | (self.untied_truths == 0)
+        return _over(self.alike - self.contrary, np.where(constant, 0, self.pairs))
+
+    def tau_b(self) -> Numbers:
+        """Return Kendall's tau-b of each group; nan where scores or truths are constant."""
+        return _over(self.alike - self.contrary, np.sqrt(self.untied_scores * self.untied_truths))
+
+    def tau_b_ceiling(self) -> Numbers:
+        """Return the most that tau-b of a ranking without ties can be, given the ties of the truths.
+
+        Such a ranking unties every pair and orders at best all pairs of different truths alike: u / sqrt(n u).
+        """
+        return _over(self.untied_truths, np.sqrt(self.pairs * self.untied_truths))
+
+
+def count_pairs(scores: Numbers, truths: Numbers, group: Codes, groups: int) -> PairCounts:
+    """Count the pairs within each group, in the time that sorting takes."""
+    order = np.lexsort((scores, group))
+    score, member = scores[order], group[order]
+    values, truth = np.unique(truths[order], return_inverse=True)
+    one_hot = truth[:, None] == np.arange(len(values))
+    before = np.vstack([np.zeros((1, len(values))), np.cumsum(one_hot, axis=0)])
+    new_group = np.append(True, member[1:] != member[:-1])[: len(member)]
+    new_score = new_group | np.append(True, score[1:] != score[:-1])[: len(member)]
+    below = before[_last_start(new_score)] - before[_last_start(new_group)]  # same group, lower score, by truth
+    lower_truths = np.cumsum(below, axis=1) - below
+    at = np.arange(len(truth)), truth
+    alike = sum_by(member, groups, lower_truths[at])
+    contrary = sum_by(member, groups, below.sum(axis=1) - lower_truths[at] - below[at])
+    truth_sizes = sum_by(member * max(len(values), 1) + truth, groups * max(len(values), 1))
+    ties = np.diff(np.append(np.flatnonzero(new_score), len(score))).astype(np.float64)
+    alike_scores = sum_by(member[new_score], groups, ties**2)
+    alike_truths = (truth_sizes.reshape(groups, max(len(values), 1)) ** 2).sum(axis=1)
+    sizes = sum_by(member, groups)
+    untied = (sizes**2 - alike_scores) / 2, (sizes**2 - alike_truths) / 2
+    return PairCounts(alike, contrary, *untied, sizes * (sizes - 1) / 2)
+
+
+def pair_draws(scores: Numbers, truths: Numbers, cluster: Codes, draws: Draws) -> PairCounts:
+    """Count all pairs in every draw, exactly as if the drawn trials were written out.
+
+    Trials alike in score and truth are one entry with a weight per draw. Entries are taken in rising order of score,
+    and what lies below is carried along, so that the cost is entries times draws and no table of pairs is held.
+    """
+    values, truth = np.unique(truths, return_inverse=True)
+    score = np.unique(scores, return_inverse=True)[1]
+    kinds = max(len(values), 1)
+    by_truth = draws.sums(sum_by(truth * draws.clusters + cluster, kinds * draws.clusters).reshape(kinds, -1))
+    total = by_truth.sum(axis=0)
+    entries, entry = np.unique(score * kinds + truth, return_inverse=True)
+    below = np.zeros((kinds + 1, draws.number), dtype=np.float32)  # row k: the first k truths among lower scores
+    exact = np.float32 if 2 * total.max(initial=0) ** 2 < 2**24 else np.float64  # holds products of weights exactly
+    doubled, tied = np.zeros(draws.number), np.zeros(draws.number)
+    score_of, truth_of = np.divmod(entries, kinds)
+    for block in _blocks(score_of):
+        weights, runs = _weights(entry, cluster, block, draws), _runs(score_of[block])
+        met = _add_block(weights, runs, truth_of[block].tolist(), below)
+        doubled += np.einsum("ed,ed->d", weights.astype(exact, copy=False), met)
+        tied += _squares(weights.astype(exact, copy=False), runs)
+    untied = (total**2 - tied) / 2, (total**2 - (by_truth**2).sum(axis=0)) / 2
+    balance = doubled - untied[0]
+    return PairCounts(np.maximum(balance, 0), np.maximum(-balance, 0), *untied, total * (total - 1) / 2)
+
+
+def tau_b_of_conditions(
+    scores: Numbers, truths: Numbers, cluster: Codes, condition: Codes, conditions: int, draws: Draws
+) -> ConditionEstimates:
+    """Return tau-b of each condition with its interval, the same as from trials written out; no number may be nan.
+
+    Pairs of trials become pairs of clusters, and all draws one product of matrices: for thousands of small conditions.
+    """
+    first, second = np.triu_indices(draws.clusters)
+    together = draws.weights_float32[first] * draws.weights_float32[second]
+    order = np.argsort(condition, kind="stable")
+    edges = np.searchsorted(condition[order], np.arange(conditions + 1))
+    code = np.zeros((draws.clusters, draws.clusters), dtype=np.int64)
+    code[first, second] = code[second, first] = np.arange(len(first))
+    step = max(1, _HELD // draws.number)
+    parts = []
+    for start in range(0, conditions, step):
+        sets = [order[a:b] for a, b in pairwise(edges[start : start + step + 1])]
+        tables = np.stack([_pair_tables(scores[s], truths[s], cluster[s], code) for s in sets], axis=1)
+        balance, by_score, by_truth = tables.astype(np.float32) @ together
+        value = _tau_b(*tables.sum(axis=2))
+        behind = np.array([len(np.unique(cluster[s])) for s in sets], dtype=np.float64)
+        size = np.array([len(s) for s in sets], dtype=np.float64)
+        parts.append((value, *percentile_interval(_tau_b(balance, by_score, by_truth), behind), size, behind))
+    return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
+
+
+def _add_block(weights: Light, runs: Sequence[tuple[int, int]], truth: Sequence[int], below: Light) -> Light:
+    """Add the entries to those below, score by score; return the weight of lower scores that each of them met.
+
+    A lower score counts twice if its truth is lower too, and once if the truths are tied: less all lower scores, that
+    is what is ordered alike less what is ordered contrarily.
+    """
+    met = np.empty(weights.shape, dtype=np.float32)
+    for start, stop in runs:
+        for place in range(start, stop):
+            np.add(below[truth[place]], below[truth[place] + 1], out=met[place])
+        for place in range(start, stop):
+            below[truth[place] + 1 :] += weights[place]
+    return met
+
+
+def _blocks(score: Codes) -> Iterator[slice]:
+    """Yield runs of entries that are not too many to hold, and that end where a score ends."""
+    ends = [stop for _, stop in _runs(score)]
+    start = 0
+    for stop, following in zip(ends, [*ends[1:], len(score) + _ENTRIES + 1]):
+        if following - start > _ENTRIES:
+            yield slice(start, stop)
+            start = stop
+
+
+def _runs(score: Codes) -> list[tuple[int, int]]:
+    """Return where each score starts and stops in a sorted list of scores."""
+    edges = [*np.flatnonzero(np.diff(score, prepend=-1)).tolist(), len(score)]
+    return list(pairwise(edges))
+
+
+def _weights(entry: Codes, cluster: Codes, block: slice, draws: Draws) -> Light:
+    """Return how often each entry of the block is in each draw."""
+    inside = (entry >= block.start) & (entry < block.stop)
+    places, rows = entry[inside] - block.start, cluster[inside]
+    first = np.unique(places, return_index=True)[1]
+    if len(places) - len(first) > _ENTRIES:
+        return _sparse_weights(places, rows, len(first), draws)
+    weights: Light = draws.weights_float32[rows[first]]
+    more = np.ones(len(places), dtype=bool)
+    more[first] = False
+    for place, row in zip(places[more].tolist(), rows[more].tolist()):
+        weights[place] += draws.weights_float32[row]
+    return weights
+
+
+def _sparse_weights(places: Codes, rows: Codes, entries: int, draws: Draws) -> Light:
+    from scipy.sparse import csr_array
+
+    ones = np.ones(len(places), dtype=np.float32)
+    members = csr_array((ones, (places, rows)), shape=(entries, draws.clusters))
+    weights: Light = members @ draws.weights_float32
+    return weights
+
+
+def _squares(weights: NDArray[Any], runs: Sequence[tuple[int, int]]) -> Numbers:
+    """Return, per draw, the sum over scores of the square of their weight."""
+    found: Numbers = np.einsum("ed,ed->d", weights, weights).astype(np.float64)
+    for start, stop in runs:
+        if stop - start > 1:
+            tied = weights[start:stop]
+            found += tied.sum(axis=0) ** 2 - np.einsum("ed,ed->d", tied, tied)
+    return found
+
+
+def _last_start(starts: NDArray[np.bool_]) -> Codes:
+    """Return, for each place, the last place at or before it at which something starts."""
+    return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
+
+
+def _over(above: Numbers, below: Numbers) -> Numbers:
+    """Return the quotient, nan where the number below is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(below > 0, above / below, np.nan)
+
+
+def _pair_tables(scores: Numbers, truths: Numbers, cluster: Codes, code: Codes) -> Numbers:
+    """Return, per pair of clusters: pairs alike less contrary, pairs untied in score, and pairs untied in truth."""
+    a, b = np.triu_indices(len(scores), 1)
+    by_score, by_truth = np.sign(scores[a] - scores[b]), np.sign(truths[a] - truths[b])
+    place, size = code[cluster[a], cluster[b]], int(code.max(initial=-1)) + 1
+    return np.stack([sum_by(place, size, kind) for kind in (by_score * by_truth, np.abs(by_score), np.abs(by_truth))])
+
+
+def _tau_b(balance: NDArray[np.floating], by_score: NDArray[np.floating], by_truth: NDArray[np.floating]) -> Numbers:
+    below = np.sqrt(by_score.astype(np.float64) * by_truth)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(below > 0, balance / below, np.nan)
 
 
 def _known(trials: TrialTable) -> TrialTable:
@@ -144,3 +345,13 @@ def preference_accuracy(trials: TrialTable) -> float:
     """Share of pairs of the same task and different true level that the scores order rightly; a tie counts half."""
     right, pairs = _preference_terms(_known(trials))
     return float(right.sum() / pairs.sum()) if pairs.sum() else float("nan")
+
+
+# The ranking of several models: does a change reorder them?
+
+
+def rank_stability(clean: Sequence[float], changed: Sequence[float]) -> float:
+    """Return tau-b between the ranking of models on clean episodes and under change; nan if either ranks nobody."""
+    a, b = np.asarray(clean, dtype=np.float64), np.asarray(changed, dtype=np.float64)
+    known = ~np.isnan(a + b)
+    return float(count_pairs(a[known], b[known], np.zeros(int(known.sum()), dtype=np.int64), 1).tau_b()[0])

@@ -7,26 +7,26 @@ from inspect import getsource
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rewardlab.core.catalog_lookup import find
+from rewardlab.core import __version__
+from rewardlab.core.catalog import find
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
-from rewardlab.core.version import __version__
 from rewardlab.models.backends import VLM_BACKENDS
-from rewardlab.models.backends.contrastive import CONTRASTIVE
-from rewardlab.models.backends.remote import REMOTE
-from rewardlab.models.calibrated import name_calibrated
+from rewardlab.models.calibration import name_calibrated
 from rewardlab.models.composite import name_composite
 from rewardlab.models.contract import Budget, CompositeEntry, Describer, ModelEntry, NamedModel, RewardModel
+from rewardlab.models.contrastive import CONTRASTIVE
 from rewardlab.models.controls import CONTROLS
 from rewardlab.models.ensemble import ENSEMBLE
 from rewardlab.models.external import is_module, make_external, name_external, pickled
-from rewardlab.models.guard.guard_file import name_guarded
+from rewardlab.models.guard import name_guarded
 from rewardlab.models.model_string import GUARD, ModelString, leave_to_members, parse_model_string, without_speed
 from rewardlab.models.pocket import POCKET
+from rewardlab.models.protocols import backend_entry, protocol_entry
 from rewardlab.models.protocols.gvl import GVL
-from rewardlab.models.protocols.protocol_registration import backend_entry, protocol_entry
 from rewardlab.models.protocols.rubric import RUBRIC
 from rewardlab.models.protocols.topreward import TOPREWARD
+from rewardlab.models.remote import REMOTE
 from rewardlab.models.simulated import SIMULATED
 
 MODELS: dict[str, ModelEntry[Any] | CompositeEntry] = {

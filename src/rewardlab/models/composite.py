@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rewardlab.core import __version__
 from rewardlab.core.episode import Episode, strip_labels
-from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerDied, WrongAnswerCount
+from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, failure_of, validate_answer
-from rewardlab.core.version import __version__
 from rewardlab.models.contract import Budget, Composition, NamedModel, RewardModel
 
 MAX_CACHED = 4096  # answers cached per model: far more than are asked for between two models of a batch
@@ -34,7 +34,7 @@ class CachedModel:
 
 
 @dataclass(frozen=True)
-class WithoutTruth:
+class WithoutLabels:
     """A member that may not see the truth, among members that do."""
 
     model: RewardModel
@@ -50,7 +50,7 @@ def name_composite(name: str, composition: Composition, members: Sequence[NamedM
     sees_truth = any(see)
 
     def combine(built: Sequence[RewardModel]) -> RewardModel:
-        return composition.combine([m if sees == sees_truth else WithoutTruth(m) for sees, m in zip(see, built)])
+        return composition.combine([m if sees == sees_truth else WithoutLabels(m) for sees, m in zip(see, built)])
 
     fingerprint = digest(__version__, name, composition.identity, *(member.fingerprint for member in members))
     one_copy = any(member.one_copy for member in members)
@@ -108,7 +108,7 @@ def batch_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answe
     """
     try:
         answers = _one_answer_each(model, episodes)
-    except (StopRun, WorkerDied):
+    except (StopRun, WorkerFailed):
         raise
     except WrongAnswerCount as error:
         return [Failure(str(error))] * len(episodes)

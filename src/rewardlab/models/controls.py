@@ -37,7 +37,7 @@ class Random:
 
 
 @dataclass(frozen=True)
-class Clock:
+class Length:
     """Sees only the number of frames: the longer the recording, the further along it takes the robot to be."""
 
     full: int = 100  # number of frames at which the task counts as done
@@ -120,7 +120,7 @@ CONTROLS: dict[str, ModelEntry[Any]] = {
     "constant": ModelEntry("always the same level; constant:5 says 5", _level, lambda level, _: Constant(level)),
     "random": ModelEntry("a level drawn from 1 to 5; random:7 draws with seed 7", _seed, lambda seed, _: Random(seed)),
     "clock": ModelEntry(
-        "sees only the number of frames; clock:200 takes 200 frames for done", _full_frames, lambda n, _: Clock(n)
+        "sees only the number of frames; clock:200 takes 200 frames for done", _full_frames, lambda n, _: Length(n)
     ),
     "oracle": ModelEntry(
         "knows the truth; the ceiling of every metric", without_options, lambda _argument, _: Oracle(), sees_truth=True

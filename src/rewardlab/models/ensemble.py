@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
-from rewardlab.core.sealed_json import read_sealed_json
+from rewardlab.core.records import read_checksummed_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.composite import validated_answers
@@ -126,7 +126,7 @@ def _parse(string: ModelString) -> Composition:
 def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
     path = Path(text) / WEIGHTS if Path(text).is_dir() else Path(text)
     try:
-        found = read_sealed_json(path)[0]["weights"]
+        found = read_checksummed_json(path)[0]["weights"]
         weights = tuple(float(found[name]) for name in names)
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise PlanError(

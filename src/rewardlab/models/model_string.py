@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from rewardlab.core.catalog_lookup import did_you_mean
+from rewardlab.core.catalog import did_you_mean
 from rewardlab.core.errors import PlanError
 
 CALIBRATION = "calibration.json"  # what stands in a folder named after the +

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.catalog_lookup import find
+from rewardlab.core.catalog import find
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for

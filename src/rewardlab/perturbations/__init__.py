@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rewardlab.core.catalog_lookup import find, load_object
+from rewardlab.core.catalog import find, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.composition import compose, random_member

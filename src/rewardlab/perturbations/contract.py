@@ -1,4 +1,4 @@
-"""What a perturbation is: a named change at severity 0-4, and what a sound reward model must do about it."""
+"""What a perturbation is, the decorators, what becomes of the label."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -6,20 +6,18 @@ from typing import Any, Literal
 
 from numpy.random import Generator
 
-from rewardlab.core.episode import Episode, Frames, Indices, Truth, level_of_progress, rearrange, with_frames
+from rewardlab.core import __version__
+from rewardlab.core.episode import Episode, Frames, Indices, Label, level_of_progress, rearrange, with_frames
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest, pick, rng_for
-from rewardlab.core.trial import SEVERITIES, Category, Expectation
-from rewardlab.core.version import __version__
+from rewardlab.core.trial import SEVERITIES, Category, Expectation, Randomness, SeverityTable
 
 Channel = str  # frames, order or instruction; several joined by + where a change needs them all
 Stage = Literal["stream", "sampled"]  # the whole video stream, or the frames sampled from it for the model
-Randomness = Literal["none", "per_clip", "per_frame", "ar1"]  # ar1: drawn per frame, correlated with the frame before
 # The true label stays, stays where a guard holds (else NotApplicable), changes by a stated rule, or is not known.
 LabelEffect = Literal["keeps", "keeps_if", "changes", "unknown"]
 Episodes = Sequence[Episode]
-SeverityTable = tuple[Any, Any, Any, Any]  # the parameter at severities 1, 2, 3 and 4
 
 
 @dataclass(frozen=True)
@@ -176,16 +174,16 @@ def relabel_by_last_frame(before: Episode, after: Episode) -> PerturbedEpisode:
     """
     if before.truth.progress is None or after.truth.progress is None:
         success = before.truth.success is True or before.truth.level == 5
-        return with_unknown_truth(after, "lower" if success else "undefined")
+        return with_unknown_label(after, "lower" if success else "undefined")
     if after.clip.order[-1] == before.clip.order[-1]:
         return PerturbedEpisode(after, "same")
     level = level_of_progress(after.truth.progress[-1])
     return PerturbedEpisode(replace(after, truth=replace(after.truth, level=level, success=level == 5)), "relabel")
 
 
-def with_unknown_truth(episode: Episode, expect: Expectation) -> PerturbedEpisode:
+def with_unknown_label(episode: Episode, expect: Expectation) -> PerturbedEpisode:
     """Return the episode without its truth: at most the direction of the reward is still known."""
-    return PerturbedEpisode(replace(episode, truth=Truth()), expect)
+    return PerturbedEpisode(replace(episode, truth=Label()), expect)
 
 
 def _perturbation(function: Callable[..., object], spec: Spec, channel: Channel, apply: Apply) -> Perturbation:
@@ -206,3 +204,27 @@ def _perturbation(function: Callable[..., object], spec: Spec, channel: Channel,
         apply=apply,
         uses_world=spec.uses_world,
     )
+
+
+# The label of a rollout under an instruction that it did not follow.
+
+
+def is_known_success(truth: Label) -> bool:
+    """Tell whether the video is known to show the whole instruction carried out."""
+    return truth.success is not False and (truth.level == 5 or (truth.level is None and truth.success is True))
+
+
+def require_known_success(episode: Episode) -> None:
+    """Raise NotApplicable unless the rollout is a success: only then is another instruction known not to be done."""
+    if not is_known_success(episode.truth):
+        raise NotApplicable("not known to be a success: a failure may have done just what is asked for now")
+
+
+def relabel_as_undone(episode: Episode, text: str) -> PerturbedEpisode:
+    """Return the episode under an instruction of which nothing was done."""
+    return PerturbedEpisode(replace(episode, instruction=text, truth=Label(1, False)), "relabel")
+
+
+def expect_lower(episode: Episode, text: str) -> PerturbedEpisode:
+    """Return the episode under an instruction that was carried out less well, by an unknown amount."""
+    return with_unknown_label(replace(episode, instruction=text), "lower")

@@ -8,27 +8,28 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from rewardlab.analysis.benchmark_errors import (
+from rewardlab.core.errors import RunError
+from rewardlab.core.records import TRIALS_DIGEST, record_from_json, record_to_json
+from rewardlab.core.run import Run
+from rewardlab.core.summary import in_control_order
+from rewardlab.core.terminal import safe_markup
+from rewardlab.core.trial_table import trials_digest
+from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
+from rewardlab.evaluation.bench import (
+    BENCH,
+    COPIES,
     AnswerCounts,
     BenchmarkErrors,
     ErrorEstimate,
     HelmLevels,
     ModelErrors,
     ProtocolErrors,
+    benchmark_errors,
+    errors_without,
 )
-from rewardlab.analysis.display_names import names_of_run
-from rewardlab.analysis.format import format_number
-from rewardlab.analysis.published_roborewardbench import SUBSETS
-from rewardlab.analysis.stored_numbers import refuse_other_numbers
-from rewardlab.core.dataclass_json import record_from_json, record_to_json
-from rewardlab.core.errors import RunError
-from rewardlab.core.run import Run
-from rewardlab.core.sealed_json import TRIALS_DIGEST
-from rewardlab.core.summary import in_control_order
-from rewardlab.core.terminal_console import safe_markup
-from rewardlab.core.trial_digest import trials_digest
-from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
-from rewardlab.runner.roborewardbench_protocol import BENCH, COPIES, benchmark_errors, errors_without
+from rewardlab.evaluation.display import format_number, names_of_run
+from rewardlab.evaluation.roborewardbench import SUBSETS
+from rewardlab.evaluation.summary import refuse_other_results
 
 PROTOCOL = (
     "RoboRewardBench protocol: clean episodes; MAE is the mean over subsets, micro MAE the mean over episodes. "
@@ -98,7 +99,7 @@ def load_benchmark(run: Run) -> BenchmarkReport | None:
     without_text = [name for name, model in stored.models.items() if not model.counts.texts]
     errors = benchmark_errors(run, without_text)
     if of_trials == trials:
-        refuse_other_numbers(run, BENCH, stored.to_json(), errors.to_json())
+        refuse_other_results(run, BENCH, stored.to_json(), errors.to_json())
     judged = tuple(name for name in run.record.judged if name in errors.models)
     names = names_of_run(run.record, errors.models)
     return BenchmarkReport(judged, errors, _load_duplicates(run, without_text, trials), names)
@@ -112,7 +113,7 @@ def _load_duplicates(run: Run, without_text: list[str], trials: str) -> dict[str
     found, of_trials = _stored(run, COPIES, _duplicates_from_json, content)
     mae = errors_without(run, without_text, episodes_to_leave_out(found["copies"]))
     if of_trials == trials:
-        refuse_other_numbers(run, COPIES, found["mae"], mae)
+        refuse_other_results(run, COPIES, found["mae"], mae)
     return found | {"mae": mae}
 
 

@@ -1,28 +1,226 @@
-"""What is measured for a report on a dataset: rows, lengths and last frames of videos, copies, and blind models."""
+"""Command `data report`: what is counted and measured of a dataset."""
 
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any, TypeVar
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.analysis.blind_models import BlindScore, LabelledRows, blind_scores
-from rewardlab.analysis.dataset_overview import RowCounts, VideoLength, count_rows, task_name
-from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError
+from rewardlab.core.episode import LEVELS, Episode
+from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import setting
 from rewardlab.data.contract import Problem
-from rewardlab.data.dataset_files import path_inside
-from rewardlab.data.exact_copies import ExactCopies, VideoName, exact_copies
-from rewardlab.data.roboreward_row import METADATA
+from rewardlab.data.duplicates import ExactCopies, VideoName, exact_copies
+from rewardlab.data.roboreward_rows import METADATA
 from rewardlab.data.row_listing import ListedRow, RowListing, draw_videos, folders_of_splits, list_splits
-from rewardlab.data.video_decoding import VideoFile
-from rewardlab.reporting.data_report_plan import DataReportPlan
-from rewardlab.reporting.video_opening import VideoOpening, open_beside
-from rewardlab.runner.thread_map import map_threads
+from rewardlab.data.safe_files import path_inside
+from rewardlab.data.video import VideoFile, map_threads
+from rewardlab.evaluation.engines.processes import Process, send, start_worker, stop_process
+from rewardlab.evaluation.engines.worker_process import serve_items
+from rewardlab.evaluation.vision_free import BaselineScore, LabelledRows, vision_free_scores
+
+NO_SOURCE = "no source stated"
+
+
+@dataclass(frozen=True)
+class VideoLength:
+    """How long a video is."""
+
+    frames: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """A source or a split: its rows, tasks and videos, and how many rows are at each level; None is no level."""
+
+    name: str
+    rows: int
+    tasks: int
+    videos: int
+    levels: Mapping[int | None, int]
+
+
+@dataclass(frozen=True)
+class LevelLengths:
+    """The clips at one level: how many were measured, and the quartiles of their seconds."""
+
+    level: int
+    clips: int
+    quartiles: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class RowConflicts:
+    """Rows that say the same twice, and questions (a video and an instruction) that are answered differently."""
+
+    repeated: int
+    contradictions: tuple[tuple[str, str, tuple[int | None, ...]], ...]  # video, instruction, levels
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """What is counted of rows by their text alone."""
+
+    everything: GroupCounts
+    splits: tuple[GroupCounts, ...]
+    sources: tuple[GroupCounts, ...]  # the largest first
+    shared_tasks: Mapping[str, tuple[str, ...]]  # tasks in more than one split, and in which
+    conflicts: RowConflicts
+
+
+def count_rows(listings: Mapping[str, RowListing]) -> RowCounts:
+    """Count the rows of all splits."""
+    return RowCounts(
+        group_counts("all", [row for listing in listings.values() for row in listing.rows]),
+        tuple(group_counts(name, listing.rows) for name, listing in listings.items()),
+        tuple(source_counts(listings)),
+        shared_tasks(listings),
+        row_conflicts(listings),
+    )
+
+
+def task_name(row: ListedRow) -> str:
+    """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
+    return _same_words(row.task)
+
+
+@lru_cache(maxsize=100_000)
+def _same_words(task: str) -> str:
+    return " ".join(task.casefold().split()).rstrip(".!")
+
+
+def group_counts(name: str, rows: Sequence[ListedRow]) -> GroupCounts:
+    """Return the counts of some rows."""
+    tasks, videos = {_same_words(task) for task in {row.task for row in rows}}, {row.file_name for row in rows}
+    return GroupCounts(name, len(rows), len(tasks), len(videos), Counter([row.level for row in rows]))
+
+
+def source_counts(listings: Mapping[str, RowListing]) -> list[GroupCounts]:
+    """Return the counts of each source, the largest first."""
+    groups: dict[str, list[ListedRow]] = defaultdict(list)
+    for listing in listings.values():
+        for row in listing.rows:
+            groups[row.source or NO_SOURCE].append(row)
+    return sorted((group_counts(name, rows) for name, rows in groups.items()), key=lambda group: -group.rows)
+
+
+def level_lengths(
+    listings: Mapping[str, RowListing], lengths: Mapping[VideoName, VideoLength]
+) -> tuple[LevelLengths, ...]:
+    """Return how long the clips at each level are."""
+    seconds: dict[int, list[float]] = defaultdict(list)
+    for split, listing in listings.items():
+        for row in listing.rows:
+            if row.level is not None and (split, row.file_name) in lengths:
+                seconds[row.level].append(lengths[split, row.file_name].seconds)
+    return tuple(
+        LevelLengths(level, len(found), tuple(np.quantile(found, (0.25, 0.5, 0.75)).tolist()))
+        for level in LEVELS
+        if (found := seconds[level])
+    )
+
+
+def row_conflicts(listings: Mapping[str, RowListing]) -> RowConflicts:
+    """Return what rows say twice, and where they contradict each other."""
+    said = [
+        (split, row.file_name, row.instruction, row.level)
+        for split, listing in listings.items()
+        for row in listing.rows
+    ]
+    answers = dict.fromkeys(said)  # each once, in order
+    questions = Counter([answer[:3] for answer in answers])
+    given: dict[tuple[str, str], list[int | None]] = defaultdict(list)
+    for split, name, instruction, level in answers if len(questions) < len(answers) else ():
+        if questions[split, name, instruction] > 1:
+            given[f"{split}/{name}".lstrip("/"), instruction].append(level)
+    contradictions = tuple((*question, tuple(levels)) for question, levels in given.items())
+    return RowConflicts(len(said) - len(answers), contradictions)
+
+
+def shared_tasks(listings: Mapping[str, RowListing]) -> dict[str, tuple[str, ...]]:
+    """Return the tasks that are in more than one split, each with these splits."""
+    splits: dict[str, dict[str, None]] = defaultdict(dict)
+    for split, listing in listings.items():
+        for task in dict.fromkeys(row.task for row in listing.rows):
+            splits[_same_words(task)][split] = None
+    return {task: tuple(names) for task, names in splits.items() if len(names) > 1}
+
+
+# The settings of `rewardlab data-report`.
+
+
+@dataclass(frozen=True)
+class DataReportPlan:
+    """Write a page about a dataset: labels, sources, lengths, frames, duplicates, and what blind models reach on it."""
+
+    data: str = setting("dataset in the RoboReward layout, or a folder of its splits", positional=True)
+    out: Path = setting("file to write the page into", Path("data-report.html"))
+    videos: int = setting("videos that are opened at most, drawn at random, to measure lengths", 200)
+    near_duplicates: bool = setting("decode these videos as well and look for near copies among them", False)
+    seed: int = setting("seed of what is drawn", 0)
+
+    def __post_init__(self) -> None:
+        if self.videos < 1:
+            raise PlanError(f"videos must be at least 1, got {self.videos}")
+
+
+# Opens the videos of a report: here, or where a report has much else to do in a process beside this one.
+
+Video = TypeVar("Video")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class VideoOpening:
+    """Who opens videos: a process beside this one, else this one."""
+
+    beside: Process | None
+
+    def begin(self, work: Callable[[Video], Result], videos: Sequence[Video]) -> Callable[[], list[Result]]:
+        """Begin to do this with every video; what is returned waits for the results.
+
+        What was begun first is waited for first.
+        """
+        if self.beside is None:
+            return lambda: [work(video) for video in videos]
+        send(self.beside, cloudpickle.dumps((work, videos)))
+        return partial(_await, self.beside, work, videos)
+
+
+@contextmanager
+def open_beside(many: bool) -> Iterator[VideoOpening]:
+    """Give who opens videos; where there are many, a process is started at once, for that takes a while."""
+    process = start_worker(cloudpickle.dumps(partial(serve_items, _opened)), 1) if many else None
+    try:
+        yield VideoOpening(process)
+    finally:
+        if process is not None:
+            stop_process(process)
+
+
+def _opened(asked: tuple[Callable[[Any], Any], Sequence[Any]]) -> list[Any]:
+    work, videos = asked
+    return [work(video) for video in videos]
+
+
+def _await(process: Process, work: Callable[[Video], Result], videos: Sequence[Video]) -> list[Result]:
+    """Return the results of the process; where it failed or died, open the videos here, and see why."""
+    try:
+        kind, content = cloudpickle.loads(process.pipe.recv_bytes())
+    except (EOFError, OSError):
+        kind, content = "ended", None
+    results: list[Result] = content if kind == "done" else [work(video) for video in videos]
+    return results
+
 
 _THREADS = 4
 _MANY_BYTES = 4_000_000  # of rows; where there are more, a second process opens the videos
@@ -66,7 +264,7 @@ class DataFacts:
     unreadable: tuple[Problem, ...]
     copies: ExactCopies
     near_copies: tuple[NearCopy, ...] | None  # None where nobody looked
-    blind: tuple[BlindScore, ...]
+    blind: tuple[BaselineScore, ...]
     last_frames: tuple[LastFrame, ...]
 
 
@@ -99,7 +297,10 @@ def _measured(
     shown = _shown(rows, lengths)
     copies = opening.begin(_copies, [(folders, videos)])
     pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
-    counts, blind = count_rows(listings), blind_scores(_blind_rows(rows), _frame_counts(rows, lengths), plan.seed)
+    counts, blind = (
+        count_rows(listings),
+        vision_free_scores(_baseline_rows(rows), _frame_counts(rows, lengths), plan.seed),
+    )
     near = _near_copies(folders, list(lengths)) if plan.near_duplicates else None
     return DataFacts(
         plan.data,
@@ -166,7 +367,7 @@ def _labelled(listings: Listings) -> LabelledRowsOfSplits:
     return [(split, row) for split, listed in listings.items() for row in listed.rows if row.level is not None]
 
 
-def _blind_rows(rows: LabelledRowsOfSplits) -> LabelledRows:
+def _baseline_rows(rows: LabelledRowsOfSplits) -> LabelledRows:
     """Return the rows as models see them that see no picture."""
     tasks: dict[str, int] = {}
     codes = [tasks.setdefault(task_name(row), len(tasks)) for _, row in rows]

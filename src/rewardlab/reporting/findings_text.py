@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rewardlab.analysis.format import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.core.summary import CertifiableCategory, Summary, in_control_order
 from rewardlab.core.trial import CLEAN
-from rewardlab.models.backends.ledger import Spent, spent_by_model
+from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold
+from rewardlab.models.ledger import Spent, spent_by_model
 
 _TASK_KINDS = {"seen": "tasks it was trained on", "unseen": "tasks it was not trained on"}
 _NO_TEST = " Where it says no test, one answer for every episode, right or wrong, is that accurate too."
@@ -101,13 +101,13 @@ def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
         return "no labels", ""
     if certified is None or certified < 0:
         return format_threshold(certified), ""
-    tested = [s for s in range(certified + 1) if not _blind_passes(summary, model, category, s)]
+    tested = [s for s in range(certified + 1) if not _baseline_passes(summary, model, category, s)]
     if not tested:
         return str(certified), "no test here"
     return str(certified), f"no test above {tested[-1]}" if tested[-1] < certified else ""
 
 
-def _blind_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
+def _baseline_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
     """Tell whether one answer for all cells, right or wrong, is accurate enough to be certified."""
     held = summary.same_cells_of(model, category if severity else CLEAN, severity, "success_accuracy")
     return held.blind is not None and held.blind >= summary.reliable_at

@@ -16,9 +16,8 @@ from torch import nn
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
-from rewardlab.rl.control import Control
 from rewardlab.rl.diffusion_policy import DiffusionPolicy
-from rewardlab.rl.rollouts import Decide, Decision, PolicyEpisode
+from rewardlab.rl.rollouts import Control, Decide, Decision, PolicyEpisode
 
 Numbers = NDArray[np.float32]
 Algorithm = Literal["dsrl", "sac"]

@@ -9,22 +9,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rewardlab.analysis.reward_severity import right_at
-from rewardlab.analysis.rl_results import OfflineMeasures
-from rewardlab.core.dataclass_json import none_if_nan
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import RewardlabError, RunError
-from rewardlab.core.run import atomic_write
+from rewardlab.core.records import none_if_nan
 from rewardlab.core.seeding import pick, rng_for
-from rewardlab.core.trial import CLEAN, Trial, TrialTable, error_text, to_arrow
+from rewardlab.core.storage import atomic_write
+from rewardlab.core.trial import CLEAN, Trial, error_text
+from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.derived_columns import with_clean_answers
-from rewardlab.metrics.robustness_curve import robustness_auc
-from rewardlab.rl.episode_reward import EpisodeReward, ModelReward, Payment, Watched, open_reward, watched_clips
-from rewardlab.rl.plan import RlPlan
+from rewardlab.metrics.estimates import with_clean_answers
+from rewardlab.metrics.robustness import robustness_auc
+from rewardlab.rl.plan import RlPlan, RunFolder
+from rewardlab.rl.rendering import Condition, clean_clip, parse_condition
+from rewardlab.rl.results import OfflineMeasures, right_at
+from rewardlab.rl.rewards import EpisodeReward, ModelReward, Payment, Watched, open_reward, watched_clips
 from rewardlab.rl.rollouts import PolicyEpisode
-from rewardlab.rl.run_folder import RunFolder
-from rewardlab.rl.watched_clip import Condition, clean_clip, parse_condition
 from rewardlab.worlds.metaworld.physics import simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
@@ -60,7 +59,7 @@ def held_out_worlds(plan: RlPlan) -> list[HeldOutWorld]:
     return [HeldOutWorld(task, condition) for task in plan.tasks for condition in worlds]
 
 
-def judge_world(plan: RlPlan, folder: RunFolder, world: HeldOutWorld) -> Path:
+def evaluate_world(plan: RlPlan, folder: RunFolder, world: HeldOutWorld) -> Path:
     """Have every reward judge the held-out episodes in a world, unless that was done; return the file of answers."""
     path = folder.offline / world.file
     if path.exists():

@@ -1,4 +1,4 @@
-"""The plan of a study of rewards and policies: tasks, rewards, worlds, algorithms and seeds, read from a TOML file."""
+"""The plan (TOML), its training runs, and where their files are."""
 
 import itertools
 import tomllib
@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rewardlab.core.catalog_lookup import find
-from rewardlab.core.dataclass_json import record_from_json, record_to_json
+from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
+from rewardlab.core.records import record_from_json, record_to_json
 from rewardlab.core.seeding import digest
 from rewardlab.models import name_model
-from rewardlab.rl.control import Control
-from rewardlab.rl.demonstrations import DemonstrationMix
-from rewardlab.rl.diffusion_policy import DiffusionSettings
+from rewardlab.rl.diffusion_policy import DemonstrationMix, DiffusionSettings
 from rewardlab.rl.dsrl import Algorithm, SacSettings
-from rewardlab.rl.episode_reward import TRUE
-from rewardlab.rl.reward_heads import HEAD, HeadSettings, parse_head
-from rewardlab.rl.watched_clip import WatchSettings, parse_condition
+from rewardlab.rl.rendering import WatchSettings, parse_condition
+from rewardlab.rl.results import RESULT
+from rewardlab.rl.rewards import HEAD, TRUE, HeadSettings, parse_head
+from rewardlab.rl.rollouts import Control
 from rewardlab.worlds.metaworld.physics import TASKS
 
 Figure = Literal["curves", "types", "quality", "severity"]
@@ -52,7 +51,7 @@ class OfflineSettings:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TrainingRun:
     """One training: a task, the reward that pays, the world it watches, the algorithm and the seed."""
 
     task: str
@@ -99,16 +98,16 @@ class RlPlan:
         if wrong or self.seeds < 1 or not (self.tasks and self.rewards and self.conditions and self.algorithms):
             raise PlanError("a plan needs tasks, rewards, conditions, algorithms (dsrl or sac), and 1 seed or more")
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[TrainingRun]:
         """Return every training of the plan, seed by seed, so that an early stop leaves whole seeds."""
         return list(self._cells())
 
-    def _cells(self) -> Iterator[Cell]:
+    def _cells(self) -> Iterator[TrainingRun]:
         axes = (self.algorithms, range(self.seeds), self.tasks, self.conditions, self.rewards)
         for algorithm, seed, task, condition, reward in itertools.product(*axes):
             # The truth is the same in every world, so that it is learned from once.
             if reward != TRUE or condition == self.conditions[0]:
-                yield Cell(task, reward, condition, algorithm, seed)
+                yield TrainingRun(task, reward, condition, algorithm, seed)
 
     @property
     def learned_heads(self) -> tuple[str, ...]:
@@ -158,3 +157,56 @@ def _merged(defaults: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]
 
 def _is_table(nested: dict[str, Any], name: str, value: Any) -> bool:
     return name in nested and isinstance(value, dict)
+
+
+# The folder of a study: the base policies, the reward heads, and a folder per cell.
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where everything of a study lies."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        """Return the file with the plan that the folder belongs to."""
+        return self.path / "plan.json"
+
+    @property
+    def heads(self) -> Path:
+        """Return the folder of the reward heads."""
+        return self.path / "heads"
+
+    @property
+    def offline(self) -> Path:
+        """Return the folder of what rewards say of held-out episodes, a file per task and world."""
+        return self.path / "offline"
+
+    def policy(self, task: str) -> Path:
+        """Return the weights of the base policy of a task."""
+        return self.path / "policies" / f"{task}.pt"
+
+    def policy_facts(self, task: str) -> Path:
+        """Return what was measured of the base policy of a task."""
+        return self.path / "policies" / f"{task}.json"
+
+    def cell(self, cell: TrainingRun) -> Path:
+        """Return the folder of a cell."""
+        return self.path / "cells" / cell.id
+
+    def result(self, cell: TrainingRun) -> Path:
+        """Return the record of a finished cell; it is there only once the cell is finished."""
+        return self.cell(cell) / RESULT
+
+    def failure(self, cell: TrainingRun) -> Path:
+        """Return the record of a cell that failed; the next start tries it again."""
+        return self.cell(cell) / "failed.json"
+
+    def checkpoint(self, cell: TrainingRun) -> Path:
+        """Return the file from which an unfinished cell goes on."""
+        return self.cell(cell) / "checkpoint.pt"
+
+    def starts(self, cell: TrainingRun) -> Path:
+        """Return the file that counts how often a cell was begun by this command."""
+        return self.cell(cell) / "starts"

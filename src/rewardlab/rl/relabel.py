@@ -12,28 +12,32 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.command_settings import as_command, setting
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.object_store import store_address
-from rewardlab.core.run import Run, locked, write_parquet
+from rewardlab.core.run import Run, locked
+from rewardlab.core.settings import EngineSettings, as_command, setting
+from rewardlab.core.storage import store_address, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
-from rewardlab.data.lerobot.truth_columns import progress_table
-from rewardlab.data.video_decoding import frame_policy, sample_frames
-from rewardlab.runner.cell_planning import CLEAN_CONDITION, bundle_jobs, plan_cells, planned_cell
-from rewardlab.runner.cell_scoring import ScoringContext
-from rewardlab.runner.engines.contract import EngineSettings
-from rewardlab.runner.scoring_settings import ScoringSettings
-from rewardlab.runner.stress import (
+from rewardlab.data.lerobot import progress_table
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.evaluation.evaluate import (
     RunOrigin,
     StressPlan,
     clean_plan,
-    finished_cells,
+    finished_trials,
     score_jobs,
     scoring_context,
     start_scoring,
+)
+from rewardlab.evaluation.plan import (
+    CLEAN_CONDITION,
+    ScoringContext,
+    ScoringSettings,
+    bundle_jobs,
+    plan_trials,
+    planned_trial,
 )
 
 _NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # how episodes of LeRobot datasets are called
@@ -107,7 +111,7 @@ def relabel(plan: RelabelPlan) -> Relabelled:
     with locked(run):
         trials = _scored(run, scoring_plan, context)
     (named,) = context.models.values()
-    asked = [trials[planned_cell(context, episode, named, CLEAN_CONDITION).id] for episode in episodes]
+    asked = [trials[planned_trial(context, episode, named, CLEAN_CONDITION).id] for episode in episodes]
     curves = [every_frame(episode, trial, plan.frames) for episode, trial in zip(episodes, asked)]
     reasons = [_reason(trial) for trial in asked if trial.progress is None]
     if len(reasons) == len(episodes):
@@ -120,8 +124,8 @@ def relabel(plan: RelabelPlan) -> Relabelled:
 
 def _scored(run: Run, plan: StressPlan, context: ScoringContext) -> Mapping[str, Trial]:
     """Ask about every episode that is open, and return the trials by their id."""
-    known = finished_cells(run.trials(), plan.scoring)
-    jobs = bundle_jobs(plan_cells(context.dataset, context, plan.severities, known), context.batch)
+    known = finished_trials(run.trials(), plan.scoring)
+    jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
     score_jobs(run, jobs, context, plan.scoring, (len(known), run.record.cells))
     run.compact()
     return {trial.id: trial for trial in run.trials().rows()}

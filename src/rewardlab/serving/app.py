@@ -10,22 +10,17 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse
 
+from rewardlab.core import __version__
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import REQUEST_MB
-from rewardlab.core.version import __version__
-from rewardlab.http_server.bearer_token import read_token
-from rewardlab.http_server.listening import is_loopback
-from rewardlab.http_server.refused_request import RefusedRequest
-from rewardlab.http_server.request_content import validation_sentence
-from rewardlab.http_server.request_limits import BodyLimit, RequestLimits
-from rewardlab.serving import robometer_endpoints, score_endpoints, session_endpoints, status_endpoints
-from rewardlab.serving.clip_decoding import ClipDecoder
-from rewardlab.serving.dynamic_batching import Batcher, BatchingSettings
-from rewardlab.serving.live_sessions import SessionStore
-from rewardlab.serving.reward_server import RewardServer
-from rewardlab.serving.serve_settings import ServePlan
-from rewardlab.serving.served_model import ServedModel
-from rewardlab.serving.server_metrics import ServerMetrics
+from rewardlab.models.remote import read_token
+from rewardlab.serving import endpoints, robometer_endpoints, session_endpoints
+from rewardlab.serving.batching import Batcher, BatchingSettings, ServedModel
+from rewardlab.serving.http import BodyLimit, RequestLimits, validation_sentence
+from rewardlab.serving.listening import RequestRejected, ServePlan, is_loopback
+from rewardlab.serving.sessions import SessionStore
+from rewardlab.serving.state import RewardServer, ServerMetrics
+from rewardlab.serving.uploads import ClipDecoder
 
 _PLAIN_REASONS = {
     404: "there is no such address here; /docs lists them all",
@@ -48,9 +43,9 @@ def create_app(plan: ServePlan, server: RewardServer) -> RequestLimits:
     """Return the ASGI application."""
     app = FastAPI(title="rewardlab", version=__version__, lifespan=_lifespan)
     app.state.server = server
-    for module in (score_endpoints, session_endpoints, robometer_endpoints, status_endpoints):
+    for module in (endpoints, session_endpoints, robometer_endpoints, endpoints):
         app.include_router(module.router)
-    app.add_exception_handler(RefusedRequest, _refused)
+    app.add_exception_handler(RequestRejected, _refused)
     app.add_exception_handler(DataError, _bad_data)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -72,7 +67,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RefusedRequest)
+    assert isinstance(error, RequestRejected)
     return JSONResponse({"error": str(error)}, error.status, error.headers)
 
 

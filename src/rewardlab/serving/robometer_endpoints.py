@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request
 
-from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_clip
 from rewardlab.core.errors import DataError
+from rewardlab.core.records import parse_json
 from rewardlab.core.trial import Answer, Failure
-from rewardlab.http_server.refused_request import RefusedRequest
-from rewardlab.http_server.request_limits import whole_body
 from rewardlab.models.trust import SUCCESS_LEVEL
-from rewardlab.serving.clip_decoding import decode_frames, require_frames
-from rewardlab.serving.form_reading import Form, read_form
-from rewardlab.serving.request_types import DEFAULT_FPS, REFUSALS
-from rewardlab.serving.reward_server import RewardServer, Server
-from rewardlab.serving.score_endpoints import require_instruction
+from rewardlab.serving.endpoints import DEFAULT_FPS, REFUSALS, require_instruction
+from rewardlab.serving.http import whole_body
+from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.state import RewardServer, Server
+from rewardlab.serving.uploads import Form, decode_frames, read_form, require_frames
 
 router = APIRouter()
 
@@ -139,7 +137,7 @@ async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool
     if kinds == {"preference"}:
         return {"outputs_preference": _preferences(parts), "outputs_progress": None, "outputs_success": None}
     if kinds != {"progress"}:
-        raise RefusedRequest(422, "the samples of one request must be of one type, progress or preference")
+        raise RequestRejected(422, "the samples of one request must be of one type, progress or preference")
     return _progress(parts, frame_steps)
 
 
@@ -147,9 +145,9 @@ def _json_samples(body: bytes) -> tuple[list[Json], bool]:
     try:
         asked = parse_json(body)
     except ValueError as error:
-        raise RefusedRequest(400, f"the JSON cannot be read: {error}") from error
+        raise RequestRejected(400, f"the JSON cannot be read: {error}") from error
     if not isinstance(asked, dict) or not isinstance(asked.get("samples"), list):
-        raise RefusedRequest(422, 'expected {"samples": [...]}')
+        raise RequestRejected(422, 'expected {"samples": [...]}')
     return asked["samples"], asked.get("use_frame_steps") in (True, "true")
 
 
@@ -159,7 +157,7 @@ def _form_samples(form: Form) -> tuple[list[Json], bool]:
         try:
             sample = parse_json(text) if isinstance(text, str) else None
         except ValueError as error:
-            raise RefusedRequest(400, f"sample_{len(samples)} cannot be read: {error}") from error
+            raise RequestRejected(400, f"sample_{len(samples)} cannot be read: {error}") from error
         samples.append(_with_arrays(sample, form))
     return samples, str(form.get("use_frame_steps", "")).lower() == "true"
 
@@ -167,7 +165,7 @@ def _form_samples(form: Form) -> tuple[list[Json], bool]:
 def _with_arrays(sample: Any, form: Form) -> Json:
     """Return the sample with its frames in place of the names of the files that hold them."""
     if not isinstance(sample, dict):
-        raise RefusedRequest(422, "every sample must be a JSON object")
+        raise RequestRejected(422, "every sample must be a JSON object")
     return {key: _trajectory(value, form) if isinstance(value, dict) else value for key, value in sample.items()}
 
 
@@ -177,13 +175,13 @@ def _trajectory(trajectory: Json, form: Form) -> Json:
         return trajectory
     file = form.get(str(frames.get("__numpy_file__")))
     if not isinstance(file, memoryview):
-        raise RefusedRequest(422, "frames name a file that is not in the form")
+        raise RequestRejected(422, "frames name a file that is not in the form")
     return {**trajectory, "frames": decode_frames(file)}
 
 
 def _questions(samples: list[Json], frame_steps: bool) -> list[_Question]:
     if not 0 < len(samples) <= _MOST_SAMPLES:
-        raise RefusedRequest(422, f"expected 1 to {_MOST_SAMPLES} samples, got {len(samples)}")
+        raise RequestRejected(422, f"expected 1 to {_MOST_SAMPLES} samples, got {len(samples)}")
     return [_question(sample, frame_steps) for sample in samples]
 
 
@@ -192,7 +190,7 @@ def _question(sample: Any, frame_steps: bool) -> _Question:
     if kind == "preference":
         return _Question(kind, [_episode(sample.get(f"{side}_trajectory")) for side in ("chosen", "rejected")])
     if kind != "progress":
-        raise RefusedRequest(422, "sample_type must be progress or preference")
+        raise RequestRejected(422, "sample_type must be progress or preference")
     whole = _episode(sample.get("trajectory"))
     ends = range(1, len(whole.clip) + 1) if frame_steps else [len(whole.clip)]
     return _Question(kind, [show_only(whole, np.arange(end)) for end in ends])
@@ -200,7 +198,7 @@ def _question(sample: Any, frame_steps: bool) -> _Question:
 
 def _episode(trajectory: Any) -> Episode:
     if not isinstance(trajectory, dict) or not isinstance(trajectory.get("task"), str):
-        raise RefusedRequest(422, "every trajectory must have frames and a task")
+        raise RequestRejected(422, "every trajectory must have frames and a task")
     task = require_instruction(trajectory["task"])
     return Episode("", task, whole_clip(in_memory(_frames(trajectory.get("frames"))), DEFAULT_FPS))
 
@@ -250,7 +248,7 @@ def _preferences(parts: list[list[Answer]]) -> Json:
     for part in parts:
         failed = next((answer for answer in part if isinstance(answer, Failure)), None)
         if failed is not None:
-            raise RefusedRequest(422, f"the model gave no answer to a clip: {failed.reason}")
+            raise RequestRejected(422, f"the model gave no answer to a clip: {failed.reason}")
     probs = [_prefers(*part) for part in parts]
     labels = [1] * len(parts)  # the clip that is called chosen is the better one
     return {

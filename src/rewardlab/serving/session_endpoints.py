@@ -10,15 +10,21 @@ from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
-from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import DataError, RewardlabError
-from rewardlab.http_server.refused_request import RefusedRequest
-from rewardlab.http_server.request_limits import whole_body
-from rewardlab.serving.clip_decoding import decode_frames
-from rewardlab.serving.live_sessions import Session
-from rewardlab.serving.request_types import REFUSALS, SESSION_REFUSALS, NewSession, SessionAnswerBody, SessionBody
-from rewardlab.serving.reward_server import RewardServer, Server
-from rewardlab.serving.score_endpoints import require_instruction
+from rewardlab.core.records import parse_json
+from rewardlab.serving.endpoints import (
+    REFUSALS,
+    SESSION_REFUSALS,
+    NewSession,
+    SessionAnswerBody,
+    SessionBody,
+    require_instruction,
+)
+from rewardlab.serving.http import whole_body
+from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.sessions import Session
+from rewardlab.serving.state import RewardServer, Server
+from rewardlab.serving.uploads import decode_frames
 
 router = APIRouter()
 
@@ -86,7 +92,7 @@ async def last_frame(name: str, server: Server) -> Response:
     """Return the last frame of a session as JPEG, for the live page."""
     frame = server.sessions.find(name).last_frame
     if frame is None:
-        raise RefusedRequest(404, "this session has no frames yet")
+        raise RequestRejected(404, "this session has no frames yet")
     _, encoded = cv2.imencode(".jpg", np.ascontiguousarray(frame[..., ::-1]))
     return Response(encoded.tobytes(), media_type="image/jpeg", headers={"cache-control": "no-store"})
 

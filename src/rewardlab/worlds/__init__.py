@@ -1,12 +1,30 @@
-"""The catalog of worlds: simulators whose episodes carry the exact truth and can be rendered again, changed.
+"""What a world offers, and the catalog; a simulator is imported when an episode needs it.
 
 A simulator is imported only when an episode needs it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from rewardlab.core.catalog_lookup import find
-from rewardlab.worlds.contract import OpenWorld, World
+from rewardlab.core.catalog import find
+from rewardlab.core.episode import Frames, Indices
+
+
+class World(Protocol):
+    """One recorded rollout, ready to be rendered again."""
+
+    def render(self, frames: Indices, change: str = "", amounts: Sequence[float] = ()) -> Frames:
+        """Return these source frames with one named change applied to the scene; no name renders what was recorded.
+
+        Raises NotApplicable where the change has no meaning in this scene.
+        """
+
+
+class OpenWorld(Protocol):
+    """How a simulator opens the world of a record."""
+
+    def __call__(self, record: Mapping[str, object]) -> World:
+        """Return the world in which the recorded rollout happened; DataError if it cannot be rebuilt here."""
 
 
 def _metaworld(record: Mapping[str, object]) -> World:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rewardlab.core.catalog_lookup import find
+from rewardlab.core.catalog import find
 from rewardlab.models.backends.hf import HF
 from rewardlab.models.backends.openai import OPENAI
 from rewardlab.models.external import ExternalCode, is_module, make_external, name_external

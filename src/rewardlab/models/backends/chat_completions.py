@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Frames
 from rewardlab.core.limits import ANSWER_CHARACTERS
+from rewardlab.core.records import parse_json
 from rewardlab.models.vlm import AnswerFormat, Image, Prompt
 
 MAX_TOP_LOGPROBS = 20  # log-probabilities per token that OpenAI and vLLM give at most
@@ -98,7 +98,7 @@ def _image_part(frame: Frames) -> str:
 
 
 def _mp4(frames: Frames, fps: float) -> bytes:
-    from rewardlab.h264_encoding import encode_bytes
+    from rewardlab.core.video_encoding import encode_bytes
 
     return encode_bytes(frames, fps, crf=18)
 

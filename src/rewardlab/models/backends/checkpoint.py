@@ -1,4 +1,4 @@
-"""Checkpoints in a folder or on the Hugging Face hub: what identifies them, and one sentence where they cannot load.
+"""A transformers checkpoint: identity, options of `hf:`, device and dtype, loading network and processor.
 
 Every loader of transformers is told `trust_remote_code=False`, else it asks on the terminal whether a checkpoint's own
 code may run; weights are safetensors only, and which attention runs is said here, for a config can name code for it.
@@ -6,14 +6,16 @@ code may run; weights are safetensors only, and which attention runs is said her
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.errors import ModelError, PlanError, RewardlabError
+from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
-from rewardlab.models.model_string import one_of
+from rewardlab.models.model_string import one_of, option
 
 _MAX_TYPE = 100  # letters of a model type
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
@@ -121,3 +123,112 @@ def choose_dtype(dtype: str, device: str) -> Any:
     if dtype == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+
+
+# Options of `hf:`, and the checkpoint they are for.
+
+
+@dataclass(frozen=True)
+class HfOptions:
+    """Options of `hf:`."""
+
+    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N", speed=True)
+    attn: str = option("sdpa", "sdpa, eager, flash_attention_2 or flash_attention_3")
+    frames: str = option(
+        "auto", "how a clip is shown: images, video, or auto: video where the model's processor has it"
+    )
+    pixels: int = option(0, "most pixels per frame; 0 for what the model was published with")
+    reuse: bool = option(True, "cache features of frames and, for Qwen, keys and values of prefixes", speed=True)
+    reuse_gb: float = option(4.0, "GiB of memory for that cache", speed=True)
+    revision: str = option("main", "revision of a hub id")
+
+    def __post_init__(self) -> None:
+        check_hardware(self.dtype, self.device)
+        one_of("attn", self.attn, ("sdpa", "eager", "flash_attention_2", "flash_attention_3"))
+        one_of("frames", self.frames, ("auto", "images", "video"))
+        if self.pixels < 0 or self.reuse_gb < 0:
+            raise PlanError("options pixels and reuse_gb must not be negative")
+
+    @property
+    def reuse_bytes(self) -> int:
+        """Return how many bytes of the cache there may be; 0 for no reuse."""
+        return int(self.reuse_gb * 2**30) if self.reuse else 0
+
+
+@dataclass(frozen=True)
+class HfSpec:
+    """Which checkpoint to run, and how."""
+
+    checkpoint: str
+    options: HfOptions
+
+
+# Loading the processor of a checkpoint, which turns text and frames into the inputs of its model.
+
+
+def load_processor(place: str, config: Any, options: HfOptions) -> Any:
+    """Return the processor of a checkpoint, with the image processor that gives the same pixels on every machine."""
+    import transformers
+    from transformers.processing_utils import ProcessorMixin
+
+    said = {"revision": options.revision, "trust_remote_code": False}
+    video_class = _class_with_video(place, config, options)
+    if video_class is not None and find_spec("torchvision") is None:
+        return _load_without_video(video_class, place, options)
+    processor = transformers.AutoProcessor.from_pretrained(place, **said)
+    if not isinstance(processor, ProcessorMixin) or "image_processor" not in processor.get_attributes():
+        raise ModelError(f"{place} has a {type(processor).__name__} and no processor of images; is a file missing?")
+    # torchvision and pillow resize differently: what a model sees must not depend on which of them is installed
+    processor.image_processor = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", **said)
+    return processor
+
+
+def _class_with_video(place: str, config: Any, options: HfOptions) -> Any:
+    """Return the processor's class where it has a part for videos, all of which need torchvision; else None."""
+    from transformers import ProcessorMixin
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING, processor_class_from_name
+
+    try:
+        said = ProcessorMixin.get_processor_dict(place, revision=options.revision)[0].get("processor_class")
+    except (OSError, ValueError):  # a folder need not say which it is: then it is that of the model's type
+        said = None
+    known = processor_class_from_name(said) if said else PROCESSOR_MAPPING.get(type(config), None)
+    return known if known is not None and "video_processor" in known.get_attributes() else None
+
+
+def _load_without_video(known: Any, place: str, options: HfOptions) -> Any:
+    """Return a processor of this class with nothing in place of its part for videos, where its class allows that."""
+    import transformers
+
+    optional = signature(known.__init__).parameters["video_processor"].default is None
+    if options.frames != "images" or not optional:
+        other = ", or show images with frames=images" if optional else ""
+        raise ModelError(f"{known.__name__} of {place} needs torchvision, which is not installed; install it{other}")
+    said = {"revision": options.revision, "trust_remote_code": False}
+    parts = {
+        "tokenizer": transformers.AutoTokenizer.from_pretrained(place, **said),
+        "image_processor": transformers.AutoImageProcessor.from_pretrained(place, backend="pil", **said),
+    }
+    settings, _ = known.get_processor_dict(place, revision=options.revision)
+    # the library's check of each part's class takes no None, though the class itself does
+    unchecked = type(known.__name__, (known,), {"check_argument_for_proper_class": lambda *_: None})
+    return unchecked.from_args_and_dict([parts.get(name) for name in known.get_attributes()], settings)  # type: ignore[attr-defined]
+
+
+def load_network(place: str, options: HfOptions) -> Any:
+    """Return the network of a checkpoint, in evaluation mode on its device."""
+    import transformers
+
+    device = choose_device(options.device)
+    model, loading = transformers.AutoModelForImageTextToText.from_pretrained(
+        place,
+        revision=options.revision,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=choose_dtype(options.dtype, device),
+        attn_implementation=options.attn,
+        output_loading_info=True,
+    )
+    check_weights(loading, place)
+    return model.to(device).eval().requires_grad_(False)

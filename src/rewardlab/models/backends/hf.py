@@ -3,15 +3,8 @@
 from typing import Any
 
 from rewardlab.core.errors import ModelError, PlanError
-from rewardlab.models.backends.checkpoint import (
-    check_weights,
-    choose_device,
-    choose_dtype,
-    identify_checkpoint,
-    load_checkpoint,
-)
-from rewardlab.models.backends.hf_options import HfOptions, HfSpec
-from rewardlab.models.backends.qwen_patches import FAMILIES
+from rewardlab.models.backends.checkpoint import HfOptions, HfSpec, identify_checkpoint, load_checkpoint, load_network
+from rewardlab.models.backends.qwen_prompt import FAMILIES
 from rewardlab.models.backends.qwen_vlm import QwenVL
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
@@ -70,35 +63,17 @@ def _load(place: str, options: HfOptions) -> VisionLanguageModel:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, revision=options.revision, trust_remote_code=False
         )
-        return QwenVL(_load_network(place, options), tokenizer, options)
+        return QwenVL(load_network(place, options), tokenizer, options)
     return _load_with_processor(place, config, options)
 
 
 def _load_with_processor(place: str, config: Any, options: HfOptions) -> VisionLanguageModel:
-    from rewardlab.models.backends.processor_loading import load_processor
-    from rewardlab.models.backends.processor_prompts import prompt_renderer
-    from rewardlab.models.backends.processor_vlm import ProcessorVlm
+    from rewardlab.models.backends.checkpoint import load_processor
+    from rewardlab.models.backends.processor_vlm import ProcessorVlm, prompt_renderer
 
     processor = load_processor(place, config, options)
     renderer = prompt_renderer(processor, place, options)  # before the weights, which take longer
-    return ProcessorVlm(_load_network(place, options), renderer, options.reuse_bytes)
-
-
-def _load_network(place: str, options: HfOptions) -> Any:
-    import transformers
-
-    device = choose_device(options.device)
-    model, loading = transformers.AutoModelForImageTextToText.from_pretrained(
-        place,
-        revision=options.revision,
-        trust_remote_code=False,
-        use_safetensors=True,
-        dtype=choose_dtype(options.dtype, device),
-        attn_implementation=options.attn,
-        output_loading_info=True,
-    )
-    check_weights(loading, place)
-    return model.to(device).eval().requires_grad_(False)
+    return ProcessorVlm(load_network(place, options), renderer, options.reuse_bytes)
 
 
 HF = VlmBackend(

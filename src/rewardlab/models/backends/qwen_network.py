@@ -1,4 +1,4 @@
-"""The language model of Qwen-VL: tokens to logits of the next one, with a KV cache.
+"""Vision tower and decoder with cached features and KV prefixes; imports torch.
 
 A token attends only to what stands before it, so the keys and values of a prefix hold for every prompt that begins with
 it: they are cached by their content, as the features of frames are.
@@ -6,19 +6,177 @@ it: they are cached by their content, as the features of frames are.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rewardlab.models.backends.qwen_batches import SHARED, TokenBatch, batch_by_length, chain_prompts, stack_prompts
-from rewardlab.models.backends.qwen_kernels import attention_without_plans, use_fewer_kernels
-from rewardlab.models.backends.qwen_patches import Family
-from rewardlab.models.backends.qwen_prefixes import KVCache, PrefixCache
-from rewardlab.models.backends.qwen_prompt import TEXT, Ints, TokenSequence
-from rewardlab.models.backends.qwen_vision import Features, VisionEncoder
+from rewardlab.models.backends.feature_cache import LRUCache
+from rewardlab.models.backends.fused_ops import disable_cudnn_sdpa, patch_fused_ops
+from rewardlab.models.backends.qwen_prompt import MERGE, TEXT, Family, FramePair, Ints, TokenSequence, patchify
+
+SHARED, PADDING = -1, -2  # owners of tokens that every prompt of a row sees, or none
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Tokens (rows, length) to read in one pass; `owners` says which prompt of its row a token belongs to."""
+
+    ids: Ints
+    positions: Ints  # (3, rows, length)
+    visual: NDArray[np.bool_]
+    owners: Ints
+    last: tuple[Ints, Ints]  # row and place of each prompt's last token
+    next_position: Ints  # (prompts,)
+
+
+def stack_prompts(prompts: Sequence[TokenSequence]) -> TokenBatch:
+    """Return whole prompts, one below the other."""
+    shape = len(prompts), max(map(len, prompts))
+    batch = _empty(shape, prompts)
+    for row, prompt in enumerate(prompts):
+        _write(batch, row, slice(0, len(prompt)), prompt, 0, owner=0)
+    batch.last[0][:] = np.arange(len(prompts))
+    batch.last[1][:] = [len(prompt) - 1 for prompt in prompts]
+    return batch
+
+
+def chain_prompts(prompts: Sequence[TokenSequence], start: int) -> TokenBatch:
+    """Return what follows the first `start` tokens, which the prompts have in common, one after the other."""
+    ends = np.cumsum([len(prompt) - start for prompt in prompts])
+    batch = _empty((1, int(ends[-1])), prompts)
+    for owner, (prompt, end) in enumerate(zip(prompts, ends.tolist())):
+        _write(batch, 0, slice(end - (len(prompt) - start), end), prompt, start, owner=owner)
+    batch.last[1][:] = ends - 1
+    return batch
+
+
+def batch_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Yield places in the list of lengths, those of like length together, up to so many tokens with padding."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > most:
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _empty(shape: tuple[int, int], prompts: Sequence[TokenSequence]) -> TokenBatch:
+    last = np.zeros(len(prompts), np.int64), np.zeros(len(prompts), np.int64)
+    following = np.array([int(prompt.positions.max()) + 1 for prompt in prompts])
+    ids, owners = np.zeros(shape, np.int64), np.full(shape, PADDING)
+    return TokenBatch(ids, np.zeros((3, *shape), np.int64), np.zeros(shape, np.bool_), owners, last, following)
+
+
+def _write(batch: TokenBatch, row: int, place: slice, prompt: TokenSequence, start: int, *, owner: int) -> None:
+    batch.ids[row, place] = prompt.ids[start:]
+    batch.positions[:, row, place] = prompt.positions[:, start:]
+    batch.visual[row, place] = prompt.kinds[start:] != TEXT
+    batch.owners[row, place] = owner
+
+
+# Keys and values of prefixes of prompts, cached by the content of their tokens.
+
+# Of a prefix: if less is cached it is all read again, together with other prompts. What goes on from a cached prefix is
+# read alone, and a GPU is hardly busy with one prompt.
+_MIN_REUSED = {"cuda": 0.9, "cpu": 0.5}
+
+KVCache = list[tuple[torch.Tensor, torch.Tensor]]  # keys and values (1, heads, tokens, size) of each layer
+
+
+class PrefixCache:
+    """What was read of prompts that others begin with too, in at most so many bytes."""
+
+    def __init__(self, max_bytes: int, device: torch.device) -> None:
+        self.cache: LRUCache[tuple[TokenSequence, KVCache]] = LRUCache(max_bytes)
+        self.min_reused = _MIN_REUSED[device.type]
+
+    def longest(self, prompt: TokenSequence) -> tuple[int, KVCache]:
+        """Return how many of these tokens, from the first on, are cached already, and their keys and values."""
+        common = {key: prompt.common_prefix(other) for key, (other, _) in self.cache.items()}
+        best = max(common, key=lambda key: common[key], default="")
+        found = self.cache.get(best)
+        if found is None or common[best] < max(1, self.min_reused * len(prompt)):
+            return 0, []
+        return common[best], [_first_tokens(*layer, common[best]) for layer in found[1]]
+
+    def store(self, prompt: TokenSequence, kv_cache: Any, row: int) -> KVCache:
+        """Keep the prefix of a prompt that stands in a row of a cache of transformers, and return it.
+
+        It is copied, since a view would keep the whole batch alive.
+        """
+        prefix = prompt.truncated(prompt.prefix_length)
+        rows = [(layer.keys[row : row + 1], layer.values[row : row + 1]) for layer in kv_cache.layers]
+        parts = [_first_tokens(*layer, len(prefix)) for layer in rows]
+        size = sum(keys.nbytes + values.nbytes for keys, values in parts)
+        if size > self.cache.max_bytes:
+            return parts
+        copied = [(keys.clone(), values.clone()) for keys, values in parts]
+        self.cache.put(prefix.prefix_key, (replace(prefix, pairs=()), copied), size)
+        return copied
+
+
+def _first_tokens(keys: torch.Tensor, values: torch.Tensor, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return keys[:, :, :tokens], values[:, :, :tokens]
+
+
+# The vision tower of Qwen-VL: pairs of frames to features, of which those seen before are not worked out again.
+#
+# The towers of Qwen2.5-VL and Qwen3-VL attend within a pair of frames, never across pairs, so the features of a pair
+# are the same in whatever video it stands.
+
+_MAX_PATCHES = {"cuda": 1 << 15, "cpu": 1 << 13}  # the tower takes the pairs of a batch together, up to so many
+
+Features = dict[str, torch.Tensor]  # of pairs of frames, by their key: (1 + deepstack layers, tokens, size)
+
+
+class VisionEncoder:
+    """A vision tower, and the features it gave, in at most so many bytes."""
+
+    def __init__(self, tower: Any, family: Family, cache_bytes: int) -> None:
+        self.tower = tower
+        self.family = family
+        self.cache: LRUCache[torch.Tensor] = LRUCache(cache_bytes)
+
+    def encode(self, pairs: Sequence[FramePair]) -> Features:
+        """Return the features of each pair; those in the cache are not computed again."""
+        features = {pair.key: self.cache.get(pair.key) for pair in pairs}
+        missing = {pair.key: pair for pair in pairs if features[pair.key] is None}
+        for batch in _batches(list(missing.values()), _MAX_PATCHES[self.tower.device.type] * self.family.patch_size**2):
+            with torch.inference_mode(), disable_cudnn_sdpa():
+                encoded = self._run(batch)
+            for pair, value in zip(batch, encoded):
+                features[pair.key] = value
+                self.cache.put(pair.key, value, value.nbytes)
+        return {key: value for key, value in features.items() if value is not None}
+
+    def _run(self, pairs: Sequence[FramePair]) -> Sequence[torch.Tensor]:
+        """Return the features of pairs of the same size."""
+        device = self.tower.device
+        patches = patchify(pairs, self.family, device)
+        size = [length // self.family.patch_size for length in pairs[0].size]
+        grid = torch.tensor([[len(pairs), *size]], device=device)  # as one video, whose pairs do not see each other
+        output = self.tower(patches.to(self.tower.dtype), grid_thw=grid)
+        deepstack = output.deepstack_features if self.family.deepstack else []
+        features = torch.stack([output.pooler_output, *deepstack])
+        parts = features.split(size[0] * size[1] // MERGE**2, dim=1)
+        return [part.clone() for part in parts]  # a view would keep the whole batch alive
+
+
+def _batches(pairs: Sequence[FramePair], pixels: int) -> Iterator[list[FramePair]]:
+    """Yield the pairs in batches of one size, of so many pixels at most."""
+    alike: dict[tuple[object, ...], list[FramePair]] = {}
+    for pair in pairs:
+        alike.setdefault((pair.frames.shape, pair.size), []).append(pair)
+    for group in alike.values():
+        height, width = group[0].size
+        most = max(1, pixels // (height * width))
+        yield from (group[start : start + most] for start in range(0, len(group), most))
+
 
 _FEATURES_SHARE = 0.5  # of the memory for reuse; the rest is for keys and values
 _MAX_STACKED = {"cuda": 1 << 15, "cpu": 1 << 11}  # tokens of whole prompts in one pass; a processor's caches are small
@@ -45,7 +203,7 @@ class QwenNetwork:
         self.model = model.eval().requires_grad_(False)
         self.device = str(model.device)
         if model.device.type == "cuda":
-            use_fewer_kernels(model)
+            patch_fused_ops(model)
         self.reuse = reuse_bytes > 0
         self.attention = model.config.get_text_config()._attn_implementation
         self.vision = VisionEncoder(model.model.visual, family, int(reuse_bytes * _FEATURES_SHARE))
@@ -171,7 +329,7 @@ class QwenNetwork:
         self, embedded: torch.Tensor, positions: Ints, mask: torch.Tensor | None, cache: Any, deepstack: dict[str, Any]
     ) -> torch.Tensor:
         is_whole = cache.get_seq_length() == 0  # whole prompts about clips of one length come often
-        with nullcontext() if is_whole else attention_without_plans():
+        with nullcontext() if is_whole else disable_cudnn_sdpa():
             output = self.model.model.language_model(
                 inputs_embeds=embedded,
                 position_ids=self._on_device(positions),

@@ -4,14 +4,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rewardlab.core.trial import Failure
-from rewardlab.models.backends.answer_tokens import choice_softmax, choice_tokens, end_tokens, read_completion
-from rewardlab.models.backends.hf_options import HfOptions
-from rewardlab.models.backends.qwen_patches import FAMILIES
-from rewardlab.models.backends.qwen_prompt import PromptBuilder, QwenPart, TokenSequence, VisualInput
-from rewardlab.models.vlm import AnswerFormat, Completion, Image, Part, Prompt
+from rewardlab.models.backends.checkpoint import HfOptions
+from rewardlab.models.backends.qwen_prompt import FAMILIES, PromptBuilder, QwenPart, TokenSequence, VisualInput
+from rewardlab.models.vlm import (
+    AnswerFormat,
+    Completion,
+    Image,
+    Part,
+    Prompt,
+    choice_softmax,
+    choice_tokens,
+    end_tokens,
+    read_completion,
+)
 
 if TYPE_CHECKING:
     from rewardlab.models.backends.qwen_network import DecoderState
+
 
 Given = TypeVar("Given")
 Layout = Callable[[Sequence[QwenPart], Sequence[QwenPart]], TokenSequence]  # parts and prefix to tokens

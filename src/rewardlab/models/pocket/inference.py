@@ -1,4 +1,4 @@
-"""Inference with pocket: each frame is encoded once, then words and image tokens give progress and levels."""
+"""From clips to scores: resize, encode once, pad, predict."""
 
 import json
 import secrets
@@ -7,29 +7,67 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import cv2
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rewardlab.core.bounded_json import read_json
 from rewardlab.core.episode import Episode, Frames, show_only
 from rewardlab.core.errors import DataError, ModelError
+from rewardlab.core.records import read_json
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.pocket import variant_files
-from rewardlab.models.pocket.clip_padding import CLIP_FRAMES, pad_clip
-from rewardlab.models.pocket.frame_resizing import resize_frames
-from rewardlab.models.pocket.novelty_calibration import (
+from rewardlab.models.pocket.novelty import (
     FEATURES,
     LEVELS,
     NoveltyCalibration,
-    load_familiar_states,
-    novelty_of,
+    knn_ood_score,
+    load_training_embeddings,
 )
-from rewardlab.models.pocket.precision import Precision, choose_precision, int8_image_encoder
-from rewardlab.models.pocket.spread_graph import SpreadGraph
+from rewardlab.models.pocket.parallel_onnx import ParallelOnnxSession, Precision, choose_precision, int8_image_encoder
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
+
+CLIP_FRAMES = 16
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def pad_clip(frames: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Return the first 16 entries; a shorter clip repeats its last one."""
+    return frames[np.minimum(np.arange(CLIP_FRAMES), len(frames) - 1)]
+
+
+# Frame resizing: pocket's image encoder takes square frames of one size.
+
+# Pixels made in one call; OpenCV cuts more among threads of its own, and callers on several cores would wait for those.
+_JOINED_PIXELS = 1 << 16
+
+
+def resize_frames(frames: list[Frames], size: int) -> Frames:
+    """Return frames as squares of this side; larger ones of one shape are made small several in a call, as one image.
+
+    Every call lets other threads run Python, and waits until they let this one go on.
+    """
+    if len({frame.shape for frame in frames}) > 1 or min(frames[0].shape[:2]) < size:
+        return np.stack([_resized(frame, size) for frame in frames])
+    some = max(1, _JOINED_PIXELS // size**2)
+    shrunk = [_shrunk(frames[start : start + some], size) for start in range(0, len(frames), some)]
+    return np.concatenate(shrunk).reshape(len(frames), size, size, 3)
+
+
+def _shrunk(frames: list[Frames], size: int) -> Frames:
+    """Return frames one below the other; no pixel is a mean over two of them."""
+    tall = (size, size * len(frames))
+    return np.asarray(cv2.resize(np.concatenate(frames), tall, interpolation=cv2.INTER_AREA))
+
+
+def _resized(frame: Frames, size: int) -> Frames:
+    if frame.shape[:2] == (size, size):
+        return frame
+    smaller = frame.shape[0] > size or frame.shape[1] > size
+    return np.asarray(cv2.resize(frame, (size, size), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR))
+
 
 Floats = NDArray[np.float32]
 FrameName = tuple[int, int, int]  # height, width and a hash of the pixels
@@ -57,8 +95,8 @@ class PocketRewardModel:
 
     settings: PocketSettings
     vocabulary: WordPieceVocabulary
-    image_encoder: SpreadGraph
-    temporal_encoder: SpreadGraph
+    image_encoder: ParallelOnnxSession
+    temporal_encoder: ParallelOnnxSession
     precision: Precision = "float32"  # of the image encoder
     token_cache: "OrderedDict[FrameName, Floats]" = field(default_factory=OrderedDict, repr=False)
 
@@ -92,7 +130,7 @@ class PocketRewardModel:
         progress, logits, states = map(np.concatenate, zip(*outputs))
         last = (np.arange(len(tokens)), [len(clip) - 1 for clip in tokens])
         calibration = self.settings.calibration
-        novelty = novelty_of(states[last], calibration.familiar)
+        novelty = knn_ood_score(states[last], calibration.familiar)
         probs = calibration.probabilities(logits[last].astype(np.float64), novelty)
         return [
             self._score(
@@ -181,15 +219,15 @@ def open_pocket(stem: Path) -> PocketRewardModel:
     OMP_NUM_THREADS says how many threads it may use, else it uses every core.
     """
     word_vectors, image_encoder, temporal_encoder, familiar_states, settings = variant_files(stem)
-    values, precision = _read_settings(settings, load_familiar_states(familiar_states)), choose_precision(stem)
+    values, precision = _read_settings(settings, load_training_embeddings(familiar_states)), choose_precision(stem)
     encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
-    frame_graph = SpreadGraph(str(encoder_file), together=CLIP_FRAMES, most=_ENCODER_BATCH)
-    clip_graph = SpreadGraph(str(temporal_encoder), together=1, most=_CLIP_BATCH)
+    frame_graph = ParallelOnnxSession(str(encoder_file), together=CLIP_FRAMES, most=_ENCODER_BATCH)
+    clip_graph = ParallelOnnxSession(str(temporal_encoder), together=1, most=_CLIP_BATCH)
     _check_states(temporal_encoder, clip_graph, values.calibration)
     return PocketRewardModel(values, load_word_pieces(word_vectors), frame_graph, clip_graph, precision)
 
 
-def _check_states(path: Path, graph: SpreadGraph, calibration: NoveltyCalibration) -> None:
+def _check_states(path: Path, graph: ParallelOnnxSession, calibration: NoveltyCalibration) -> None:
     """Raise if the temporal encoder does not give states that can be compared with the familiar ones."""
     shapes = graph.output_shapes()
     if len(shapes) != 3 or shapes[2][-1] != calibration.familiar.shape[1]:

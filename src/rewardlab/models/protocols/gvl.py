@@ -10,15 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rewardlab.core.bounded_json import parse_json
 from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, level_of_progress
+from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.model_string import at_least_one, option
-from rewardlab.models.protocols.answer_parsers import UNREADABLE
-from rewardlab.models.protocols.prompts import gvl_frame, gvl_opening, gvl_question
-from rewardlab.models.protocols.protocol_registration import VlmProtocol
-from rewardlab.models.protocols.static_control import check_control, controlled_frames
+from rewardlab.models.protocols import VlmProtocol, check_control, controlled_frames
+from rewardlab.models.protocols.rubric import UNREADABLE
 from rewardlab.models.vlm import Completion, Image, Part, Prompt, VisionLanguageModel
 
 # bounded repeats, so that a reply made to be slow to search is searched in time proportional to its length
@@ -104,3 +102,38 @@ GVL = VlmProtocol(
     default_options=lambda backend: GvlOptions(),
     options=GvlOptions(),
 )
+
+# Generative Value Learning, `index.html` of generative-value-learning.github.io (the site states no licence; quoted
+# as the protocol that its published numbers were made with).
+_GVL_OPENING = """\
+You are an expert roboticist tasked to predict task completion percentages for frames of a robot for the task of {}. \
+The task completion percentages are between 0 and 100, where 100 corresponds to full task completion. \
+We provide several examples of the robot performing the task at various stages and their corresponding task \
+completion percentages. Note that these frames are in random order, so please pay attention to the individual frames \
+when reasoning about task completion percentage.
+Initial robot scene:
+This frame:"""
+_GVL_QUESTION = """\
+ shows the initial robot scene, where the task completion percentage is 0.
+
+Now, for the task of *{}*, output the task completion percentage for the following frames that are presented in \
+random order. Format your response as follow in json format, make sure to include all frames:
+
+[
+{{"frame_number": i, "frame_description": "...", "task_completion_percentage": (0-100)}}
+]"""
+
+
+def gvl_opening(instruction: str) -> str:
+    """Return the text before the first true frame."""
+    return _GVL_OPENING.format(instruction)
+
+
+def gvl_question(instruction: str) -> str:
+    """Return the text after the first true frame; the shuffled frames follow, each after `gvl_frame`."""
+    return _GVL_QUESTION.format(instruction)
+
+
+def gvl_frame(number: int) -> str:
+    """Return the text before a shuffled frame, counted from 1."""
+    return f"Frame {number}:"

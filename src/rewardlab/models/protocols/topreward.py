@@ -9,9 +9,7 @@ import numpy as np
 from rewardlab.core.episode import Episode, Frames, Indices
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.model_string import at_least_one, option
-from rewardlab.models.protocols.prompts import TOPREWARD_ANSWER, TOPREWARD_CLAIM, topreward_question
-from rewardlab.models.protocols.protocol_registration import VlmProtocol
-from rewardlab.models.protocols.static_control import check_control, controlled_frames
+from rewardlab.models.protocols import VlmProtocol, check_control, controlled_frames
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
 
 
@@ -81,3 +79,13 @@ TOPREWARD = VlmProtocol(
     default_options=lambda backend: TopRewardOptions(),
     options=TopRewardOptions(),
 )
+
+# TOPReward (github.com/jcoleharrison/TOPReward, MIT). The video stands before TOPREWARD_CLAIM.
+TOPREWARD_CLAIM = "The above video shows a robot manipulation trajectory that completes the following task: "
+_TOPREWARD_QUESTION = "{} Decide whether the above statement is True or not. The answer is:"
+TOPREWARD_ANSWER = " True"  # its log-probability is the score
+
+
+def topreward_question(instruction: str) -> str:
+    """Return the text between TOPREWARD_CLAIM and TOPREWARD_ANSWER."""
+    return _TOPREWARD_QUESTION.format(instruction)

@@ -1,9 +1,9 @@
 """Domain perturbations: another scene, with another robot, background, table or things, or seen in a mirror."""
 
 from rewardlab.perturbations.domain.distractors import distractor_objects
-from rewardlab.perturbations.domain.mirrored_scene import mirror
+from rewardlab.perturbations.domain.mirror import mirror
 from rewardlab.perturbations.domain.scene_appearance import background_replace, robot_recolour, table_texture
-from rewardlab.perturbations.rerendered_world import WORLD_PERTURBATIONS
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 
 DOMAIN = (
     background_replace,

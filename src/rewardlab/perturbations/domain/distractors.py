@@ -1,4 +1,6 @@
-"""Distractors: objects that do not belong to the task lie on the table."""
+"""Drawn objects on the table."""
+
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -8,17 +10,103 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode
-from rewardlab.perturbations.domain.distractor_sprites import (
-    SHAPE_NAMES,
-    SPRITE_RGB,
-    Distractor,
-    render_sprite,
-    sample_distractors,
-)
-from rewardlab.perturbations.instruction_guards import colours_in, words_of
-from rewardlab.perturbations.scene_segmentation import dilate, segment_motion, table_region
+from rewardlab.perturbations.guards import colours_in, dilate, segment_motion, table_region, words_of
 
 Floats = NDArray[np.float32]
+
+_SIDE = 128  # pixels of the canvas on which a shape is drawn before it is made small
+SPRITE_RGB = {"red": (200, 45, 40), "green": (60, 150, 70), "blue": (50, 80, 190)}
+SPRITE_RGB |= {"yellow": (225, 190, 50), "purple": (130, 70, 160), "teal": (40, 150, 155)}
+_ANY_OBJECT = {"toy", "object", "objects"}
+# Each shape and the words of an instruction that could mean it.
+# fmt: off
+SHAPE_NAMES = {
+    "ball": {"ball", "balls", "sphere", "apple", "orange", "tomato", "lemon", "peach", "egg", "onion",
+             "fruit"} | _ANY_OBJECT,
+    "box": {"box", "boxes", "block", "blocks", "cube", "cubes", "brick", "book", "sponge", "package"} | _ANY_OBJECT,
+    "can": {"can", "cans", "cup", "cups", "mug", "bottle", "jar", "beaker", "tin", "glass",
+            "cylinder", "pot"} | _ANY_OBJECT,
+    "ring": {"ring", "rings", "donut", "wheel", "tape", "bracelet"},
+    "cone": {"cone", "cones", "triangle", "pyramid"},
+    "star": {"star", "stars"},
+    "cross": {"cross", "plus"},
+}
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Distractor:
+    """What a distractor looks like; `radius` is a fraction of the height of the picture, `angle` in degrees."""
+
+    shape: str
+    colour: str
+    radius: float
+    angle: float
+
+
+def sample_distractors(count: int, shapes: list[str], colours: list[str], rng: Generator) -> list[Distractor]:
+    """Return distractors of these shapes and colours; the first few do not depend on how many are asked for."""
+    draws = rng.random((count, 4))
+    return [
+        Distractor(shapes[int(a * len(shapes))], colours[int(b * len(colours))], 0.035 + 0.02 * c, 50 * d - 25)
+        for a, b, c, d in draws
+    ]
+
+
+def silhouette(shape: str) -> Floats:
+    """Return the silhouette of a shape on a square canvas, 0 to 1."""
+    canvas = np.zeros((_SIDE, _SIDE), np.uint8)
+    if shape == "ball":
+        cv2.circle(canvas, (64, 64), 52, 255, -1, cv2.LINE_AA)
+    elif shape == "ring":
+        cv2.circle(canvas, (64, 64), 42, 255, 20, cv2.LINE_AA)
+    elif shape == "can":
+        cv2.rectangle(canvas, (34, 24), (94, 106), 255, -1)
+        cv2.ellipse(canvas, (64, 24), (30, 10), 0, 0, 360, 255, -1, cv2.LINE_AA)
+        cv2.ellipse(canvas, (64, 106), (30, 10), 0, 0, 360, 255, -1, cv2.LINE_AA)
+    else:
+        cv2.fillPoly(canvas, [_corners(shape)], 255, cv2.LINE_AA)
+    return np.asarray(canvas / 255, np.float32)
+
+
+def shading(shape: str) -> Floats:
+    """Return how bright each pixel of the canvas is: lit from above left, and box and can have a lid."""
+    y, x = np.mgrid[:_SIDE, :_SIDE].astype(np.float32) / _SIDE - 0.5
+    light = 1.0 - 0.5 * x - 0.6 * y
+    if shape == "ball":
+        light += 0.9 * np.exp(-40 * ((x + 0.15) ** 2 + (y + 0.18) ** 2))
+    if shape == "can":
+        light[((x / 0.23) ** 2 + ((y + 0.31) / 0.078) ** 2) < 1] = 1.6
+    if shape == "box":
+        light[y < -0.22] = 1.5
+    return np.asarray(light, np.float32)
+
+
+def render_sprite(distractor: Distractor, side: int) -> tuple[Floats, Floats]:
+    """Return the colours (S, S, 3) and the opacity (S, S) of a distractor, `side` pixels wide."""
+    rotation = cv2.getRotationMatrix2D((_SIDE / 2, _SIDE / 2), distractor.angle, 1.0)
+    size = (max(1, side), max(1, side))
+    colour = shading(distractor.shape)[..., None] * np.array(SPRITE_RGB[distractor.colour], np.float32)
+    rotated = [cv2.warpAffine(layer, rotation, (_SIDE, _SIDE)) for layer in (colour, silhouette(distractor.shape))]
+    colour, opacity = (np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA)) for layer in rotated)
+    return np.clip(colour, 0, 255), opacity
+
+
+def _corners(shape: str) -> NDArray[np.int32]:
+    """Return the corners of the shapes with straight sides."""
+    if shape == "box":
+        points = [(20, 36), (108, 36), (108, 104), (20, 104)]
+    elif shape == "cone":
+        points = [(64, 12), (112, 112), (16, 112)]
+    elif shape == "cross":
+        points = [(50, 14), (78, 14), (78, 50), (114, 50), (114, 78), (78, 78), (78, 114), (50, 114), (50, 78)]
+        points += [(14, 78), (14, 50), (50, 50)]
+    else:
+        angles = np.arange(10) * np.pi / 5 - np.pi / 2
+        radii = np.where(np.arange(10) % 2, 22, 54)
+        return np.stack([64 + radii * np.cos(angles), 64 + radii * np.sin(angles)], axis=1).astype(np.int32)
+    return np.array(points, np.int32)
+
 
 _MAX_OBJECTS = 8
 _TRIES = 400  # places looked at for each object

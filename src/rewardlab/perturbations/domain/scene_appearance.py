@@ -1,4 +1,4 @@
-"""Another background, table top or arm colour: parts of the scene are segmented by their motion and painted over."""
+"""Another background, table or arm colour, from procedural textures."""
 
 import cv2
 import numpy as np
@@ -7,19 +7,51 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, SeverityTable, Spec, on_episode
-from rewardlab.perturbations.domain.procedural_texture import procedural_texture
-from rewardlab.perturbations.instruction_guards import require_no_colour
-from rewardlab.perturbations.scene_segmentation import (
+from rewardlab.core.seeding import pick
+from rewardlab.core.trial import SeverityTable
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode
+from rewardlab.perturbations.guards import (
     Mask,
     MotionSegmentation,
     colour_distance,
     convex_hull,
     dilate,
+    require_no_colour,
     resize_mask,
     segment_motion,
     table_region,
 )
+
+Floats = NDArray[np.float32]
+
+
+def procedural_texture(size: tuple[int, ...], rng: Generator) -> Frames:
+    """Return a picture (H, W, 3) of clouds, stripes, checks or grain in two colours."""
+    height, width = size
+    colours = rng.uniform(30, 225, (2, 3))
+    noise = _fractal_noise(height, width, rng)
+    y, x = np.mgrid[:height, :width] / height
+    angle, waves = rng.uniform(0, np.pi), rng.uniform(4, 10)
+    along = x * np.cos(angle) + y * np.sin(angle)
+    across = y * np.cos(angle) - x * np.sin(angle)
+    patterns = (
+        noise,
+        0.5 + 0.5 * np.sin(2 * np.pi * waves * along),
+        (np.floor(waves * along) + np.floor(waves * across)) % 2,
+        0.5 + 0.5 * np.sin(2 * np.pi * (waves * along / 2 + 2 * noise)),
+    )
+    blend = 0.85 * pick(patterns, rng) + 0.15 * noise
+    return np.asarray(colours[0] + (colours[1] - colours[0]) * blend[..., None], np.uint8)
+
+
+def _fractal_noise(height: int, width: int, rng: Generator) -> Floats:
+    """Return smooth noise in [0, 1] with details at five sizes."""
+    total = np.zeros((height, width), np.float32)
+    for octave in range(5):
+        cells = rng.random((3 * 2**octave, 4 * 2**octave), dtype=np.float32)
+        total += np.asarray(cv2.resize(cells, (width, height), interpolation=cv2.INTER_CUBIC)) / 2**octave
+    return np.asarray((total - total.min()) / max(float(np.ptp(total)), 1e-6))
+
 
 _HALO = 0.12  # heights around all motion that stay as they are: what the robot works with lies there
 _OBJECT_HEIGHT = 0.12  # heights that objects on the table may stand out above its far edge

@@ -1,23 +1,36 @@
-"""Semantic perturbations that negate the goal, add a requirement, or put another task in its place."""
+"""Negated, extended, vague, or another task."""
 
 from dataclasses import replace
 from functools import cache
 
 from numpy.random import Generator
 
-from rewardlab.core.episode import Episode, Truth
+from rewardlab.core.episode import Episode, Label
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, with_unknown_truth
-from rewardlab.perturbations.semantic.counterfactual_labels import (
+from rewardlab.perturbations.contract import (
+    Episodes,
+    PerturbedEpisode,
+    Spec,
     expect_lower,
     is_known_success,
+    on_episode,
     relabel_as_undone,
     require_known_success,
+    with_unknown_label,
 )
-from rewardlab.perturbations.semantic.english_inflection import gerund, words_of
-from rewardlab.perturbations.semantic.instruction_parser import DETERMINERS, parse
+from rewardlab.perturbations.semantic.instruction_parser import (
+    DETERMINERS,
+    PRONOUNS,
+    Clause,
+    Command,
+    NounPhrase,
+    PrepPhrase,
+    gerund,
+    parse,
+    words_of,
+    write_if_changed,
+)
 from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, NOUNS, VAGUE_NOUNS, VERBS, find_noun
-from rewardlab.perturbations.semantic.syntax_tree import PRONOUNS, Command
 
 _SMALL_OBJECTS = ("a paper clip", "a coin", "a rubber band", "a postage stamp")
 _BIG_STEPS = (
@@ -52,9 +65,9 @@ def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) ->
     if style == "double":
         return PerturbedEpisode(negated, "same")
     if is_known_success(episode.truth):
-        return PerturbedEpisode(replace(negated, truth=Truth(1, False)), "relabel")
+        return PerturbedEpisode(replace(negated, truth=Label(1, False)), "relabel")
     if episode.truth.level == 1 and not episode.truth.success:
-        return PerturbedEpisode(replace(negated, truth=Truth(5, True)), "relabel")
+        return PerturbedEpisode(replace(negated, truth=Label(5, True)), "relabel")
     raise NotApplicable("a negated instruction has a known label only where nothing or all of it was done")
 
 
@@ -85,7 +98,7 @@ def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator,
     text = f"{bare}, {more}{body[len(bare) :]}"
     level = _NEAR_MISS.get(counts)
     if episode.truth.level == 5 and is_known_success(episode.truth) and level:
-        return PerturbedEpisode(replace(episode, instruction=text, truth=Truth(level, False)), "relabel")
+        return PerturbedEpisode(replace(episode, instruction=text, truth=Label(level, False)), "relabel")
     return expect_lower(episode, text)
 
 
@@ -114,7 +127,7 @@ def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) ->
     draw = float(rng.random())
     if pool == "nonsense":
         text = _NONSENSE[int(draw * len(_NONSENSE))]
-        return with_unknown_truth(replace(episode, instruction=text), "undefined")
+        return with_unknown_label(replace(episode, instruction=text), "undefined")
     if pool == "same subset":
         require_known_success(episode)
     others = sorted({other.instruction for other in dataset if _may_swap_with(other, episode, pool)})
@@ -163,3 +176,42 @@ def _synonyms_and_hypernyms(nouns: frozenset[str]) -> set[str]:
     known = [noun for noun in map(find_noun, nouns) if noun]
     names = [name for noun in known for name in (*noun.synonyms, noun.hypernym)]
     return {word for name in names for word in name.split()} - {"piece", "of"}
+
+
+# A semantic perturbation that leaves out what tells objects and locations apart.
+
+_BASED_ON = "CheckList, COLOSSEUM distractors"
+_UNSAID = ("adjectives", "adjectives and places", "names of things", "everything")
+
+
+@on_episode("instruction", Spec("semantic", "what is left unsaid", _UNSAID, _BASED_ON, "none", "unknown", "undefined"))
+def ambiguous_reference(episode: Episode, unsaid: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The instruction no longer says which object or where; the answer should become less sure."""
+    text = "do it" if unsaid == "everything" else _say_less(parse(episode.instruction), unsaid)
+    if text.lower() == episode.instruction.strip().lower():
+        raise NotApplicable(f"{text!r} already leaves everything open")
+    return with_unknown_label(replace(episode, instruction=text), "undefined")
+
+
+def _say_less(command: Command, unsaid: str) -> str:
+    plain = command.map_noun_phrases(_without_adjectives)
+    if unsaid == "adjectives":
+        return write_if_changed(command, plain.text, "there is no adjective to leave out")
+    if unsaid == "adjectives and places":
+        bare = plain.map_clauses(lambda clause: Clause(clause.verb, replace(clause.object, modifiers=())))
+        return write_if_changed(command, bare.text, "there is no location to leave out", beyond=plain.text)
+    vague = command.map_clauses(lambda clause: Clause(clause.verb, _IT, _vague_phrases(clause.prep_phrases)))
+    return write_if_changed(command, vague.text, "it names no object")
+
+
+_IT = NounPhrase("", (), "it")
+
+
+def _without_adjectives(noun_phrase: NounPhrase) -> NounPhrase:
+    return replace(noun_phrase, adjectives=())
+
+
+def _vague_phrases(phrases: tuple[PrepPhrase, ...]) -> tuple[PrepPhrase, ...]:
+    words = {"from": "from there", "out of": "from there", "off": "from there", "with": "with that"}
+    there = "there" if len(phrases) == 1 else "to there"
+    return tuple(PrepPhrase(words.get(phrase.preposition, there)) if phrase.object else phrase for phrase in phrases)

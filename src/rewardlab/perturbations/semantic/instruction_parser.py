@@ -1,12 +1,234 @@
-"""A small parser of robot imperatives: verb, object, and where it goes to or comes from."""
+"""The English of instructions: inflection, syntax tree, parse and write."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.semantic.lexicon import KNOWN_WORDS, NOUNS, VERBS
-from rewardlab.perturbations.semantic.syntax_tree import PRONOUNS, Clause, Command, NounPhrase, PrepPhrase
+from rewardlab.perturbations.semantic.lexicon import KNOWN_WORDS, NOUNS, VERBS, Locative, find_noun
+
+_DOUBLED = {
+    *("put", "set", "cut", "flip", "stir", "grab", "tip", "uncap", "cap", "drop", "get", "hit", "wrap", "shut"),
+    *("spin", "tap", "pat", "let", "tug", "grip", "drag", "slam", "slot", "fit", "mop", "transfer"),
+}
+_PARTICIPLES = {
+    "put": "put", "set": "set", "shut": "shut", "cut": "cut", "hit": "hit", "let": "let", "take": "taken",
+    "slide": "slid", "sweep": "swept", "hang": "hung", "throw": "thrown", "bring": "brought", "give": "given",
+    "get": "got", "spin": "spun", "stick": "stuck", "make": "made", "lay": "laid", "spread": "spread", "hold": "held",
+    "drive": "driven",
+}  # fmt: skip
+_ARTICLE = re.compile(r"\b([Aa])n? (?=(\w+))")
+_SAID_WITH_CONSONANT = ("uni", "use", "usu", "uten", "eu", "one", "once")
+_SAID_WITH_VOWEL = ("hour", "honest", "heir")
+_WORD = re.compile(r"[A-Z][a-z]*(?![A-Z])\b")
+
+
+def gerund(verb: str) -> str:
+    """Return the -ing form of a verb phrase: "pick up" becomes "picking up"."""
+    return _inflect(verb, _ing)
+
+
+def participle(verb: str) -> str:
+    """Return the past participle of a verb phrase: "take out" becomes "taken out"."""
+    return _inflect(verb, _past)
+
+
+def _inflect(verb: str, form: Callable[[str], str]) -> str:
+    return " and ".join(form(first) + rest for first, rest in map(_first_word, verb.split(" and ")))
+
+
+def _first_word(phrase: str) -> tuple[str, str]:
+    first, space, rest = phrase.partition(" ")
+    return first, space + rest
+
+
+def _ing(word: str) -> str:
+    if word in _DOUBLED:
+        return word + word[-1] + "ing"
+    return (word[:-1] if word.endswith("e") and not word.endswith("ee") else word) + "ing"
+
+
+def _past(word: str) -> str:
+    if word in _PARTICIPLES:
+        return _PARTICIPLES[word]
+    if word in _DOUBLED:
+        return word + word[-1] + "ed"
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return word[:-1] + "ied"
+    return word + ("d" if word.endswith("e") else "ed")
+
+
+def is_plural(noun: str) -> bool:
+    """Tell whether a noun takes "are"."""
+    last = noun.rpartition(" ")[2].lower()
+    return last == "them" or (len(last) > 3 and last.endswith("s") and not last.endswith(("ss", "us", "is")))
+
+
+def fix_articles(text: str) -> str:
+    """Write "a" or "an" as the next word asks for."""
+    return _ARTICLE.sub(lambda found: found[1] + ("n " if _starts_with_vowel(found[2].lower()) else " "), text)
+
+
+def _starts_with_vowel(word: str) -> bool:
+    return word.startswith(_SAID_WITH_VOWEL) or (word[0] in "aeiou" and not word.startswith(_SAID_WITH_CONSONANT))
+
+
+def capitalised(text: str) -> str:
+    """Return the text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def inside_sentence(text: str) -> str:
+    """Return the text as it reads after other words: trimmed, and without the capital of a sentence start."""
+    text = text.strip()
+    return text[:1].lower() + text[1:] if _WORD.match(text) and not text.startswith("I ") else text
+
+
+def as_sentence(text: str) -> str:
+    """Return the text trimmed and closed by a full stop, unless it already ends with punctuation."""
+    text = text.strip()
+    return text if text.endswith((".", "!", "?", "。", "…")) else text.rstrip(",;:") + "."
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text, in lower case."""
+    return set(re.findall(r"\w+", text.lower()))
+
+
+# The syntax tree of a robot imperative: noun phrases, prepositional phrases, clauses, and how they are written out.
+
+PRONOUNS = {"it", "them"}
+_PARTICLES = {"up", "down", "out", "on", "off", "over"}
+
+
+@dataclass(frozen=True)
+class NounPhrase:
+    """A named object: determiner, adjectives, noun, and modifiers ("of the toilet", "under the shelf")."""
+
+    determiner: str
+    adjectives: tuple[str, ...]
+    noun: str
+    modifiers: tuple["PrepPhrase", ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the phrase in words, without what follows the noun."""
+        return " ".join(word for word in (self.determiner, *self.adjectives, self.noun) if word)
+
+    @property
+    def text(self) -> str:
+        """Return the phrase in words."""
+        return " ".join([self.name, *(phrase.text for phrase in self.modifiers)])
+
+
+@dataclass(frozen=True)
+class PrepPhrase:
+    """A preposition and its object ("into the pot"), or a direction alone ("to the left")."""
+
+    preposition: str
+    object: NounPhrase | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the phrase in words."""
+        return f"{self.preposition} {self.object.text}" if self.object else self.preposition
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A verb, its direct object, and where the object goes to or comes from."""
+
+    verb: str
+    object: NounPhrase
+    prep_phrases: tuple[PrepPhrase, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """Return the prepositional phrases in words, with a space in front; empty if there are none."""
+        return "".join(f" {phrase.text}" for phrase in self.prep_phrases)
+
+    @property
+    def text(self) -> str:
+        """Return the clause in words."""
+        return self.with_verb_form(self.verb)
+
+    def with_verb_form(self, verb: str) -> str:
+        """Return the clause with another form of its verb: "pick up the cup", but "pick it up"."""
+        stem, _, particle = verb.rpartition(" ")
+        if self.object.noun in PRONOUNS and stem and particle in _PARTICLES:
+            return f"{stem} {self.object.text} {particle}{self.where}"
+        return f"{verb} {self.object.text}{self.where}"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A parsed instruction: one to a few clauses, the conjunctions between them, and how the sentence was written."""
+
+    clauses: tuple[Clause, ...]
+    conjunctions: tuple[str, ...]
+    capital: bool
+    ending: str
+
+    @property
+    def text(self) -> str:
+        """Return the command in lower case, without its final punctuation."""
+        return self.join([clause.text for clause in self.clauses])
+
+    @property
+    def text_as_written(self) -> str:
+        """Return the command with the capital and the punctuation that the sentence had."""
+        return self.write(self.text)
+
+    @property
+    def adjectives(self) -> list[str]:
+        """Return all adjectives in reading order."""
+        found: list[str] = []
+
+        def collect(noun_phrase: NounPhrase) -> NounPhrase:
+            found.extend(noun_phrase.adjectives)
+            return noun_phrase
+
+        self.map_noun_phrases(collect)
+        return found
+
+    def map_clauses(self, change: Callable[[Clause], Clause]) -> "Command":
+        """Return the command with every clause changed."""
+        return replace(self, clauses=tuple(change(clause) for clause in self.clauses))
+
+    def map_noun_phrases(self, change: Callable[[NounPhrase], NounPhrase]) -> "Command":
+        """Return the command with every noun phrase changed."""
+        return self.map_clauses(lambda clause: map_clause_noun_phrases(clause, change))
+
+    def join(self, parts: Sequence[str]) -> str:
+        """Return one text per clause joined by the conjunctions that stood between the clauses."""
+        rest = zip(self.conjunctions, parts[1:], strict=True)
+        return parts[0] + "".join(conjunction + part for conjunction, part in rest)
+
+    def write(self, text: str) -> str:
+        """Return a rewritten sentence with the original's capital and punctuation, and with a or an corrected."""
+        text = fix_articles(text)
+        return (capitalised(text) if self.capital else text) + self.ending
+
+
+def _same_preposition(phrase: PrepPhrase) -> str:
+    return phrase.preposition
+
+
+def map_clause_noun_phrases(
+    clause: Clause,
+    change: Callable[[NounPhrase], NounPhrase],
+    preposition: Callable[[PrepPhrase], str] = _same_preposition,
+) -> Clause:
+    """Return the clause with every noun phrase changed, in reading order, and with other prepositions where asked."""
+
+    def deep(noun_phrase: NounPhrase) -> NounPhrase:
+        return replace(change(noun_phrase), modifiers=tuple(map(inside, noun_phrase.modifiers)))
+
+    def inside(phrase: PrepPhrase) -> PrepPhrase:
+        return PrepPhrase(preposition(phrase), deep(phrase.object) if phrase.object else None)
+
+    return replace(clause, object=deep(clause.object), prep_phrases=tuple(map(inside, clause.prep_phrases)))
+
 
 DETERMINERS = {"the", "a", "an", "this", "that", "some", "all", "both", "each", "every", "my", "your", "its", "their"}
 DIRECTIONS = (
@@ -187,3 +409,15 @@ def _is_adverb(word: str) -> bool:
 
 def _abbreviated(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def definite(noun_phrase: NounPhrase) -> NounPhrase:
+    """Return the phrase with an article: a bare "banana" is "the banana"."""
+    bare = not noun_phrase.determiner and noun_phrase.noun not in PRONOUNS
+    return replace(noun_phrase, determiner="the" if bare else noun_phrase.determiner)
+
+
+def locative_of(noun_phrase: NounPhrase) -> Locative:
+    """Return whether other objects are in it, on it or at it."""
+    known = find_noun(noun_phrase.noun)
+    return known.locative if known else "at"

@@ -1,14 +1,35 @@
-"""Semantic perturbations that state the same goal in other words: synonyms, hypernyms, other sentence forms."""
+"""The same goal in other words: synonyms, sentence forms, goal state, word order."""
 
 from dataclasses import replace
 
 from numpy.random import Generator
 
+from rewardlab.core.episode import Episode
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Spec, on_instruction
-from rewardlab.perturbations.semantic.english_inflection import gerund, participle
-from rewardlab.perturbations.semantic.goal_state import definite, describe_goal, locative_of
-from rewardlab.perturbations.semantic.instruction_parser import parse, write_if_changed
+from rewardlab.perturbations.contract import (
+    Episodes,
+    PerturbedEpisode,
+    Spec,
+    on_episode,
+    on_instruction,
+    with_unknown_label,
+)
+from rewardlab.perturbations.semantic.instruction_parser import (
+    PRONOUNS,
+    STATIC_PREPOSITIONS,
+    Clause,
+    Command,
+    NounPhrase,
+    PrepPhrase,
+    definite,
+    gerund,
+    is_plural,
+    locative_of,
+    map_clause_noun_phrases,
+    parse,
+    participle,
+    write_if_changed,
+)
 from rewardlab.perturbations.semantic.lexicon import (
     ADJECTIVE_SYNONYMS,
     BROAD_HYPERNYMS,
@@ -16,14 +37,76 @@ from rewardlab.perturbations.semantic.lexicon import (
     PREPOSITION_SYNONYMS,
     VERBS,
 )
-from rewardlab.perturbations.semantic.syntax_tree import (
-    PRONOUNS,
-    Clause,
-    Command,
-    NounPhrase,
-    PrepPhrase,
-    map_clause_noun_phrases,
-)
+
+_MOVED = {
+    "to the left": "further to the left than before",
+    "to the right": "further to the right than before",
+    "left": "further to the left than before",
+    "right": "further to the right than before",
+    "from left to right": "on the right instead of on the left",
+    "from right to left": "on the left instead of on the right",
+    "from the left to the right": "on the right instead of on the left",
+    "from the right to the left": "on the left instead of on the right",
+}
+_POSES = {"upright", "upside down"}
+
+
+def describe_goal(command: Command) -> str:
+    """Return the end state that a command asks for: "put the pear in the bowl" gives "the pear is in the bowl"."""
+    clauses = command.clauses
+    # Picking up is only the way to the second clause: what is held is then let go.
+    if len(clauses) == 2 and _is_fetch(clauses[0], clauses[1]):
+        return _state(replace(clauses[1], object=clauses[0].object))
+    return " and ".join(_state(clause) for clause in clauses)
+
+
+def _is_fetch(first: Clause, second: Clause) -> bool:
+    return VERBS[first.verb].result == "held" and second.object.noun in PRONOUNS and not first.prep_phrases
+
+
+def _state(clause: Clause) -> str:
+    noun_phrase = definite(clause.object)
+    is_ = "are" if is_plural(noun_phrase.noun) else "is"
+    has = "have" if is_plural(noun_phrase.noun) else "has"
+    rule = VERBS[clause.verb]
+    last = clause.prep_phrases[-1] if clause.prep_phrases else None
+    if rule.state and not last:
+        return f"{noun_phrase.text} {rule.state.format(**{'is': is_, 'has': has})}"
+    if rule.result == "held" and all(phrase.preposition in {"from", "out of", "off"} for phrase in clause.prep_phrases):
+        return f"the robot is holding {noun_phrase.text}" + (f" taken {_where(clause)}" if last else "")
+    end = _final_location(clause, last) if last else ""
+    if end:
+        return f"{noun_phrase.text} {is_} {end}"
+    return " ".join(filter(None, [noun_phrase.text, has, "been", participle(clause.verb), _where(clause)]))
+
+
+def _where(clause: Clause) -> str:
+    return " ".join(_definite_phrase(phrase).text for phrase in clause.prep_phrases)
+
+
+def _definite_phrase(phrase: PrepPhrase) -> PrepPhrase:
+    return replace(phrase, object=definite(phrase.object)) if phrase.object else phrase
+
+
+def _final_location(clause: Clause, last: PrepPhrase) -> str:
+    """Return where the object is at the end, or nothing where the verb leaves no trace in space."""
+    result, preposition = VERBS[clause.verb].result, last.preposition
+    if preposition in _POSES:
+        return preposition
+    if last.object is None:
+        return _MOVED.get(preposition, "") if result == "somewhere" else ""
+    name = definite(last.object).text
+    if result == "gone" and preposition in {"from", "out of", "off"}:
+        return f"no longer {locative_of(last.object)} {name}"
+    if result == "given" and preposition == "to":
+        return f"{'in' if locative_of(last.object) == 'in' else 'with'} {name}"
+    if result != "somewhere":
+        return ""
+    if preposition == "to":
+        return f"{locative_of(last.object)} {name}"
+    inner = {"into": "in", "onto": "on"}.get(preposition, preposition)
+    return f"{inner} {name}" if inner in STATIC_PREPOSITIONS else ""
+
 
 _RENAMED = ("verb", "verb and object", "all content words", "verb, and things by their kind")
 _LEXICAL = "EDA, CheckList, closed robot lexicon"
@@ -130,3 +213,55 @@ def _request(command: Command, draw: float) -> str:
         (f"could you {command.text}?", f"would you mind {doing}?", f"I would like you to {command.text}"), draw, ""
     )
     return replace(command, ending="" if asked.endswith("?") else command.ending).write(asked)
+
+
+# Semantic perturbations of the order of words and clauses.
+
+_ORDERS = ("place first", "cleft", "object first", "shuffled")
+
+
+@on_episode("instruction", Spec("semantic", "order of the words", _ORDERS, "NL-Aug yoda and shuffle", "per_clip"))
+def word_order(episode: Episode, order: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The same words come in another order; shuffled words need not mean the same any more."""
+    if order == "shuffled":
+        shuffled = replace(episode, instruction=_shuffle(episode.instruction, rng))
+        return with_unknown_label(shuffled, "undefined")
+    command = parse(episode.instruction)
+    build = {"place first": _phrase_first, "cleft": _cleft, "object first": _object_first}[order]
+    return PerturbedEpisode(replace(episode, instruction=command.write(build(command))), "same")
+
+
+def _shuffle(text: str, rng: Generator) -> str:
+    words = text.split()
+    if len({word.lower() for word in words}) < 3:
+        raise NotApplicable("fewer than three different words cannot be shuffled")
+    for _ in range(8):
+        shuffled = [words[int(i)] for i in rng.permutation(len(words))]
+        if shuffled != words:
+            return " ".join(shuffled)
+    return " ".join(words[1:] + words[:1])
+
+
+def _phrase_first(command: Command) -> str:
+    *before, last = command.clauses
+    if not last.prep_phrases:
+        raise NotApplicable("it names no location or direction that could come first")
+    parts = [clause.text for clause in before]
+    return command.join([*parts, f"{last.where.strip()}, {replace(last, prep_phrases=()).text}"])
+
+
+def _cleft(command: Command) -> str:
+    first = definite(command.clauses[0].object)
+    return f"it is {first.text} that you should {_without_object(command)}"
+
+
+def _without_object(command: Command) -> str:
+    if any(clause.object.noun not in PRONOUNS for clause in command.clauses[1:]):
+        raise NotApplicable("it acts on two objects: neither can come first for both")
+    return command.join([f"{clause.verb}{clause.where}" for clause in command.clauses])
+
+
+def _object_first(command: Command) -> str:
+    _without_object(command)
+    doing = command.join([f"{clause.where.strip()} {clause.verb}".strip() for clause in command.clauses])
+    return f"{definite(command.clauses[0].object).text}, {doing} you must"

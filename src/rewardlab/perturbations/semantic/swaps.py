@@ -1,29 +1,188 @@
-"""Semantic perturbations that name another object, colour, direction or action than the video shows."""
+"""Another object, colour, direction or action than the video shows."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, SeverityTable, Spec, on_episode
-from rewardlab.perturbations.semantic.counterfactual_labels import (
+from rewardlab.core.trial import SeverityTable
+from rewardlab.perturbations.contract import (
+    Episodes,
+    PerturbedEpisode,
+    Spec,
     expect_lower,
+    on_episode,
     relabel_as_undone,
     require_known_success,
 )
-from rewardlab.perturbations.semantic.english_inflection import words_of
-from rewardlab.perturbations.semantic.instruction_parser import parse
-from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, COUNTERFACTUAL_OBJECTS, find_noun
-from rewardlab.perturbations.semantic.opposite_commands import (
-    OppositeCommand,
-    exchange_roles,
-    opposite_direction,
-    opposite_preposition,
-    opposite_verb,
+from rewardlab.perturbations.semantic.instruction_parser import (
+    DIRECTIONS,
+    PRONOUNS,
+    Clause,
+    Command,
+    NounPhrase,
+    PrepPhrase,
+    locative_of,
+    parse,
+    words_of,
 )
-from rewardlab.perturbations.semantic.syntax_tree import Clause, Command, NounPhrase
+from rewardlab.perturbations.semantic.lexicon import (
+    COLOUR_CONTRASTS,
+    COUNTERFACTUAL_OBJECTS,
+    OPPOSITE_DIRECTIONS,
+    OPPOSITE_PREPOSITIONS,
+    VERBS,
+    find_noun,
+)
+
+_TURNING_VERBS = {"press", "turn", "rotate", "twist", "flip", "push", "pull"}
+_PUT = {
+    *("put", "place", "set", "lay", "insert", "stack", "add", "slide", "drop", "collect", "transfer", "move", "bring"),
+    *("carry", "pick and place", "hang"),
+}
+_INTO = {"in", "into", "inside"}
+_ONTO = {"on", "onto", "on top of"}
+_ORDERED = _INTO | _ONTO | {"under", "underneath", "above", "below", "behind", "in front of"}
+_CAN_BE_MOVED = {"vessel", "food", "fabric", "utensil", "pen", "block", "hardware"}
+
+
+@dataclass(frozen=True)
+class OppositeCommand:
+    """The opposite command; `surely_undone` where the video of the command surely shows nothing of it."""
+
+    command: Command
+    surely_undone: bool
+
+
+def opposite_direction(command: Command) -> OppositeCommand:
+    """Exchange left and right, up and down, clockwise and counterclockwise wherever they are said."""
+    clauses = tuple(_turn_clause(clause) for clause in command.clauses)
+    if clauses == command.clauses:
+        raise NotApplicable("it names no side and no direction")
+    first = command.clauses[0]
+    # Another side of the object may stand for another object; only a motion the other way is surely not this one.
+    moved = first.verb in _TURNING_VERBS or VERBS[first.verb].result == "somewhere"
+    surely_undone = (
+        len(clauses) == 1 and moved and clauses[0].object == first.object and _is_direction(first.prep_phrases)
+    )
+    return OppositeCommand(replace(command, clauses=clauses), surely_undone)
+
+
+def _is_direction(phrases: tuple[PrepPhrase, ...]) -> bool:
+    """Tell whether the phrases are one direction, or a way from one side to the other."""
+    prepositions = [phrase.preposition for phrase in phrases]
+    if len(phrases) == 1:
+        return phrases[0].preposition in DIRECTIONS
+    return prepositions == ["from", "to"] and all(_turn_phrase(phrase) != phrase for phrase in phrases)
+
+
+def _turn_clause(clause: Clause) -> Clause:
+    return replace(
+        clause, object=_turn_noun_phrase(clause.object), prep_phrases=tuple(map(_turn_phrase, clause.prep_phrases))
+    )
+
+
+def _turn_noun_phrase(noun_phrase: NounPhrase) -> NounPhrase:
+    adjectives = tuple(OPPOSITE_DIRECTIONS.get(word, word) for word in noun_phrase.adjectives)
+    noun = OPPOSITE_DIRECTIONS[noun_phrase.noun] if noun_phrase.noun in {"left", "right"} else noun_phrase.noun
+    return NounPhrase(noun_phrase.determiner, adjectives, noun, tuple(map(_turn_phrase, noun_phrase.modifiers)))
+
+
+def _turn_phrase(phrase: PrepPhrase) -> PrepPhrase:
+    preposition = phrase.preposition
+    if preposition in DIRECTIONS or preposition in {"to the left of", "to the right of"}:
+        preposition = " ".join(OPPOSITE_DIRECTIONS.get(word, word) for word in preposition.split())
+        preposition = {"upside up": "upright"}.get(preposition, preposition)
+    return PrepPhrase(preposition, _turn_noun_phrase(phrase.object) if phrase.object else None)
+
+
+def opposite_preposition(command: Command) -> OppositeCommand:
+    """Ask for the object under instead of on, outside instead of in, behind instead of in front of."""
+    *before, last = command.clauses
+    for number, phrase in enumerate(last.prep_phrases):
+        opposite = _opposite_of(phrase)
+        if opposite:
+            phrases = (
+                *last.prep_phrases[:number],
+                PrepPhrase(opposite, phrase.object),
+                *last.prep_phrases[number + 1 :],
+            )
+            verb = "put" if last.verb in {"insert", "stack"} else last.verb
+            # The object was at least brought there: how much of the way that is, nobody said.
+            return OppositeCommand(replace(command, clauses=(*before, Clause(verb, last.object, phrases))), False)
+    raise NotApplicable("it names no location that has an opposite")
+
+
+def _opposite_of(phrase: PrepPhrase) -> str:
+    if phrase.object is None:
+        return ""
+    flat = phrase.preposition in _INTO and locative_of(phrase.object) == "on"
+    return OPPOSITE_PREPOSITIONS.get("on" if flat else phrase.preposition, "")
+
+
+def opposite_verb(command: Command) -> OppositeCommand:
+    """Ask to close instead of to open, to take out instead of to put in."""
+    *before, last = command.clauses
+    clause = _opposite_act(last)
+    if clause is None:
+        raise NotApplicable("its verb has no opposite")
+    return OppositeCommand(replace(command, clauses=(*before, clause)), not before)
+
+
+def _opposite_act(clause: Clause) -> Clause | None:
+    opposite = VERBS[clause.verb].opposite
+    if opposite and all(phrase.object is None for phrase in clause.prep_phrases):
+        return replace(clause, verb=opposite)
+    phrase = clause.prep_phrases[0] if len(clause.prep_phrases) == 1 else None
+    if phrase is None or phrase.object is None:
+        return None
+    preposition, locative = phrase.preposition, locative_of(phrase.object)
+    if clause.verb in _PUT:
+        inside = locative == "in" if preposition == "to" else preposition in _INTO and locative != "on"
+        away = "out of" if inside else "off" if preposition in _INTO | _ONTO or locative == "on" else ""
+        return Clause("take", clause.object, (PrepPhrase(away, phrase.object),)) if away else None
+    if VERBS[clause.verb].result == "gone" and preposition in {"from", "out of", "off"} and locative != "at":
+        return Clause("put", clause.object, (PrepPhrase(f"back {locative}", phrase.object),))
+    if VERBS[clause.verb].result == "given" and preposition == "to":
+        return Clause("take", clause.object, (PrepPhrase("from", phrase.object),))
+    return None
+
+
+def exchange_roles(command: Command) -> OppositeCommand:
+    """Ask for the second object on the first instead of the first on the second."""
+    *before, last = command.clauses
+    phrase = last.prep_phrases[0] if len(last.prep_phrases) == 1 else None
+    if phrase is None or phrase.object is None or phrase.preposition not in _ORDERED:
+        raise NotApplicable("it does not put one object to another")
+    fetched = len(before) == 1 and last.object.noun in PRONOUNS
+    if before and not fetched:
+        raise NotApplicable("it acts on two objects")
+    moved = before[0].object if fetched else last.object
+    if not (_can_be_moved(moved) and _can_be_moved(phrase.object)):
+        raise NotApplicable("one of its two objects cannot be moved")
+    if phrase.preposition in _INTO and not (_is_vessel(moved) and _is_vessel(phrase.object)):
+        raise NotApplicable("only one of its two objects can hold the other")
+    if fetched:
+        pair = (
+            replace(before[0], object=phrase.object),
+            replace(last, prep_phrases=(PrepPhrase(phrase.preposition, moved),)),
+        )
+        return OppositeCommand(replace(command, clauses=pair), False)
+    turned = replace(last, object=phrase.object, prep_phrases=(PrepPhrase(phrase.preposition, moved),))
+    return OppositeCommand(replace(command, clauses=(turned,)), False)
+
+
+def _can_be_moved(noun_phrase: NounPhrase) -> bool:
+    known = find_noun(noun_phrase.noun)
+    return known is not None and known.group in _CAN_BE_MOVED and noun_phrase.noun not in PRONOUNS
+
+
+def _is_vessel(noun_phrase: NounPhrase) -> bool:
+    known = find_noun(noun_phrase.noun)
+    return known is not None and known.group == "vessel"
+
 
 _DISTANCES = ("near", "other", "far", "opposite")
 _SUBSTITUTES = ("same kind", "other kind", "not there", "impossible")

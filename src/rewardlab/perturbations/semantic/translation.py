@@ -1,4 +1,4 @@
-"""A semantic perturbation: the instruction in another language, translated whole or not at all."""
+"""Five other languages, with their lexicon."""
 
 import re
 from collections.abc import Callable
@@ -8,12 +8,229 @@ from numpy.random import Generator
 
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import Spec, on_instruction
-from rewardlab.perturbations.semantic.english_inflection import capitalised
-from rewardlab.perturbations.semantic.foreign_lexicon import ADJECTIVES, LANGUAGES, NOUNS, SENTENCE_PATTERNS
-from rewardlab.perturbations.semantic.goal_state import locative_of
-from rewardlab.perturbations.semantic.instruction_parser import parse
+from rewardlab.perturbations.semantic.instruction_parser import (
+    PRONOUNS,
+    Clause,
+    Command,
+    NounPhrase,
+    PrepPhrase,
+    capitalised,
+    locative_of,
+    parse,
+)
 from rewardlab.perturbations.semantic.lexicon import KNOWN_WORDS
-from rewardlab.perturbations.semantic.syntax_tree import PRONOUNS, Clause, Command, NounPhrase, PrepPhrase
+
+LANGUAGES = ("es", "de", "zh", "ja", "sw")
+
+
+def _table(text: str) -> dict[str, tuple[str, ...]]:
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.strip().splitlines()]
+    return {name: tuple(cells) for name, *cells in rows}
+
+
+NOUNS = _table("""
+    drawer | m cajón | f Schublade | 抽屉 | 引き出し | 9 droo
+    cabinet | m armario | m Schrank | 柜子 | 戸棚 | 5 kabati
+    cupboard | m armario | m Schrank | 柜子 | 戸棚 | 5 kabati
+    door | f puerta | f Tür | 门 | ドア | 3 mlango
+    cabinet door | f puerta del armario | f Schranktür | 柜门 | 戸棚の扉 | 3 mlango wa kabati
+    window | f ventana | n Fenster | 窗户 | 窓 | 5 dirisha
+    bottle | f botella | f+ Flasche | 瓶子 | 瓶 | 9 chupa
+    lid | f tapa | m Deckel | 盖子 | 蓋 | 7 kifuniko
+    oven | m horno | m Ofen | 烤箱 | オーブン | 9 oveni
+    trash bin | m cubo de basura | m+ Mülleimer | 垃圾桶 | ゴミ箱 | 5 pipa la taka
+    box | f caja | f+ Kiste | 盒子 | 箱 | 5 sanduku
+    cup | f taza | f+ Tasse | 杯子 | カップ | 7 kikombe
+    bowl | m cuenco | f+ Schüssel | 碗 | ボウル | 5 bakuli
+    plate | m plato | m+ Teller | 盘子 | 皿 | 9 sahani
+    pot | f olla | m+ Topf | 锅 | 鍋 | 9 sufuria
+    pan | f sartén | f+ Pfanne | 平底锅 | フライパン | 7 kikaango
+    can | f lata | f+ Dose | 罐子 | 缶 | 5 kopo
+    beaker | m vaso de precipitados | n+ Becherglas | 烧杯 | ビーカー |
+    teapot | f tetera | f+ Teekanne | 茶壶 | ティーポット | 5 birika
+    basket | f cesta | m+ Korb | 篮子 | かご | 7 kikapu
+    tray | f bandeja | n+ Tablett | 托盘 | トレイ | 5 sinia
+    carrot | f zanahoria | f Karotte | 胡萝卜 | にんじん | 9 karoti
+    mushroom | m champiñón | m Pilz | 蘑菇 | きのこ | 3 uyoga
+    banana | m plátano | f Banane | 香蕉 | バナナ | 9 ndizi
+    pear | f pera | f Birne | 梨 | 梨 | 5 pea
+    apple | f manzana | m Apfel | 苹果 | りんご | 5 tufaha
+    pineapple | f piña | f Ananas | 菠萝 | パイナップル | 5 nanasi
+    bread | m pan | n Brot | 面包 | パン | 3 mkate
+    fish | m pescado | m Fisch | 鱼 | 魚 | 3 samaki
+    cloth | m paño | n Tuch | 布 | 布 | 7 kitambaa
+    towel | f toalla | n Handtuch | 毛巾 | タオル | 9 taulo
+    fork | m tenedor | f Gabel | 叉子 | フォーク | 3 uma
+    spoon | f cuchara | m Löffel | 勺子 | スプーン | 7 kijiko
+    knife | m cuchillo | n Messer | 刀 | ナイフ | 7 kisu
+    sponge | f esponja | m Schwamm | 海绵 | スポンジ |
+    marker | m rotulador | m Filzstift | 记号笔 | マーカー |
+    pen | m bolígrafo | m Stift | 笔 | ペン | 9 kalamu
+    cube | m cubo | m Würfel | 方块 | キューブ | 3 mchemraba
+    block | m bloque | m Klotz | 积木 | ブロック |
+    ball | f pelota | m Ball | 球 | ボール | 3 mpira
+    puck | m disco | m Puck | 圆盘 | パック |
+    nut | f tuerca | f Mutter | 螺母 | ナット | 9 nati
+    nail | m clavo | m Nagel | 钉子 | 釘 | 3 msumari
+    peg | f clavija | m Zapfen | 木桩 | ペグ |
+    hole | m agujero | n Loch | 孔 | 穴 | 5 shimo
+    goal | f meta | n Ziel | 目标 | ゴール | 5 lengo
+    shelf | m estante | n Regal | 架子 | 棚 | 9 rafu
+    table | f mesa | m Tisch | 桌子 | テーブル | 9 meza
+    sink | m fregadero | n Spülbecken | 水槽 | 流し | 5 sinki
+    button | m botón | m Knopf | 按钮 | ボタン | 7 kitufe
+    handle | f manija | m Griff | 把手 | 取っ手 | 7 kishikio
+    dial | m dial | m Drehknopf | 旋钮 | ダイヤル |
+    faucet | m grifo | m Wasserhahn | 水龙头 | 蛇口 | 5 bomba la maji
+    water | e agua | n Wasser | 水 | 水 | 6 maji
+    object | m objeto | n Objekt | 物体 | 物 | 7 kitu
+""")
+
+# Spanish gives the masculine and the feminine, German the stem, Swahili the stem or, after @, what follows "-a".
+ADJECTIVES = _table("""
+    red | rojo/roja | rot | 红色的 | 赤い | ekundu
+    blue | azul/azul | blau | 蓝色的 | 青い | @bluu
+    green | verde/verde | grün | 绿色的 | 緑色の | @kijani
+    yellow | amarillo/amarilla | gelb | 黄色的 | 黄色い | @njano
+    orange | naranja/naranja | orangefarben | 橙色的 | オレンジ色の | @rangi ya machungwa
+    pink | rosa/rosa | rosafarben | 粉色的 | ピンク色の | @rangi ya waridi
+    purple | morado/morada | violett | 紫色的 | 紫色の | @zambarau
+    brown | marrón/marrón | braun | 棕色的 | 茶色の | @kahawia
+    white | blanco/blanca | weiß | 白色的 | 白い | eupe
+    black | negro/negra | schwarz | 黑色的 | 黒い | eusi
+    gray | gris/gris | grau | 灰色的 | 灰色の | @kijivu
+    grey | gris/gris | grau | 灰色的 | 灰色の | @kijivu
+    left | de la izquierda/de la izquierda | link | 左边的 | 左の | @kushoto
+    right | de la derecha/de la derecha | recht | 右边的 | 右の | @kulia
+""")
+
+# {o} is the object, {t} the target, {s} the source. In German {o} and {t} are accusative, {s} and {d} dative ({d} is
+# the target), {lege} is "lege" or "stelle" and {ihn} the pronoun of the object; {lo} is the Spanish pronoun.
+# {e} is the object in the dative.
+_SPANISH_GERMAN = _table("""
+    open | abre {o} | öffne {o}
+    close | cierra {o} | schließe {o}
+    push and close | empuja y cierra {o} | schiebe {o} zu
+    put in | pon {o} en {t} | {lege} {o} in {t}
+    put on | pon {o} sobre {t} | {lege} {o} auf {t}
+    put under | pon {o} debajo de {t} | {lege} {o} unter {t}
+    fetch in | recoge {o} y pon{lo} en {t} | nimm {o} und {lege} {ihn} in {t}
+    fetch on | recoge {o} y pon{lo} sobre {t} | nimm {o} und {lege} {ihn} auf {t}
+    stack on | apila {o} sobre {t} | staple {o} auf {t}
+    slide in | desliza {o} dentro de {t} | schiebe {o} in {t}
+    insert in | inserta {o} en {t} | stecke {o} in {t}
+    push to | empuja {o} hasta {t} | schiebe {o} zu {d}
+    pour from in | vierte {o} de {s} en {t} | gieße {o} aus {s} in {t}
+    pour in | vierte {o} en {t} | gieße {o} in {t}
+    pick up | recoge {o} | hebe {o} auf
+    pick up out | saca {o} de {t} | nimm {o} aus {d}
+    pick up off | recoge {o} de {t} | nimm {o} von {d}
+    remove out | saca {o} de {t} | nimm {o} aus {d}
+    remove off | quita {o} de {t} | nimm {o} von {d}
+    lift | levanta {o} | hebe {o} hoch
+    press | presiona {o} | drücke {o}
+    press down | presiona {o} hacia abajo | drücke {o} nach unten
+    press from above | presiona {o} desde arriba | drücke {o} von oben
+    push | empuja {o} | schiebe {o}
+    pull | tira de {o} | ziehe {o}
+    touch | toca {o} | berühre {o}
+    turn | gira {o} | drehe {o}
+    hammer | martilla {o} | schlage {o} mit dem Hammer ein
+    wipe | limpia {o} | wische {o} ab
+    wipe with | limpia {o} con {t} | wische {o} mit {d} ab
+    fold | dobla {o} | falte {o}
+    fold from left to right | dobla {o} de izquierda a derecha | falte {o} von links nach rechts
+    move to the left | mueve {o} hacia la izquierda | bewege {o} nach links
+    move to the right | mueve {o} hacia la derecha | bewege {o} nach rechts
+    move from left to right | mueve {o} de izquierda a derecha | bewege {o} von links nach rechts
+    move from right to left | mueve {o} de derecha a izquierda | bewege {o} von rechts nach links
+    flip upright | endereza {o} | stelle {o} aufrecht hin
+    uncap | destapa {o} | nimm die Kappe von {e} ab
+""")
+_CHINESE_JAPANESE = _table("""
+    open | 打开{o} | {o}を開けてください
+    close | 关上{o} | {o}を閉めてください
+    push and close | 推{o}并关上 | {o}を押して閉めてください
+    put in | 把{o}放进{t}里 | {o}を{t}に入れてください
+    put on | 把{o}放在{t}上 | {o}を{t}の上に置いてください
+    put under | 把{o}放在{t}下面 | {o}を{t}の下に置いてください
+    fetch in | 拿起{o},把它放进{t}里 | {o}を取って、{t}に入れてください
+    fetch on | 拿起{o},把它放在{t}上 | {o}を取って、{t}の上に置いてください
+    stack on | 把{o}叠在{t}上 | {o}を{t}の上に積んでください
+    slide in | 把{o}推进{t}里 | {o}を{t}の中に滑らせて入れてください
+    insert in | 把{o}插进{t}里 | {o}を{t}に差し込んでください
+    push to | 把{o}推到{t}那里 | {o}を{t}まで押してください
+    pour from in | 把{o}从{s}里倒进{t}里 | {o}を{s}から{t}に注いでください
+    pour in | 把{o}倒进{t}里 | {o}を{t}に注いでください
+    pick up | 拿起{o} | {o}を取り上げてください
+    pick up out | 从{t}里拿起{o} | {t}から{o}を取ってください
+    pick up off | 从{t}上拿起{o} | {t}から{o}を取ってください
+    remove out | 把{o}从{t}里拿走 | {t}から{o}を取り除いてください
+    remove off | 把{o}从{t}上拿走 | {t}から{o}を取り除いてください
+    lift | 举起{o} | {o}を持ち上げてください
+    press | 按下{o} | {o}を押してください
+    press down | 把{o}向下按 | {o}を下に押してください
+    press from above | 从上方按下{o} | {o}を上から押してください
+    push | 推{o} | {o}を押してください
+    pull | 拉{o} | {o}を引いてください
+    touch | 触摸{o} | {o}に触れてください
+    turn | 转动{o} | {o}を回してください
+    hammer | 用锤子敲{o} | ハンマーで{o}を打ってください
+    wipe | 擦{o} | {o}を拭いてください
+    wipe with | 用{t}擦{o} | {t}で{o}を拭いてください
+    fold | 折叠{o} | {o}を折りたたんでください
+    fold from left to right | 把{o}从左向右折叠 | {o}を左から右に折りたたんでください
+    move to the left | 把{o}移到左边 | {o}を左に動かしてください
+    move to the right | 把{o}移到右边 | {o}を右に動かしてください
+    move from left to right | 把{o}从左边移到右边 | {o}を左から右に動かしてください
+    move from right to left | 把{o}从右边移到左边 | {o}を右から左に動かしてください
+    flip upright | 把{o}扶正 | {o}をまっすぐに立ててください
+    uncap | 打开{o}的盖子 | {o}のキャップを外してください
+""")
+_SWAHILI = _table("""
+    open | fungua {o}
+    close | funga {o}
+    push and close | sukuma na ufunge {o}
+    put in | weka {o} ndani ya {t}
+    put on | weka {o} juu ya {t}
+    put under | weka {o} chini ya {t}
+    fetch in | chukua {o} na uweke ndani ya {t}
+    fetch on | chukua {o} na uweke juu ya {t}
+    stack on | weka {o} juu ya {t}
+    slide in | telezesha {o} ndani ya {t}
+    insert in | ingiza {o} ndani ya {t}
+    push to | sukuma {o} hadi kwenye {t}
+    pour from in | mimina {o} kutoka kwenye {s} hadi kwenye {t}
+    pour in | mimina {o} kwenye {t}
+    pick up | chukua {o}
+    pick up out | chukua {o} kutoka kwenye {t}
+    pick up off | chukua {o} kutoka kwenye {t}
+    remove out | ondoa {o} kutoka kwenye {t}
+    remove off | ondoa {o} kutoka kwenye {t}
+    lift | inua {o}
+    press | bonyeza {o}
+    press down | bonyeza {o} kuelekea chini
+    press from above | bonyeza {o} kutoka juu
+    push | sukuma {o}
+    pull | vuta {o}
+    touch | gusa {o}
+    turn | zungusha {o}
+    hammer | piga {o} kwa nyundo
+    wipe | pangusa {o}
+    wipe with | pangusa {o} kwa {t}
+    fold | kunja {o}
+    fold from left to right | kunja {o} kutoka kushoto kwenda kulia
+    move to the left | sogeza {o} upande wa kushoto
+    move to the right | sogeza {o} upande wa kulia
+    move from left to right | sogeza {o} kutoka kushoto kwenda kulia
+    move from right to left | sogeza {o} kutoka kulia kwenda kushoto
+    flip upright | simamisha {o}
+    uncap | ondoa kifuniko cha {o}
+""")
+SENTENCE_PATTERNS = {
+    name: (*translations, *_CHINESE_JAPANESE[name], *_SWAHILI[name]) for name, translations in _SPANISH_GERMAN.items()
+}
+
 
 Inflect = Callable[[NounPhrase, str], str]  # a noun phrase in a case ("acc" or "dat"), in words of one language
 

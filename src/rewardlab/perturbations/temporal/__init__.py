@@ -1,23 +1,30 @@
 """Temporal perturbations: the stream loses, repeats or reorders frames before anyone looks at it."""
 
-from rewardlab.perturbations.temporal.drops_and_freezes import (
+from rewardlab.perturbations.temporal.frame_corruption import (
+    bit_error,
+    black_frames,
+    frame_blend,
+    packet_loss,
+    splice_foreign,
+)
+from rewardlab.perturbations.temporal.frame_sequence import (
+    crop_start,
     drop_random,
     drop_uniform,
     freeze_middle,
-    hold_last,
-    stutter,
-)
-from rewardlab.perturbations.temporal.frame_corruption import black_frames, frame_blend, splice_foreign
-from rewardlab.perturbations.temporal.frame_order import (
     global_shuffle,
+    hold_last,
     jitter_index,
+    latency,
     local_shuffle,
     loop_twice,
     reverse,
+    slow_down,
+    speed_up,
+    stutter,
+    time_warp,
+    truncate_end,
 )
-from rewardlab.perturbations.temporal.playback_speed import slow_down, speed_up, time_warp
-from rewardlab.perturbations.temporal.transmission_errors import bit_error, packet_loss
-from rewardlab.perturbations.temporal.truncation_and_latency import crop_start, latency, truncate_end
 
 TEMPORAL = (
     drop_uniform,

@@ -1,6 +1,8 @@
-"""Frames of the stream are lost to black, blended with their neighbours, or replaced by those of another clip."""
+"""Frames damaged on the way: black, blended, foreign, packets lost, bytes flipped."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import cv2
 import numpy as np
@@ -9,8 +11,10 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, Frames, Indices, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
+from rewardlab.core.trial import SeverityTable
+from rewardlab.perturbations.codecs import Packet, decode, encode, h264, psnr
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
-from rewardlab.perturbations.temporal.frame_indices import part_of
+from rewardlab.perturbations.temporal.frame_sequence import part_of
 
 
 @on_frames(Spec("temporal", "fraction of frames", (0.05, 0.15, 0.3, 0.5), "THUMOS14-C", "per_frame"))
@@ -79,3 +83,76 @@ def _running_means(frames: Frames, most: int) -> Iterator[Frames]:
             total -= frames[first]
             first += 1
         yield cv2.convertScaleAbs(total, alpha=1 / (2 * half + 1))
+
+
+# The stream is coded, some of its bytes are lost or flipped, and a player makes the best of the rest.
+
+# Live video: slices that fit a small packet, and a keyframe every second.
+_LIVE_CODEC = h264(20, "slice-max-size=500", "keyint=10", "scenecut=0")
+_START_CODE = re.compile(rb"\x00\x00\x00?\x01")
+_NON_KEYFRAME_SLICE = 1  # NAL unit type
+_HEADER_BYTES = 8  # never flipped: a slice with a wrong position is worse than a lost one
+_MIN_PSNR = 20.0  # decibels; below it the end state cannot be trusted to be visible
+
+
+def _spec(parameter: str, table: SeverityTable) -> Spec:
+    return Spec("temporal", parameter, table, "mini-Kinetics-C", "per_frame", "keeps_if", stage="stream")
+
+
+@on_episode("frames", _spec("fraction of packets", (0.01, 0.02, 0.03, 0.06)))
+def packet_loss(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """Packets of the live video get lost, and the player patches the holes from the picture before."""
+    frames = episode.frames
+    units = _nal_units(frames)
+    order = rng.permutation(_exposed(units))
+    lost = set(order[: part_of(len(order), fraction)].tolist())
+    received = [Packet(unit.frame, b"" if i in lost else unit.data) for i, unit in enumerate(units)]
+    return _play(episode, frames, received)
+
+
+@on_episode("frames", _spec("bytes between flipped ones", (40_000, 20_000, 12_000, 6_000)))
+def bit_error(episode: Episode, spacing: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """Bytes of the live video are flipped on the way, and the player decodes them as if they were right."""
+    frames = episode.frames
+    units = _nal_units(frames)
+    exposed = _exposed(units)
+    sizes = np.cumsum([len(units[i].data) - _HEADER_BYTES for i in exposed])
+    draws = rng.random((max(1, round(int(sizes[-1]) / spacing)), 2))
+    data = {i: bytearray(units[i].data) for i in exposed.tolist()}
+    for position, mask in draws:
+        byte = int(position * sizes[-1])
+        row = int(np.searchsorted(sizes, byte, side="right"))
+        data[int(exposed[row])][byte - int(sizes[row])] ^= 1 + int(mask * 255)  # counted from the slice's end
+    received = [Packet(unit.frame, bytes(data.get(i, unit.data))) for i, unit in enumerate(units)]
+    return _play(episode, frames, received)
+
+
+def _nal_units(frames: Frames) -> list[Packet]:
+    """Return the units of the coded stream: parameter sets and slices, each with its start code."""
+    units = []
+    for packet in encode(frames, _LIVE_CODEC):
+        starts = [match.start() for match in _START_CODE.finditer(packet.data)]
+        ends = [*starts[1:], len(packet.data)]
+        units += [Packet(packet.frame, packet.data[a:b]) for a, b in zip(starts, ends)]
+    return units
+
+
+def _exposed(units: Sequence[Packet]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return which units may be hit; keyframes and parameter sets are sent again until they arrive."""
+    types = [unit.data[unit.data.index(b"\x01") + 1] & 31 for unit in units]
+    long = [len(unit.data) > 2 * _HEADER_BYTES for unit in units]
+    hit = [i for i, kind in enumerate(types) if kind == _NON_KEYFRAME_SLICE and long[i]]
+    if not hit:
+        raise NotApplicable(f"the coded clip of {units[-1].frame + 1} frames has no packet to hit")
+    return np.array(hit, dtype=np.int64)
+
+
+def _play(episode: Episode, frames: Frames, units: Sequence[Packet]) -> PerturbedEpisode:
+    """Decode what arrived; not applicable where the last frame is no longer what it was."""
+    by_frame = groupby(units, key=lambda unit: unit.frame)
+    packets = [Packet(frame, b"".join(unit.data for unit in received)) for frame, received in by_frame]
+    played = decode(packets, _LIVE_CODEC, frames.shape)
+    quality = psnr(played[-1], frames[-1])
+    if quality < _MIN_PSNR:
+        raise NotApplicable(f"the last frame arrived at {quality:.1f} dB, below {_MIN_PSNR:.0f} dB")
+    return PerturbedEpisode(with_frames(episode, played), "same")

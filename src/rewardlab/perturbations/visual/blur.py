@@ -6,7 +6,8 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
 from rewardlab.perturbations.contract import Spec, on_frames
-from rewardlab.perturbations.visual.compiled_pixel_ops import (
+from rewardlab.perturbations.visual.pixel_ops import (
+    IMAGENET_C,
     Floats,
     Image,
     Integers,
@@ -16,10 +17,10 @@ from rewardlab.perturbations.visual.compiled_pixel_ops import (
     gather_pixels,
     interpolate_rows,
     map_frames,
+    pixel_scale,
     shuffle_neighbours,
     sum_shifted,
 )
-from rewardlab.perturbations.visual.reference_resolution import IMAGENET_C, pixel_scale
 
 _ZOOMS = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.31, 0.03))
 _GLASS = ((0.5, 1, 1), (0.7, 1, 2), (1.0, 2, 2), (1.5, 4, 2))

@@ -9,7 +9,8 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
 from rewardlab.perturbations.contract import Spec, on_frames
-from rewardlab.perturbations.visual.compiled_pixel_ops import (
+from rewardlab.perturbations.visual.pixel_ops import (
+    IMAGENET_C,
     NOISE_STEPS,
     Floats,
     Image,
@@ -18,7 +19,6 @@ from rewardlab.perturbations.visual.compiled_pixel_ops import (
     map_frames,
     salt_and_pepper,
 )
-from rewardlab.perturbations.visual.reference_resolution import IMAGENET_C
 
 _INPUTS = np.arange(256.0)[:, None]
 _QUANTILES = (np.arange(NOISE_STEPS) + 0.5) / NOISE_STEPS

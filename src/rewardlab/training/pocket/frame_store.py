@@ -10,11 +10,10 @@ from torch import Tensor
 
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.wordpiece import load_word_pieces
-from rewardlab.training.pocket.batches import Batch
-from rewardlab.training.pocket.plan import PocketPlan
-from rewardlab.training.pocket.rendered_clips import CLEAN_KINDS, ROBUST_KINDS, RenderedScene, render_all
-from rewardlab.training.pocket.rollout_table import RolloutTable
+from rewardlab.training.pocket import PocketPlan
+from rewardlab.training.pocket.rendering import CLEAN_KINDS, ROBUST_KINDS, RenderedScene, RolloutTable, render_all
 from rewardlab.training.pocket.rollouts import load_rollouts, shards_of
+from rewardlab.training.pocket.sampling import Batch
 
 _MAX_SHIFT = 4  # pixels
 _CALIBRATION_ROLLOUTS = 50  # about so many, of each kind of rendering, show the ranges of the image encoder

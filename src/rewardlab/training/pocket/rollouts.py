@@ -10,10 +10,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rewardlab.core.run import atomic_write
 from rewardlab.core.seeding import pick, rng_for
-from rewardlab.runner.dispatch import map_items
-from rewardlab.training.pocket.plan import PocketPlan
+from rewardlab.core.storage import atomic_write
+from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.training.pocket import PocketPlan
 from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, describe_displacement, phrasings
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy

@@ -6,17 +6,20 @@ from typing import Any
 
 from rewardlab.core.errors import PlanError
 from rewardlab.models import MODELS
-from rewardlab.models.backends.answer_tokens import end_tokens
-from rewardlab.models.backends.checkpoint import check_weights, choose_device, load_checkpoint
-from rewardlab.models.backends.hf_options import HfOptions, HfSpec
-from rewardlab.models.backends.qwen_patches import FAMILIES
-from rewardlab.models.backends.qwen_prompt import PromptBuilder
+from rewardlab.models.backends.checkpoint import HfOptions, HfSpec, check_weights, choose_device, load_checkpoint
+from rewardlab.models.backends.qwen_prompt import FAMILIES, PromptBuilder
 from rewardlab.models.contract import ModelEntry
 from rewardlab.models.model_string import parse_model_string
 from rewardlab.models.protocols.rubric import RubricOptions
-from rewardlab.training.vlm.answer_inputs import AnswerInputs, processor_inputs, qwen_inputs
-from rewardlab.training.vlm.answer_network import AnswerNetwork, ProcessorAnswerNetwork, QwenAnswerNetwork
-from rewardlab.training.vlm.trained_parts import TrainedParts, choose_trained
+from rewardlab.models.vlm import end_tokens
+from rewardlab.training.vlm.inputs import AnswerInputs, processor_inputs, qwen_inputs
+from rewardlab.training.vlm.network import (
+    AnswerNetwork,
+    ProcessorAnswerNetwork,
+    QwenAnswerNetwork,
+    TrainedParts,
+    choose_trained,
+)
 
 _COPIED = (".json", ".jinja", ".txt", ".model")  # what tokenizers and processors are made of; no code, no pickle
 _WRITTEN = ("config.json", "generation_config.json")  # by the library, with the weights
@@ -97,8 +100,8 @@ def _load(place: str, named: Named, parts: TrainedParts, dtype: Any) -> BaseMode
 
 
 def _renderer(place: str, config: Any, options: HfOptions) -> Any:
-    from rewardlab.models.backends.processor_loading import load_processor
-    from rewardlab.models.backends.processor_prompts import prompt_renderer
+    from rewardlab.models.backends.checkpoint import load_processor
+    from rewardlab.models.backends.processor_vlm import prompt_renderer
 
     return prompt_renderer(load_processor(place, config, options), place, options)
 

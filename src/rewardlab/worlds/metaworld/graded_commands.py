@@ -12,14 +12,14 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import level_of_progress
-from rewardlab.worlds.metaworld.contraries import SYMMETRIC_TASKS, contrary_texts
 from rewardlab.worlds.metaworld.instructions import (
+    SYMMETRIC_TASKS,
     Counterfactual,
     counterfactuals,
     describe_displacement,
+    inverse_instructions,
     phrasings,
 )
-from rewardlab.worlds.metaworld.objects import OPPOSITE_TASKS, TASK_OBJECTS
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory
 from rewardlab.worlds.metaworld.task_progress import (
     LEVEL_STARTS_BY_FAMILY,
@@ -27,6 +27,7 @@ from rewardlab.worlds.metaworld.task_progress import (
     fraction_covered,
     progress_of,
 )
+from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS, TASK_OBJECTS
 
 Floats = NDArray[np.float64]
 
@@ -179,7 +180,7 @@ def _undone(trajectory: Trajectory) -> list[Counterfactual]:
     """Ask for what was clearly done to be undone."""
     if trajectory.task in SYMMETRIC_TASKS or trajectory.readings[-1].level < 3:
         return []
-    return [Counterfactual(text, 1, "undone") for text in contrary_texts(trajectory.task, TASKS)]
+    return [Counterfactual(text, 1, "undone") for text in inverse_instructions(trajectory.task, TASKS)]
 
 
 def _opposites(trajectory: Trajectory) -> list[Counterfactual]:

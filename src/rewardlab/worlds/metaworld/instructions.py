@@ -1,4 +1,4 @@
-"""Instructions: phrasings of each task, and counterfactual instructions for the same scene."""
+"""Words for rollouts: phrasings, counterfactual and inverse instructions, captions."""
 
 import tomllib
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import level_of_progress
-from rewardlab.worlds.metaworld.objects import HALFWAY_INSTRUCTIONS, OPPOSITE_TASKS, OTHER_OBJECTS, TASK_OBJECTS
 from rewardlab.worlds.metaworld.physics import Trajectory
 from rewardlab.worlds.metaworld.task_progress import (
     LEVEL_STARTS_BY_FAMILY,
@@ -19,6 +18,7 @@ from rewardlab.worlds.metaworld.task_progress import (
     fraction_covered,
     progress_of,
 )
+from rewardlab.worlds.metaworld.tasks import COLOURS, HALFWAY_INSTRUCTIONS, OPPOSITE_TASKS, OTHER_OBJECTS, TASK_OBJECTS
 
 Floats = NDArray[np.float64]
 PHRASINGS = ("train", "held_out")
@@ -142,3 +142,67 @@ _MAKERS: tuple[Callable[[Trajectory, Generator], Counterfactual | None], ...] = 
     _untouched,
     _left_alone,
 )
+
+
+# Contraries: how people ask for a task to be undone, where no other task says it.
+
+# fmt: off
+_UNDO = {
+    "basketball": ("Take the ball out of the hoop.", "Bring the ball down from the basket."),
+    "bin-picking": ("Move the cube from the blue bin back to the red bin.", "Take the cube out of the blue bin."),
+    "box-close": ("Take the lid off the box.", "Open the box.", "Lift the lid off the wooden box."),
+    "button-press": ("Release the button.", "Let the button come out again."),
+    "button-press-topdown": ("Release the button.", "Let the button come up again."),
+    "button-press-topdown-wall": ("Release the button.", "Let the button come up again."),
+    "button-press-wall": ("Release the button.", "Let the button come out again."),
+    "coffee-button": ("Release the button of the coffee machine.",),
+    "coffee-push": ("Take the mug away from the coffee machine.", "Pull the cup out from under the spout."),
+    "coffee-pull": ("Put the mug back under the coffee machine.", "Push the cup back under the spout."),
+    "dial-turn": ("Turn the dial back.", "Rotate the knob back to where it was."),
+    "hammer": ("Pull the nail out of the block.", "Get the nail out of the wood."),
+    "hand-insert": ("Take the block out of the hole.", "Lift the cube out of the hole."),
+    "lever-pull": ("Push the lever down.", "Lower the lever."),
+    "peg-insert-side": ("Pull the green peg out of the box.", "Take the peg out of the hole."),
+    "peg-unplug-side": ("Plug the peg into the wall.", "Put the plug back into its socket."),
+    "shelf-place": ("Take the block off the shelf.", "Bring the block down from the shelf."),
+    "soccer": ("Take the ball out of the goal.", "Bring the ball back from the net."),
+    "sweep-into": ("Take the block out of the hole.",),
+}
+# fmt: on
+SYMMETRIC_TASKS = ("faucet-open", "faucet-close")  # opposites that begin alike: neither undoes the other
+
+
+@cache
+def inverse_instructions(task: str, seen: tuple[str, ...]) -> tuple[str, ...]:
+    """Return instructions to undo a task, without the words of a task that is not among the seen ones."""
+    opposite = OPPOSITE_TASKS.get(task)
+    if opposite is not None:
+        return phrasings()[opposite]["train"] if opposite in seen else ()
+    unsaid = {text for other, lists in phrasings().items() if other not in seen for text in lists["train"]}
+    return tuple(text for text in _UNDO.get(task, ()) if text not in unsaid)
+
+
+# Captions: what happened in a clip in words, from the positions of gripper and object.
+
+_MOVED_METRES = 0.03  # metres
+_WORDS = (("right", "left"), ("away", "towards"), ("up", "down"))
+_NAMES = {word for name in TASK_OBJECTS.values() for word in name.split()} - {"the", "of"}
+CAPTION_WORDS = tuple(
+    sorted({*_NAMES, *COLOURS, *(word for pair in _WORDS for word in pair), "moved", "stayed", "pushed", "untouched"})
+)
+
+
+def caption(task: str, gripper: Floats, thing: Floats, *, name: str = "") -> str:
+    """Return one sentence about the gripper and one about the object; `name` is what it is called instead."""
+    about_gripper = _directions(gripper[-1] - gripper[0])
+    said = f"the gripper moved {about_gripper}" if about_gripper else "the gripper stayed"
+    if PROGRESS_SPECS[task].family == "reach":
+        return said
+    called = name or TASK_OBJECTS[task]
+    about_thing = _directions(thing[-1] - thing[0])
+    return f"{said}, {called} was pushed {about_thing}" if about_thing else f"{said}, {called} was untouched"
+
+
+def _directions(moved: Floats) -> str:
+    parts = [words[0 if length > 0 else 1] for length, words in zip(moved, _WORDS) if abs(length) > _MOVED_METRES]
+    return " ".join(parts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.random import Generator
 
-from rewardlab.core.catalog_lookup import find
+from rewardlab.core.catalog import find
 from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.physics import Floats, Policy, StepState, scripted_expert
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS

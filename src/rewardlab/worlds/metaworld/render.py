@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.catalog_lookup import find
+from rewardlab.core.catalog import find
 from rewardlab.core.episode import Frames
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module, open_task
 from rewardlab.worlds.offscreen import in_rendering_thread, make_current

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames, Indices
 from rewardlab.core.errors import DataError
-from rewardlab.worlds.metaworld.objects import OBJECT_COLOURS
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, Trajectory, replay_actions, simulator_versions
 from rewardlab.worlds.metaworld.render import MAX_SIDE, CameraView, camera_view
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
+from rewardlab.worlds.metaworld.tasks import OBJECT_COLOURS
 from rewardlab.worlds.offscreen import in_rendering_thread
 
 _ACTIONS_BYTES = 1_000_000  # of the recorded actions; 500 steps need 8,000

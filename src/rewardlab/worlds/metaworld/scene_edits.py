@@ -1,20 +1,21 @@
-"""Scene edits: changes of the scene before it is drawn. The physics never sees them, so every label stays exact."""
+"""What each edit does to the scene: camera, light, textures, paint, other looks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rewardlab.core.catalog_lookup import find
+from rewardlab.core.catalog import find
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.crowded_scene import crowded_renderer, standing_there
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.worlds.metaworld.distractors import crowded_renderer, parts_of_the_task, place_things, standing_there
 from rewardlab.worlds.metaworld.other_arm import is_robot, link_thickness, other_arm_renderer, with_other_arm
-from rewardlab.worlds.metaworld.physics import Trajectory
+from rewardlab.worlds.metaworld.physics import Trajectory, load_module
 from rewardlab.worlds.metaworld.render import (
     WORKSPACE_CENTRE,
     CameraView,
@@ -25,10 +26,103 @@ from rewardlab.worlds.metaworld.render import (
     add_shape,
     task_renderer,
 )
-from rewardlab.worlds.metaworld.textures import random_texture
-from rewardlab.worlds.metaworld.thing_looks import other_look
-from rewardlab.worlds.metaworld.thing_placement import place_things
+from rewardlab.worlds.metaworld.tasks import COLOURS
 from rewardlab.worlds.offscreen import in_rendering_thread
+
+_FINE = 256  # pixels; larger surfaces repeat each pixel
+
+
+def random_texture(shape: tuple[int, ...], rng: Generator) -> NDArray[np.uint8]:
+    """Return a texture of two colours: planks, tiles, weave or blotches, with a fine grain."""
+    times = max(1, max(shape[:2]) // _FINE)
+    small = _base_texture((-(-shape[0] // times), -(-shape[1] // times)), rng)
+    return small.repeat(times, axis=0).repeat(times, axis=1)[: shape[0], : shape[1]]
+
+
+def _base_texture(shape: tuple[int, int], rng: Generator) -> NDArray[np.uint8]:
+    height, width = shape
+    y, x = np.mgrid[:height, :width] / max(height, width)
+    angle, count = rng.uniform(0, np.pi), rng.integers(5, 15)
+    along = x * np.cos(angle) + y * np.sin(angle)
+    across = y * np.cos(angle) - x * np.sin(angle)
+    fields = (
+        np.floor(along * count) % 2,
+        (np.floor(x * count) + np.floor(y * count)) % 2,
+        0.5 + 0.25 * (np.sin(2 * np.pi * count * along) + np.sin(2 * np.pi * count * across)),
+        _blotches(shape, rng, int(count)),
+    )
+    mix = pick(fields, rng)[..., None]
+    first, second = rng.uniform(30, 225, (2, 3))
+    grain = rng.normal(0, 6, (height, width, 1))
+    return np.asarray(np.clip(first + mix * (second - first) + grain, 0, 255), np.uint8)
+
+
+def _blotches(shape: tuple[int, int], rng: Generator, count: int) -> NDArray[np.float64]:
+    coarse = rng.uniform(0, 1, (count, count))
+    rows = np.linspace(0, count - 1, shape[0])
+    columns = np.linspace(0, count - 1, shape[1])
+    wide = np.stack([np.interp(columns, np.arange(count), row) for row in coarse])
+    return np.stack([np.interp(rows, np.arange(count), column) for column in wide.T], axis=1)
+
+
+# Other shapes and colours for the things of a task: where each part is stays exact, only its look changes.
+
+_SHAPED = 0.6  # share of scenes whose parts also get another shape
+_BOX, _ELLIPSOID, _CYLINDER = 6, 4, 5  # MuJoCo's numbers
+
+
+@dataclass(frozen=True)
+class ThingLook:
+    """The names of the colours of what moves and of what stands still."""
+
+    moving: str
+    still: str
+
+
+def draw_look(seed: int) -> ThingLook:
+    """Return the colours that a seed gives."""
+    names = rng_for(seed, "look").permutation(list(COLOURS))
+    return ThingLook(str(names[0]), str(names[1]))
+
+
+@contextmanager
+def other_look(model: Any, seed: int) -> Iterator[None]:
+    """Give the things of a task itself another look while the block runs."""
+    shape = (model.geom_type, model.geom_size, model.geom_pos, model.geom_dataid, model.geom_sameframe)
+    columns = (*shape, model.geom_rgba, model.geom_matid)
+    before = [column.copy() for column in columns]
+    _repaint(model, draw_look(seed), rng_for(seed, "shapes"))
+    try:
+        yield
+    finally:
+        for column, old in zip(columns, before):
+            column[:] = old
+
+
+def _repaint(model: Any, look: ThingLook, rng: Generator) -> None:
+    geoms, moving = parts_of_the_task(model)
+    shaped = rng.random() < _SHAPED
+    for geom, moves in zip(geoms, moving):
+        shade = np.array(COLOURS[look.moving if moves else look.still]) * rng.uniform(0.85, 1.1)
+        model.geom_rgba[geom] = (*shade.clip(0, 1), 1.0)
+        model.geom_matid[geom] = -1
+        if shaped and rng.random() < 0.8:
+            _reshape(model, int(geom), rng)
+
+
+def _reshape(model: Any, geom: int, rng: Generator) -> None:
+    """Replace a geom by a plain shape that fills about the box around it."""
+    middle, half = model.geom_aabb[geom, :3].copy(), model.geom_aabb[geom, 3:] * rng.uniform(0.75, 1.2, 3)
+    half = half.clip(0.004, 0.3)
+    rotated = np.zeros(3)
+    load_module("mujoco").mju_rotVecQuat(rotated, middle, model.geom_quat[geom])
+    model.geom_pos[geom] += rotated
+    kind = int(rng.choice((_BOX, _ELLIPSOID, _CYLINDER), p=(0.5, 0.25, 0.25)))
+    round_enough = 0.6 < half[0] / half[1] < 1.7
+    kind = _BOX if kind == _CYLINDER and not round_enough else kind
+    model.geom_size[geom] = (half[0], half[2], 0.0) if kind == _CYLINDER else half
+    model.geom_type[geom], model.geom_dataid[geom], model.geom_sameframe[geom] = kind, -1, 0
+
 
 Floats = NDArray[np.float64]
 Amounts = Sequence[float]

@@ -1,1 +1,0 @@
-"""From trials to findings: measurements with intervals, significance tests, comparisons."""

@@ -1,0 +1,277 @@
+"""Rows with provenance: read from any layout, changed, written."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rewardlab.augmentation.questions import Attempt
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import DataError
+from rewardlab.core.seeding import digest
+from rewardlab.core.storage import atomic_write, writable
+from rewardlab.data import dataset_folder, open_dataset, split_camera
+from rewardlab.data.contract import Problem
+from rewardlab.data.convert import grouped_rollouts
+from rewardlab.data.roboarena import PREFERENCES, read_preferences
+from rewardlab.data.roboreward import ROBOREWARD, read_rows
+from rewardlab.data.roboreward_rows import METADATA, parse_row, row_of
+from rewardlab.data.safe_files import text_lines
+from rewardlab.data.video import copied_file
+
+Row = dict[str, Any]
+PROVENANCE, ORIGINAL_TASK = "provenance", "original_task"
+UNSTATED = "unstated"
+STAGES_OF_ROWS = ("source", "rewrite", "counterfactual", "clip")
+_KINDS = {"row": str, "source_episode": str, "stage": str, "history": list, "verdicts": list, "license": str}
+SUCCESS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetRow:
+    """One row of a dataset as its file has it, and the episode that it names."""
+
+    row: Row
+    episode: Episode
+    video: Path | None = None  # the file in which an earlier stage wrote what the episode shows
+
+    @property
+    def provenance(self) -> Row:
+        """Return where the row comes from."""
+        found: Row = self.row[PROVENANCE]
+        return found
+
+    @property
+    def original_task(self) -> str:
+        """Return the task description of the source dataset."""
+        return str(self.row[ORIGINAL_TASK])
+
+    @property
+    def is_source(self) -> bool:
+        """Tell whether the row is an episode as it was recorded, its text maybe rewritten."""
+        return self.provenance["stage"] in ("source", "rewrite")
+
+    def changed(self, columns: Row, provenance: Row) -> "DatasetRow":
+        """Return the row with other columns, of which None takes one away, and other keys of its provenance."""
+        row = {**self.row, **columns, PROVENANCE: {**self.provenance, **provenance}}
+        return replace(self, row={key: value for key, value in row.items() if value is not None})
+
+    def judged(self, by: str, rationale: str, prompt_hash: str, *, verdict: bool) -> "DatasetRow":
+        """Return the row with one more verdict."""
+        entry = {"by": by, "verdict": verdict, "rationale": rationale, "prompt_hash": prompt_hash}
+        return self.changed({}, {"verdicts": [*self.provenance["verdicts"], entry]})
+
+    def refused(self, stage: str, reason: str) -> "DatasetRow":
+        """Return the row as it is kept among those that were refused."""
+        return self.changed({}, {"rejected": reason, "rejected_at": stage})
+
+
+def with_provenance(row: Row, episode: Episode) -> DatasetRow:
+    """Return a row with its provenance: as it is where it has one, else that of a row as it came."""
+    if PROVENANCE in row:
+        require_provenance(row)
+        return DatasetRow(row, episode)
+    about = {
+        "row": digest("source", episode.id, episode.instruction),
+        "source_episode": episode.id,
+        "stage": "source",
+        "teacher": "",
+        "prompt_hash": "",
+        "attempt": 1,
+        "history": [],
+        "verdicts": [],
+        "license": str(row.get("license") or UNSTATED),
+    }
+    level = {} if episode.truth.level is None else {"reward": episode.truth.level}
+    return DatasetRow({**row, **level, ORIGINAL_TASK: episode.instruction, PROVENANCE: about}, episode)
+
+
+def require_provenance(row: Row) -> None:
+    """Check what a stage needs of the provenance of a row that another stage made, or somebody else."""
+    about, name = row[PROVENANCE], str(row.get("file_name"))[:80]
+    if not isinstance(about, dict) or not isinstance(row.get(ORIGINAL_TASK), str):
+        raise DataError(
+            f"{name!r}: expected an object as {PROVENANCE} and a text as {ORIGINAL_TASK}; make the row anew"
+        )
+    for key, kind in _KINDS.items():
+        if not isinstance(about.get(key), kind):
+            raise DataError(f"{name!r}: {PROVENANCE} needs {key}, {kind.__name__}; make the row anew")
+    if about["stage"] not in STAGES_OF_ROWS or not all(_is_verdict(each) for each in about["verdicts"]):
+        known = ", ".join(STAGES_OF_ROWS)
+        raise DataError(
+            f"{name!r}: {PROVENANCE} needs a stage ({known}) and verdicts with by and verdict; make it anew"
+        )
+
+
+def _is_verdict(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("by"), str) and isinstance(entry.get("verdict"), bool)
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """What a stage made: the rows to go on with, and those it refused."""
+
+    kept: tuple[DatasetRow, ...]
+    rejected: tuple[DatasetRow, ...] = ()
+
+
+def joined(parts: Iterable[StageRows]) -> StageRows:
+    """Return the rows of several parts as those of one."""
+    kept, rejected = list[DatasetRow](), list[DatasetRow]()
+    for part in parts:
+        kept += part.kept
+        rejected += part.rejected
+    return StageRows(tuple(kept), tuple(rejected))
+
+
+def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attempt], columns: Row) -> DatasetRow:
+    """Return a row that a stage made of a source: its level, its other columns, and the history of asking."""
+    last = next((each for each in reversed(history) if each.kind != "validate"), None)
+    about = {
+        "row": digest(str(source.provenance["row"]), stage, level, str(columns.get("file_name", ""))),
+        "stage": stage,
+        "teacher": last.teacher if last else "",
+        "prompt_hash": last.prompt_hash if last else "",
+        "attempt": last.attempt if last else 1,
+        "history": [*source.provenance["history"], *(each.as_json() for each in history)],
+        "verdicts": [],
+    }
+    return source.changed({"reward": level, "success": level == SUCCESS, **columns}, about)
+
+
+# Rows of a dataset in and out: every column is kept, videos are linked where they can be, rows are written last.
+
+REJECTED = "rejected.jsonl"
+# Writes every clip to its file, and returns those that could not be written, and why.
+WriteVideos = Callable[[Sequence[tuple[Episode, Path]]], Mapping[Path, str]]
+
+
+def read_dataset(name: str, *, skip_bad: bool) -> list[DatasetRow]:
+    """Return the rows of a dataset of any layout, each with its provenance; DataError where some are unsound."""
+    found = _read(name)
+    problems = [each for each in found if isinstance(each, Problem)]
+    rows = [with_provenance(*each) for each in found if not isinstance(each, Problem)]
+    if problems and not skip_bad:
+        what = f"{name} has {len(problems)} problems; correct them, or leave them out with --skip-bad"
+        raise DataError(what + "".join(f"\n  {problem}" for problem in problems[:5]))
+    if not rows:
+        raise DataError(f"{name} holds no usable episode; run `rewardlab check {name}`")
+    return rows
+
+
+def read_rejected(name: str) -> list[Row]:
+    """Return the rows that earlier stages refused; a dataset that no stage made has none."""
+    rows = _json_lines(dataset_folder(name) / REJECTED)
+    for row in rows:
+        require_provenance({PROVENANCE: None, **row})
+    return rows
+
+
+def read_pairwise(name: str) -> list[Row]:
+    """Return which of two rollouts people preferred, where the dataset says so."""
+    folder = dataset_folder(name)
+    known = _json_lines(folder / PREFERENCES)
+    return known or read_preferences(folder)
+
+
+def write_dataset(
+    folder: Path, rows: StageRows, refused: Sequence[Row], pairwise: Sequence[Row], write_videos: WriteVideos
+) -> StageRows:
+    """Write a dataset: the videos, then what was refused, then the rows, each file whole or not there.
+
+    Return the rows that were written: one whose video killed its worker twice is refused for it.
+    """
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = _with_videos(folder, rows, write_videos)
+        for row in rows.kept:
+            _place_world(folder, row)
+    _write_lines(folder / REJECTED, [*refused, *(row.row for row in rows.rejected)])
+    if pairwise:
+        _write_lines(folder / PREFERENCES, pairwise)
+    _write_lines(folder / METADATA, [row.row for row in rows.kept])
+    return rows
+
+
+def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> StageRows:
+    """Put the videos of the rows below the folder, unless they are there: linked, or written by the workers.
+
+    The rows that are returned know their files, so that the next stage links them.
+    """
+    wanted: dict[Path, Episode] = {}
+    for row in rows.kept:
+        target = _video_of(folder, row)
+        if not target.exists() and target not in wanted:
+            file = row.video or copied_file(row.episode.clip)
+            if file is None:
+                wanted[target] = row.episode
+            else:
+                _link(file, target)
+    lost = write_videos([(episode, target) for target, episode in wanted.items()])
+    targets = ((row, _video_of(folder, row)) for row in rows.kept)
+    kept = [replace(row, video=target) for row, target in targets if target not in lost]
+    gone = [
+        row.refused(str(row.provenance["stage"]), f"its video could not be written: {lost[_video_of(folder, row)]}")
+        for row in rows.kept
+        if _video_of(folder, row) in lost
+    ]
+    return StageRows(tuple(kept), (*rows.rejected, *gone))
+
+
+def _video_of(folder: Path, row: DatasetRow) -> Path:
+    return folder / str(row.row["file_name"])
+
+
+def _place_world(folder: Path, row: DatasetRow) -> None:
+    """Put the record of a row's simulation below the folder, unless it is there."""
+    world = row.row.get("world")
+    if row.episode.world is not None and isinstance(world, dict) and "file" in world:
+        _link(Path(str(row.episode.world["file"])), folder / str(world["file"]))
+
+
+def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
+    folder = dataset_folder(name)
+    if ROBOREWARD.recognises(folder) and not split_camera(name)[1]:
+        return list(read_rows(folder))
+    contents = open_dataset(name)
+    worded = [episode for episode in contents.episodes if episode.instruction.strip()]
+    rollouts = grouped_rollouts(worded, joins=False) if worded else []
+    rows: list[tuple[Row, Episode]] = []
+    for rollout in rollouts:
+        name = f"{rollout.name}.mp4"
+        row: Row = {**row_of(rollout.first, name), "episode_id": rollout.first.id}
+        rows.append((row, replace(rollout.first, id=name)))
+    return [*rows, *contents.problems]
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no such thing."""
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    with atomic_write(target) as partial:
+        shutil.copyfile(source, partial)
+
+
+def _json_lines(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    found = []
+    for number, line in text_lines(path.parent, path):
+        try:
+            found.append(parse_row(line))
+        except DataError as error:
+            raise DataError(f"{path} line {number}: {error}; make it anew") from None
+    return found
+
+
+def _write_lines(path: Path, rows: Sequence[Row]) -> None:
+    with atomic_write(path) as partial:
+        partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

@@ -1,0 +1,171 @@
+"""The stage split: no task and no video in two parts; the balance of what came out."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from rewardlab.augmentation.rows import DatasetRow, Row
+from rewardlab.core.episode import LEVELS, Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import rng_for
+from rewardlab.data.duplicates import OrderedMap, find_duplicates
+from rewardlab.data.task_split import Pair, split_by_task, text_key
+
+Splits = dict[str, list[DatasetRow]]
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Two source episodes in different splits that share a task description or a video."""
+
+    what: str  # "task", "video" (the same file) or "near video"
+    splits: tuple[str, str]
+    episodes: Pair
+
+
+def sample_sources(rows: Sequence[DatasetRow], per_source: int, seed: int) -> list[DatasetRow]:
+    """Return the rows of so many episodes of each source at most, drawn by the seed; 0 takes all."""
+    groups: dict[str, dict[str, None]] = {}
+    for row in rows:
+        groups.setdefault(source_group(row), {})[_source(row)] = None
+    kept: set[str] = set()
+    for name, members in groups.items():
+        ids = sorted(members)
+        if 0 < per_source < len(ids):
+            ids = [ids[i] for i in rng_for(seed, "per source", name).choice(len(ids), per_source, replace=False)]
+        kept.update(ids)
+    return [row for row in rows if _source(row) in kept]
+
+
+def source_group(row: DatasetRow) -> str:
+    """Return the dataset that a row's episode is from: its subset, else its source."""
+    origin = row.episode.origin
+    return origin.subset or origin.source or "unnamed"
+
+
+def split_rows(
+    rows: Sequence[DatasetRow], shares: Mapping[str, float], seed: int, folder: Path, ordered_map: OrderedMap
+) -> Splits:
+    """Return the rows of each split; what would leak from one into another is put into one, until nothing leaks."""
+    sources = [_as_task(row) for row in _first_rows(rows).values()]
+    together = [*_same_words(rows), *_copies(sources, folder, ordered_map)]
+    while True:
+        chosen = split_by_task(sources, shares, together, seed)
+        parts: Splits = {name: [row for row in rows if chosen[_source(row)] == name] for name in shares}
+        leaks = find_leaks(parts, folder, ordered_map)
+        if not leaks:
+            break
+        together += [leak.episodes for leak in leaks]
+    empty = [name for name, members in parts.items() if not members]
+    if empty:
+        raise PlanError(f"the split {empty[0]!r} would be empty: too few tasks; give it more, or leave it out")
+    return parts
+
+
+def find_leaks(parts: Mapping[str, Sequence[DatasetRow]], folder: Path, ordered_map: OrderedMap) -> list[Leak]:
+    """Return what splits share: task descriptions, video files of any row, and near copies of source videos."""
+    names = list(parts)
+    pairs = [(first, second) for place, first in enumerate(names) for second in names[place + 1 :]]
+    found: list[Leak] = []
+    for first, second in pairs:
+        found += _shared("task", (first, second), parts, _words)
+        found += _shared("video", (first, second), parts, lambda row: {row.episode.clip.source.digest})
+        found += _near((first, second), parts, folder, ordered_map)
+    return found
+
+
+def _shared(
+    what: str,
+    splits: tuple[str, str],
+    parts: Mapping[str, Sequence[DatasetRow]],
+    keys: Callable[[DatasetRow], set[str]],
+) -> Iterator[Leak]:
+    """Yield one leak for each key that rows of both splits have."""
+    known = {key: _source(row) for row in parts[splits[0]] for key in keys(row)}
+    told: set[str] = set()
+    for row in parts[splits[1]]:
+        for key in (keys(row) & known.keys()) - told:
+            told.add(key)
+            yield Leak(what, splits, (known[key], _source(row)))
+
+
+def _near(
+    splits: tuple[str, str], parts: Mapping[str, Sequence[DatasetRow]], folder: Path, ordered_map: OrderedMap
+) -> Iterator[Leak]:
+    first, second = ([_as_task(row) for row in _first_rows(parts[name]).values()] for name in splits)
+    for copy in find_duplicates(first, second, folder, ordered_map)["copies"]:
+        if copy["where"] == "training":
+            yield Leak("near video", splits, (copy["episode"], copy["other"]))
+
+
+def _first_rows(rows: Iterable[DatasetRow]) -> dict[str, DatasetRow]:
+    """Return the row that stands for each source episode: as it was recorded, else the first made of it."""
+    found: dict[str, DatasetRow] = {}
+    for row in rows:
+        if row.is_source or _source(row) not in found:
+            found[_source(row)] = row
+    return found
+
+
+def _source(row: DatasetRow) -> str:
+    return str(row.provenance["source_episode"])
+
+
+def _as_task(row: DatasetRow) -> Episode:
+    """Return the episode under its source's name, its task the original description."""
+    return replace(row.episode, id=_source(row), origin=replace(row.episode.origin, task=row.original_task))
+
+
+def _words(row: DatasetRow) -> set[str]:
+    """Return every description of the task of a row's source: original, rewritten, and the id where there is one."""
+    rewritten = {str(row.row["task"])} if row.is_source else set()
+    return {text_key(text) for text in {row.original_task, row.episode.origin.task, *rewritten} if text}
+
+
+def _same_words(rows: Sequence[DatasetRow]) -> Iterator[Pair]:
+    """Yield pairs of source episodes that share a description."""
+    first: dict[str, str] = {}
+    for row in rows:
+        for words in _words(row):
+            other = first.setdefault(words, _source(row))
+            if other != _source(row):
+                yield other, _source(row)
+
+
+def _copies(sources: Sequence[Episode], folder: Path, ordered_map: OrderedMap) -> list[Pair]:
+    found = find_duplicates(sources, None, folder, ordered_map)["copies"]
+    return [(copy["episode"], copy["other"]) for copy in found]
+
+
+# The balance of a made dataset: rows by level, source and stage, and what was refused and why.
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How many rows there are of each kind; `level_ratio` is that of the most frequent level to the rarest."""
+
+    rows: int
+    levels: dict[str, int]
+    sources: dict[str, int]
+    stages: dict[str, int]
+    tasks: int
+    level_ratio: float | None
+
+    def as_json(self) -> Row:
+        """Return the counts as JSON holds them."""
+        return asdict(self)
+
+
+def balance_of(rows: Sequence[DatasetRow]) -> Balance:
+    """Count the rows."""
+    levels = Counter(row.row["reward"] for row in rows if "reward" in row.row)
+    counts = [levels[level] for level in LEVELS]
+    return Balance(
+        rows=len(rows),
+        levels={str(level): levels[level] for level in LEVELS},
+        sources=dict(sorted(Counter(source_group(row) for row in rows).items())),
+        stages=dict(sorted(Counter(str(row.provenance["stage"]) for row in rows).items())),
+        tasks=len({row.original_task for row in rows}),
+        level_ratio=round(max(counts) / min(counts), 2) if min(counts) else None,
+    )

@@ -1,0 +1,240 @@
+"""What code checks of a written command or a rewritten task."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+_LISTS = tomllib.loads(Path(__file__).with_name("command_words.toml").read_text(encoding="utf-8"))
+VERBS = frozenset(_LISTS["verbs"])
+ARTICLES = frozenset(_LISTS["articles"])
+_NO_OBJECT = frozenset(_LISTS["no_object"])
+_SYNONYMS = {word: words[0] for words in _LISTS["synonyms"] for word in words}
+_WORD = re.compile(r"[a-z]+|\d+(?:\.\d+)?")
+_ENDINGS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", "e"), ("s", ""))
+
+
+_BEFORE_VERBS = ("", "and", "then", "to", "by", "without", "until", "or", "it", "is", "not")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words and numbers of a text in lower case."""
+    return _WORD.findall(text.casefold())
+
+
+def stem(word: str) -> str:
+    """Return a word without its ending, so that `drawers` is `drawer`; numbers stay."""
+    for ending, rest in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
+            return (word.removesuffix(ending) + rest).rstrip("e")
+    return word.rstrip("e") if len(word) > 3 else word
+
+
+def is_known(word: str) -> bool:
+    """Tell whether a word stands in our lists, and so is spelt right."""
+    return word in VERBS or word in _NO_OBJECT
+
+
+def meaning_words(text: str) -> list[str]:
+    """Return stems of the words that carry the meaning of a command, in order, verbs of one meaning as one."""
+    return [stem(_SYNONYMS.get(word, word)) for word in words_of(text) if word not in ARTICLES]
+
+
+def named_things(text: str) -> set[str]:
+    """Return stems of the words that can name an object: no words of place, no numbers, no verb where a verb stands."""
+    found, before = set[str](), ""
+    for word in words_of(text):
+        is_verb = before in _BEFORE_VERBS and stem(word) in _VERB_STEMS
+        if word not in _NO_OBJECT and not word[0].isdigit() and not is_verb:
+            found.add(stem(word))
+        before = word
+    return found
+
+
+_VERB_STEMS = frozenset(stem(verb) for verb in VERBS)
+
+
+# What code can check of a command that a teacher wrote: each check returns why it is refused, or nothing.
+
+MOST_WORDS = 24  # the paper's "under 25 words"
+_ALIKE = 0.8  # of the words two commands share: as many make them paraphrases
+_META = re.compile(
+    r"\b(scores?:? (of )?\d|rubric|rewards?|original (task|command)|video|command|task|instruction|as an ai)\b", re.I
+)
+_CONTROL = re.compile(r"\b(release|let go of|open|close) the gripper\b|\bnot in contact with the robot\b", re.I)
+_QUOTES = "\"'`*#"
+
+
+@dataclass(frozen=True)
+class CommandContext:
+    """What a command is held against: the original task, what the analysis saw, and the commands of lower scores."""
+
+    original: str
+    analysis: str
+    score: int
+    lower: tuple[str, ...]
+
+
+def refusal(text: str, context: CommandContext) -> str:
+    """Return the first reason why a command cannot be used, or nothing."""
+    return (
+        form_refusal(text)
+        or _meta_refusal(text)
+        or _grounding_refusal(text, context)
+        or _target_refusal(text, context)
+        or _entailment_refusal(text, context.original)
+        or _paraphrase_refusal(text, (context.original, *context.lower))
+    )
+
+
+def form_refusal(text: str) -> str:
+    """Return why a text is no single imperative sentence in plain ASCII, or nothing."""
+    words = words_of(text)
+    if not words:
+        return "it is empty"
+    if not text.isascii() or not text.isprintable():
+        return "it is not one line of plain ASCII" if "\n" in text else "it is not plain ASCII"
+    if text[0] in _QUOTES or text[-1] in _QUOTES:
+        return "it is in quotes or marked up"
+    if len(text.split()) > MOST_WORDS:
+        return f"it has {len(text.split())} words, at most {MOST_WORDS} are allowed"
+    if words[0] not in VERBS:
+        return f"it does not begin with a verb that commands, but with {words[0]!r}"
+    return ""
+
+
+def _meta_refusal(text: str) -> str:
+    found = _META.search(text)
+    return f"it speaks of {found[0]!r}, which is no part of a task" if found else ""
+
+
+def _grounding_refusal(text: str, context: CommandContext) -> str:
+    """Say which word names what neither the analysis nor the original task mentions."""
+    seen = named_things(f"{context.analysis} {context.original}")
+    unseen = named_things(text) - seen
+    if unseen:
+        words = " ".join(word for word in words_of(text) if stem(word) in unseen)
+        return f"it is not grounded: nothing that was seen is called {words!r}"
+    return "" if named_things(text) or seen else "it names no object"
+
+
+def _target_refusal(text: str, context: CommandContext) -> str:
+    """Hold scores 2 to 4 to the object and against words about the gripper, as the planning prompt asks."""
+    if context.score > 1 and _CONTROL.search(text):
+        return "it asks for the gripper to be controlled, not for a state of the scene"
+    if context.score > 2 and not named_things(text) & named_things(context.original):
+        return f"a command for score {context.score} must name the object of the original task"
+    return ""
+
+
+def _entailment_refusal(text: str, original: str) -> str:
+    """Say that the original task, done, would do the command as well: its words are some of the original's in order."""
+    rest = iter(meaning_words(original))
+    entailed = all(word in rest for word in meaning_words(text))
+    return "the original task entails it" if entailed else ""
+
+
+def _paraphrase_refusal(text: str, others: Iterable[str]) -> str:
+    for other in others:
+        if is_paraphrase(text, other):
+            return f"it is a paraphrase of {other!r}"
+    return ""
+
+
+def is_paraphrase(text: str, other: str) -> bool:
+    """Tell whether two commands say the same in nearly the same words; other numbers are another command."""
+    mine, theirs = meaning_words(text), meaning_words(other)
+    if _numbers(mine) != _numbers(theirs):
+        return False
+    shared = len(set(mine) & set(theirs))
+    return shared >= _ALIKE * len(set(mine) | set(theirs)) and _same_order(mine, theirs)
+
+
+def _same_order(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Tell whether the shared words come in the same order: the cup on the plate is not the plate on the cup."""
+    shared = set(mine) & set(theirs)
+    first, second = (list(dict.fromkeys(word for word in words if word in shared)) for words in (mine, theirs))
+    return first == second
+
+
+def _numbers(words: Iterable[str]) -> list[str]:
+    return sorted(word for word in words if word[0].isdigit())
+
+
+# What code can check of a rewritten task description: that it says what the original said, in better spelling.
+
+_CLOSE = 0.66  # how alike the letters of a misspelt word and its correction are
+_SHORT = 3  # letters of a word of which a correction changes the length by one at most
+_SMALL = frozenset(
+    (
+        "a",
+        "an",
+        "the",
+        "of",
+        "to",
+        "in",
+        "on",
+        "into",
+        "onto",
+        "at",
+        "from",
+        "and",
+        "with",
+        "it",
+        "is",
+        "by",
+        "for",
+        "up",
+        "down",
+        "out",
+        "off",
+    )
+)
+_OPPOSITES = (
+    *(("open", "close"), ("left", "right"), ("up", "down"), ("in", "out"), ("into", "onto"), ("on", "off")),
+    *(("push", "pull"), ("lock", "unlock"), ("from", "to"), ("plug", "unplug"), ("cover", "uncover")),
+)
+
+
+def rewrite_refusal(text: str, original: str) -> str:
+    """Return why a text is no correction of grammar and spelling alone, or nothing."""
+    if not text.strip() or "\n" in text.strip():
+        return "it is not one line"
+    if not text.isprintable() or text.strip()[0] in "\"'`*#":
+        return "it is in quotes, marked up or not printable"
+    mine, theirs = words_of(text), words_of(original)
+    if _flipped(mine, theirs):
+        return "it turns the task around"
+    stems = {stem(word) for word in mine}
+    lost = [word for word in _content(original) if not (stem(word) in stems if is_known(word) else _has(word, mine))]
+    added = [word for word in _content(text) if not _has(word, theirs)]
+    if lost or added:
+        return f"it changes the meaning: {_told('lost', lost)}{_told('added', added)}".rstrip(" ,")
+    return ""
+
+
+def _content(text: str) -> list[str]:
+    return [word for word in words_of(text) if word not in _SMALL and word not in ARTICLES]
+
+
+def _has(word: str, others: Sequence[str]) -> bool:
+    """Tell whether a word is there, maybe spelt otherwise; numbers must be the same."""
+    if word[0].isdigit():
+        return word in others
+    return any(_is_close(word, other) for other in others)
+
+
+def _is_close(word: str, other: str) -> bool:
+    longer = 1 if min(len(word), len(other)) <= _SHORT else 2
+    return abs(len(word) - len(other)) <= longer and SequenceMatcher(None, word, other).ratio() >= _CLOSE
+
+
+def _flipped(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    pairs = [pair for both in _OPPOSITES for pair in (both, both[::-1])]
+    return any(a in theirs and a not in mine and b in mine and b not in theirs for a, b in pairs)
+
+
+def _told(what: str, words: Sequence[str]) -> str:
+    return f"{what} {' '.join(words)!r}, " if words else ""

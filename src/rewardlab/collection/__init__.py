@@ -1,1 +1,0 @@
-"""Collecting rollouts of every quality as datasets."""

@@ -1,0 +1,417 @@
+"""The files of a run, checked when read: run.json, which setting differs, Parquet parts of trials."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from rewardlab.core.errors import RunError
+from rewardlab.core.limits import TRIALS_MB
+from rewardlab.core.records import json_digest, record_from_json
+from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, Expectation, Status, graded_parts
+from rewardlab.core.trial_table import read_columns, trial_schema, with_plain_texts
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+_MADE = ("command", "episodes", "cells", "skipped", "versions", "created")
+_OF_MODELS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
+_KEYS = frozenset(("kind", "plan", "settings", "judged", *_OF_MODELS, *_MADE))
+INSTRUCTION = "{instruction}"  # stands in a prompt of the record for the instruction of each trial
+_SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of a run that are shown or used again."""
+
+    data: str
+    perturbations: tuple[str, ...]
+    frames: str
+    seed: int
+    limit: int | None
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run is about: which models, perturbations (by the names in its trials), severities and seed."""
+
+    models: tuple[str, ...]
+    perturbations: tuple[str, ...]
+    severities: tuple[int, ...]
+    seed: int
+    reliable_at: float
+    data_digest: str
+    graded: bool = False  # severities between the whole ones are in the names of perturbations
+
+
+@dataclass(frozen=True)
+class SkippedRow:
+    """A row of the dataset that was left out, and why."""
+
+    place: str
+    what: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What run.json says; `plan_digest` identifies the whole plan, and `sealed` tells whether it had a checksum.
+
+    `trained_tasks` are those of judged models, where known; `names` are the short names that the user chose for models,
+    `prompts` what models are asked in words.
+    """
+
+    kind: str
+    plan: RunPlan
+    plan_digest: str
+    settings: RunSettings
+    judged: tuple[str, ...]
+    caveats: dict[str, str]
+    trained_tasks: dict[str, tuple[str, ...]]
+    names: dict[str, str]
+    prompts: dict[str, str]
+    command: str
+    episodes: int
+    cells: int
+    skipped: tuple[SkippedRow, ...]
+    versions: dict[str, str]
+    created: str
+    sealed: bool
+
+    @property
+    def version(self) -> str:
+        """Return the version of rewardlab that made the run."""
+        return self.versions.get("rewardlab", "unknown")
+
+
+def run_record(content: Mapping[str, Any], *, sealed: bool) -> RunRecord:
+    """Return the record that the content of run.json holds; a ValueError names the first place that does not fit."""
+    foreign = sorted(str(key) for key in content if key not in _KEYS)
+    if foreign:
+        raise ValueError(f"the whole has an unknown {', '.join(foreign)}"[:200])
+    settings, plan = _object(content, "settings"), _object(content, "plan")
+    known = {name: content[name] for name in _KEYS & content.keys()}
+    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}}
+    made |= known | {"sealed": sealed}
+    made |= {"settings": {name: settings.get(name) for name in _SETTINGS}, "plan_digest": json_digest(plan)}
+    made["plan"] = _plan(plan, settings, content.get("judged"))
+    made["skipped"] = _skipped(made["skipped"])
+    record = record_from_json(RunRecord, made)
+    _check(record)
+    return record
+
+
+def _object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = content.get(name)
+    if not isinstance(found, dict):
+        raise ValueError(f"{name} must be an object, got {str(found)[:60]!r}")
+    return found
+
+
+def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], judged: object) -> dict[str, Any]:
+    """Return the plan by the names that trials use; a simulated study states its models and changes elsewhere."""
+    return {
+        "models": list(_object(plan, "models")) if "models" in plan else judged,
+        "perturbations": list(_object(plan, "definitions")) if "definitions" in plan else settings.get("perturbations"),
+        "severities": plan.get("severities", list(SEVERITIES)),
+        "seed": plan.get("seed"),
+        "reliable_at": plan.get("reliable_at"),
+        "data_digest": plan.get("data_digest", ""),
+        "graded": plan.get("kind") == "attack",
+    }
+
+
+def _skipped(rows: object) -> object:
+    """Return the rows left out as they are written today; earlier versions gave the number of a line."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return rows
+    return [
+        {"place": f"line {row['line']}", "what": row.get("what")} if row.keys() == {"line", "what"} else row
+        for row in rows
+    ]
+
+
+def _check(record: RunRecord) -> None:
+    plan = record.plan
+    wrong = [severity for severity in plan.severities if severity not in SEVERITIES]
+    if wrong:
+        raise ValueError(f"plan.severities must be among 0, 1, 2, 3, 4, got {wrong[0]}")
+    if not 0 <= plan.reliable_at <= 1:
+        raise ValueError(f"plan.reliable_at must be from 0 to 1, got {plan.reliable_at}")
+    if not record.judged or not set(record.judged) <= set(plan.models):
+        raise ValueError("judged must name one or more of the models of the plan")
+    taken = [name for model, name in record.names.items() if name != model and name in plan.models]
+    if taken:
+        raise ValueError(f"names must not call a model what another one is: {taken[0]!r}")
+    if record.cells < 0 or record.episodes < 0:
+        raise ValueError("episodes and cells must not be negative")
+
+
+# Which setting differs, where a run folder holds a run with other settings.
+
+_WORDS = {"data_digest": "the episodes", "definitions": "the definition of perturbation", "models": "the model"}
+_MAX_TEXT = 60
+
+
+def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each setting of two plans, as JSON holds them, with its old and its new value where they differ."""
+    for key in dict.fromkeys((*old, *new)):
+        before, now = old.get(key), new.get(key)
+        if before == now:
+            continue
+        if isinstance(before, dict) and isinstance(now, dict):
+            yield from (f"{_WORDS.get(key, key)} {_member(name, before, now)}" for name in _changed(before, now))
+        elif key == "data_digest":
+            yield "the episodes of the dataset are others"
+        else:
+            yield f"{key} was {_text(before)} and is {_text(now)}"
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
+
+
+def _member(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if name not in now:
+        return f"{name} was there and is not"
+    return f"{name} was not there and is" if name not in before else f"{name} is another version of itself"
+
+
+def _text(value: Any) -> str:
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
+
+
+# Trials held against the plan of their run: what no run of that plan can have written is refused by its row.
+
+_REQUIRED = ("id", "episode", "video", "subset", "task", "instruction", "shown", "frames_hash")
+_BLOCK = 20_000  # trials whose lists are checked at a time: that takes ten times the memory of the lists
+Rule = tuple[str, str, Any]  # a column, what it must be, and where it is so
+
+
+def check_trials(table: "pyarrow.Table", plan: RunPlan) -> None:
+    """Raise a ValueError that names the first trial that does not belong to the plan, or cannot be."""
+    import pyarrow.compute as pc
+
+    for column, expected, holds in (*_names(table, plan), *_outcomes(table), *_lists(table)):
+        row = pc.index(holds, False).as_py()
+        if row >= 0:
+            got = str(table[column][row].as_py())
+            raise ValueError(f"row {row}: {column} must be {expected}, got {got[:60]!r}")
+
+
+def _names(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
+    import pyarrow.compute as pc
+
+    for column in _REQUIRED:
+        yield column, "there", pc.is_valid(table[column])
+    yield "model", "a model of the plan", _among(table, "model", plan.models)
+    yield "perturbation", "a perturbation of the plan", _among(table, "perturbation", _perturbations(table, plan))
+    yield "category", "a category", _among(table, "category", (CLEAN, *CATEGORIES))
+    yield "severity", "a severity of the plan", _among(table, "severity", (0, *plan.severities))
+    yield "seed", f"{plan.seed}, as in the plan", _among(table, "seed", (plan.seed,))
+    clean = pc.equal(table["perturbation"], CLEAN)
+    for column, value in (("category", CLEAN), ("severity", 0)):
+        yield column, f"{value} where the episode is clean, only there", pc.equal(clean, pc.equal(table[column], value))
+
+
+def _perturbations(table: "pyarrow.Table", plan: RunPlan) -> tuple[str, ...]:
+    """Return the names that trials of the plan may have; in a graded one also those that state a severity up to 4."""
+    import pyarrow.compute as pc
+
+    planned = (CLEAN, *plan.perturbations)
+    if not plan.graded:
+        return planned
+    found = [name for name in pc.unique(table["perturbation"]).to_pylist() if name is not None]
+    return (*planned, *(name for name in found if _is_graded(name, plan.perturbations)))
+
+
+def _is_graded(name: str, known: tuple[str, ...]) -> bool:
+    parts = graded_parts(name)
+    return bool(parts) and all(base in known and 0 < severity <= SEVERITIES[-1] for base, severity in parts)
+
+
+def _outcomes(table: "pyarrow.Table") -> Iterator[Rule]:
+    import pyarrow.compute as pc
+
+    yield "expectation", "one of rewardlab's", _among(table, "expectation", get_args(Expectation))
+    yield "status", "scored, failed or dropped", _among(table, "status", get_args(Status))
+    scored = pc.equal(table["status"], "scored")
+    yield "level", "there where the cell is scored, only there", pc.equal(scored, pc.is_valid(table["level"]))
+    yield "level", "from 1 to 5", _within(table["level"], 1, 5)
+    yield "truth_level", "from 1 to 5", _within(table["truth_level"], 1, 5)
+    seconds = table["seconds"]
+    yield "seconds", "0 or more", pc.and_(pc.is_valid(seconds), _within(seconds, 0, 1e12))
+
+
+def _lists(table: "pyarrow.Table") -> Iterator[Rule]:
+    import pyarrow.compute as pc
+
+    sizes = pc.list_value_length(table["probabilities"])
+    yield "probabilities", "five numbers", pc.fill_null(pc.equal(sizes, 5), True)
+    yield "probabilities", "numbers from 0 to 1", _each(table, "probabilities", lambda x: _within(x, 0, 1))
+    for column in ("progress", "truth_progress"):
+        yield column, "finite numbers", _each(table, column, lambda x: pc.fill_null(pc.is_finite(x), False))
+    yield "shown", "indices of frames", _each(table, "shown", lambda x: _within(x, 0, 2**31 - 1))
+
+
+def _among(table: "pyarrow.Table", column: str, allowed: tuple[object, ...]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = table.schema.field(column).type
+    names = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pc.is_in(table[column], value_set=pa.array(list(allowed), type=names))
+
+
+def _within(values: Any, low: float, high: float) -> Any:
+    """Tell where values are missing or in the range; nan is in none."""
+    import pyarrow.compute as pc
+
+    inside = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+    return pc.fill_null(inside, True)
+
+
+def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> Any:
+    """Tell of which rows every number in the list does; a missing number does not."""
+    import pyarrow as pa
+
+    blocks = (chunk.slice(start, _BLOCK) for chunk in table[column].chunks for start in range(0, len(chunk), _BLOCK))
+    return pa.chunked_array([_each_in_block(block, holds) for block in blocks], pa.bool_())
+
+
+def _each_in_block(lists: "pyarrow.ListArray", holds: Callable[[Any], Any]) -> "pyarrow.Array":
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flat = lists.flatten()
+    sound = pc.and_(pc.is_valid(flat), holds(flat)).to_numpy(zero_copy_only=False)
+    rows = np.ones(len(lists), dtype=bool)
+    rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
+    return pa.array(rows)
+
+
+# Trials in Parquet files whose names are made of their content: every bit of a part is checked whenever it is read.
+
+PartKind = Literal["part", "all"]  # some trials as they came, or every one of the run
+_NAME = re.compile(r"(?:part|all)-([0-9a-f]{32})\.parquet")
+_PLAN = b"rewardlab.plan"  # key of the Parquet metadata that says to which plan the trials belong
+_HEX = 32
+_ROW_GROUP = 100_000  # trials
+
+
+def encode_part(table: "pyarrow.Table", plan_digest: str) -> bytes:
+    """Return trials as a Parquet file with a checksum on every page, bound to their plan."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    bound = table.replace_schema_metadata({_PLAN: plan_digest.encode()})
+    schema = with_plain_texts(bound.slice(0, 0)).schema
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+        for start in range(0, table.num_rows, _ROW_GROUP):  # only so many trials are written out at a time
+            writer.write_table(with_plain_texts(bound.slice(start, _ROW_GROUP)))
+    return bytes(sink.getvalue())
+
+
+def part_name(kind: PartKind, data: bytes) -> str:
+    """Return the name of the file that holds these bytes."""
+    return f"{kind}-{_checksum(data)}.parquet"
+
+
+def read_part(path: Path, record: RunRecord) -> "pyarrow.Table":
+    """Return the trials in a file, which must be whole and belong to the run; else one sentence says what is off."""
+    import pyarrow as pa
+
+    try:
+        data = _read_bytes(path)
+        _check_name(path, data, record)
+        table = _decode(data, record)
+        check_trials(table, record.plan)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise RunError(f"cannot read {path}: {what}; {_REMEDY}") from error
+    return table
+
+
+_REMEDY = (
+    "remove that part and run the same command again: its cells are scored anew; if somebody gave you the run, "
+    "get it again"
+)
+
+
+def _read_bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError("it is no regular file")
+    size = path.stat().st_size
+    if size > TRIALS_MB.in_bytes:
+        raise ValueError(f"{size / 1e6:,.0f} MB of trials, {TRIALS_MB.describe()}")
+    return path.read_bytes()
+
+
+def _check_name(path: Path, data: bytes, record: RunRecord) -> None:
+    """Compare the bytes with the name; files of earlier versions have no checksum, nor has their run.json."""
+    named = _NAME.fullmatch(path.name)
+    if named is None and record.sealed:
+        raise ValueError("its name carries no checksum, so this run did not write it")
+    if named is not None and named[1] != _checksum(data):
+        raise ValueError("its content does not have the checksum in its name, so it was damaged or edited")
+
+
+def _checksum(data: bytes) -> str:
+    return sha256(data).hexdigest()[:_HEX]
+
+
+def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pq.read_schema(pa.BufferReader(data))
+    if record.sealed and (schema.metadata or {}).get(_PLAN) != record.plan_digest.encode():
+        raise ValueError("it belongs to a run with another plan")
+    if not schema.equals(trial_schema()):
+        raise ValueError(f"its columns are not those of trials: {_difference(schema)}")
+    # As dictionaries, texts take no more memory than the file says; a long one that is there a million times would.
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True)
+    _check_size(file.metadata, record)
+    table = read_columns(file, schema.names)
+    _check_text_size(table, texts)
+    table.validate(full=True)
+    return table
+
+
+def _difference(schema: "pyarrow.Schema") -> str:
+    expected, found = ({field.name: field.type for field in each} for each in (trial_schema(), schema))
+    names = [name for name in (*expected, *found) if expected.get(name) != found.get(name)]
+    if not names:
+        return "they stand in another order"
+    return f"{names[0][:60]!r} is {found.get(names[0], 'not there')}, not {expected.get(names[0], 'a column')}"
+
+
+def _check_size(metadata: "pyarrow.FileMetaData", record: RunRecord) -> None:
+    if metadata.num_rows > record.cells:
+        raise ValueError(f"{metadata.num_rows:,} trials, but the plan has {record.cells:,} cells")
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    _limit_size(sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns))
+
+
+def _check_text_size(table: "pyarrow.Table", texts: list[str]) -> None:
+    import pyarrow.compute as pc
+
+    sizes = [
+        pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
+        for name in texts
+        for chunk in table[name].chunks
+    ]
+    _limit_size(sum(sizes))
+
+
+def _limit_size(size: int) -> None:
+    if size > TRIALS_MB.in_bytes:
+        raise ValueError(f"{size / 1e6:,.0f} MB of trials in memory, {TRIALS_MB.describe()}")

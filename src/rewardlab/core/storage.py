@@ -1,0 +1,227 @@
+"""Files that survive a crash: atomic writes, Parquet, CSV, and folders in an object store.
+
+The keys are those that the environment or the machine gives, as for every client of the store; `AWS_ENDPOINT_URL`
+names a server other than Amazon's. Google's client asks for 15 minutes where nobody gives it a key: here it asks for
+some seconds, and a store that does not answer is waited for no longer than two minutes.
+"""
+
+import csv
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rewardlab.core.errors import RunError
+from rewardlab.core.limits import TRIALS_MB
+from rewardlab.core.seeding import digest
+
+SCHEMES = ("s3", "gs")
+_LOOK_FOR_A_KEY, _WAIT_FOR_THE_STORE = timedelta(seconds=10), timedelta(seconds=120)
+_KEYS = (
+    "let GOOGLE_APPLICATION_CREDENTIALS name a file of keys, run `gcloud auth application-default login`, "
+    "or work on a machine of Google's that may write there"
+)
+_NEEDED = re.compile(r"(?:trials/)?[A-Za-z0-9][A-Za-z0-9._-]*\.(?:json|jsonl|parquet)")  # to go on with a run
+
+
+def store_address(path: str | Path) -> str | None:
+    """Return the address that a path stands for, such as s3://bucket/run, of which pathlib folds the slashes."""
+    scheme, colon, rest = str(path).partition(":/")
+    return f"{scheme}://{rest.strip('/')}" if colon and scheme in SCHEMES else None
+
+
+def working_copy(address: str) -> Path:
+    """Return the folder of this machine that holds the files of a run in an object store."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "rewardlab" / "runs" / f"{re.sub('[^A-Za-z0-9.-]+', '-', address)[-80:]}-{digest(address)[:8]}"
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A folder in an object store."""
+
+    address: str
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of every file by its name below the folder."""
+        from pyarrow.fs import FileSelector
+
+        filesystem, root = _opened(self.address)
+        with self._told("read", ""):
+            found = filesystem.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
+        return {info.path[len(root) + 1 :]: int(info.size) for info in found if info.is_file}
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file; readers see all of it or nothing."""
+        filesystem, root = _opened(self.address)
+        with self._told("write", name), filesystem.open_output_stream(f"{root}/{name}") as stream:
+            stream.write(data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        filesystem, root = _opened(self.address)
+        with self._told("write", name):
+            try:
+                filesystem.delete_file(f"{root}/{name}")
+            except FileNotFoundError:
+                return
+
+    def fetch(self, folder: Path) -> None:
+        """Bring what is needed to go on with the run into a folder; parts that are there already stay."""
+        for name, size in self.sizes().items():
+            place = folder / name
+            if _NEEDED.fullmatch(name) and not _is_newer(place, size):
+                if size > TRIALS_MB.in_bytes:
+                    raise RunError(f"{self.address}/{name}: {size / 1e6:,.0f} MB, {TRIALS_MB.describe()}")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(self._read(name))
+
+    def publish(self, folder: Path) -> None:
+        """Write every file of a folder that is not there in this size; hidden ones and the lock stay here."""
+        there = self.sizes()
+        for place in sorted(path for path in folder.rglob("*") if path.is_file()):
+            name = place.relative_to(folder).as_posix()
+            hidden = any(part.startswith(".") for part in Path(name).parts)
+            if name != "lock" and not hidden and there.get(name) != place.stat().st_size:
+                self.write(name, place.read_bytes())
+
+    def _read(self, name: str) -> bytes:
+        filesystem, root = _opened(self.address)
+        with self._told("read", name), filesystem.open_input_stream(f"{root}/{name}") as stream:
+            return bytes(stream.read())
+
+    @contextmanager
+    def _told(self, verb: str, name: str) -> Iterator[None]:
+        """Turn a failure of the store into one sentence that says what to do."""
+        from pyarrow.lib import ArrowException
+
+        try:
+            yield
+        except (OSError, ArrowException) as error:
+            what = " ".join(str(error).split())[:300]
+            raise RunError(
+                f"cannot {verb} {self.address}/{name}: {what}; see that the store answers and its keys allow it, "
+                "then run the same command again: finished cells are kept"
+            ) from error
+
+
+def _is_newer(place: Path, size: int) -> bool:
+    """Tell whether the file here says at least as much: parts are named by their content, a ledger only grows."""
+    if not place.exists():
+        return False
+    return place.suffix == ".parquet" or (place.suffix == ".jsonl" and place.stat().st_size >= size)
+
+
+@cache
+def _opened(address: str) -> tuple[Any, str]:
+    from pyarrow.fs import FileSystem
+
+    if address.startswith("gs://"):
+        return _opened_google(address)
+    try:
+        filesystem, root = FileSystem.from_uri(address)
+    except (OSError, ValueError) as error:
+        raise RunError(f"cannot open {address}: {error}; it must be like s3://bucket/runs/mine") from error
+    return filesystem, root
+
+
+def _opened_google(address: str) -> tuple[Any, str]:
+    """Open a folder of Google's store; where no key file is known, see first whether this machine has a key."""
+    from pyarrow.lib import ArrowException
+
+    try:
+        from pyarrow.fs import GcsFileSystem
+    except ImportError as error:
+        raise RunError(f"cannot open {address}: this build of pyarrow has no client of Google's store") from error
+    root = address.removeprefix("gs://")
+    if not _google_key_file(address):
+        try:
+            GcsFileSystem(retry_time_limit=_LOOK_FOR_A_KEY).get_file_info(root)
+        except (OSError, ArrowException) as error:
+            what = " ".join(str(error).split())[:200]
+            raise RunError(
+                f"cannot open {address}: expected a key for Google's store and found none that works ({what}); {_KEYS}"
+            ) from error
+    return GcsFileSystem(retry_time_limit=_WAIT_FOR_THE_STORE), root
+
+
+def _google_key_file(address: str) -> Path | None:
+    """Return the file of keys that Google's client will read; None where there is none, as on a machine of Google's."""
+    named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if named and not Path(named).is_file():
+        raise RunError(
+            f"cannot open {address}: GOOGLE_APPLICATION_CREDENTIALS names {named}, which is no file; {_KEYS}"
+        )
+    usual = Path.home() / ".config/gcloud/application_default_credentials.json"
+    return Path(named) if named else usual if usual.is_file() else None
+
+
+# CSV files that a spreadsheet shows and does not run.
+
+_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what a cell of a spreadsheet begins a formula with
+_NUMBERS = re.compile(r"[-+][-+\d.,%/± eE]*")  # a dash, a number, or a few of them with their intervals
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", " ")  # csv does not quote it, and some readers end the row there
+    return f"'{text}" if _FORMULA.match(value) and not _NUMBERS.fullmatch(value) else text
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Turn a failed write into one sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}; free the space or fix the permission, "
+            "then run the same command again: finished cells are kept"
+        ) from error
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writable(path):
+        try:
+            partial.unlink(missing_ok=True)  # what is there may be a link to another file
+            yield partial
+            _flush(partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        with suppress(OSError):  # some file systems have no such thing for folders
+            _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    """Return when what was written is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_parquet(table: object, path: Path) -> None:
+    """Write an Arrow table in one step."""
+    import pyarrow.parquet as pq
+
+    with atomic_write(path) as partial:
+        pq.write_table(table, partial, compression="zstd")

@@ -1,0 +1,237 @@
+"""What reaches a terminal: safe text, console, loading line, the one progress display."""
+
+import codecs
+import io
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+
+# C0 and C1 controls but tab and newline, line separators, marks that reorder what is shown, halves of surrogate pairs
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_IN_ASCII = {
+    "±": "+/-",
+    "≠": "!=",
+    "≤": "<=",
+    "≥": ">=",
+    "×": "x",
+    "→": "->",
+    "τ": "tau",
+    "…": "...",
+    "–": "-",
+    "—": "-",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "━": "-",
+    **dict(zip("▁▂▃▄▅▆▇█", "_.-:=+*#")),  # of a sparkline
+}
+
+
+def printable(text: str) -> str:
+    """Return the text with every character that could steer a terminal, or reorder what it shows, spelled out."""
+    return _STEERING.sub(lambda found: _spelled(found.group()), text)
+
+
+def one_line(text: object) -> str:
+    """Return what is to be said as one printable line: a newline from outside cannot begin a line of its own."""
+    return printable(str(text)).replace("\n", r"\n").replace("\t", " ")
+
+
+def in_encoding(text: str, encoding: str | None) -> str:
+    """Return the text in characters that the encoding has: others in ASCII, or spelled out."""
+    if encoding is None or encoding.lower().startswith("utf"):
+        return text
+    return text.encode(encoding, "rewardlab.ascii").decode(encoding)
+
+
+class TerminalStream(io.TextIOBase):
+    """Writes to a stream what may be shown on it; `styled` text has been made printable, and styled, before."""
+
+    def __init__(self, stream: TextIO, *, styled: bool = False) -> None:
+        self.stream = stream
+        self._styled = styled
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Return the encoding of the stream behind."""
+        return self.stream.encoding or "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write the text with nothing in it that steers the terminal."""
+        self.stream.write(in_encoding(text if self._styled else printable(text), self.stream.encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream behind."""
+        self.stream.flush()
+
+    def close(self) -> None:
+        """Leave the stream behind alone, which others may have closed by the time this one is cleared away."""
+
+    def isatty(self) -> bool:
+        """Tell whether the stream behind is a terminal."""
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the file descriptor of the stream behind."""
+        return self.stream.fileno()
+
+
+@contextmanager
+def safe_streams() -> Iterator[None]:
+    """Let nothing that steers a terminal reach stdout or stderr, whoever prints it."""
+    with redirect_stdout(TerminalStream(sys.stdout)), redirect_stderr(TerminalStream(sys.stderr)):
+        yield
+
+
+def stream_behind(stream: TextIO) -> TextIO:
+    """Return the stream itself, for what steers a terminal on purpose, such as a line that renews itself."""
+    return stream.stream if isinstance(stream, TerminalStream) else stream
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is no UTF-8
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_IN_ASCII.get(letter) or ascii(letter)[1:-1] for letter in missing), error.end
+
+
+codecs.register_error("rewardlab.ascii", _ascii)
+
+
+# A rich console whose own styling reaches the terminal, and no escape sequence of the text it shows.
+
+
+@cache
+def _console_class() -> "type[Console]":
+    """Return the class of such a console; rich is slow to load, so it is loaded when something is shown."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class TerminalConsole(Console):
+        def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
+            """Render as rich does, with the text of every segment made printable; its control codes are rich's own."""
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+    return TerminalConsole
+
+
+def terminal_console(*, stderr: bool = False) -> "Console":
+    """Return a console on stdout or stderr that is safe to show strangers' text on."""
+    stream = TerminalStream(stream_behind(sys.stderr if stderr else sys.stdout), styled=True)
+    return _console_class()(file=stream, emoji=False)  # type: ignore[arg-type]  # a TextIOBase is an IO[str]
+
+
+def safe_markup(text: str) -> str:
+    """Return text for inside rich's markup: what looks like markup in it is shown, and it stays in one line."""
+    from rich.markup import escape
+
+    return escape(one_line(text))
+
+
+# What a person sees before there is anything to count: one line that says what is waited for, and for how long.
+
+_PER_SECOND = 2  # the seconds go on counting while the work keeps this process busy
+
+
+@contextmanager
+def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show on a terminal what is under way; the line renews itself and is gone at the end, elsewhere there is none."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn  # here: it is slow to load, and rarely needed
+    from rich.table import Column
+
+    text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+    console = terminal_console(stderr=True)
+    with Progress(text, TimeElapsedColumn(), console=console, transient=True, refresh_per_second=_PER_SECOND) as line:
+        line.add_task(safe_markup(what), total=None)
+        line.refresh()
+        yield
+
+
+# What a person sees while a run goes on: cells done, rate, time left and failures so far.
+
+_REFRESH_SECONDS = 0.2
+_LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
+_FIRST_LINE_SECONDS = 2.0  # after which the first one says how long it will take
+
+
+class ProgressBar:
+    """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own.
+
+    Until the first trial is there, a terminal shows that the models are loaded.
+    """
+
+    def __init__(self, total: int, done: int, price: Callable[[float], str], *, quiet: bool = False) -> None:
+        self.total, self.done, self.failed = total, done, 0
+        self._before, self._started = done, time.monotonic()
+        self._shown = self._started - _LINE_SECONDS + _FIRST_LINE_SECONDS
+        self._price, self._quiet = price, quiet
+        self._bar: rich.progress.Progress | None = None
+        self._loading = ExitStack()
+        if sys.stderr.isatty() and not quiet:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+            self._bar = Progress(
+                *columns, TimeRemainingColumn(), console=terminal_console(stderr=True), auto_refresh=False
+            )
+            self._task = self._bar.add_task("", total=total, completed=done, note="")
+
+    def __enter__(self) -> "ProgressBar":
+        if self.done < self.total:
+            self._loading.enter_context(loading("loading the models", quiet=self._quiet))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loading.close()
+        if not self._quiet:
+            self._show()
+        if self._bar:
+            self._bar.stop()
+
+    def add(self, done: int, failed: int) -> None:
+        """Count finished trials, failed ones among them, and show them now and then."""
+        self._loading.close()
+        self.done += done
+        self.total = max(self.total, self.done)  # an attack cannot tell beforehand what will not apply
+        self.failed += failed
+        pause = _REFRESH_SECONDS if self._bar else _LINE_SECONDS
+        if not self._quiet and time.monotonic() - self._shown > pause:
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        fresh = self.done - self._before
+        rate = fresh / max(self._shown - self._started, 1e-9)
+        note = f"{rate:,.0f} cells/s, {self.failed} failed{self._price(self.done / max(self.total, 1))}"
+        if self._bar:
+            self._bar.start()
+            self._bar.update(self._task, completed=self.done, total=self.total, note=note)
+            self._bar.refresh()
+        elif fresh:
+            left = (self.total - self.done) / rate
+            print(f"scored {self.done:,} of {self.total:,} cells, {note}, {left:.0f} s left", file=sys.stderr)

@@ -1,0 +1,320 @@
+"""Many trials as Arrow columns: schema, views, joining parts, digest of the results."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from rewardlab.core.trial import Trial
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+Chunks = list["pyarrow.ChunkedArray"]  # one column, part by part
+_SORTED_BY = [("id", "ascending"), ("status", "descending")]  # the score of a cell before its failure
+
+
+def read_columns(file: "pyarrow.parquet.ParquetFile", columns: Sequence[str]) -> "pyarrow.Table":
+    """Return these columns of a Parquet file, read one after the other: decoding takes twice what is decoded."""
+    import pyarrow as pa
+
+    return pa.table({name: file.read([name], use_threads=False)[name] for name in columns})
+
+
+def join_parts(parts: Iterable["pyarrow.Table"]) -> "pyarrow.Table":
+    """Return every trial of one or more parts once, ordered by id; of a cell asked again, the score wins."""
+    import pyarrow as pa
+
+    columns = _by_column(parts)
+    columns["id"] = [_one_after_another(columns["id"]).cast(pa.string())]  # no two are alike
+    order = _order(columns["id"][0], _one_after_another(columns["status"]))
+    joined = {}
+    for name in list(columns):
+        joined[name] = _joined(columns.pop(name), order)
+        pa.default_memory_pool().release_unused()  # else what is let go of stays with the process
+    return pa.table(joined)
+
+
+def with_plain_texts(table: "pyarrow.Table") -> "pyarrow.Table":
+    """Return the table with every text written out."""
+    import pyarrow as pa
+
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            table = table.set_column(place, column.name, table[place].cast(pa.string()))
+    return table
+
+
+def as_dictionary(data: "pyarrow.ChunkedArray") -> "pyarrow.DictionaryArray":
+    """Return a column of text as codes and the texts they stand for, these in order of first appearance."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(data.type):
+        return data.combine_chunks().dictionary_encode()
+    whole = data.unify_dictionaries().combine_chunks()
+    used = pc.unique(whole.indices).drop_null()
+    return pa.DictionaryArray.from_arrays(pc.index_in(whole.indices, used), whole.dictionary.take(used))
+
+
+def _by_column(parts: Iterable["pyarrow.Table"]) -> dict[str, Chunks]:
+    """Take tables apart, so that each column can be let go of when it has been joined."""
+    found: dict[str, Chunks] = {}
+    for table in parts:
+        for name in table.column_names:
+            found.setdefault(name, []).append(table[name])
+    return found
+
+
+def _one_after_another(columns: Chunks) -> "pyarrow.ChunkedArray":
+    import pyarrow as pa
+
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
+
+
+def _order(ids: "pyarrow.ChunkedArray", status: "pyarrow.ChunkedArray") -> "pyarrow.Array | None":
+    """Return the rows to take; None where they are ordered and each cell is there once, as in a finished run."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False:
+        return None
+    table = pa.table({"id": ids, "status": status.cast(pa.string())})
+    order = pc.sort_indices(table, _SORTED_BY)
+    ids = ids.take(order)
+    new = pc.not_equal(ids[:-1], ids[1:])
+    return order.filter(pa.chunked_array([pa.array([True]), *new.chunks]))
+
+
+def _joined(columns: Chunks, order: "pyarrow.Array | None") -> "pyarrow.ChunkedArray":
+    column = _one_after_another(columns).unify_dictionaries()
+    return column if order is None else column.take(order)
+
+
+# The digest of trials: the same for the same results, in whatever files they stand and however long they took.
+
+_NO_RESULT = "seconds"  # differs from one attempt to the next
+
+
+@dataclass(frozen=True, eq=False)
+class TrialTable:
+    """Many trials as columns; missing numbers are nan. Metrics read this.
+
+    `where` gives a view: it shares the source and the columns read so far, so that thousands of subsets cost little.
+    """
+
+    source: "pyarrow.Table"
+    row_indices: NDArray[np.int64] | None = None  # the rows of the source in this view; None for all
+    cache: dict[str, Any] = field(default_factory=dict, repr=False)  # columns of the source read so far
+
+    @property
+    def arrow(self) -> "pyarrow.Table":
+        """Return the trials as an Arrow table of their own."""
+        return with_plain_texts(self._own())
+
+    def __len__(self) -> int:
+        return int(self.source.num_rows) if self.row_indices is None else len(self.row_indices)
+
+    def text(self, column: str) -> NDArray[np.object_]:
+        """Return a text column as an object array, None where missing."""
+        return self._column(column, lambda: _text(TrialTable(self.source, cache=self.cache), column))
+
+    def number(self, column: str) -> NDArray[np.float64]:
+        """Return a numeric or boolean column as floats, nan where missing."""
+        return self._column(column, lambda: _number(self.source[column]))
+
+    def codes(self, column: str) -> tuple[NDArray[np.int64], list[str]]:
+        """Return a text column as whole numbers and the names they stand for, in order of first appearance.
+
+        A missing text is -1.
+        """
+        key = f"codes of {column}"
+        if key not in self.cache:
+            encoded = as_dictionary(self.source[column])
+            self.cache[key] = encoded.dictionary.to_pylist()
+            self.cache[f"{key}: rows"] = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+        rows = self.cache[f"{key}: rows"]
+        return (rows if self.row_indices is None else rows[self.row_indices]), self.cache[key]
+
+    def matches(self, column: str, value: str) -> NDArray[np.bool_]:
+        """Tell at which trials a text column holds this value."""
+        rows, names = self.codes(column)
+        found: NDArray[np.bool_] = rows == (names.index(value) if value in names else -1)
+        return found
+
+    def lists(self, column: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return a column of lists as one flat array and the length of each trial's list, 0 where missing."""
+        import pyarrow.compute as pc
+
+        data = self.source[column] if self.row_indices is None else self.source[column].take(self.row_indices)
+        return np.asarray(pc.list_flatten(data).to_numpy(), dtype=np.float64), self.list_lengths(column)
+
+    def list_lengths(self, column: str) -> NDArray[np.int64]:
+        """Return the length of each trial's list, 0 where missing."""
+        return self._column(f"lengths of {column}", lambda: _list_lengths(self.source[column]))
+
+    def vectors(self, column: str, width: int) -> NDArray[np.float64]:
+        """Return a column of lists of one length as rows, nan where missing."""
+        flat, lengths = self.lists(column)
+        found = np.full((len(lengths), width), np.nan)
+        found[lengths == width] = flat[np.repeat(lengths == width, lengths)].reshape(-1, width)
+        return found
+
+    def where(self, mask: NDArray[np.bool_]) -> "TrialTable":
+        """Return the trials at which the mask is true."""
+        return self.take(np.flatnonzero(mask))
+
+    def take(self, rows: NDArray[np.int64]) -> "TrialTable":
+        """Return the trials at these rows, in this order."""
+        return TrialTable(self.source, rows if self.row_indices is None else self.row_indices[rows], self.cache)
+
+    def with_column(self, column: str, values: NDArray[np.float64] | NDArray[np.int64]) -> "TrialTable":
+        """Return the same trials with one more column of numbers."""
+        import pyarrow as pa
+
+        if self.row_indices is None:
+            return TrialTable(self.source.append_column(column, pa.array(values)), cache=dict(self.cache))
+        whole = np.zeros(self.source.num_rows, dtype=values.dtype)  # of the source, which is too much to copy
+        whole[self.row_indices] = values
+        if not np.array_equal(whole[self.row_indices], values, equal_nan=True):  # a trial is in the view twice
+            return TrialTable(self._own().append_column(column, pa.array(values)))
+        return TrialTable(self.source.append_column(column, pa.array(whole)), self.row_indices, dict(self.cache))
+
+    def blocks(self) -> Iterator["TrialTable"]:
+        """Yield the trials in pieces of bounded size, for what takes much memory per trial."""
+        for start in range(0, len(self), _BLOCK):
+            yield self.take(np.arange(start, min(start + _BLOCK, len(self))))
+
+    def select(self, columns: Sequence[str]) -> "TrialTable":
+        """Return the same trials with these columns only."""
+        return TrialTable(self.source.select(columns), self.row_indices)
+
+    def derived(self, name: str, compute: Callable[["TrialTable"], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Return one number per trial, computed once for the source and all its views."""
+        return self._column(name, lambda: compute(TrialTable(self.source, cache=self.cache)))
+
+    def rows(self) -> list[Trial]:
+        """Return the trials as objects; for few trials, not for statistics."""
+        return [_trial(record) for record in self.records(TRIAL_COLUMNS)]
+
+    def records(self, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return these columns of each trial by their names, None where missing; for few trials too."""
+        found: list[dict[str, Any]] = self.select(columns).arrow.to_pylist()
+        return found
+
+    def _own(self) -> "pyarrow.Table":
+        return self.source if self.row_indices is None else self.source.take(self.row_indices)
+
+    def _column(self, column: str, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        if column not in self.cache:
+            self.cache[column] = read()
+            self.cache[column].flags.writeable = False  # it is shared by every view
+        whole: NDArray[Any] = self.cache[column]
+        return whole if self.row_indices is None else whole[self.row_indices]
+
+
+# The digest of trials: the same for the same results, in whatever files they stand and however long they took.
+
+
+def trials_digest(trials: TrialTable) -> str:
+    """Return the SHA-256 of every column but the seconds, in the order of the trials."""
+    import pyarrow as pa
+
+    hasher = sha256()
+    for name in trials.source.column_names:
+        if name != _NO_RESULT:
+            column = trials.select([name]).arrow[name].combine_chunks()  # one at a time: written out, they are large
+            hasher.update(f"{name} {column.type} {len(trials)};".encode())
+            _update(hasher, column, pa)
+    return hasher.hexdigest()
+
+
+def _update(hasher: Any, column: "pyarrow.Array", pa: Any) -> None:
+    """Take in a column in a form that no version of Arrow changes: what is there, lengths, and values end to end."""
+    import pyarrow.compute as pc
+
+    hasher.update(pc.is_valid(column).to_numpy(zero_copy_only=False).tobytes())
+    if pa.types.is_list(column.type):
+        hasher.update(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).tobytes())
+        _update(hasher, column.flatten(), pa)
+    elif pa.types.is_string(column.type):
+        filled = pc.fill_null(column, "")
+        hasher.update(pc.binary_length(filled).to_numpy(zero_copy_only=False).tobytes())
+        hasher.update(_characters(filled, pa))
+    else:
+        hasher.update(pc.fill_null(column, pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False).tobytes())
+
+
+def _characters(texts: "pyarrow.Array", pa: Any) -> bytes:
+    """Return the bytes of all texts, one after the other."""
+    import numpy as np
+
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1] if len(texts) else (0, 0)
+    return b"" if data is None else bytes(memoryview(data)[int(ends[0]) : int(ends[-1])])
+
+
+_BLOCK = 50_000  # trials held at a time where each takes much memory
+
+
+TRIAL_COLUMNS = tuple(f.name for f in fields(Trial))
+WITHOUT_RAW = tuple(name for name in TRIAL_COLUMNS if name != "raw")  # what models said in words can be most of a run
+
+
+def trial_schema() -> "pyarrow.Schema":
+    """Return the Parquet schema of trials: one column per field of Trial."""
+    import pyarrow as pa
+
+    numbers = pa.list_(pa.float64())
+    types = {
+        "severity": pa.int8(),
+        "seed": pa.int64(),
+        "truth_level": pa.int8(),
+        "truth_success": pa.bool_(),
+        "truth_progress": numbers,
+        "shown": pa.list_(pa.int32()),
+        "level": pa.float64(),
+        "probabilities": numbers,
+        "progress": numbers,
+        "seconds": pa.float64(),
+    }
+    return pa.schema([(f.name, types.get(f.name, pa.string())) for f in fields(Trial)])
+
+
+def to_arrow(trials: Sequence[Trial]) -> "pyarrow.Table":
+    """Return trials as an Arrow table with the trial schema."""
+    import pyarrow as pa
+
+    columns = {f.name: [getattr(trial, f.name) for trial in trials] for f in fields(Trial)}
+    return pa.table(columns, schema=trial_schema())
+
+
+def _text(trials: TrialTable, column: str) -> NDArray[np.object_]:
+    if column == "id":  # no two are alike, so that codes would only be in the way
+        return np.array(trials.source[column].to_pylist(), dtype=object)
+    rows, names = trials.codes(column)
+    texts: NDArray[np.object_] = np.array([*names, None], dtype=object)[rows]  # -1 is the last
+    return texts
+
+
+def _list_lengths(data: "pyarrow.ChunkedArray") -> NDArray[np.int64]:
+    import pyarrow.compute as pc
+
+    lengths: NDArray[np.int64] = pc.fill_null(pc.list_value_length(data), 0).to_numpy().astype(np.int64)
+    return lengths
+
+
+def _number(data: "pyarrow.ChunkedArray") -> NDArray[np.float64]:
+    import pyarrow as pa
+
+    return np.array(data.cast(pa.float64()).to_numpy(), dtype=np.float64)
+
+
+def _trial(row: dict[str, Any]) -> Trial:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    return Trial(**values)

@@ -1,1 +1,0 @@
-"""EnvLogger logs in Riegeli files, read without the riegeli library."""

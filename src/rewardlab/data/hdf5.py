@@ -1,0 +1,354 @@
+"""Demonstrations of robomimic, robosuite, LIBERO, and RoboNet trajectories."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from rewardlab.core.episode import Clip, Episode, Frames, FrameSource, Indices, Provenance
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import CLIP_FRAMES, ROWS, VIDEO_MB
+from rewardlab.core.records import parse_json
+from rewardlab.core.seeding import digest
+from rewardlab.data.bounded_hdf5 import (
+    Hdf5Frames,
+    child_array,
+    child_group,
+    opened_hdf5,
+    read_numbers,
+    require_frames,
+    text_attribute,
+)
+from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.reading import (
+    bounded_task,
+    camera_note,
+    choose_cameras,
+    episode_id,
+    label_of_success,
+    success_of_rewards,
+    task_beside,
+)
+from rewardlab.data.safe_files import require_inside
+from rewardlab.data.safe_video import DEFAULT_FPS
+from rewardlab.data.video import VideoFile
+
+if TYPE_CHECKING:
+    import h5py
+
+
+_LANGUAGE = ("language_instruction", "language", "lang", "task_description", "instruction")
+_TASKS = {  # robosuite environments, by the name of the class
+    "Lift": "lift the cube",
+    "PickPlaceCan": "pick up the can and place it in the bin",
+    "NutAssemblySquare": "place the square nut on the square peg",
+    "TwoArmTransport": "move the hammer from one table to the bin on the other",
+    "ToolHang": "hang the tool on the frame",
+    "Stack": "stack the red cube on the green cube",
+    "Door": "open the door",
+    "Wipe": "wipe the table clean",
+}
+_FILES = {  # robomimic files begin with the name of their task
+    "lift": "Lift",
+    "can": "PickPlaceCan",
+    "square": "NutAssemblySquare",
+    "transport": "TwoArmTransport",
+    "tool_hang": "ToolHang",
+}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is known of all demonstrations of a file; empty or None where it is not said."""
+
+    name: str
+    robot: str
+    fps: float
+    language: str
+    is_sparse: bool | None  # whether the reward is 1 for success and 0 before
+
+
+def read_environment(data: "h5py.Group") -> Environment:
+    """Return what the attributes of the group `data` say."""
+    stated = [_object(text_attribute(data, name)) for name in ("env_args", "env_info", "problem_info")]
+    arguments, info, problem = stated
+    inner = arguments.get("env_kwargs")
+    settings = inner if isinstance(inner, dict) else info
+    rate, shaped = settings.get("control_freq"), settings.get("reward_shaping")
+    return Environment(
+        str(arguments.get("env_name") or info.get("env_name") or text_attribute(data, "env"))[:100],
+        _robot(settings.get("robots")),
+        float(rate) if isinstance(rate, int | float) and 0 < rate < 1000 else DEFAULT_FPS,
+        language_of(problem) or language_of({name: text_attribute(data, name) for name in _LANGUAGE}),
+        None if not isinstance(shaped, bool) else not shaped,
+    )
+
+
+def language_of_demo(demo: "h5py.Group") -> str:
+    """Return the instruction that a demonstration carries itself; empty where it has none."""
+    own = language_of({name: text_attribute(demo, name) for name in _LANGUAGE})
+    return own or language_of(_object(text_attribute(demo, "ep_meta")))
+
+
+def language_of(stated: Mapping[str, Any]) -> str:
+    """Return the instruction under one of its usual names; LIBERO writes it as a list of words too."""
+    for name in _LANGUAGE:
+        value = stated.get(name)
+        text = " ".join(map(str, value)) if isinstance(value, list) else value
+        if isinstance(text, str) and text.strip():
+            return text.strip().strip('"')
+    return ""
+
+
+def task_of_environment(name: str, path: Path) -> str:
+    """Return the task of a known environment, else the words of its name; by the file's name where it has none."""
+    begins = next((kind for start, kind in _FILES.items() if re.match(rf"{start}(_|\b)", path.stem.lower())), "")
+    kind = name or begins
+    return _TASKS.get(kind) or " ".join(word.lower() for word in re.findall(r"[A-Z]?[a-z]+", kind))
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        found = parse_json(text, allow_nonfinite=True) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _robot(robots: object) -> str:
+    return " ".join(map(str, robots))[:100] if isinstance(robots, list) else str(robots or "")[:100]
+
+
+# RoboNet trajectories: one HDF5 file each, with a whole mp4 file per camera as bytes in an array.
+
+_SUFFIX = "_video"  # cam0_video holds what cam0 saw
+_TASK = "interact with the objects in the bin"  # nobody asked for more; Open X-Embodiment calls it so
+
+
+@dataclass(frozen=True)
+class EmbeddedVideo:
+    """The bytes of an mp4 file in an array; `places` are the names of the groups down to it."""
+
+    path: Path
+    places: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path}, {'/'.join(self.places)}"
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the bytes of the video, whatever else the file holds."""
+        return digest(self._read())
+
+    def open(self) -> BinaryIO:
+        """Return the bytes as a file."""
+        return BytesIO(self._read())
+
+    def _read(self) -> bytes:
+        with opened_hdf5(self.path) as file:
+            group = file
+            for name in self.places[:-1]:
+                group = child_group(group, name) or file
+            array = child_array(group, self.places[-1])
+            if array is None or array.dtype != np.uint8 or len(array.shape) != 1:
+                raise DataError(f"{self}: expected the bytes of an mp4 file, got {_kind(array)}")
+            if array.size > VIDEO_MB.in_bytes:
+                raise DataError(f"{self}: {array.size / 1e6:,.0f} MB of video, {VIDEO_MB.describe()}")
+            return np.asarray(array[()]).tobytes()
+
+
+@dataclass(frozen=True)
+class SwappedChannels:
+    """Frames whose red and blue were swapped when they were recorded, swapped back."""
+
+    source: FrameSource
+
+    @property
+    def digest(self) -> str:
+        """Identify the frames as they are shown."""
+        return digest(self.source.digest, "BGR")
+
+    @property
+    def count(self) -> int:
+        """Return how many frames there are."""
+        return self.source.count
+
+    def read(self, indices: Indices) -> Frames:
+        """Return these frames, in this order."""
+        return np.ascontiguousarray(self.source.read(indices)[..., ::-1])
+
+
+def cameras_of_trajectory(file: "h5py.File") -> list[str]:
+    """Return the cameras of a RoboNet trajectory; none where the file is no such thing."""
+    env = child_group(file, "env")
+    names = [name for name in env if name.endswith(_SUFFIX)] if env is not None else []
+    return sorted(name.removesuffix(_SUFFIX) for name in names)
+
+
+def episodes_of_trajectory(path: Path, file: "h5py.File", wanted: str) -> Iterator[Episode]:
+    """Yield what each chosen camera saw of a trajectory; whether it succeeded is not said."""
+    cameras = cameras_of_trajectory(file)
+    encoding = text_attribute(child_group(file, "env"), "cam_encoding")
+    if encoding != "mp4":
+        raise DataError(f"frames are stored as {encoding or 'nothing known'}, only mp4 is read; convert them")
+    about = child_group(file, "metadata")
+    robot = text_attribute(about, "robot")[:100] if about is not None else ""
+    task = bounded_task(task_beside(path.parent) or _TASK)
+    for camera in choose_cameras(cameras, wanted):
+        origin = Provenance(subset=path.stem, task=task, embodiment=robot, camera=camera)
+        yield Episode(episode_id(path.name, camera, cameras), task, _robonet_clip(path, file, camera), origin=origin)
+
+
+def _robonet_clip(path: Path, file: "h5py.File", camera: str) -> Clip:
+    group = child_group(child_group(file, "env"), f"{camera}{_SUFFIX}")
+    array = child_array(group, "frames") if group is not None else None
+    if array is None:
+        raise DataError(f"env/{camera}{_SUFFIX} holds no frames; copy the file again")
+    video = VideoFile(EmbeddedVideo(path, ("env", f"{camera}{_SUFFIX}", "frames")))
+    stated = array.attrs.get("T")
+    if stated is not None and int(stated) != video.count:
+        raise DataError(f"{video.path}: {video.count} frames, but {int(stated)} are stated; copy the file again")
+    clip = video.clip()
+    return replace(clip, source=SwappedChannels(video)) if text_attribute(array, "image_format") == "BGR" else clip
+
+
+def _kind(array: "h5py.Dataset | None") -> str:
+    return "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+
+
+# HDF5 files of demonstrations: data/demo_N/obs holds the frames of every camera, as robomimic writes them.
+#
+# Trajectories of RoboNet, one per file, are read as well.
+
+_SUFFIXES = (".hdf5", ".h5")
+_NO_FRAMES = "low-dimensional data hold no frames: render them with dataset_states_to_obs.py of robomimic"
+
+
+def recognises(path: Path) -> bool:
+    """Tell whether the path is an HDF5 file, or a folder with some."""
+    return bool(_files(path))
+
+
+def read_folder(path: Path) -> Contents:
+    """Read every demonstration as one camera saw it."""
+    return read_camera(path, "")
+
+
+def read_camera(path: Path, wanted: str) -> Contents:
+    """Read every demonstration as the named camera saw it, or as all did; no frame is read."""
+    episodes: list[Episode] = []
+    problems: list[Problem] = []
+    for file in _files(path):
+        try:
+            require_inside(file.parent, file)
+            for each in _read_file(file, wanted):
+                if isinstance(each, Problem):
+                    problems.append(each)
+                else:
+                    episodes.append(each)
+                if len(episodes) + len(problems) >= ROWS.value:
+                    raise DataError(f"not read to its end, {ROWS.describe()}")
+        except DataError as error:
+            problems.append(Problem(file.name, str(error)))
+    return Contents(tuple(episodes), tuple(problems))
+
+
+def notes(path: Path) -> tuple[Problem, ...]:
+    """Say which camera is read where the first file has several."""
+    try:
+        with opened_hdf5(_files(path)[0]) as file:
+            return camera_note(cameras_of_trajectory(file) or _cameras(next(demo for _, demo in _demos(file))))
+    except (DataError, StopIteration):  # told as a problem
+        return ()
+
+
+def _read_file(path: Path, wanted: str) -> Iterator[Episode | Problem]:
+    with opened_hdf5(path) as file:
+        if cameras_of_trajectory(file):
+            yield from episodes_of_trajectory(path, file, wanted)
+            return
+        data = child_group(file, "data")
+        if data is None or not any(True for _ in _demos(file)):
+            held = ", ".join(list(file)[:6]) or "nothing"
+            raise DataError(f"expected demonstrations in data/demo_0, data/demo_1, ..., got {held}; name another file")
+        environment = read_environment(data)
+        for name, demo in _demos(file):
+            try:
+                yield from _episodes(path, name, demo, environment, wanted)
+            except DataError as error:
+                yield Problem(f"{path.name}, {name}", str(error))
+
+
+def _demos(file: "h5py.File") -> "Iterator[tuple[str, h5py.Group]]":
+    """Yield the demonstrations in the order of their numbers."""
+    data = child_group(file, "data")
+    names = [name for name in data if name.rpartition("_")[2].isdecimal()] if data is not None else []
+    for name in sorted(names, key=lambda each: int(each.rpartition("_")[2])):
+        demo = child_group(data, name)
+        if demo is not None:
+            yield name, demo
+
+
+def _episodes(
+    path: Path, name: str, demo: "h5py.Group", environment: Environment, wanted: str
+) -> Iterator[Episode | Problem]:
+    cameras = _cameras(demo)
+    if not cameras:
+        raise DataError(f"no frames (T, H, W, 3) of bytes in {name}/obs; {_NO_FRAMES}")
+    written = language_of_demo(demo) or environment.language or task_beside(path.parent)
+    task = bounded_task(written or task_of_environment(environment.name, path))
+    truth = label_of_success(_success(demo, environment))
+    for camera in choose_cameras(cameras, wanted):
+        origin = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
+        clip = _clip(path, name, demo, camera, environment.fps)
+        yield Episode(episode_id(f"{path.name}#{name}", camera, cameras), task, clip, truth, origin)
+
+
+def _clip(path: Path, name: str, demo: "h5py.Group", camera: str, fps: float) -> Clip:
+    array = demo["obs"][camera]
+    require_frames(array)
+    if not 0 < array.shape[0] <= CLIP_FRAMES.value:
+        raise DataError(f"{camera} has {array.shape[0]:,} frames; at least 1 is expected, {CLIP_FRAMES.describe()}")
+    size = int(np.prod(array.shape[1:]))
+    every = np.arange(array.shape[0])
+    return Clip(Hdf5Frames(path, ("data", name, "obs", camera), len(every), size), every, every, fps, size)
+
+
+def _cameras(demo: "h5py.Group") -> list[str]:
+    obs = child_group(demo, "obs")
+    found = [(name, child_array(obs, name)) for name in obs] if obs is not None else []
+    return [name for name, array in found if array is not None and _holds_frames(array)]
+
+
+def _holds_frames(array: "h5py.Dataset") -> bool:
+    return array.dtype == np.uint8 and len(array.shape) == 4 and array.shape[-1] == 3
+
+
+def _success(demo: "h5py.Group", environment: Environment) -> bool | None:
+    rewards = read_numbers(demo, "rewards")
+    if environment.is_sparse and rewards:
+        return max(rewards) >= 1
+    return success_of_rewards(rewards)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if path.suffix.lower() in _SUFFIXES else []
+    names = sorted(path.iterdir()) if path.is_dir() else []
+    return [each for each in names if each.suffix.lower() in _SUFFIXES and each.is_file()]
+
+
+HDF5 = Reader(
+    "hdf5",
+    "HDF5 demonstrations of robomimic, robosuite and LIBERO (data/demo_N/obs) and RoboNet; needs the extra hdf5",
+    "HDF5 files of demonstrations",
+    recognises,
+    read_folder,
+    notes,
+    read_camera,
+)

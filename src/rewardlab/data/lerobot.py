@@ -1,0 +1,542 @@
+"""LeRobot v2.0, v2.1, v3.0: info, episodes, rows, our label columns (one format, three versions: hence long)."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rewardlab.core.episode import LEVELS, Clip, Episode, Indices, Label, Positions, Provenance
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import CLIP_FRAMES, INSTRUCTION_CHARACTERS, ROWS
+from rewardlab.core.records import read_json
+from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.images import ParquetImages
+from rewardlab.data.reading import (
+    ALL_CAMERAS,
+    camera_note,
+    choose_cameras,
+    episode_id,
+    label_of_success,
+    short_name,
+    success_of_rewards,
+)
+from rewardlab.data.roboreward_rows import parse_row, valid_fps
+from rewardlab.data.safe_files import column_values, path_inside, read_table, require_inside, shown, text_lines
+from rewardlab.data.safe_video import rate_and_positions
+from rewardlab.data.video import VideoFile, segment_of_video
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+INFO = Path("meta") / "info.json"
+VERSIONS = ("v2.0", "v2.1", "v3.0")
+_DEPTH = ("is_depth_map", "video.is_depth_map")  # as LeRobot marks depth maps, now and before
+_FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")  # as in {episode_index:06d}
+
+
+@dataclass(frozen=True)
+class Camera:
+    """A feature of frames; `stored` is `video`, or `image` where frames are in the data files."""
+
+    key: str
+    stored: str
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What a dataset says of itself; the two paths are templates."""
+
+    folder: Path
+    version: str
+    fps: float
+    robot: str
+    chunk_size: int
+    data_path: str
+    video_path: str
+    cameras: tuple[Camera, ...]
+
+    @property
+    def is_v3(self) -> bool:
+        """Tell whether files hold several episodes."""
+        return self.version == "v3.0"
+
+    def data_file(self, values: Mapping[str, int | str]) -> Path:
+        """Return the file of rows that the template and these values name."""
+        return path_inside(self.folder, fill_template(self.data_path, values), "data_path")
+
+    def video_file(self, values: Mapping[str, int | str]) -> Path:
+        """Return the video that the template and these values name."""
+        return path_inside(self.folder, fill_template(self.video_path, values), "video_path")
+
+
+def read_dataset_info(folder: Path) -> DatasetInfo:
+    """Read and check `meta/info.json`."""
+    require_inside(folder, folder / INFO)
+    try:
+        info = read_json(folder / INFO)
+    except (ValueError, OSError) as error:
+        raise DataError(f"{INFO}: cannot be read ({error}); copy the dataset again") from None
+    if not isinstance(info, dict):
+        raise DataError(f"{INFO}: expected an object, got {type(info).__name__}; copy the dataset again")
+    version = _version(info)
+    return DatasetInfo(
+        folder,
+        version,
+        valid_fps(str(INFO), info.get("fps")),
+        str(info.get("robot_type") or "")[:100],
+        _chunk_size(info),
+        _text(info, "data_path"),
+        _text(info, "video_path") if info.get("video_path") is not None else "",
+        _cameras(info),
+    )
+
+
+def fill_template(template: str, values: Mapping[str, int | str]) -> str:
+    """Return a path template with its fields filled in; a stranger's template is never given to `str.format`."""
+
+    def fill(match: re.Match[str]) -> str:
+        name, width = match.groups()
+        if name not in values:
+            raise DataError(f"{INFO}: the path {shown(template)} has the unknown field {shown(name)}")
+        return str(values[name]).zfill(int(width or 0))
+
+    return _FIELD.sub(fill, template)
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    version = info.get("codebase_version")
+    if version not in VERSIONS:
+        known = ", ".join(VERSIONS)
+        what = f"codebase_version must be one of {known}, got {shown(version)}"
+        raise DataError(f"{INFO}: {what}; convert the dataset with the scripts of LeRobot")
+    return str(version)
+
+
+def _chunk_size(info: Mapping[str, Any]) -> int:
+    size = info.get("chunks_size", 1000)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise DataError(f"{INFO}: chunks_size must be a whole number above 0, got {shown(size)}")
+    return size
+
+
+def _text(info: Mapping[str, Any], key: str) -> str:
+    value = info.get(key)
+    if not isinstance(value, str) or not value:
+        raise DataError(f"{INFO}: {key} must be the template of a path, got {shown(value)}")
+    return value
+
+
+def _cameras(info: Mapping[str, Any]) -> tuple[Camera, ...]:
+    features = info.get("features")
+    if not isinstance(features, dict):
+        raise DataError(f"{INFO}: features must be an object, got {shown(features)}")
+    found = [(key, each) for key, each in features.items() if isinstance(each, dict)]
+    return tuple(
+        Camera(key, each["dtype"]) for key, each in found if each.get("dtype") in ("video", "image") and _is_rgb(each)
+    )
+
+
+def _is_rgb(feature: Mapping[str, Any]) -> bool:
+    about = feature.get("info") or feature.get("video_info") or {}
+    return not (isinstance(about, dict) and any(about.get(mark) for mark in _DEPTH))
+
+
+# What we write into a LeRobot dataset beside its own: true level and success of an episode, progress of every frame.
+#
+# The progress file has the columns and the metadata of those that reward models of LeRobot write; the name of the model
+# says that it is the truth. Only this file is read again: progress that a model wrote is no truth.
+
+LEVEL, SUCCESS = "truth/level", "truth/success"  # columns of the table of episodes
+PROGRESS_FILE = "truth_progress.parquet"
+_MODEL, _TRUTH = b"reward_model_path", b"truth"
+_PROGRESS_COLUMNS = ("index", "episode_index", "frame_index", "progress_sparse", "progress_dense")
+
+Progress = Sequence[float] | None
+
+
+def progress_table(episodes: Sequence[tuple[int, Progress]], model: str = "truth") -> "pyarrow.Table":
+    """Return one row per frame from the length and the progress of each episode; null where it is none or nan."""
+    import pyarrow as pa
+
+    lengths = [length for length, _ in episodes]
+    values: list[float | None] = []
+    for length, progress in episodes:
+        values += [None] * length if progress is None else progress
+    columns = {
+        "index": pa.array(np.arange(sum(lengths))),
+        "episode_index": pa.array(np.repeat(np.arange(len(lengths)), lengths)),
+        "frame_index": pa.array(np.concatenate([np.arange(length) for length in lengths])),
+        **dict.fromkeys(_PROGRESS_COLUMNS[3:], pa.array(values, pa.float32(), from_pandas=True)),
+    }
+    return pa.table(columns).replace_schema_metadata({_MODEL: model.encode()})
+
+
+def label_of_row(place: Path, row: Mapping[str, object]) -> Label | None:
+    """Return what the table of episodes says of the truth; None where it has no column of ours."""
+    if LEVEL not in row and SUCCESS not in row:
+        return None
+    level, success = row.get(LEVEL), row.get(SUCCESS)
+    if (level is not None and level not in LEVELS) or not isinstance(success, bool | None):
+        raise DataError(f"{place}: {LEVEL} and {SUCCESS} must be 1 to 5 and true or false, got {level} and {success}")
+    return Label(int(level) if isinstance(level, int) else None, success)
+
+
+def read_progress(folder: Path) -> dict[int, tuple[float, ...]]:
+    """Return the true progress of episodes, where a file of ours says it."""
+    if not (folder / PROGRESS_FILE).is_file():
+        return {}
+    table = read_table(folder, folder / PROGRESS_FILE, _PROGRESS_COLUMNS)
+    missing = [name for name in _PROGRESS_COLUMNS if name not in table.column_names]
+    if missing or (table.schema.metadata or {}).get(_MODEL) != _TRUTH:
+        raise DataError(f"{PROGRESS_FILE}: expected {', '.join(_PROGRESS_COLUMNS)} of the truth; remove the file")
+    episodes, values = (table[name].to_numpy() for name in ("episode_index", "progress_dense"))
+    if np.any(np.diff(episodes) < 0):
+        raise DataError(f"{PROGRESS_FILE}: the rows are not in the order of their episodes; copy the dataset again")
+    starts = np.flatnonzero(np.diff(episodes, prepend=-1))
+    parts = zip(episodes[starts].tolist(), np.split(values, starts[1:]))
+    return {index: _checked(part) for index, part in parts if not np.isnan(part).any()}
+
+
+def _checked(part: "np.typing.NDArray[np.float32]") -> tuple[float, ...]:
+    if part.min() < 0 or part.max() > 1:
+        raise DataError(f"{PROGRESS_FILE}: progress must be from 0 to 1, got {part.min()} to {part.max()}")
+    return tuple(part.astype(np.float64).tolist())
+
+
+# The list of episodes of a LeRobot dataset: how long each is, and which files hold it.
+
+_V2_EPISODES = Path("meta") / "episodes.jsonl"
+_V2_TASKS = Path("meta") / "tasks.jsonl"
+_V3_EPISODES = Path("meta") / "episodes"
+_V3_TASKS = Path("meta") / "tasks.parquet"
+
+PathValues = Mapping[str, int | str]  # what fills the template of a path
+
+
+@dataclass(frozen=True)
+class VideoPlace:
+    """The video of one camera, and the second at which the episode starts in it."""
+
+    values: PathValues
+    start: float = 0.0
+
+
+@dataclass(frozen=True)
+class EpisodeEntry:
+    """One episode; `videos` has the cameras that are stored as videos, `truth` what we wrote of it, if we did."""
+
+    index: int
+    length: int
+    data: PathValues
+    videos: Mapping[str, VideoPlace] = field(default_factory=dict)
+    truth: Label | None = None
+
+
+def read_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
+    """Yield the episodes that the dataset lists, in its order."""
+    return _v3_entries(info) if info.is_v3 else _v2_entries(info)
+
+
+def read_tasks(info: DatasetInfo) -> dict[int, str]:
+    """Return the instruction of every task index."""
+    if info.is_v3:
+        return _v3_tasks(info)
+    rows = _json_rows(info.folder, _V2_TASKS)
+    return {_whole(_V2_TASKS, row, "task_index"): str(row.get("task") or "") for row in rows}
+
+
+def _v2_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
+    keys = [camera.key for camera in info.cameras if camera.stored == "video"]
+    for row in _json_rows(info.folder, _V2_EPISODES):
+        index, length = (_whole(_V2_EPISODES, row, key) for key in ("episode_index", "length"))
+        values: PathValues = {"episode_chunk": index // info.chunk_size, "episode_index": index}
+        videos = {key: VideoPlace({**values, "video_key": key}) for key in keys}
+        yield EpisodeEntry(index, _length(_V2_EPISODES, length), values, videos)
+
+
+def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
+    keys = [camera.key for camera in info.cameras if camera.stored == "video"]
+    plain = ["episode_index", "length", "data/chunk_index", "data/file_index"]
+    parts = ("chunk_index", "file_index", "from_timestamp")
+    names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in parts)]
+    for path in sorted((info.folder / _V3_EPISODES).glob("chunk-*/file-*.parquet")):
+        table, place = read_table(info.folder, path, [*names, LEVEL, SUCCESS]), path.relative_to(info.folder)
+        missing = [name for name in names if name not in table.column_names]
+        if missing:
+            raise DataError(f"{place}: the column {missing[0]!r} is missing; copy the dataset again")
+        for values in zip(*(column_values(table[name]) for name in table.column_names)):
+            yield _v3_entry(place, dict(zip(table.column_names, values)), keys)
+
+
+def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> EpisodeEntry:
+    values = {part: _whole(place, row, f"data/{part}") for part in ("chunk_index", "file_index")}
+    index, length = _whole(place, row, "episode_index"), _length(place, _whole(place, row, "length"))
+    videos = {key: _v3_video(place, row, key) for key in keys}
+    return EpisodeEntry(index, length, dict(values), videos, label_of_row(place, row))
+
+
+def _v3_video(place: Path, row: Mapping[str, object], key: str) -> VideoPlace:
+    values = {part: _whole(place, row, f"videos/{key}/{part}") for part in ("chunk_index", "file_index")}
+    start = row[f"videos/{key}/from_timestamp"]
+    if not isinstance(start, int | float) or not 0 <= start < 1e9:
+        raise DataError(f"{place}: videos/{key}/from_timestamp must be a second from 0 on, got {shown(start)}")
+    return VideoPlace({**values, "video_key": key}, float(start))
+
+
+def _v3_tasks(info: DatasetInfo) -> dict[int, str]:
+    table = read_table(info.folder, info.folder / _V3_TASKS)
+    texts = [name for name in table.column_names if name != "task_index"]
+    if "task_index" not in table.column_names or not texts:
+        raise DataError(f"{_V3_TASKS}: expected the columns task_index and task, got {shown(table.column_names)}")
+    name = "task" if "task" in texts else texts[0]
+    indices, names = column_values(table["task_index"]), column_values(table[name])
+    return {index: text for index, text in zip(indices, names) if isinstance(index, int) and isinstance(text, str)}
+
+
+def _json_rows(folder: Path, name: Path) -> Iterator[Mapping[str, object]]:
+    try:
+        for number, text in text_lines(folder, folder / name):
+            try:
+                yield parse_row(text)
+            except DataError as error:
+                raise DataError(f"{name}, line {number}: {error}") from None
+    except FileNotFoundError:
+        raise DataError(f"{name}: the file does not exist; copy the dataset again") from None
+
+
+def _whole(place: Path, row: Mapping[str, object], key: str) -> int:
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
+        raise DataError(f"{place}: {key} must be a whole number from 0 on, got {shown(value)}")
+    return value
+
+
+def _length(place: Path, length: int) -> int:
+    if not 0 < length <= CLIP_FRAMES.value:
+        raise DataError(f"{place}: an episode of {length:,} frames; at least 1 is expected, {CLIP_FRAMES.describe()}")
+    return length
+
+
+# The rows of an episode in a LeRobot data file: when its frames were taken, its task, and whether it succeeded.
+
+_ROW_COLUMNS = ("timestamp", "task_index", "episode_index", "next.success", "next.reward")
+_TICKS = 1_000_000  # per second
+_LONGEST = 1e6  # seconds
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeRows:
+    """What the rows of an episode say; `first` is the first of them in the file, `path` that file."""
+
+    path: Path
+    first: int
+    fps: float
+    positions: Positions
+    task_index: int
+    truth: Label
+
+
+class DataFiles:
+    """The data files of one dataset; the last ones are kept, for several episodes may share one."""
+
+    def __init__(self, info: DatasetInfo) -> None:
+        self.info = info
+        self._table = lru_cache(maxsize=2)(lambda path: read_table(info.folder, path, _ROW_COLUMNS))
+
+    def rows(self, entry: EpisodeEntry) -> EpisodeRows:
+        """Return the rows of an episode; DataError where there are more or fewer than its length."""
+        path = self.info.data_file(entry.data)
+        table = self._table(path)
+        for name in ("timestamp", "task_index", "episode_index"):
+            if name not in table.column_names:
+                raise DataError(f"{path}: the column {name!r} is missing; copy the dataset again")
+        first, end = _span(path, _numbers(path, table, "episode_index").astype(np.int64), entry.index)
+        if end - first != entry.length:
+            raise DataError(f"{path}: {end - first} rows, but the list of episodes says {entry.length}")
+        return _episode_rows(path, table.slice(first, end - first), first, self.info.fps)
+
+
+def _span(path: Path, episodes: Indices, index: int) -> tuple[int, int]:
+    if np.any(np.diff(episodes) < 0):
+        raise DataError(f"{path}: the rows are not in the order of their episodes; copy the dataset again")
+    first, end = np.searchsorted(episodes, [index, index + 1])
+    return int(first), int(end)
+
+
+def _episode_rows(path: Path, rows: "pyarrow.Table", first: int, fps: float) -> EpisodeRows:
+    times = _numbers(path, rows, "timestamp")
+    if not np.isfinite(times).all() or np.abs(times).max() > _LONGEST or np.any(np.diff(times) < 0):
+        raise DataError(f"{path}: timestamps must be seconds that rise; copy the dataset again")
+    stamps = np.round(times * _TICKS).astype(np.int64).tolist()
+    rate, positions = rate_and_positions(stamps, Fraction(1, _TICKS), fps)
+    task = int(_numbers(path, rows, "task_index")[0])
+    return EpisodeRows(path, first, rate, positions, task, label_of_success(_success(path, rows)))
+
+
+def _success(path: Path, rows: "pyarrow.Table") -> bool | None:
+    if "next.success" in rows.column_names:
+        return bool(_numbers(path, rows, "next.success")[-1])
+    if "next.reward" in rows.column_names:
+        return success_of_rewards(_numbers(path, rows, "next.reward").tolist())
+    return None
+
+
+def _numbers(path: Path, rows: "pyarrow.Table", name: str) -> "np.typing.NDArray[np.float64]":
+    """Return a column of numbers; LeRobot also writes them as lists of one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = rows[name].combine_chunks()
+    if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        column = pc.list_flatten(column)
+    if column.null_count or len(column) != rows.num_rows:
+        raise DataError(f"{path}: the column {name!r} must have one number per row; copy the dataset again")
+    try:
+        return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{path}: the column {name!r} must hold numbers, got {column.type}") from None
+
+
+# LeRobot datasets: Parquet rows beside one video per episode (v2) or per many episodes (v3), for each camera.
+
+
+def recognises(folder: Path) -> bool:
+    """Tell whether the folder describes itself as LeRobot does."""
+    return (folder / INFO).is_file()
+
+
+def read_folder(folder: Path) -> Contents:
+    """Read every episode as one camera saw it."""
+    return read_camera(folder, "")
+
+
+def read_camera(folder: Path, wanted: str) -> Contents:
+    """Read every episode as the named camera saw it, or as all did."""
+    try:
+        dataset = _Dataset(read_dataset_info(folder), wanted)
+    except DataError as error:
+        raise DataError(f"{folder}: {error}") from None
+    episodes: list[Episode] = []
+    problems: list[Problem] = []
+    for entry in dataset.entries:
+        for camera in dataset.chosen:
+            try:
+                episodes.append(dataset.episode(entry, camera))
+            except DataError as error:
+                problems.append(Problem(episode_id(f"episode {entry.index}", camera.key, dataset.keys), str(error)))
+    return Contents(tuple(episodes), tuple(problems))
+
+
+def notes(folder: Path) -> tuple[Problem, ...]:
+    """Say which camera is read, and how many of the listed episodes are not in this copy."""
+    try:
+        info = read_dataset_info(folder)
+        listed, present = _present(info)
+    except DataError:
+        return ()
+    found = camera_note([camera.key for camera in _with_files(info, present, "")])
+    if len(present) < listed:
+        what = f"{listed - len(present)} of {listed} listed episodes have no data file here and are left out"
+        found = (*found, Problem("episodes", what))
+    return found
+
+
+class _Dataset:
+    """One dataset while it is read: files that many episodes share are opened once."""
+
+    def __init__(self, info: DatasetInfo, wanted: str) -> None:
+        self.info, self.files, self.tasks = info, DataFiles(info), read_tasks(info)
+        self.progress = read_progress(info.folder)
+        self.videos: dict[Path, VideoFile] = {}
+        listed, self.entries = _present(info)
+        if not self.entries:
+            raise DataError(f"none of the {listed} listed episodes has its data file here; copy them as well")
+        cameras = info.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
+        self.keys = [camera.key for camera in info.cameras]
+        chosen = choose_cameras([camera.key for camera in cameras], wanted)
+        self.chosen = [camera for camera in cameras if camera.key in chosen]
+
+    def episode(self, entry: EpisodeEntry, camera: Camera) -> Episode:
+        """Return what a camera saw of an episode; DataError says what is wrong with it."""
+        rows = self.files.rows(entry)
+        instruction = self._instruction(rows)
+        origin = Provenance(task=instruction, embodiment=self.info.robot, camera=short_name(camera.key))
+        clip = self._images(entry, camera, rows) if camera.stored == "image" else self._video(entry, camera, rows)
+        name = episode_id(f"episode_{entry.index:06d}", camera.key, self.keys)
+        return Episode(name, instruction, clip, self._truth(entry, rows), origin)
+
+    def _truth(self, entry: EpisodeEntry, rows: EpisodeRows) -> Label:
+        progress = self.progress.get(entry.index)
+        if progress is not None and len(progress) != entry.length:
+            raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
+        return replace(entry.truth or rows.truth, progress=progress)
+
+    def _instruction(self, rows: EpisodeRows) -> str:
+        instruction = self.tasks.get(rows.task_index, "")
+        if not instruction.strip():
+            raise DataError(f"{rows.path}: task_index {rows.task_index} has no text among the tasks of the dataset")
+        if len(instruction) > INSTRUCTION_CHARACTERS.value:
+            raise DataError(f"a task of {len(instruction):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
+        return instruction
+
+    def _video(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
+        place = entry.videos[camera.key]
+        path = self.info.video_file(place.values)
+        video = self.videos.setdefault(path, VideoFile(path))
+        if not self.info.is_v3:
+            if video.count != entry.length:
+                raise DataError(f"{path}: {video.count} frames, but the episode has {entry.length} rows; copy it again")
+            return Clip(video, np.arange(entry.length), rows.positions, rows.fps, video.info.frame_bytes)
+        segment = segment_of_video(path, video.info, place.start, entry.length)
+        return Clip(segment, np.arange(entry.length), rows.positions, rows.fps, segment.frame_bytes)
+
+    def _images(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
+        images = ParquetImages(self.info.folder, rows.path, camera.key, rows.first, entry.length)
+        return Clip(images, np.arange(entry.length), rows.positions, rows.fps)
+
+
+def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
+    """Return how many episodes are listed, and those whose data file is here: people copy a few of many."""
+    listed, present, seen = 0, [], set[int]()
+    for entry in read_entries(info):
+        listed += 1
+        if entry.index in seen:
+            raise DataError(f"episode {entry.index} is listed twice; remove the file of episodes that is not in use")
+        seen.add(entry.index)
+        if listed > ROWS.value:
+            raise DataError(f"more than {ROWS.value:,} episodes, {ROWS.describe()}")
+        if info.data_file(entry.data).exists():
+            present.append(entry)
+    return listed, present
+
+
+def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[Camera, ...]:
+    """Return the cameras that have frames, for any episode where all are wanted, else for the first one.
+
+    All that are listed, where none has.
+    """
+    looked_at = entries if wanted == ALL_CAMERAS else entries[:1]
+    found = tuple(camera for camera in info.cameras if any(_has_frames(info, entry, camera) for entry in looked_at))
+    return found or info.cameras
+
+
+def _has_frames(info: DatasetInfo, entry: EpisodeEntry, camera: Camera) -> bool:
+    place = entry.videos.get(camera.key)
+    return place is None or info.video_file(place.values).exists()
+
+
+LEROBOT = Reader(
+    "lerobot",
+    "LeRobot v2.0, v2.1 and v3.0: meta/info.json, Parquet rows and videos, or images in the rows; several cameras",
+    "meta/info.json of a LeRobot dataset",
+    recognises,
+    read_folder,
+    notes,
+    read_camera,
+)

@@ -1,0 +1,227 @@
+"""LeRobot v3.0 written: videos, tables, statistics.
+
+Columns of the table of episodes that begin with `truth/` are ours; LeRobot leaves them alone.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rewardlab.core.errors import DataError
+from rewardlab.core.storage import atomic_write, write_parquet
+from rewardlab.core.video_encoding import encode_pieces
+from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
+from rewardlab.data.lerobot import INFO, LEVEL, PROGRESS_FILE, SUCCESS, progress_table
+from rewardlab.data.video import frame_pieces
+
+FILES_PER_CHUNK = 1000
+DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+_ENDS = ((0, "from"), (1, "to"))  # of an episode in its video
+_NUMBERS = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64"}
+
+
+def task_table(tasks: list[str]) -> Any:
+    """Return the tasks with a note by which pandas takes their texts for the index, as LeRobot expects."""
+    import pyarrow as pa
+
+    kinds = {"task_index": ("int64", "int64"), "task": ("unicode", "object")}
+    columns = [
+        {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": stored, "metadata": None}
+        for name, (kind, stored) in kinds.items()
+    ]
+    about = {"index_columns": ["task"], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
+    table = pa.table({"task_index": list(range(len(tasks))), "task": tasks})
+    return table.replace_schema_metadata({b"pandas": json.dumps(about).encode()})
+
+
+def episode_table(rows: Sequence[WrittenRow], starts: Any) -> Any:
+    """Return where each episode is, in rows of data and in the video of every camera, and what is true of it."""
+    import pyarrow as pa
+
+    chunks, files = ([row["file"][part] for row in rows] for part in (0, 1))
+    columns: dict[str, Any] = {
+        "episode_index": list(range(len(rows))),
+        "tasks": [[row["task"]] for row in rows],
+        "length": [row["length"] for row in rows],
+        "data/chunk_index": chunks,
+        "data/file_index": files,
+        "dataset_from_index": starts[:-1].tolist(),
+        "dataset_to_index": starts[1:].tolist(),
+        "meta/episodes/chunk_index": [0] * len(rows),
+        "meta/episodes/file_index": [0] * len(rows),
+    }
+    for key in rows[0]["shapes"]:
+        columns |= {f"videos/{key}/chunk_index": chunks, f"videos/{key}/file_index": files}
+        columns |= {f"videos/{key}/{end}_timestamp": [row["seconds"][i] for row in rows] for i, end in _ENDS}
+    columns[LEVEL] = pa.array([row["level"] for row in rows], pa.int8())
+    columns[SUCCESS] = pa.array([row["success"] for row in rows], pa.bool_())
+    columns["truth/source_id"] = [row["id"] for row in rows]
+    return pa.table(columns)
+
+
+def statistics(rows: Sequence[WrittenRow], indices: Mapping[str, int]) -> WrittenRow:
+    """Return what LeRobot keeps of columns of numbers; pixels are left to it."""
+    seconds = np.concatenate([np.arange(row["length"]) / row["fps"] for row in rows])
+    numbers = {
+        "timestamp": seconds,
+        "frame_index": np.concatenate([np.arange(row["length"]) for row in rows]),
+        "episode_index": np.repeat(np.arange(len(rows)), [row["length"] for row in rows]),
+        "index": np.arange(len(seconds)),
+        "task_index": np.repeat([indices[row["task"]] for row in rows], [row["length"] for row in rows]),
+    }
+    return {name: _measures(column) for name, column in numbers.items()}
+
+
+def _measures(column: Any) -> WrittenRow:
+    found = {"min": column.min(), "max": column.max(), "mean": column.mean(), "std": column.std(), "count": len(column)}
+    return {what: [float(value)] for what, value in found.items()}
+
+
+def dataset_info(rows: Sequence[WrittenRow], shapes: dict[str, tuple[int, ...]], tasks: list[str]) -> WrittenRow:
+    """Return what `meta/info.json` holds."""
+    fps = rows[0]["fps"]
+    numbers = {**_NUMBERS, "task_index": "int64"}
+    return {
+        "codebase_version": "v3.0",
+        "robot_type": Counter(row["robot"] for row in rows).most_common(1)[0][0] or None,
+        "total_episodes": len(rows),
+        "total_frames": sum(row["length"] for row in rows),
+        "total_tasks": len(tasks),
+        "chunks_size": FILES_PER_CHUNK,
+        "data_files_size_in_mb": 100,
+        "video_files_size_in_mb": 200,
+        "fps": int(fps) if fps == round(fps) else fps,
+        "splits": {"train": f"0:{len(rows)}"},
+        "data_path": DATA_PATH,
+        "video_path": VIDEO_PATH,
+        "features": {
+            **{key: _video_feature(shape, fps) for key, shape in shapes.items()},
+            **{name: {"dtype": kind, "shape": [1], "names": None} for name, kind in numbers.items()},
+        },
+    }
+
+
+def _video_feature(shape: tuple[int, ...], fps: float) -> WrittenRow:
+    height, width, channels = shape
+    about = {"video.height": height, "video.width": width, "video.channels": channels, "video.fps": fps}
+    coded = {"video.codec": "h264", "video.pix_fmt": "yuv420p", "is_depth_map": False, "has_audio": False}
+    return {"dtype": "video", "shape": list(shape), "names": ["height", "width", "channels"], "info": about | coded}
+
+
+_EPISODES = Path("meta") / "episodes" / "chunk-000" / "file-000.parquet"
+
+
+def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:
+    """Write the video of every camera; the rows of data are written at the end, when all tasks are known."""
+    place = {"chunk_index": batch.number // FILES_PER_CHUNK, "file_index": batch.number % FILES_PER_CHUNK}
+    keys = [f"observation.images.{camera}" for camera in batch.rollouts[0].cameras]
+    sizes = [_write_video(folder / VIDEO_PATH.format(video_key=key, **place), batch, i) for i, key in enumerate(keys)]
+    starts = np.cumsum([0, *(len(rollout.first.clip) for rollout in batch.rollouts)])
+    return [_row(rollout, place, dict(zip(keys, sizes)), int(start)) for rollout, start in zip(batch.rollouts, starts)]
+
+
+def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
+    """Write the data files, the tables of episodes and tasks, the progress, the statistics and, last, the info."""
+    import pyarrow as pa
+
+    shapes = {key: tuple(shape) for row in rows for key, shape in row["shapes"].items()}
+    for row in rows:
+        if {key: tuple(shape) for key, shape in row["shapes"].items()} != shapes:
+            raise DataError(f"{row['id']}: frames of another size than the others; LeRobot has one per camera")
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    indices = {task: index for index, task in enumerate(tasks)}
+    starts = np.cumsum([0, *(row["length"] for row in rows)])
+    for place, numbers in _by_file(rows).items():
+        path = folder / DATA_PATH.format(chunk_index=place[0], file_index=place[1])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_parquet(pa.concat_tables(_data(rows[n], n, int(starts[n]), indices) for n in numbers), path)
+    (folder / _EPISODES).parent.mkdir(parents=True, exist_ok=True)
+    write_parquet(episode_table(rows, starts), folder / _EPISODES)
+    write_parquet(task_table(tasks), folder / "meta" / "tasks.parquet")
+    if any(row["progress"] is not None for row in rows):
+        write_parquet(progress_table([(row["length"], row["progress"]) for row in rows]), folder / PROGRESS_FILE)
+    _write_json(folder / "meta" / "stats.json", statistics(rows, indices))
+    _write_json(folder / INFO, dataset_info(rows, shapes, tasks))
+
+
+def _write_video(path: Path, batch: Batch, view: int) -> tuple[int, int, int]:
+    """Write what one camera saw of all rollouts, and return height, width and channels."""
+    clips = [rollout.views[view].clip for rollout in batch.rollouts]
+    shape = clips[0].source.read(clips[0].order[:1]).shape[1:]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    starts = set(np.cumsum([0, *(len(clip) for clip in clips)]).tolist())
+    fps = clips[0].fps
+    times = None if fps == round(fps) else np.arange(sum(map(len, clips))) / fps
+    pieces = (_of_size(piece, shape, path) for clip in clips for piece in frame_pieces(clip))
+    with atomic_write(path) as partial:
+        encode_pieces(pieces, partial, fps, times=times, key_frames=starts)
+    height, width, channels = shape
+    return height + height % 2, width + width % 2, channels
+
+
+def _of_size(piece: Any, shape: tuple[int, ...], path: Path) -> Any:
+    if piece.shape[1:] != shape:
+        raise DataError(f"{path.name}: frames of {piece.shape[1:]} and {shape}; LeRobot has one size per camera")
+    return piece
+
+
+def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, int, int]], start: int) -> WrittenRow:
+    episode = rollout.first
+    length = len(episode.clip)
+    return {
+        "id": episode.id,
+        "task": episode.instruction,
+        "robot": episode.origin.embodiment,
+        "fps": episode.clip.fps,
+        "length": length,
+        "file": [place["chunk_index"], place["file_index"]],
+        "seconds": [start / episode.clip.fps, (start + length) / episode.clip.fps],
+        "shapes": {key: list(shape) for key, shape in shapes.items()},
+        "level": episode.truth.level,
+        "success": episode.truth.success,
+        "progress": episode.truth.progress,
+    }
+
+
+def _by_file(rows: Sequence[WrittenRow]) -> dict[tuple[int, int], list[int]]:
+    found: dict[tuple[int, int], list[int]] = {}
+    for number, row in enumerate(rows):
+        found.setdefault((row["file"][0], row["file"][1]), []).append(number)
+    return found
+
+
+def _data(row: WrittenRow, number: int, start: int, indices: Mapping[str, int]) -> Any:
+    """Return the rows of one episode."""
+    import pyarrow as pa
+
+    frames = np.arange(row["length"])
+    columns = {
+        "timestamp": pa.array((frames / row["fps"]).astype(np.float32)),
+        "frame_index": pa.array(frames),
+        "episode_index": pa.array(np.full(len(frames), number)),
+        "index": pa.array(start + frames),
+        "task_index": pa.array(np.full(len(frames), indices[row["task"]])),
+    }
+    return pa.table(columns)
+
+
+def _write_json(path: Path, content: WrittenRow) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(content, indent=4, allow_nan=False) + "\n", encoding="utf-8")
+
+
+LEROBOT = Writer(
+    "lerobot",
+    "LeRobot v3.0, several episodes per video, with truth_progress.parquet where progress is known",
+    write_batch,
+    finish,
+    batch_frames=5_000,
+    joins_cameras=True,
+    one_rate=True,
+)

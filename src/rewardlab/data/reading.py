@@ -1,0 +1,140 @@
+"""What readers share: choice of camera, task from task.txt or a name, success from sparse rewards."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rewardlab.core.episode import Episode, Label
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import INSTRUCTION_CHARACTERS
+from rewardlab.data.contract import Contents, Problem
+from rewardlab.data.safe_files import text_lines
+
+ALL_CAMERAS = "all"
+_CLOSE_UP = re.compile("wrist|hand|gripper|depth", re.IGNORECASE)  # cameras that do not show what was achieved
+
+
+def choose_cameras(cameras: Sequence[str], wanted: str) -> tuple[str, ...]:
+    """Return the cameras to read; a name may be written without the part that all of them share."""
+    if not cameras:
+        raise DataError("no camera is described; expected frames from at least one, name another dataset")
+    if wanted == ALL_CAMERAS:
+        return tuple(cameras)
+    if not wanted:
+        return (next((name for name in cameras if not _CLOSE_UP.search(short_name(name))), cameras[0]),)
+    chosen = tuple(name for name in cameras if wanted in (name, short_name(name)))
+    if not chosen:
+        names = ", ".join(short_name(name) for name in cameras)
+        raise DataError(f"no camera {wanted!r}; there are {names}: name one of them, or {ALL_CAMERAS}")
+    return chosen[:1]
+
+
+def short_name(camera: str) -> str:
+    """Return the last part of a camera's name, as in `wrist` for `observation.images.wrist`."""
+    return re.split(r"[./]", camera)[-1]
+
+
+def episode_id(name: str, camera: str, cameras: Sequence[str]) -> str:
+    """Return the id of what one camera saw of an episode; it names the camera where there are several."""
+    return f"{name}@{short_name(camera)}" if len(cameras) > 1 else name
+
+
+def camera_note(cameras: Sequence[str]) -> tuple[Problem, ...]:
+    """Say which camera is read and which others there are, where there are several."""
+    if len(cameras) < 2:
+        return ()
+    (read,) = choose_cameras(cameras, "")
+    others = ", ".join(short_name(name) for name in cameras if name != read)
+    return (Problem("cameras", f"{short_name(read)} is read; others by DATA@NAME, or DATA@all: {others}"),)
+
+
+def only_camera(contents: Contents, wanted: str) -> Contents:
+    """Return the episodes whose origin names this camera, for formats that state a camera per episode."""
+    if wanted == ALL_CAMERAS:
+        return contents
+    names = sorted({episode.origin.camera for episode in contents.episodes} - {""})
+    kept = tuple(episode for episode in contents.episodes if episode.origin.camera == wanted)
+    if not kept:
+        raise DataError(f"no episode of a camera {wanted!r}; there are {', '.join(names) or 'no named cameras'}")
+    return Contents(kept, contents.problems)
+
+
+# The instruction of episodes whose format has no place for it: a `task.txt` beside them, or the words of a name.
+
+TASK_FILE = "task.txt"
+
+
+def task_beside(folder: Path, name: str = "") -> str:
+    """Return the task of what is called `name` below the folder: from the nearest task.txt, else from the name.
+
+    Empty where neither says one.
+    """
+    inside = (Path(name), *Path(name).parents) if name else (Path(),)
+    written = next((text for part in inside if (text := _task_file(folder, folder / part / TASK_FILE))), "")
+    return written or task_in(name)
+
+
+def bounded_task(text: str) -> str:
+    """Return an instruction, empty where nothing says one; DataError where it is too long."""
+    if len(text) > INSTRUCTION_CHARACTERS.value:
+        raise DataError(f"an instruction of {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
+    return text
+
+
+def wordless_note(episodes: Sequence[Episode]) -> tuple[Problem, ...]:
+    """Say how many episodes have no instruction: they are read, and models are asked for nothing."""
+    without = [episode.id for episode in episodes if not episode.instruction.strip()]
+    if not without:
+        return ()
+    what = f"no instruction is stored for {without[0]!r} and no name says one, so models are asked in empty words"
+    return (Problem(f"{len(without)} of {len(episodes)} episodes", f"{what}; write it into a {TASK_FILE} beside it"),)
+
+
+def _task_file(folder: Path, path: Path) -> str:
+    if not path.is_file():
+        return ""
+    text = next((text for _, text in text_lines(folder, path)), "").strip()
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{path}: not UTF-8 text; save the file in UTF-8") from None
+    return text
+
+
+# What the rewards of a rollout say about its success, where they say anything.
+
+
+def label_of_success(success: bool | None) -> Label:
+    """Return the truth of a rollout of which only success is known: a success is level 5, a failure has no level."""
+    return Label(5 if success else None, success)
+
+
+def success_of_rewards(rewards: Sequence[float]) -> bool | None:
+    """Return True for the reward of a finished task, zero at first and then one value above zero to the end; else None.
+
+    The last step may have none: in RLDS the last observation comes after the last action and its reward. A rollout
+    that is never rewarded says nothing: many datasets of demonstrations write zeros throughout.
+    """
+    start = next((step for step, reward in enumerate(rewards) if reward), 0)
+    if start == 0 or rewards[start] < 0:
+        return None
+    rewarded = rewards[start : max(len(rewards) - 1, start + 1)]
+    return True if {*rewarded} == {rewards[start]} and rewards[-1] in (0, rewards[start]) else None
+
+
+_LEAST_WORDS = 2  # one word alone, such as `drawer`, says no task
+_NO_TASK = {  # words of names that say how a video was taken, not what was done
+    *("video", "videos", "clip", "clips", "episode", "episodes", "rollout", "rollouts", "camera", "cam", "view"),
+    *("demo", "trial", "run", "take", "test", "train", "val", "data", "recording", "rec", "img", "mov", "dsc", "vid"),
+    *("front", "wrist", "side", "top", "left", "right", "success", "failure", "fail", "good", "bad", "final", "copy"),
+}
+
+
+def task_in(name: str) -> str:
+    """Return the task that the name of a video, or of the folder it is in, says; empty where none does."""
+    path = Path(name)
+    for text in (path.stem, *(part.name for part in path.parents)):
+        words = [word for word in re.split(r"[\W_]+", text.lower()) if word.isalpha()]
+        if len([word for word in words if word not in _NO_TASK]) >= _LEAST_WORDS:
+            return " ".join(words)
+    return ""

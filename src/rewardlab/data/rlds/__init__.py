@@ -1,1 +1,0 @@
-"""RLDS episodes in TFRecord files, read without TensorFlow."""

@@ -1,0 +1,197 @@
+"""The RoboReward layout: reader, writer, captions."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from rewardlab.core.episode import Clip, Episode
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
+from rewardlab.core.storage import atomic_write
+from rewardlab.data.contract import Batch, Contents, Problem, Reader, Writer, WrittenRow
+from rewardlab.data.roboreward_rows import (
+    METADATA,
+    Row,
+    fps_of,
+    instruction_of,
+    label_of,
+    notes_of_rows,
+    parse_row,
+    provenance_of,
+    require,
+    row_of,
+    sim_state_of,
+    valid_fps,
+)
+from rewardlab.data.safe_files import path_inside, require_name, text_lines
+from rewardlab.data.video import VideoFile, write_video
+
+
+def recognises(folder: Path) -> bool:
+    """Tell whether the folder has rows of metadata."""
+    return (folder / METADATA).is_file()
+
+
+def read_folder(folder: Path) -> Contents:
+    """Read and check every row and every video's container; frames are decoded later, when asked for."""
+    episodes: list[Episode] = []
+    problems: list[Problem] = []
+    for found in read_rows(folder):
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            episodes.append(found[1])
+    if not episodes and not problems:
+        what = f"holds no row; write one per video, or remove it and let `rewardlab init {folder}` begin"
+        problems.append(Problem(METADATA, what))
+    return Contents(tuple(episodes), tuple(problems))
+
+
+def read_rows(folder: Path) -> Iterator[tuple[Row, Episode] | Problem]:
+    """Yield every row with all its columns and the episode it names, or what is wrong with it."""
+    rows = RowEpisodes(folder, _clip)
+    for line, text in _lines(folder):
+        if line > ROWS.value:
+            yield Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}")
+            return
+        try:
+            row = _row(text)
+            yield row, rows.episode(row)
+        except DataError as error:
+            yield Problem(f"line {line}", str(error))
+
+
+def notes(folder: Path) -> tuple[Problem, ...]:
+    """Return what is odd in the rows and stops no run."""
+    return notes_of_rows(folder, _parsed(islice(_lines(folder), ROWS.value)))
+
+
+def _parsed(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
+    """Yield the rows; lines that are no rows are problems, and told elsewhere."""
+    for number, text in lines:
+        try:
+            yield number, parse_row(text)
+        except DataError:
+            continue
+
+
+def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[str, object] | None = None) -> None:
+    """Write an episode's frames and append its row; the row comes last, so that a row always has its video."""
+    from rewardlab.core.video_encoding import encode  # here: PyAV is slow to load, and reading rows needs none of it
+
+    target = folder / file_name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    clip = episode.clip
+    encode(episode.frames, target, clip.fps, times=None if clip.is_even else episode.times)
+    row = row_of(episode, file_name) | (extra or {})
+    with (folder / METADATA).open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+class RowEpisodes:
+    """The episodes of the rows of one folder: a video that many of them name is opened once, and its clip is shared."""
+
+    def __init__(self, folder: Path, open_clip: Callable[[Path, str, float | None], Clip]) -> None:
+        self.folder = folder
+        self.seen: Counter[str] = Counter()
+        self.clip = cache(open_clip)
+
+    def episode(self, row: Row) -> Episode:
+        """Return the episode of one row; DataError says what is wrong with it."""
+        require(row, "file_name")
+        require_name(row["file_name"], "file_name")
+        name = str(row["file_name"])
+        instruction = instruction_of(name, row)
+        clip = self.clip(self.folder, name, fps_of(name, row))
+        valid_fps(name, clip.fps)
+        truth, origin, world = (
+            label_of(name, row, len(clip)),
+            provenance_of(name, row),
+            sim_state_of(self.folder, name, row),
+        )
+        self.seen[name] += 1
+        identity = name if self.seen[name] == 1 else f"{name}#{self.seen[name]}"
+        return Episode(identity, instruction, clip, truth, origin, world)
+
+
+def _row(text: str) -> Row:
+    if len(text) > ROW_BYTES.value:
+        raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+    return parse_row(text)
+
+
+def _clip(folder: Path, name: str, fps: float | None) -> Clip:
+    return VideoFile(path_inside(folder, name, "file_name")).clip(fps)
+
+
+def _lines(folder: Path) -> Iterator[tuple[int, str]]:
+    return text_lines(folder, folder / METADATA)
+
+
+ROBOREWARD = Reader(
+    "roboreward",
+    "the RoboReward layout: metadata.jsonl beside the videos, one JSON row per episode (file_name, task, reward)",
+    "a metadata.jsonl with one row per video",
+    recognises,
+    read_folder,
+    notes,
+)
+
+
+# Captions of a dataset: what a video shows in words, as `caption` in the rows of the RoboReward layout.
+#
+# They are what the projector of a new vision-language model is aligned with; no model under test ever sees them.
+
+
+def captioned_videos(folder: Path) -> Iterator[tuple[Episode, str]]:
+    """Yield every video that has a caption once, as an episode with its caption; DataError where there is none."""
+    captions = _captions(folder)
+    if not captions:
+        raise DataError(
+            f"no row in {folder / METADATA} has a caption; collect one with `rewardlab collect metaworld --captions`"
+        )
+    for episode in read_folder(folder).episodes:
+        if episode.id in captions:  # other rows of the same video have a number behind its name
+            yield episode, captions[episode.id]
+
+
+def _captions(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if not (folder / METADATA).is_file():
+        return found
+    for line, text in text_lines(folder, folder / METADATA):
+        row = parse_row(text)
+        caption = row.get("caption")
+        if caption is None:
+            continue
+        if not isinstance(caption, str) or not caption.strip() or len(caption) > INSTRUCTION_CHARACTERS.value:
+            raise DataError(f"line {line}: caption must be a text, {INSTRUCTION_CHARACTERS.describe()}")
+        found.setdefault(str(row.get("file_name")), caption)
+    return found
+
+
+# The RoboReward layout: videos, and metadata.jsonl with one row each.
+
+
+def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:
+    """Write one video per rollout."""
+    rows = []
+    for rollout in batch.rollouts:
+        name = f"{rollout.name}.mp4"
+        write_video(rollout.first, folder / name)
+        rows.append(row_of(rollout.first, name))
+    return rows
+
+
+def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
+    """Write the rows."""
+    with atomic_write(folder / METADATA) as partial:
+        partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+ROBOREWARD_WRITER = Writer(
+    "roboreward", "metadata.jsonl beside the videos, as RoboReward publishes it", write_batch, finish
+)

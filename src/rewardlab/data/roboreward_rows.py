@@ -1,0 +1,285 @@
+"""One row of metadata.jsonl: checked, written, noted as odd, guessed by `data init`."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+
+from rewardlab.core.episode import LEVELS, Episode, Label, Provenance
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import INSTRUCTION_CHARACTERS
+from rewardlab.core.records import parse_json
+from rewardlab.core.seeding import digest
+from rewardlab.core.settings import setting
+from rewardlab.data.contract import Problem
+from rewardlab.data.reading import task_in
+from rewardlab.data.safe_files import path_inside, shown, video_names
+
+Row = dict[str, object]
+
+METADATA = "metadata.jsonl"  # where the rows are
+KEYS = (  # all that is read of a row
+    *("file_name", "task", "reward", "success", "progress", "fps", "task_id"),
+    *("embodiment", "camera", "license", "source", "world"),
+)
+OTHER_WORDS = {  # what others call them
+    **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip", "frames"), "file_name"),
+    **dict.fromkeys(("instruction", "prompt", "language_instruction", "goal", "text", "description"), "task"),
+    **dict.fromkeys(("label", "score", "level", "rating"), "reward"),
+    **dict.fromkeys(("succeeded", "is_success", "done"), "success"),
+}
+_CLOSE = 0.75  # how alike a misspelt key must be
+_FASTEST = 10_000  # frames per second
+
+
+def parse_row(text: str, parse: Callable[[str], object] | None = None) -> Row:
+    """Return the object that a line holds; DataError says why it holds none.
+
+    Who reads many lines gives a parser of JSON with unique keys, so that limits are looked up once.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError("not UTF-8 text; save the file in UTF-8") from None
+    try:
+        row = parse_json(text, unique_keys=True) if parse is None else parse(text)
+    except ValueError as error:
+        raise DataError(f"not JSON that can be used ({error}); expected one object per line") from None
+    if not isinstance(row, dict):
+        raise DataError(f"expected a JSON object, got {type(row).__name__}")
+    return row
+
+
+def misnamed(row: Row) -> dict[str, str]:
+    """Return the keys that are not read beside the key that each seems to stand for, where the row lacks that one."""
+    found = {}
+    for key in (key for key in row if key not in KEYS):
+        close = get_close_matches(key, KEYS, n=1, cutoff=_CLOSE)
+        meant = OTHER_WORDS.get(key.lower()) or (close[0] if close else None)
+        if meant is not None and meant not in row:
+            found[key] = meant
+    return found
+
+
+def require(row: Row, key: str) -> None:
+    """Raise DataError where a row lacks a key, with the key that was written in its place."""
+    if key not in row:
+        written = next((f"; rename its {other!r}" for other, meant in misnamed(row).items() if meant == key), "")
+        raise DataError(f"{key} is missing{written}")
+
+
+def instruction_of(name: str, row: Row) -> str:
+    """Return what the robot was told to do."""
+    require(row, "task")
+    instruction = row["task"]
+    if not isinstance(instruction, str) or not instruction.strip():
+        raise DataError(f"{name}: task must be a non-empty text, got {shown(instruction)}")
+    return _bounded(name, "task", instruction)
+
+
+def label_of(name: str, row: Row, count: int) -> Label:
+    """Return what the row says of the truth; `count` is how many frames the video has."""
+    level, success, progress = row.get("reward"), row.get("success"), row.get("progress")
+    if level is not None and (isinstance(level, bool) or level not in LEVELS):
+        raise DataError(f"{name}: reward must be 1, 2, 3, 4 or 5, got {shown(level)}")
+    if success is not None and not isinstance(success, bool):
+        raise DataError(f"{name}: success must be true or false, got {shown(success)}")
+    level = int(level) if isinstance(level, int | float) else None
+    if level is not None and success is not None and success != (level == 5):
+        raise DataError(f"{name}: success is {success} but reward is {level}; only reward 5 is a success")
+    if success is None and level is not None:
+        success = level == 5
+    return Label(5 if success else level, success, _progress(name, progress, count))
+
+
+def fps_of(name: str, row: Row) -> float | None:
+    """Return the rate that the row states: its frames come evenly then, whatever times the file has."""
+    return None if row.get("fps") is None else valid_fps(name, row["fps"])
+
+
+def valid_fps(name: str, fps: object) -> float:
+    """Return a frame rate that makes sense."""
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < _FASTEST:
+        raise DataError(f"{name}: fps must be a number above 0 and below {_FASTEST:,}, got {shown(fps)}")
+    return float(fps)
+
+
+def provenance_of(name: str, row: Row) -> Provenance:
+    """Return where the episode comes from."""
+    parts = PurePosixPath(name).parts
+    keys = ("embodiment", "camera", "license", "source")
+    words = {key: _bounded(name, key, str(row.get(key) or "")) for key in keys}
+    task = _bounded(name, "task_id", str(row.get("task_id") or row["task"]))
+    return Provenance(subset=parts[0] if len(parts) > 1 else "", task=task, **words)
+
+
+def sim_state_of(folder: Path, name: str, row: Row) -> Row | None:
+    """Return the simulator's record; a `file` in it is a path below the folder, made absolute here."""
+    world = row.get("world")
+    if world is None:
+        return None
+    if not isinstance(world, dict) or not isinstance(world.get("kind"), str):
+        raise DataError(f"{name}: world must be an object with a kind, got {shown(world)}")
+    return world | {"file": str(path_inside(folder, world["file"], "world.file"))} if "file" in world else world
+
+
+def row_of(episode: Episode, file_name: str) -> Row:
+    """Return the row of an episode; frames that come at their own times have these in the video, and no fps here."""
+    truth, origin, clip = episode.truth, episode.origin, episode.clip
+    row: Row = {
+        "file_name": file_name,
+        "task": episode.instruction,
+        "reward": truth.level,
+        "success": truth.success,
+        "progress": list(truth.progress) if truth.progress is not None else None,
+        "fps": clip.fps if clip.is_even else None,
+        "task_id": origin.task if origin.task != episode.instruction else None,
+        "embodiment": origin.embodiment,
+        "camera": origin.camera,
+        "license": origin.license,
+        "source": origin.source,
+    }
+    return {key: value for key, value in row.items() if value not in (None, "")}
+
+
+def _progress(name: str, progress: object, count: int) -> tuple[float, ...] | None:
+    if progress is None:
+        return None
+    if not isinstance(progress, list) or len(progress) != count:
+        raise DataError(f"{name}: progress must have one number per frame ({count}), got {_size(progress)}")
+    if not all(isinstance(value, int | float) and 0 <= value <= 1 for value in progress):
+        raise DataError(f"{name}: progress must be numbers from 0 to 1, got {shown(progress[:5])}")
+    return tuple(float(value) for value in progress)
+
+
+def _size(value: object) -> str:
+    return f"{len(value)} values" if isinstance(value, list) else type(value).__name__
+
+
+def _bounded(name: str, key: str, text: str) -> str:
+    if len(text) > INSTRUCTION_CHARACTERS.value:
+        raise DataError(f"{name}: {key} has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
+    return text
+
+
+# What is odd in rows of metadata and stops no run: misspelt keys, rows twice, labels missing, videos left out.
+
+_NAMES_SHOWN = 5
+
+Numbered = tuple[int, Row]
+
+
+def notes_of_rows(folder: Path, numbered: Iterator[Numbered]) -> tuple[Problem, ...]:
+    """Return what is odd in the rows of a folder."""
+    rows = [(number, {key: _slim(value) for key, value in row.items()}) for number, row in numbered]
+    found = [*_misnamed(rows), *_repeated(rows), *_unlabelled(rows), *_unread(rows), *_left_out(folder, rows)]
+    return tuple(found)
+
+
+def _slim(value: object) -> object:
+    """Return a value that may be kept for every row: a list, such as progress, by what identifies it."""
+    return digest(repr(value)) if isinstance(value, list | dict) else value
+
+
+def _misnamed(rows: Sequence[Numbered]) -> Iterator[Problem]:
+    found: dict[tuple[str, str], list[int]] = {}
+    for number, row in rows:
+        for pair in misnamed(row).items():
+            found.setdefault(pair, []).append(number)
+    for (key, meant), numbers in found.items():
+        yield Problem(_lines(numbers), f"{shown(key)} is not read; did you mean {meant}?")
+
+
+def _repeated(rows: Sequence[Numbered]) -> Iterator[Problem]:
+    first: dict[tuple[str, str], Numbered] = {}
+    for number, row in rows:
+        key = str(row.get("file_name")), str(row.get("task"))
+        earlier, before = first.setdefault(key, (number, row))
+        if earlier == number:
+            continue
+        if row == before:
+            yield Problem(f"line {number}", f"the same row as line {earlier}: the episode counts twice")
+        elif any(row.get(label) != before.get(label) for label in ("reward", "success")):
+            yield Problem(f"line {number}", f"the video and task of line {earlier}, with another reward or success")
+
+
+def _unlabelled(rows: Sequence[Numbered]) -> Iterator[Problem]:
+    labels = ("reward", "success", "progress")
+    without = [number for number, row in rows if all(row.get(label) is None for label in labels)]
+    if without:
+        yield Problem(_lines(without), "neither reward (1 to 5) nor success (true or false): nothing is measured")
+
+
+def _unread(rows: Sequence[Numbered]) -> Iterator[Problem]:
+    unknown = {key for _, row in rows for key in row if key not in KEYS and key not in misnamed(row)}
+    if unknown:
+        yield Problem("keys that are not read", _few(sorted(unknown)))
+
+
+def _left_out(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
+    named = {str(row.get("file_name")) for _, row in rows}
+    missed = [name for name in video_names(folder) if name not in named]
+    if missed:
+        yield Problem(f"{len(missed)} videos that no row mentions", _few(missed))
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    return f"line{'s' * (len(numbers) > 1)} {_few([str(number) for number in numbers])}"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {len(names) - _NAMES_SHOWN} more" * (len(names) > _NAMES_SHOWN))
+
+
+# A metadata.jsonl for videos that have none: one row each, the task guessed from names where they say it.
+
+_LINES_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class InitPlan:
+    """Write a metadata.jsonl skeleton for the videos in a folder: one row per video, to be filled in."""
+
+    folder: Path = setting("a folder with videos", positional=True)
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """What was written: the file, the task of every row, empty where no name says it."""
+
+    path: Path
+    tasks: tuple[str, ...]
+
+
+def write_skeleton(folder: Path) -> Skeleton:
+    """Write one row per video below the folder; what is there already is never written over."""
+    if not folder.is_dir():
+        raise DataError(f"no folder at {str(folder)!r}; name the folder that holds your videos")
+    names = video_names(folder)
+    if not names:
+        raise DataError(f"{folder} holds no video (.mp4, .mov, .avi, .mkv, .webm, .m4v); put yours there first")
+    tasks = tuple(task_in(name) for name in names)
+    rows = [{"file_name": name, "task": task, "reward": None} for name, task in zip(names, tasks)]
+    try:
+        with (folder / METADATA).open("x", encoding="utf-8") as handle:
+            handle.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    except FileExistsError:
+        raise DataError(
+            f"{folder / METADATA} is there already and was left as it is; `rewardlab check {folder}` says what it lacks"
+        ) from None
+    return Skeleton(folder / METADATA, tasks)
+
+
+def skeleton_lines(skeleton: Skeleton) -> Sequence[str]:
+    """Return what was written and what is left to do, one line each."""
+    empty = [number for number, task in enumerate(skeleton.tasks, start=1) if not task]
+    guessed = len(skeleton.tasks) - len(empty)
+    lines = [f"{skeleton.path}: {len(skeleton.tasks)} rows, one per video"]
+    if guessed:
+        lines.append(f"read the {guessed} tasks that were guessed from names, and correct them")
+    if empty:
+        few = ", ".join(map(str, empty[:_LINES_SHOWN])) + (", ..." if len(empty) > _LINES_SHOWN else "")
+        lines.append(f"fill in task, what the robot was asked to do: line {few}")
+    lines.append("fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line")
+    return [*lines, f"then: rewardlab check {skeleton.path.parent}"]

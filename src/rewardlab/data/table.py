@@ -1,0 +1,191 @@
+"""CSV, JSON-lines or Parquet tables of videos."""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from rewardlab.core.episode import Clip, Episode
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import ROW_BYTES, ROWS
+from rewardlab.core.records import parse_json
+from rewardlab.data.contract import Contents, Problem, Reader, bounded_contents
+from rewardlab.data.images import image_clip
+from rewardlab.data.roboreward import RowEpisodes
+from rewardlab.data.roboreward_rows import KEYS, OTHER_WORDS, Row, notes_of_rows, parse_row
+from rewardlab.data.safe_files import column_values, has_video, path_inside, read_table, text_lines
+from rewardlab.data.video import VideoFile
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+_ROBOMETER = ("partial_success", "quality_label")
+_TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+
+NumberedRow = tuple[int, Row | DataError]  # the line or row, and what it holds or why that cannot be read
+
+
+def table_rows(path: Path) -> Iterator[NumberedRow]:
+    """Yield the rows of a table, one at a time, with the keys of the RoboReward layout."""
+    readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}
+    for number, row in readers[path.suffix.lower()](path):
+        yield number, row if isinstance(row, DataError) else _common(row)
+
+
+def _csv_rows(path: Path) -> Iterator[NumberedRow]:
+    lines = text_lines(path.parent, path)
+    _, header = next(lines, (0, ""))
+    mark = next((mark for mark in ("\t", ",", ";") if mark in header), ",")
+    reader = csv.reader(_whole_lines(path, header, lines), delimiter=mark, strict=True)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        for cells in reader:
+            yield reader.line_num, dict(zip(names, cells)) if len(cells) == len(names) else _uneven(cells, names)
+    except csv.Error as error:
+        raise DataError(f"{path.name}, line {reader.line_num}: not CSV that can be used ({error})") from None
+
+
+def _whole_lines(path: Path, header: str, lines: Iterator[tuple[int, str]]) -> Iterator[str]:
+    yield header
+    for number, text in lines:
+        if len(text) > ROW_BYTES.value:
+            raise DataError(f"{path.name}, line {number}: longer than a row may be, {ROW_BYTES.describe()}")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{path.name}, line {number}: not UTF-8 text; save the file in UTF-8") from None
+        yield text
+
+
+def _uneven(cells: list[str], names: list[str]) -> DataError:
+    return DataError(f"{len(cells)} cells under {len(names)} names of columns; put texts with commas in quotes")
+
+
+def _json_rows(path: Path) -> Iterator[NumberedRow]:
+    for number, text in text_lines(path.parent, path):
+        try:
+            if len(text) > ROW_BYTES.value:
+                raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+            yield number, parse_row(text)
+        except DataError as error:
+            yield number, error
+
+
+def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
+    table = read_table(path.parent, path, (*KEYS, *OTHER_WORDS, *_ROBOMETER))
+    columns = [column_values(table[name]) for name in table.column_names]
+    for number, cells in enumerate(zip(*columns), start=1):
+        yield number, dict(zip(table.column_names, cells))
+
+
+def _common(row: Mapping[str, object]) -> Row:
+    """Return the row under the keys that are read, its texts as the values that they spell, without empty cells."""
+    renamed = {_key(row, key): value for key, value in {**row, **_robometer_label(row)}.items()}
+    values = {key: _value(key, value) for key, value in renamed.items()}
+    return {key: value for key, value in values.items() if value not in (None, "")}
+
+
+def _robometer_label(row: Mapping[str, object]) -> dict[str, object]:
+    """Return the label of a row of Robometer: how much was done from 0 to 1, in quarters, else whether it succeeded."""
+    done, quality = (row.get(name) for name in _ROBOMETER)
+    if any(name in row for name in ("reward", "success")) or (done is None and quality is None):
+        return {}
+    if isinstance(done, int | float) and done in (0, 0.25, 0.5, 0.75, 1):
+        return {"reward": int(1 + 4 * done)}
+    return {"success": quality == "successful"} if quality in ("successful", "failure") else {}
+
+
+def _key(row: Mapping[str, object], key: str) -> str:
+    meant = OTHER_WORDS.get(key.lower(), key)
+    return key if key in KEYS or meant in row else meant
+
+
+def _value(key: str, value: object) -> object:
+    if isinstance(value, float) and math.isnan(value):
+        return None  # how an empty cell comes out of pandas
+    if key == "success" and not isinstance(value, bool):
+        text = str(value).strip().lower()
+        return True if text in _TRUE else False if text in _FALSE else value
+    if isinstance(value, str) and key in ("reward", "fps", "progress", "world"):
+        return _parsed(value)
+    return value
+
+
+def _parsed(text: str) -> object:
+    """Return the number, list or object that a cell spells; the text itself where it spells none."""
+    try:
+        return parse_json(text.strip()) if text.strip() else ""
+    except ValueError:
+        return text
+
+
+_PREFERRED = "metadata"  # the name of the table where there are several
+
+
+def recognises(path: Path) -> bool:
+    """Tell whether the path is a table, or a folder with one: called metadata, or above videos."""
+    tables = _tables(path)
+    if path.is_file() or any(table.stem == _PREFERRED for table in tables):
+        return bool(tables)
+    return bool(tables) and has_video(path) and not any(path.glob(f"*/{_PREFERRED}.*"))
+
+
+def read_table_of_videos(path: Path) -> Contents:
+    """Read every row of the table and every video's container; frames are decoded later, when asked for."""
+    table = _table(path)
+    rows = RowEpisodes(table.parent, _clip)
+    numbered = ((f"{table.name}, line {number}", row) for number, row in table_rows(table))
+    contents = bounded_contents(((place, partial(_episode, rows, row)) for place, row in numbered), "row")
+    if contents.episodes or contents.problems:
+        return contents
+    return Contents((), (Problem(table.name, "holds no row; write one per video"),))
+
+
+def notes(path: Path) -> tuple[Problem, ...]:
+    """Return what is odd in the rows and stops no run."""
+    table = _table(path)
+    return notes_of_rows(table.parent, islice(_sound_rows(table), ROWS.value))
+
+
+def _sound_rows(table: Path) -> Iterator[tuple[int, Row]]:
+    return ((number, row) for number, row in table_rows(table) if not isinstance(row, DataError))
+
+
+def _episode(rows: RowEpisodes, row: Row | DataError) -> Episode:
+    if isinstance(row, DataError):
+        raise row
+    return rows.episode(row)
+
+
+def _clip(folder: Path, name: str, fps: float | None) -> Clip:
+    if (folder / name).is_dir():
+        path_inside(folder, f"{name}/frames", "file_name")  # the folder may be a link that leads out
+        return image_clip(folder, folder / name, fps)
+    return VideoFile(path_inside(folder, name, "file_name")).clip(fps)
+
+
+def _table(path: Path) -> Path:
+    tables = _tables(path)
+    preferred = [table for table in tables if table.stem == _PREFERRED]
+    if len(tables) > 1 and len(preferred) != 1:
+        names = ", ".join(table.name for table in tables)
+        raise DataError(f"{path} holds several tables ({names}); name the one to read, such as {tables[0]}")
+    return (preferred or tables)[0]
+
+
+def _tables(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path] if path.suffix.lower() in TABLE_SUFFIXES else []
+    names = sorted(path.iterdir()) if path.is_dir() else []
+    visible = [each for each in names if each.suffix.lower() in TABLE_SUFFIXES and not each.name.startswith(".")]
+    return [each for each in visible if each.is_file()]
+
+
+TABLE = Reader(
+    "table",
+    "videos or folders of frames with a table, CSV, JSON lines or Parquet: a video and a task per row, maybe a label",
+    "a table (.csv, .jsonl, .parquet) of videos",
+    recognises,
+    read_table_of_videos,
+    notes,
+)

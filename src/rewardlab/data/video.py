@@ -1,0 +1,399 @@
+"""Videos: which frames are shown, decoding, checking every frame, writing or copying; one video as a dataset."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from rewardlab.core.episode import (
+    Clip,
+    Episode,
+    Frames,
+    FrameSource,
+    Indices,
+    InMemoryFrames,
+    Positions,
+    Provenance,
+    hold_frames,
+    show_only,
+)
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.limits import CLIP_MB
+from rewardlab.core.seeding import digest
+from rewardlab.core.storage import atomic_write
+from rewardlab.core.video_encoding import encode_pieces
+from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.reading import bounded_task, task_beside
+from rewardlab.data.safe_files import VIDEO_SUFFIXES, digest_of_file, digest_of_shared_file
+from rewardlab.data.safe_video import Orientation, VideoInfo, VideoLocation, opened, read_info, read_orientation
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+
+
+FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, fps) -> which ones to show
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A video on disk, or kept in another file, as a source of frames; nothing is opened until asked."""
+
+    path: VideoLocation
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the video by its bytes."""
+        return digest_of_file(self.path) if isinstance(self.path, Path) else self.path.digest
+
+    @cached_property
+    def info(self) -> VideoInfo:
+        """Count the frames and read their times; an unreadable, truncated or oversized file is a DataError."""
+        return read_info(self.path)
+
+    @property
+    def count(self) -> int:
+        """Return how many frames the video holds."""
+        return self.info.count
+
+    def clip(self, fps: float | None = None) -> Clip:
+        """Return the clip that shows every frame at its own time, or evenly at the rate that is given."""
+        every, info = np.arange(self.count), self.info
+        positions = info.positions if fps is None else every
+        return Clip(self, every, positions, info.fps if fps is None else fps, info.frame_bytes)
+
+    def read(self, indices: Indices) -> Frames:
+        """Decode these frames, in this order."""
+        if len(indices) * self.info.frame_bytes > CLIP_MB.in_bytes:
+            size = f"{len(indices):,} frames of {self.info.width} x {self.info.height} pixels"
+            raise DataError(f"{self.path}: {size} do not fit into memory, in MB {CLIP_MB.describe()}")
+        kept = np.unique(indices)
+        return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
+
+    def check_frames(self) -> None:
+        """Decode every frame and keep none; DataError names the first that is damaged or missing."""
+        decoded = 0
+        for frame in self._sound_frames():
+            if decoded == 0:
+                read_orientation(frame, self.path)
+            decoded += 1
+        if decoded < self.count:
+            raise DataError(_too_few(self.path, decoded, self.count))
+
+    def _decode(self, kept: Indices) -> Frames:
+        """Decode the named frames (rising, without repeats) in one sequential pass."""
+        from av.video.reformatter import VideoReformatter
+
+        frames, filled, orientation = np.empty((0, 0, 0, 3), np.uint8), 0, Orientation()
+        converter = VideoReformatter()  # one for all frames: to set one up takes longer than to convert a small frame
+        for index, frame in enumerate(self._sound_frames()):
+            if index == 0:
+                orientation = read_orientation(frame, self.path)
+            if index != kept[filled]:
+                continue
+            rgb = converter.reformat(frame, format="rgb24").to_ndarray()
+            pixels = orientation.turn(rgb.astype(np.uint8, copy=False))
+            if filled == 0:
+                frames = np.empty((len(kept), *pixels.shape), np.uint8)
+            frames[filled] = pixels
+            filled += 1
+            if filled == len(kept):
+                return frames
+        raise DataError(_too_few(self.path, filled, len(kept)))
+
+    def _sound_frames(self) -> Iterator["VideoFrame"]:
+        """Yield the frames in the order of their times; DataError at the first that is not what was recorded.
+
+        What follows a damaged frame is built upon it, so nothing after it is shown either.
+        """
+        index = 0
+        with opened(self.path) as (container, stream):
+            for packet in container.demux(stream):
+                for frame in packet.decode():
+                    self._require_sound(frame, index)
+                    yield frame
+                    index += 1
+                if packet.is_corrupt:
+                    raise DataError(f"{self.path}: the bytes of frame {index} are damaged; copy the file again")
+
+    def _require_sound(self, frame: "VideoFrame", index: int) -> None:
+        if frame.is_corrupt:
+            raise DataError(f"{self.path}: frame {index} is damaged; copy the file again")
+        if (frame.width, frame.height) != (self.info.width, self.info.height):
+            size = f"{frame.width} x {frame.height} pixels, not {self.info.width} x {self.info.height}"
+            raise DataError(f"{self.path}: frame {index} has {size}; encode the video at one size")
+
+
+def frame_policy(text: str) -> FramePolicy:
+    """Read `uniform:N`, `fps:X` or `all`; every policy shows the true first and last frame."""
+    name, _, argument = text.partition(":")
+    try:
+        if name == "uniform" and int(argument) >= 2:
+            return lambda positions, fps: _uniform(len(positions), int(argument))
+        if name == "fps" and float(argument) > 0:
+            return lambda positions, fps: _every(positions, fps / float(argument))
+        if text == "all":
+            return lambda positions, fps: np.arange(len(positions))
+    except ValueError:
+        pass
+    raise PlanError(f"frames must be uniform:N (N of at least 2), fps:X (X above 0) or all, got {text!r}")
+
+
+def sample_frames(episode: Episode, policy: FramePolicy) -> Episode:
+    """Return the episode with only the frames that the policy shows."""
+    return _without_hidden_frames(show_only(episode, policy(episode.clip.positions, episode.clip.fps)))
+
+
+def _without_hidden_frames(episode: Episode) -> Episode:
+    """Let go of what a perturbation made and nobody will see; the frames of a video are shared and stay."""
+    source, kept = episode.clip.source, np.unique(episode.clip.order)
+    if not isinstance(source, InMemoryFrames) or source.name or len(kept) == len(source.kept):
+        return episode
+    return replace(episode, clip=hold_frames(episode.clip, kept))
+
+
+def _uniform(count: int, shown: int) -> Indices:
+    return np.unique(np.round(np.linspace(0, count - 1, min(shown, count))).astype(np.int64))
+
+
+def _every(positions: Positions, step: float) -> Indices:
+    """Return, for each tick of a clock, the latest frame there is by then; and the last one."""
+    if positions.dtype == np.float64:
+        return _every_true_time(positions, step)
+    ticks = np.round(np.arange(0, positions[-1] + 0.5, max(step, 1.0)))
+    latest = np.searchsorted(positions, ticks, side="right") - 1
+    return np.unique(np.append(np.maximum(latest, 0), len(positions) - 1))
+
+
+def _every_true_time(positions: Positions, step: float) -> Indices:
+    """Return the frames that stand in the picture when a clock ticks, the first and the last."""
+    next_tick = np.ceil(positions / step - 1e-9) * step  # the first tick at or after each frame
+    shown = next_tick[:-1] < positions[1:] - 1e-9 * step
+    return np.unique(np.concatenate([[0], np.flatnonzero(shown), [len(positions) - 1]]))
+
+
+def _too_few(path: VideoLocation, decoded: int, wanted: int) -> str:
+    return f"{path}: only {decoded} of {wanted} frames decode; the file is damaged, copy it again"
+
+
+# A part of a video as a source of frames: several episodes may lie one after the other in one file.
+
+_HALF = 0.5  # of a frame
+
+
+@dataclass(frozen=True, eq=False)
+class VideoSegment:
+    """The frames of a video from `first` on; `stamps` are their presentation stamps, by which they are found."""
+
+    path: Path
+    first: int
+    stamps: Indices
+    frame_bytes: int
+
+    @property
+    def count(self) -> int:
+        """Return how many frames the segment has."""
+        return len(self.stamps)
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the segment by the bytes of its file and its place there."""
+        return digest(digest_of_shared_file(self.path), self.first, self.count)
+
+    def read(self, indices: Indices) -> Frames:
+        """Decode these frames, in this order, from the key frame before the first of them."""
+        if len(indices) * self.frame_bytes > CLIP_MB.in_bytes:
+            raise DataError(f"{self.path}: {len(indices):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
+        kept = np.unique(indices)
+        return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
+
+    def _decode(self, kept: Indices) -> Frames:
+        from av.video.reformatter import VideoReformatter
+
+        wanted = self.stamps[kept].tolist()
+        pixels: list[Frames] = []
+        converter = VideoReformatter()  # one for all frames: to set one up takes longer than to convert a small frame
+        for frame in self._frames(wanted[0]):
+            if frame.pts != wanted[len(pixels)]:
+                continue
+            if frame.is_corrupt:
+                raise DataError(f"{self.path}: frame {self.first + int(kept[len(pixels)])} is damaged; copy it again")
+            if not pixels:
+                orientation = read_orientation(frame, self.path)
+            rgb = converter.reformat(frame, format="rgb24").to_ndarray()
+            pixels.append(orientation.turn(rgb.astype(np.uint8, copy=False)))
+            if len(pixels) == len(wanted):
+                return _stack(self.path, pixels)
+        missing = self.first + int(kept[len(pixels)])
+        raise DataError(f"{self.path}: frame {missing} does not decode; the file is damaged, copy it again")
+
+    def _frames(self, stamp: int) -> Iterator["VideoFrame"]:
+        """Yield frames from one that is shown no later than the stamp; from the first where seeking goes too far."""
+        for seeks in (True, False):
+            with opened(self.path) as (container, stream):
+                if seeks:
+                    container.seek(stamp, stream=stream, backward=True)
+                frames = container.decode(stream)
+                first = next(frames, None)
+                if seeks and (first is None or first.pts is None or first.pts > stamp):
+                    continue
+                if first is not None:
+                    yield first
+                    yield from frames
+                return
+
+
+def segment_of_video(path: Path, info: VideoInfo, start: float, count: int) -> VideoSegment:
+    """Return so many frames of a video from the one at a second on; DataError where the file does not hold them."""
+    if info.stamps is None:
+        raise DataError(f"{path}: frames without times cannot be told apart; encode the video again")
+    first = _frame_at(info, start)
+    if first + count > info.count:
+        where = f"frames {first} to {first + count - 1}"
+        raise DataError(f"{path}: {where} are asked for, but it holds {info.count}; copy the file again")
+    return VideoSegment(path, first, info.stamps[first : first + count].copy(), info.frame_bytes)
+
+
+def _frame_at(info: VideoInfo, start: float) -> int:
+    """Return the frame that is shown closest to a second; one past the end where none is within half a frame."""
+    apart = np.abs(info.positions - start * info.fps)
+    return int(apart.argmin()) if apart.min() <= _HALF else round(start * info.fps)
+
+
+def _stack(path: Path, pixels: list[Frames]) -> Frames:
+    if len({each.shape for each in pixels}) > 1:
+        raise DataError(f"{path}: frames have different sizes; encode the video at one size")
+    return np.stack(pixels)
+
+
+# The check of a dataset's frames: every one of each is decoded, a few at a time, and none is kept.
+
+_LARGE_PIXELS = 500_000  # of a frame; a decoder holds up to 17 of them
+_FRAMES_AT_ONCE = 25  # of what is no video file of its own
+_LARGE = Lock()  # so that videos with large frames are decoded one after the other
+
+# A map that keeps the order, such as one over threads.
+OrderedMap = Callable[[Callable[[FrameSource], str | None], Sequence[FrameSource]], Iterable[str | None]]
+
+
+def check_videos(contents: Contents, ordered_map: OrderedMap) -> Contents:
+    """Return the contents without the episodes whose video does not decode, each a problem that names file and frame.
+
+    A change of the file that decodes without any error cannot be seen this way.
+    """
+    sources = {id(episode.clip.source): episode.clip.source for episode in contents.episodes}  # episodes may share one
+    damages = dict(zip(sources, ordered_map(_damage, list(sources.values()))))
+    sound, problems = [], list(contents.problems)
+    for episode in contents.episodes:
+        damage = damages[id(episode.clip.source)]
+        if damage is None:
+            sound.append(episode)
+        else:
+            problems.append(Problem(f"episode {episode.id}", damage))
+    return Contents(tuple(sound), tuple(problems))
+
+
+def _damage(source: FrameSource) -> str | None:
+    """Return what is wrong with the frames of a source, or None."""
+    try:
+        if isinstance(source, VideoFile):
+            _check_video(source)
+        else:
+            _check_pieces(source)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def _check_video(video: VideoFile) -> None:
+    large = video.info.width * video.info.height > _LARGE_PIXELS
+    with _LARGE if large else nullcontext():
+        video.check_frames()
+
+
+def _check_pieces(source: FrameSource) -> None:
+    for start in range(0, source.count, _FRAMES_AT_ONCE):
+        source.read(np.arange(start, min(start + _FRAMES_AT_ONCE, source.count)))
+
+
+# One video file as a dataset of one episode, of which nothing is known but what its name or task.txt says.
+
+
+def recognises(path: Path) -> bool:
+    """Tell whether the path is a file named like a video."""
+    return path.is_file() and path.suffix.lower() in VIDEO_SUFFIXES
+
+
+def read_video(path: Path) -> Contents:
+    """Read the video as one episode."""
+    try:
+        task = bounded_task(task_beside(path.parent) or task_beside(path.parent, path.name))
+        return Contents((Episode(path.name, task, VideoFile(path).clip(), origin=Provenance(task=task)),), ())
+    except DataError as error:
+        return Contents((), (Problem(path.name, str(error)),))
+
+
+VIDEO = Reader(
+    "video",
+    "one video file; the task is in a task.txt beside it, or in its name",
+    "one video file",
+    recognises,
+    read_video,
+)
+
+
+# The video of an episode as a file: copied where the file is exactly what is shown, else encoded anew.
+
+
+def write_video(episode: Episode, target: Path) -> None:
+    """Write what an episode shows as a video, in one step."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source = copied_file(episode.clip)
+    with atomic_write(target) as partial:
+        if source is not None:
+            shutil.copyfile(source, partial)
+        else:
+            is_plain = episode.clip.is_even and episode.clip.fps == round(episode.clip.fps)
+            encode_pieces(
+                frame_pieces(episode.clip), partial, episode.clip.fps, times=None if is_plain else episode.times
+            )
+
+
+def frame_pieces(clip: Clip) -> Iterator[Frames]:
+    """Yield the frames that a clip shows, as many at a time as memory may hold."""
+    size = clip.frame_bytes or clip.source.read(clip.order[:1]).nbytes
+    together = max(1, CLIP_MB.in_bytes // size)
+    for start in range(0, len(clip), together):
+        yield clip.source.read(clip.order[start : start + together])
+
+
+def copied_file(clip: Clip) -> Path | None:
+    """Return the mp4 file that shows exactly this clip, or None where there is none."""
+    source = clip.source
+    if not isinstance(source, VideoFile) or not isinstance(source.path, Path) or source.path.suffix.lower() != ".mp4":
+        return None
+    whole = np.array_equal(clip.order, np.arange(source.count))
+    as_filmed = np.array_equal(clip.positions, source.info.positions) and clip.fps == source.info.fps
+    return source.path if whole and as_filmed else None
+
+
+# An ordered map over threads of this process, for work that leaves Python.
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_threads(work: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
+    """Yield what a function makes of each item, in order, on threads: for work that leaves Python, such as decoding."""
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        try:
+            yield from pool.map(work, items)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,302 @@
+"""Run an attack: the next query of every episode, made of the answers so far.
+
+It is scored as a stress test is, cell by cell into a run folder. What is asked next is a function of the answers so
+far, so that a stopped attack goes through its stored answers again and goes on where it was.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal, get_args
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.core.run import Run, locked
+from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import as_command, setting
+from rewardlab.core.trial import SEVERITIES, Trial, graded_name
+from rewardlab.evaluation.attack_search import (
+    LearnedPriors,
+    Queries,
+    Query,
+    SearchState,
+    Target,
+    in_drawn_order,
+    most_trials,
+    random_queries,
+    search,
+    start_search,
+)
+from rewardlab.evaluation.breaking_points import AttackResult, Attempt, EpisodeAttack, attack_result, judge, save_attack
+from rewardlab.evaluation.evaluate import RunOrigin, StressPlan, keep_names, open_plan, score_jobs, start_scoring
+from rewardlab.evaluation.plan import (
+    CLEAN_CONDITION,
+    FRAMES_HELP,
+    Condition,
+    EpisodeTrials,
+    Job,
+    PlannedTrial,
+    ScoringContext,
+    ScoringSettings,
+    definition_of,
+    instructions_digest,
+    planned_trial,
+)
+from rewardlab.models.contract import NamedModel
+from rewardlab.perturbations.composition import severity_ladder
+from rewardlab.perturbations.contract import Perturbation
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
+
+Strategy = Literal["search", "random"]
+BLOCK = 32  # episodes that are searched side by side
+
+
+@dataclass
+class _Thread:
+    """One strategy at work on one episode: what it wants to know next, and what it asked before."""
+
+    episode: Episode
+    strategy: str
+    queries: Queries
+    attempts: list[Attempt] = field(default_factory=list)
+    asked: Query = ()
+
+
+@dataclass
+class _Searches:
+    """The search over blocks of episodes: the block that is under way, and what the finished ones taught."""
+
+    waiting: deque[list[Episode]]
+    block: list[Episode] = field(default_factory=list)
+    open: set[str] = field(default_factory=set)  # episodes of the block that are not done
+    states: dict[str, SearchState] = field(default_factory=dict)
+    priors: dict[bool, LearnedPriors] = field(default_factory=lambda: {True: LearnedPriors(), False: LearnedPriors()})
+
+
+class AttackJobs(Iterator[Job]):
+    """Gives a job while questions are open; none for now is StopIteration, and more may come after `take`."""
+
+    def __init__(
+        self,
+        context: ScoringContext,
+        targets: Sequence[Target],
+        strategies: Sequence[str],
+        budget: int,
+        known: Mapping[str, Trial],
+    ) -> None:
+        self._context, self._targets, self._strategies, self._budget = context, targets, strategies, budget
+        (self._model,) = context.models.values()
+        self._instructions = instructions_digest(context)
+        self._condition = cache(self._make_condition)
+        self._known = dict(known)
+        self._clean: dict[str, Trial] = {}
+        self._threads: list[_Thread] = []
+        self._waiting: dict[str, list[_Thread]] = {}  # by the cell whose answer they wait for
+        self._clean_cells: dict[str, Episode] = {}
+        self._open: deque[tuple[Episode, PlannedTrial]] = deque()
+        self._searches = _Searches(_blocks(context) if "search" in strategies else deque())
+        for episode in context.dataset:
+            self._begin(episode)
+        self._search_on()
+
+    def __next__(self) -> Job:
+        if not self._open:
+            raise StopIteration
+        by_episode: dict[str, tuple[Episode, list[PlannedTrial]]] = {}
+        for _ in range(min(self._context.batch, len(self._open))):
+            episode, cell = self._open.popleft()
+            by_episode.setdefault(episode.id, (episode, []))[1].append(cell)
+        return Job(tuple(EpisodeTrials(episode, tuple(cells)) for episode, cells in by_episode.values()))
+
+    def take(self, trials: Sequence[Trial]) -> None:
+        """Hand the answers to those who wait for them, which opens their next questions."""
+        for trial in trials:
+            self._known[trial.id] = trial
+            if trial.id in self._clean_cells:
+                self._judge_clean(self._clean_cells.pop(trial.id), trial)
+            for thread in self._waiting.pop(trial.id, []):
+                self._ask(thread, self._next_query(thread, trial))
+        self._search_on()
+
+    def attacks(self) -> list[EpisodeAttack]:
+        """Return what every strategy asked about every episode that was judged right when clean."""
+        return [EpisodeAttack(t.strategy, t.episode.id, tuple(t.attempts)) for t in self._threads]
+
+    def wrong_when_clean(self) -> int:
+        """Return how many episodes were not attacked: judged wrong, or not at all, when clean."""
+        return len(self._context.dataset) - len({thread.episode.id for thread in self._threads})
+
+    def _begin(self, episode: Episode) -> None:
+        cell = planned_trial(self._context, episode, self._model, CLEAN_CONDITION)
+        if cell.id in self._known:
+            self._judge_clean(episode, self._known[cell.id])
+        else:
+            self._clean_cells[cell.id] = episode
+            self._open.append((episode, cell))
+
+    def _judge_clean(self, episode: Episode, clean: Trial) -> None:
+        self._clean[episode.id] = clean
+        if "random" in self._strategies and judge(clean) == "holds":
+            rng = rng_for(self._context.seed, "random attack", episode.id)
+            self._start("random", episode, random_queries(self._targets, self._budget, rng))
+
+    def _search_on(self) -> None:
+        """Search what is judged when clean of the block under way; go on to the next while one is done."""
+        searches = self._searches
+        while True:
+            for episode in searches.block:
+                if episode.id in searches.open and episode.id in self._clean:
+                    self._search(episode)
+            if searches.open or not searches.waiting:
+                return
+            self._learn()
+            searches.block = searches.waiting.popleft()
+            searches.open = {episode.id for episode in searches.block}
+
+    def _search(self, episode: Episode) -> None:
+        """Begin to search an episode that was not begun, unless it is judged wrong when clean."""
+        clean, searches = self._clean[episode.id], self._searches
+        if episode.id in searches.states:
+            return
+        if judge(clean) != "holds":
+            searches.open.discard(episode.id)
+            return
+        targets = in_drawn_order(self._targets, self._context.seed, episode.id)
+        state = start_search(targets, self._budget, searches.priors[bool(clean.truth_success)])
+        searches.states[episode.id] = state
+        self._start("search", episode, search(state))
+
+    def _learn(self) -> None:
+        """Take in what the finished block says; successes and failures are broken by different changes."""
+        for episode in self._searches.block:
+            state = self._searches.states.pop(episode.id, None)
+            priors = self._searches.priors[bool(self._clean[episode.id].truth_success)]
+            for probed in state.probed if state else ():
+                priors.learn(probed.target.name, probed.target.ladder, probed.belief)
+
+    def _start(self, strategy: str, episode: Episode, queries: Queries) -> None:
+        thread = _Thread(episode, strategy, queries)
+        self._threads.append(thread)
+        first = next(queries, None)
+        if first is None:
+            self._finish(thread)
+        self._ask(thread, first)
+
+    def _finish(self, thread: _Thread) -> None:
+        if thread.strategy == "search":
+            self._searches.open.discard(thread.episode.id)
+
+    def _ask(self, thread: _Thread, query: Query | None) -> None:
+        """Open the question, unless its answer is known: then go on to the next."""
+        while query is not None:
+            thread.asked = query
+            cell = planned_trial(self._context, thread.episode, self._model, self._condition(query))
+            if cell.id not in self._known:
+                if cell.id not in self._waiting:
+                    self._open.append((thread.episode, cell))
+                self._waiting.setdefault(cell.id, []).append(thread)
+                return
+            query = self._next_query(thread, self._known[cell.id])
+
+    def _next_query(self, thread: _Thread, trial: Trial) -> Query | None:
+        outcome = judge(trial)
+        thread.attempts.append(Attempt(thread.asked, trial.category, outcome, trial.id))
+        try:
+            return thread.queries.send(outcome)
+        except StopIteration:
+            self._finish(thread)
+            return None
+
+    def _make_condition(self, query: Query) -> Condition:
+        name = graded_name(query)
+        definition = definition_of(self._context.perturbation(name), self._instructions)
+        return name, math.ceil(max(severity for _, severity in query)), definition
+
+
+def _blocks(context: ScoringContext) -> deque[list[Episode]]:
+    """Return the episodes in a drawn order, block by block."""
+    episodes = list(context.dataset)
+    order = rng_for(context.seed, "blocks of an attack").permutation(len(episodes)).tolist()
+    return deque([episodes[place] for place in order[start : start + BLOCK]] for start in range(0, len(order), BLOCK))
+
+
+_BOTH = "both"
+
+
+@dataclass(frozen=True)
+class AttackPlan:
+    """Search each episode for the smallest change that turns a right verdict into a wrong one."""
+
+    model: str = setting("the model to attack", positional=True)
+    data: str = setting("dataset folder or a shipped name such as sample-sim", positional=True)
+    perturbations: tuple[str, ...] = setting("what to attack with: names, categories, quick or all", ("all",))
+    budget: int = setting("queries per episode and strategy, beside the clean one", 60)
+    strategy: str = setting("search, random (the baseline: random changes at random severities) or both", "search")
+    frames: str = setting(FRAMES_HELP, "uniform:16")
+    scoring: ScoringSettings = ScoringSettings()
+
+    def __post_init__(self) -> None:
+        if self.budget < 1:
+            raise PlanError(f"budget must be at least 1 query per episode, got {self.budget}")
+        if self.strategy not in (*get_args(Strategy), _BOTH):
+            raise PlanError(f"strategy must be search, random or both, got {self.strategy!r}")
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """Return the strategies to follow."""
+        return tuple(name for name in get_args(Strategy) if self.strategy in (name, _BOTH))
+
+    def stress_plan(self) -> StressPlan:
+        """Return the stress test whose models, data and perturbations the attack uses."""
+        scoring, severities = self.scoring, SEVERITIES[1:]
+        return StressPlan(
+            (self.model,), self.data, self.perturbations, severities, self.frames, controls=False, scoring=scoring
+        )
+
+
+@dataclass(frozen=True)
+class AttackRun:
+    """An attack: what was found, and the run that holds every answer."""
+
+    run: Run
+    result: AttackResult
+
+
+def run_attack(plan: AttackPlan, own: Sequence[NamedModel] = ()) -> AttackRun:
+    """Ask what the strategies want to know until they are done, and write down what broke."""
+    stress_plan = plan.stress_plan()
+    contents, context = open_plan(stress_plan, own)
+    targets = attack_targets(context)
+    cells = 1 + len(plan.strategies) * most_trials(len(targets), plan.budget)
+    identity = {"budget": plan.budget, "strategy": plan.strategy}
+    origin = RunOrigin("attack", as_command("attack", plan), identity, cells)
+    run = start_scoring(stress_plan, context, contents, origin)
+    with locked(run):
+        keep_names(run, dict(zip(context.judged, plan.scoring.name)))
+        known = _known_trials(run, retry=plan.scoring.retry_failures)
+        jobs = AttackJobs(context, targets, plan.strategies, plan.budget, known)
+        expected = len(contents.episodes) * (1 + len(plan.strategies) * plan.budget)
+        score_jobs(run, jobs, context, plan.scoring, (len(known), expected), jobs.take)
+        run.compact()
+        result = attack_result(run, jobs.attacks(), jobs.wrong_when_clean(), plan.budget)
+        save_attack(run, result)
+    return AttackRun(run, result)
+
+
+def attack_targets(context: ScoringContext) -> list[Target]:
+    """Return what the model is attacked with: every change after which the truth is known."""
+    known = [p for p in context.perturbations.values() if p.label != "unknown" and p.expect != "lower"]
+    if not known:
+        raise PlanError("after none of these perturbations is the truth known; choose others with --perturbations")
+    return [_target(perturbation) for perturbation in known]
+
+
+def _target(perturbation: Perturbation) -> Target:
+    redraws = perturbation in WORLD_PERTURBATIONS
+    return Target(perturbation.name, perturbation.category, severity_ladder(perturbation), redraws)
+
+
+def _known_trials(run: Run, *, retry: bool) -> dict[str, Trial]:
+    return {trial.id: trial for trial in run.trials().rows() if not (retry and trial.status == "failed")}

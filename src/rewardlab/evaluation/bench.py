@@ -1,0 +1,247 @@
+"""The RoboRewardBench protocol: errors per subset (bench.json) and copies among the videos (duplicates.json)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from rewardlab.core.errors import DataError
+from rewardlab.core.records import (
+    TRIALS_DIGEST,
+    meaning,
+    none_if_nan,
+    record_from_json,
+    record_to_json,
+    without_checksums,
+)
+from rewardlab.core.run import Run
+from rewardlab.core.settings import as_command, setting
+from rewardlab.core.trial_table import TrialTable, trials_digest
+from rewardlab.data import choose_split, open_dataset
+from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
+from rewardlab.data.video import map_threads
+from rewardlab.evaluation.evaluate import StressPlan, clean_plan, load_episodes, run_stress
+from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings
+from rewardlab.evaluation.roborewardbench import SUBSETS, HelmReadings, helm_readings
+from rewardlab.evaluation.summary import DRAWS
+from rewardlab.metrics.accuracy import macro_mae, micro_mae
+from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
+from rewardlab.metrics.contract import Mask, answered, eligible
+from rewardlab.metrics.estimates import MetricEstimate, clusters_of, measure, measure_conditions, with_clusters
+from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel
+
+# The number that HELM reads in a text; whole levels of a model without text; the most probable of its levels; and, with
+# no HELM score: levels that are expectations without probabilities; texts in another format.
+HelmLevels = Literal["text", "level", "mode", "expectation", "other format"]
+BENCH_SCHEMA = 2  # of bench.json
+
+
+@dataclass(frozen=True)
+class ErrorEstimate:
+    """A mean absolute error in levels with its interval and its coverage."""
+
+    value: float | None = meaning("the error; null where nothing was scored")
+    low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
+    high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
+    scored: int = meaning("episodes behind the value")
+    asked: int = meaning("episodes that should have been behind it")
+
+
+@dataclass(frozen=True)
+class ProtocolErrors:
+    """The errors of a model under one protocol of reading its answers."""
+
+    macro: ErrorEstimate = meaning("mean over subsets, the headline of RoboRewardBench")
+    micro: ErrorEstimate = meaning("mean over episodes")
+    subsets: dict[str, ErrorEstimate] = meaning("mean over the episodes of each subset")
+
+
+@dataclass(frozen=True)
+class AnswerCounts:
+    """What became of the episodes that a model was asked about."""
+
+    asked: int = meaning("episodes with a true level")
+    scored: int = meaning("episodes with a level as rewardlab reads it")
+    texts: int = meaning("answers that are a text")
+    unread: int = meaning("texts in which rewardlab reads no level")
+    unread_by_helm: int = meaning("texts in which HELM reads no number")
+    missing: int = meaning("episodes without an answer")
+
+
+@dataclass(frozen=True)
+class ModelErrors:
+    """One model of the benchmark."""
+
+    counts: AnswerCounts = meaning("what became of its answers")
+    strict: ProtocolErrors = meaning("as rewardlab reads them; an unreadable answer lowers the coverage")
+    helm: ProtocolErrors | None = meaning("as HELM reads them; null where it can read none")
+    helm_levels: HelmLevels = meaning("where the whole levels of HELM's scoring come from, or why it has none")
+
+
+@dataclass(frozen=True)
+class BenchmarkDraws:
+    """How the intervals were made."""
+
+    draws: int = meaning("bootstrap draws behind every interval")
+    seed: int = meaning("seed of the draws")
+    clusters: int = meaning("clusters: episodes that share a task or a video")
+
+
+@dataclass(frozen=True)
+class BenchmarkErrors:
+    """Every error of a benchmark run; `bench.json` holds it."""
+
+    schema: int = meaning(f"version of this layout, {BENCH_SCHEMA}")
+    data: str = meaning("the dataset")
+    frames: str = meaning("which frames the models were shown")
+    subsets: tuple[str, ...] = meaning("the subsets of the dataset")
+    missing_subsets: tuple[str, ...] = meaning("subsets of RoboRewardBench that the dataset does not have")
+    models: dict[str, ModelErrors] = meaning("the errors by model")
+    bootstrap: BenchmarkDraws = meaning("how the intervals were made")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what bench.json holds."""
+        content: dict[str, Any] = record_to_json(self)
+        return content
+
+    @staticmethod
+    def from_json(content: object) -> "BenchmarkErrors":
+        """Return the errors that JSON content holds; a ValueError says what does not fit."""
+        if not isinstance(content, Mapping) or content.get("schema") != BENCH_SCHEMA:
+            raise ValueError(f"it does not say `schema: {BENCH_SCHEMA}`")
+        return record_from_json(BenchmarkErrors, without_checksums(content))
+
+
+BENCH, COPIES = "bench.json", "duplicates.json"
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """Score clean episodes by the RoboRewardBench protocol and tell the error per subset and over all."""
+
+    models: tuple[str, ...] = setting("models to evaluate, e.g. clock or package.module:name", positional=True)
+    data: str = setting(
+        "a copy of teetone/RoboReward (or one of its splits), any dataset folder, a shipped name such as sample, "
+        "or hub:teetone/RoboReward to fetch it",
+        positional=True,
+    )
+    split: str = setting("the split to evaluate where DATA holds several", "test")
+    frames: str = setting(FRAMES_HELP, "fps:1")
+    controls: bool = setting("score the controls constant, random, clock and oracle too", True)
+    duplicates: bool = setting("look for videos that are there twice, or nearly", True)
+    against: str | None = setting("training set in which to look for the evaluated videos", None)
+    scoring: ScoringSettings = ScoringSettings()
+
+    def stress_plan(self) -> StressPlan:
+        """Return the stress test without perturbations that scores these models on the split."""
+        data = choose_split(self.data, self.split)
+        return clean_plan(self.models, data, self.frames, self.scoring, controls=self.controls)
+
+
+def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
+    """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
+    stress_plan = plan.stress_plan()
+    training = None if plan.against is None else open_dataset(choose_split(plan.against, "train")).episodes
+    given = {model.as_written: model for model in own}
+    models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
+    run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
+    wordless = [model.name for model in models if not model.speaks]
+    of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
+    run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
+    if plan.duplicates or training is not None:
+        found = find_duplicates(
+            load_episodes(stress_plan).episodes,
+            training,
+            run.folder,
+            partial(map_threads, workers=plan.scoring.workers),
+        )
+        without = errors_without(run, wordless, episodes_to_leave_out(found["copies"]))
+        run.save(COPIES, found | {"mae": without} | of_trials)
+    return run
+
+
+def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors:
+    """Return every model's errors under HELM's reading and under ours, with intervals, coverage and unread answers."""
+    strict = with_clusters(run.trials())
+    if not eligible(strict, "level").any():
+        raise DataError("no episode has a reward from 1 to 5, so there is no error to measure")
+    draws = draw_clusters(int(clusters_of(strict).max()) + 1, DRAWS, seed=0)
+    readings = helm_readings(strict, without_text)
+    subsets = sorted(set(strict.codes("subset")[1]))
+    settings = run.record.settings
+    return BenchmarkErrors(
+        schema=BENCH_SCHEMA,
+        data=settings.data,
+        frames=settings.frames,
+        subsets=tuple(subsets),
+        missing_subsets=tuple(name for name in SUBSETS if name not in subsets),
+        models={model: _model_errors(model, strict, readings, draws) for model in strict.codes("model")[1]},
+        bootstrap=BenchmarkDraws(draws.number, draws.seed, draws.clusters),
+    )
+
+
+def errors_without(run: Run, without_text: Collection[str], copies: Collection[str]) -> dict[str, Plain]:
+    """Return, per model and way of reading, the mean error over subsets with and without these episodes."""
+    strict = run.trials()
+    tables = {"strict": strict, "helm": helm_readings(strict, without_text).trials}
+    found: dict[str, Plain] = {}
+    for model in strict.codes("model")[1]:
+        for way, trials in tables.items():
+            mine = trials.where(trials.matches("model", model) & answered(trials, "level"))
+            kept = mine.where(np.array([episode not in copies for episode in mine.text("episode")], dtype=bool))
+            numbers = {"with": none_if_nan(macro_mae(mine)), "without": none_if_nan(macro_mae(kept))}
+            found.setdefault(model, {})[way] = numbers
+    return found
+
+
+def _model_errors(model: str, strict: TrialTable, readings: HelmReadings, draws: Draws) -> ModelErrors:
+    mine = strict.matches("model", model) & eligible(strict, "level")
+    failed, text = strict.matches("status", "failed"), readings.text
+    counts = AnswerCounts(
+        asked=int(mine.sum()),
+        scored=int((mine & answered(strict, "level")).sum()),
+        texts=int((mine & text).sum()),
+        unread=int((mine & failed & text).sum()),
+        unread_by_helm=int((mine & text & ~readings.readable).sum()),
+        missing=int((mine & failed & ~text).sum()),
+    )
+    levels = _helm_levels(counts, mine, readings)
+    incompatible = levels in ("expectation", "other format")
+    helm = None if incompatible else protocol_errors(readings.trials.where(mine), draws)
+    return ModelErrors(counts, protocol_errors(strict.where(mine), draws), helm, levels)
+
+
+def _helm_levels(counts: AnswerCounts, mine: Mask, readings: HelmReadings) -> HelmLevels:
+    """Return what HELM's scoring takes of a model; an expectation is no prediction of the benchmark."""
+    if counts.scored > 0 and 0 < counts.texts == counts.unread_by_helm:  # such as percentages per frame
+        return "other format"
+    if (mine & readings.fractional).any():
+        return "expectation"
+    if (mine & readings.mode).any():
+        return "mode"
+    return "text" if counts.texts else "level"
+
+
+def protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
+    """Return macro and micro error and that of each subset, of trials of one model under one reading."""
+    used = trials.where(answered(trials, "level"))
+    subset, names = used.codes("subset")
+    means = measure_conditions(micro_mae, used, subset, len(names), draws)
+    assert means is not None
+    asked = np.bincount(trials.codes("subset")[0][eligible(trials, "level")], minlength=len(names))
+    rows = zip(*(c.tolist() for c in (means.value, means.low, means.high, means.trials.astype(np.int64), asked)))
+    return ProtocolErrors(
+        macro=_estimate(measure(macro_mae, trials, draws)),
+        micro=_estimate(measure(micro_mae, trials, draws)),
+        subsets={name: _estimate(MetricEstimate(*row)) for name, row in zip(names, rows)},
+    )
+
+
+def _estimate(measured: MetricEstimate) -> ErrorEstimate:
+    value, low, high = (none_if_nan(x) for x in (measured.value, measured.low, measured.high))
+    return ErrorEstimate(value, low, high, measured.scored, measured.asked)

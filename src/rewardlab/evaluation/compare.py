@@ -1,0 +1,217 @@
+"""Two models on the same cells: paired tests per category and overall, and the result in words."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.run import Run
+from rewardlab.core.settings import setting
+from rewardlab.core.trial import CATEGORIES, CLEAN
+from rewardlab.core.trial_table import WITHOUT_RAW, TrialTable
+from rewardlab.evaluation.display import display_names, format_p_value
+from rewardlab.metrics import METRICS, metrics_shown
+from rewardlab.metrics.accuracy import success_accuracy
+from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
+from rewardlab.metrics.contract import Metric, answered
+from rewardlab.metrics.estimates import clusters_of, with_clusters
+from rewardlab.metrics.paired_differences import PairedDifference, exact_mcnemar, holm, paired_metric
+
+DRAWS = 10_000
+OVERALL = "overall"
+SIGNIFICANT = 0.05  # after Holm's correction
+
+Mask = NDArray[np.bool_]
+Rows = NDArray[np.int64]
+Numbers = NDArray[np.float64] | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ComparePlan:
+    """Compare two models on the cells both scored: paired tests, corrected, in words."""
+
+    a: str = setting("a run folder, or FOLDER::MODEL for one of its models, by its string or name", positional=True)
+    b: str = setting("another run folder, or FOLDER::MODEL", positional=True)
+    draws: int = setting("draws of the clustered bootstrap", DRAWS)
+    seed: int = setting("seed of the bootstrap", 0)
+    out: Path | None = setting("write the comparison to this file instead: .md or .json", None)
+
+    def __post_init__(self) -> None:
+        if self.out is not None and self.out.suffix not in (".md", ".json"):
+            raise PlanError(f"--out must be a file that ends in .md or .json, got {str(self.out)!r}")
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """One paired test: what A and B score in a group of cells, A less B with its 95 % interval, and its p-value."""
+
+    group: str
+    metric: str
+    paired: PairedDifference
+    p_holm: float
+    episodes: int
+    tasks: int
+    mcnemar: float  # exact, for success on clean episodes only: it takes cells as independent; else nan
+
+    @property
+    def better(self) -> str | None:
+        """Return which of the two is better, None where no difference can be claimed."""
+        if math.isnan(self.p_holm) or self.p_holm >= SIGNIFICANT:
+            return None
+        return "a" if (self.paired.difference > 0) == (METRICS[self.metric].better == "higher") else "b"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models compared on the cells that both scored: what they are called, and their whole strings."""
+
+    model_a: str
+    model_b: str
+    string_a: str
+    string_b: str
+    tests: tuple[PairedTest, ...]
+    notes: tuple[str, ...]
+    draws: int
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class SharedTrials:
+    """The cells that both models scored, in the same order."""
+
+    a: TrialTable
+    b: TrialTable
+    notes: tuple[str, ...]
+
+
+def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int = DRAWS, seed: int = 0) -> Comparison:
+    """Compare a model of one run with a model of another, or of the same, on the cells that both scored."""
+    trials = {run: run.trials(WITHOUT_RAW) for run in {run_a, run_b}}
+    shared = _common(_of_model(run_a, trials[run_a], model_a), _of_model(run_b, trials[run_b], model_b))
+    if not len(shared.a):
+        raise RunError(
+            f"{run_a.folder} and {run_b.folder} share no cell that {model_a} and {model_b} both scored; "
+            "compare runs of the same dataset, perturbations and seed"
+        )
+    drawn = draw_clusters(int(clusters_of(shared.a).max()) + 1, draws, seed)
+    family = metrics_shown(lambda display: display.compared)  # in every group; Holm's family is all of them
+    tests = [
+        _paired_test(shared, group, cells, metric, drawn) for group, cells in _groups(shared.a) for metric in family
+    ]
+    corrected = holm([test.paired.p for test in tests])
+    names = _labels(run_a, run_b, model_a, model_b)
+    results = tuple(replace(test, p_holm=p) for test, p in zip(tests, corrected))
+    return Comparison(*names, model_a, model_b, results, shared.notes, draws, seed)
+
+
+def finding(comparison: Comparison, test: PairedTest) -> str:
+    """Return one result as a sentence that says no more than may be claimed."""
+    a, b, where = comparison.model_a, comparison.model_b, _where(test.group)
+    p = format_p_value(test.p_holm, test.paired.p_at_floor)
+    basis = f"{p} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
+    basis += ", too few to rely on the interval" if test.paired.clusters < FEW_CLUSTERS else ""
+    metric, difference, low, high = METRICS[test.metric], test.paired.difference, test.paired.low, test.paired.high
+    if math.isnan(difference):
+        return (
+            f"{metric.title} cannot be compared between {a} and {b} {where}: it is undefined for at least one of them"
+        )
+    if test.better is None:
+        gap = f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+        return f"no difference can be claimed between {a} and {b} {where}: {metric.title} {gap}, {basis}"
+    better, worse = (a, b) if test.better == "a" else (b, a)
+    ends = sorted(abs(end) for end in (low, high))
+    size = f"{metric.title} {metric.better} by {abs(difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
+    return f"{better} is better than {worse} {where}: {size}, {basis}"
+
+
+def _of_model(run: Run, trials: TrialTable, model: str) -> TrialTable:
+    mine = trials.where(trials.matches("model", model) & trials.matches("status", "scored"))
+    if not len(mine):
+        known = ", ".join(trials.codes("model")[1]) or "none"
+        raise RunError(f"{run.folder} has no scored trial of model {model!r}; its models are: {known}")
+    return mine
+
+
+def _common(a: TrialTable, b: TrialTable) -> SharedTrials:
+    """Pair the cells; those with different truths are left out and counted, different frames are noted."""
+    in_a, in_b = _same_trials(a, b)
+    a, b = a.take(in_a), b.take(in_b)
+    alike = np.ones(len(a), dtype=bool)
+    for column in ("truth_level", "truth_success"):
+        alike &= _same(a, b, column)
+    frames = int((a.text("frames_hash") != b.text("frames_hash"))[alike].sum())
+    notes = []
+    if not alike.all():
+        notes.append(f"{int((~alike).sum())} cells are left out: their truth differs between the runs")
+    if frames:
+        notes.append(f"in {frames} cells the two models were not shown the same frames")
+    a = with_clusters(a.where(alike))
+    return SharedTrials(a, b.where(alike).with_column("cluster", clusters_of(a)), tuple(notes))
+
+
+def _same(a: TrialTable, b: TrialTable, column: str) -> Mask:
+    x, y = a.number(column), b.number(column)
+    same: Mask = (x == y) | (np.isnan(x) & np.isnan(y))
+    return same
+
+
+def _same_trials(a: TrialTable, b: TrialTable) -> tuple[Rows, Rows]:
+    """Return, in the order of a, the rows of a that b has too, and where b has them."""
+    cell, size = np.zeros(len(a) + len(b), dtype=np.int64), len(a)
+    for column in _trial_columns(a, b):
+        values, code = np.unique(column, return_inverse=True)
+        cell = np.unique(cell * max(len(values), 1) + code, return_inverse=True)[1]
+    place = np.full(int(cell.max(initial=-1)) + 1, -1)
+    place[cell[size:]] = np.arange(len(b))
+    found = place[cell[:size]]
+    return np.flatnonzero(found >= 0), found[found >= 0]
+
+
+def _trial_columns(a: TrialTable, b: TrialTable) -> Iterator[Numbers]:
+    """Yield what makes two cells the same, of a and then of b: the seed matters only where chance had a part."""
+    for name in ("episode", "video", "perturbation"):
+        (in_a, names), (in_b, others) = a.codes(name), b.codes(name)
+        codes = {text: code for code, text in enumerate(dict.fromkeys((*names, *others)))}
+        yield np.concatenate([in_a, np.array([codes[text] for text in others], dtype=np.int64)[in_b]])
+    yield np.concatenate([trials.number("severity") for trials in (a, b)])
+    yield np.concatenate([np.where(t.matches("perturbation", CLEAN), -1, t.number("seed")) for t in (a, b)])
+
+
+def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:
+    groups = [(name, trials.matches("category", name)) for name in (CLEAN, *CATEGORIES)]
+    return [(name, mask) for name, mask in groups if mask.any()] + [(OVERALL, np.ones(len(trials), dtype=bool))]
+
+
+def _paired_test(shared: SharedTrials, group: str, cells: Mask, metric: Metric, draws: Draws) -> PairedTest:
+    used = cells & answered(shared.a, metric.eligibility) & answered(shared.b, metric.eligibility)
+    a, b = shared.a.where(used), shared.b.where(used)
+    exact = _mcnemar(a, b) if metric is success_accuracy and group == CLEAN else math.nan
+    episodes, tasks = (len(np.unique(a.codes(column)[0])) for column in ("episode", "task"))
+    return PairedTest(group, metric.name, paired_metric(metric, a, b, draws), math.nan, episodes, tasks, exact)
+
+
+def _mcnemar(a: TrialTable, b: TrialTable) -> float:
+    assert success_accuracy.values is not None
+    right_a, right_b = success_accuracy.values(a), success_accuracy.values(b)
+    return exact_mcnemar(int((right_a > right_b).sum()), int((right_b > right_a).sum()))
+
+
+def _labels(run_a: Run, run_b: Run, model_a: str, model_b: str) -> tuple[str, str]:
+    names = display_names([model_a, model_b], {**run_b.record.names, **run_a.record.names})
+    if model_a != model_b:
+        return names[model_a], names[model_b]
+    return f"{names[model_a]} ({run_a.folder.name})", f"{names[model_b]} ({run_b.folder.name})"
+
+
+def _where(group: str) -> str:
+    if group in (CLEAN, OVERALL):
+        return "on clean episodes" if group == CLEAN else "overall"
+    return "under pairs of changes" if group == "pair" else f"under {group} change"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

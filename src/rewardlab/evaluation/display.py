@@ -1,0 +1,222 @@
+"""Numbers, intervals, p-values and model names as people read them; kinds of failure reasons."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.run import Run, open_run
+from rewardlab.core.run_files import RunRecord
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.models import name_model
+
+
+class WithInterval(Protocol):
+    """Anything measured with an interval."""
+
+    @property
+    def low(self) -> float | None:
+        """Return the lower end, None where it is undefined."""
+
+    @property
+    def high(self) -> float | None:
+        """Return the upper end, None where it is undefined."""
+
+
+class WithCoverage(Protocol):
+    """Anything measured on some of the trials that were asked for."""
+
+    @property
+    def scored(self) -> int:
+        """Return the trials behind it."""
+
+    @property
+    def asked(self) -> int:
+        """Return the trials that should have been behind it."""
+
+
+def format_number(value: float | None, decimals: int = 2) -> str:
+    """Return a number for people; a dash where there is none."""
+    return "-" if value is None or value != value else f"{value:.{decimals}f}"
+
+
+def format_interval(measured: WithInterval, decimals: int = 2) -> str:
+    """Return the 95 % interval of a number, nothing where it has none."""
+    low, high = measured.low, measured.high
+    return "" if low is None or high is None else f"[{low:.{decimals}f}, {high:.{decimals}f}]"
+
+
+def format_coverage(measured: WithCoverage) -> str:
+    """Return how many of the asked trials are behind a number."""
+    return f"{measured.scored}/{measured.asked}"
+
+
+def format_threshold(threshold: int | None) -> str:
+    """Return a severity threshold in words that fit a cell."""
+    if threshold is None:
+        return "-"
+    return "none" if threshold < 0 else str(threshold)
+
+
+def format_date(text: str) -> str:
+    """Return a time as people write it; what is no time in ISO 8601 stays as it is."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{time.day} {time:%B %Y, %H:%M} {time.tzname() or ''}".strip()
+
+
+def format_p_value(p: float | None, at_floor: bool = False) -> str:
+    """Return a p-value as people write it; one at its floor, the least that the draws can show, is at most that."""
+    if p is None or math.isnan(p):
+        return "p unknown"
+    if at_floor:
+        return f"p ≤ {p:.2g}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def markdown_text(text: str) -> str:
+    """Return text that stays in its line and its cell of Markdown, and is no HTML, no code and no link."""
+    return re.sub(r"([\\`<|]|\](?=[(\[:]))", r"\\\1", " ".join(text.split()))
+
+
+# Short names of models for tables and pages; a trial keeps the whole model string, which is its identity.
+
+FITS = 24  # characters of a name that a table of 80 columns has room for; a string that is no longer stays as it is
+_PROTOCOLS = ("gvl", "topreward")  # other questions to the same model, so they stay in its name
+_URL = re.compile(r"[a-z]+://([^/?]+)")
+_PARTS = re.compile(r"[:/@?&+,\s]+")
+
+
+def display_names(models: Sequence[str], chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return a name for each model that no other has: the chosen one, or one derived from its string."""
+    wanted = {model: _cut(chosen.get(model) or derived_name(model)) for model in dict.fromkeys(models)}
+    found: dict[str, str] = {}
+    for model, name in wanted.items():
+        alike = [other for other in wanted if wanted[other] == name and other != model]
+        found[model] = _untaken(f"{name} ({own})" if (own := _own_part(model, alike)) else name, found.values())
+    return found
+
+
+def names_of_run(record: RunRecord, models: Iterable[str]) -> dict[str, str]:
+    """Return what the models of a run are called where people read."""
+    return display_names(list(dict.fromkeys((*record.judged, *models))), record.names)
+
+
+def model_meant(text: str, names: Mapping[str, str]) -> str | None:
+    """Return which of these models, each with its short name, a text means; None where it is none of them.
+
+    It may be the whole string, the short name, or a string with options about speed and price.
+    """
+    if text in names:
+        return text
+    short = next((model for model, name in names.items() if name == text), None)
+    return short if short is not None or "?" not in text else _at_another_speed(text, names)
+
+
+def _at_another_speed(text: str, models: Iterable[str]) -> str | None:
+    try:
+        name = name_model(text).name
+    except RewardlabError:  # such as a module that is not on this machine
+        return None
+    return name if name in set(models) else None
+
+
+def derived_name(model: str) -> str:
+    """Return the part of a model string that tells people which model it is."""
+    if len(model) <= FITS:
+        return model
+    base, plus, calibration = model.partition("+")
+    kind, _, argument = base.partition(":")
+    if kind == "ensemble":
+        return f"ensemble of {argument.count(',') + 1}"
+    before = f"{kind}:" if kind in _PROTOCOLS else ""
+    return before + (_last_part(argument) or kind) + (f"+{_last_part(calibration)}" if plus else "")
+
+
+def _last_part(text: str) -> str:
+    """Return the last part of a path or repository; of an address its host, of module:name the name."""
+    text = re.sub(r"@(?=https?://).*", "", text, flags=re.DOTALL)
+    address = _URL.match(text)
+    if address:
+        return address[1]
+    return text.partition("?")[0].rstrip("/").rpartition("/")[2].rpartition(":")[2]
+
+
+def _own_part(model: str, alike: Sequence[str]) -> str:
+    """Return the words of a string that none of those of the same name has, as many as fit."""
+    others = {word for other in alike for word in _PARTS.split(other)}
+    own = [word for word in _PARTS.split(model) if word and word not in others] if alike else []
+    return " ".join(own)[:FITS]
+
+
+def _cut(name: str) -> str:
+    """Return a name that fits: of a longer one its beginning and its end."""
+    words = " ".join(name.split())
+    return words if len(words) <= FITS else f"{words[: FITS - 10]}…{words[-9:]}"
+
+
+def _untaken(name: str, taken: Iterable[str]) -> str:
+    known, number = set(taken), 2
+    free = name
+    while free in known:
+        free, number = f"{name} {number}", number + 1
+    return free
+
+
+# What runs and their models are called: on a page of several runs, and on the command line.
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Return a name for each run: its folder's, with a number where two are alike. The same run twice is refused."""
+    folders = [run.folder.resolve() for run in runs]
+    if len(set(folders)) < len(folders):
+        raise PlanError("the same run folder is named twice")
+    names = [folder.name for folder in folders]
+    return [f"{name} {place}" if names.count(name) > 1 else name for place, name in enumerate(names, start=1)]
+
+
+def run_and_model(text: str) -> tuple[Run, str]:
+    """Read `FOLDER` or `FOLDER::MODEL`, by its string or short name; a run that judged one model needs no name."""
+    folder, _, model = text.partition("::")
+    run = open_run(folder)
+    judged, names = run.record.judged, names_of_run(run.record, run.record.plan.models)
+    if not model and len(judged) != 1:
+        raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{names[judged[0]]}")
+    return run, (model_meant(model, names) or model) if model else judged[0]
+
+
+# Why models failed: reasons that differ only in numbers and quoted words are one, counted and shown by an example.
+
+_PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class FailureReason:
+    """A reason why a model failed, as it was given first, and how many of its cells failed so."""
+
+    model: str
+    reason: str
+    cells: int
+
+
+def reason_kind(reason: str) -> str:
+    """Return what a reason has in common with others of its kind: no numbers, no quotations."""
+    return _PARTICULARS.sub("_", reason)
+
+
+def failure_reasons(trials: TrialTable) -> list[FailureReason]:
+    """Return the reasons of every model, the most frequent first."""
+    failed = trials.where(trials.matches("status", "failed"))
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], str] = {}
+    for model, reason in zip(failed.text("model"), failed.text("reason")):
+        key = str(model), reason_kind(str(reason))
+        counts[key] += 1
+        examples.setdefault(key, str(reason))
+    return [FailureReason(key[0], examples[key], cells) for key, cells in counts.most_common()]

@@ -1,0 +1,222 @@
+"""Items through workers of an engine, results in order; workers start when there is work, and stay for more of it."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import cloudpickle
+
+from rewardlab.core.errors import RunError
+from rewardlab.core.settings import EngineSettings
+from rewardlab.evaluation.engines import open_engine
+from rewardlab.evaluation.engines.contract import Engine, Worker
+from rewardlab.evaluation.engines.worker_process import serve_items
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+AHEAD = 64  # items begun before their turn, so that a slow one keeps no worker waiting
+_MAX_WORKER_FAILURES = 3  # of workers that work on one item, before it is an error
+
+
+class ItemWorkers(Generic[Item, Result]):
+    """Workers that all do one thing; each is sent the function once, so it may carry what all items need.
+
+    No more than `ahead` items more than there are workers are begun before their turn. Items of one `home` meet the
+    same worker, which may have kept something for them, as long as it has a place.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Item], Result],
+        workers: int,
+        settings: EngineSettings,
+        *,
+        ahead: int = AHEAD,
+        home: Callable[[Item], int] | None = None,
+    ) -> None:
+        self._work, self._workers, self._settings = work, workers, settings
+        self._ahead, self._home = ahead, home
+        self._payload: bytes = b""
+        self._pool: list[Worker] = []
+        self._engine: Engine | None = None
+        self._opened = ExitStack()
+
+    def __enter__(self) -> "ItemWorkers[Item, Result]":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._stop()
+        finally:
+            self._opened.close()
+
+    def map(self, items: Iterable[Item], lost: Callable[[Item, str], Result] | None = None) -> Iterator[Result]:
+        """Yield what the work makes of each item, in order, whichever worker makes it.
+
+        An item whose worker dies is put back, and is an error when three have died of it; where somebody says what is
+        `lost` with an item and what its worker died with, that takes the place of its result at the first death. With
+        one process, or one item, the work is done here, unless a death is reckoned with.
+        """
+        source = iter(items)
+        engine = self._engine or self._open()
+        first = list(islice(source, self._workers or engine.cores))
+        if not first:
+            return
+        if self._settings.engine == "processes" and len(first) < 2 and not self._pool and lost is None:
+            yield from map(self._work, chain(first, source))
+            return
+        start = partial(engine.start, self._sent_work(), max(1, engine.cores // len(first)))
+        self._pool += [start() for _ in first[len(self._pool) :]]  # all of them load at the same time
+        ordered = _OrderedMap(engine, start, self._pool, len(self._pool) + self._ahead, lost, self._home)
+        whole = False
+        try:
+            yield from ordered.results(chain(first, source))
+            whole = True
+        finally:
+            if not whole:  # what they are still at is nobody's any more
+                self._stop()
+
+    def _open(self) -> Engine:
+        self._engine = self._opened.enter_context(open_engine(self._settings))
+        return self._engine
+
+    def _sent_work(self) -> bytes:
+        """Return the work as it is sent: the same bytes each time, which a cluster keeps once."""
+        self._payload = self._payload or cloudpickle.dumps(partial(serve_items, self._work))
+        return self._payload
+
+    def _stop(self) -> None:
+        while self._pool:
+            self._pool.pop().stop()
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a worker made of an item, or the error that is raised when its turn comes."""
+
+    content: Any = None
+    error: Exception | None = None
+
+    def result(self) -> Any:
+        """Return the content, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.content
+
+
+@dataclass
+class _OrderedMap:
+    """Items on their way through workers: who is at what, what is finished, and who died of what."""
+
+    engine: Engine
+    start: Callable[[], Worker]
+    pool: list[Worker]
+    most: int  # begun and not yet yielded
+    lost: Callable[[Any, str], Any] | None
+    home: Callable[[Any], int] | None
+    at: dict[int, tuple[int, Any]] = field(default_factory=dict)  # place in the pool: number and item
+    waiting: deque[tuple[int, Any]] = field(default_factory=deque)
+    finished: dict[int, _Answer] = field(default_factory=dict)
+    deaths: Counter[int] = field(default_factory=Counter)
+
+    def results(self, items: Iterator[Any]) -> Iterator[Any]:
+        """Yield the results in the order of the items."""
+        numbered, following = enumerate(items), 0
+        while self._assign(numbered) or self.at or self.finished:
+            if following not in self.finished:
+                heard = [w for place, w in enumerate(self.pool) if place in self.at or not w.is_placed]
+                self.engine.wait(heard, None)
+            self._receive()
+            self._assign(numbered)  # before the caller goes on, so that no worker waits for it
+            if following in self.finished:
+                yield self.finished.pop(following).result()
+                following += 1
+
+    def _assign(self, numbered: Iterator[tuple[int, Any]]) -> bool:
+        """Give items to idle workers while there is room; tell whether there is one that nobody could be given."""
+        for place in range(len(self.pool)):
+            if place not in self.at and self.pool[place].is_placed:
+                following = self._next_for(place, numbered)
+                if following is not None:
+                    self._give(place, following)
+        return not self.at and self._fill(numbered, 1)  # all of them wait for a place
+
+    def _give(self, place: int, following: tuple[int, Any]) -> None:
+        if self.pool[place].death is not None:  # it died while it had nothing to do
+            self.pool[place].stop()
+            self.pool[place] = self.start()
+        self.at[place] = following
+        self.pool[place].send(cloudpickle.dumps(following[1]))
+
+    def _next_for(self, place: int, numbered: Iterator[tuple[int, Any]]) -> tuple[int, Any] | None:
+        """Take the next item that a worker may have: one of its own, or one whose own worker has no place yet."""
+        room = self.most - len(self.at) - len(self.finished)
+        if room <= 0 or not self._fill(numbered, 1 if self.home is None else room):
+            return None
+        for index, (_, item) in enumerate(self.waiting):
+            own = place if self.home is None else self.home(item) % len(self.pool)
+            if own == place or not self.pool[own].is_placed:
+                found = self.waiting[index]
+                del self.waiting[index]
+                return found
+        return None
+
+    def _fill(self, numbered: Iterator[tuple[int, Any]], count: int) -> bool:
+        """Take so many items in, if there are; tell whether any waits."""
+        self.waiting.extend(islice(numbered, max(0, count - len(self.waiting))))
+        return bool(self.waiting)
+
+    def _receive(self) -> None:
+        for place, worker in enumerate(self.pool):
+            for message in worker.receive():
+                self._take(place, message)
+            if place in self.at and worker.death is not None:
+                self._lose(place, worker)
+
+    def _take(self, place: int, message: bytes) -> None:
+        kind, content = cloudpickle.loads(message)
+        if kind == "broken":
+            raise RunError(f"a worker process cannot load its work: {content}")
+        number, _ = self.at.pop(place)
+        self.finished[number] = _Answer(error=content) if kind == "raised" else _Answer(content)
+
+    def _lose(self, place: int, worker: Worker) -> None:
+        """Replace a worker that died; its item is put back, lost, or an error when too many died of it."""
+        number, item = self.at.pop(place)
+        self.deaths[number] += not worker.machine_lost
+        how = f"a worker process died with {worker.death}"
+        if self.lost is not None and self.deaths[number]:
+            self.finished[number] = _Answer(self.lost(item, how))
+        elif self.deaths[number] < _MAX_WORKER_FAILURES:
+            self.waiting.appendleft((number, item))
+        else:
+            again = "run the same command again: what is finished is kept"
+            self.finished[number] = _Answer(error=RunError(f"{how}; {again}"))
+        worker.stop()
+        self.pool[place] = self.start()
+
+
+def map_items(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    workers: int,
+    settings: EngineSettings = EngineSettings(),  # noqa: B008 - it is frozen
+    *,
+    ahead: int = AHEAD,
+) -> Iterator[Result]:
+    """Yield what a function makes of each item, in order, whichever worker of an engine makes it; 0 is one per core.
+
+    The function is sent to each worker once, so it may carry what all items need. No more than `ahead` items more
+    than there are workers are begun before their turn. An item whose worker dies is put back, and is an error when it
+    has died of it three times. With one process, or one item, the work is done here.
+    """
+    with ItemWorkers(work, workers, settings, ahead=ahead) as pool:
+        yield from pool.map(items)

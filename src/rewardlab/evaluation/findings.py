@@ -1,0 +1,400 @@
+"""Certified severities, baselines beaten, drops, worst perturbations, calibration, seen and unseen tasks."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.records import none_if_nan
+from rewardlab.core.summary import (
+    AccuracyDrop,
+    CalibrationErrors,
+    CalibrationNull,
+    CertifiableCategory,
+    Conclusion,
+    ControlCheck,
+    CorruptionRobustness,
+    Measurement,
+    RankStability,
+    SeverityThreshold,
+    TaskFamiliarity,
+    WorstPerturbation,
+)
+from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.evaluation.measurements import group_conditions
+from rewardlab.metrics import METRICS
+from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy
+from rewardlab.metrics.calibration import null_band, null_quantiles, reliability_diagram
+from rewardlab.metrics.clustered_bootstrap import Draws, condition_sums
+from rewardlab.metrics.contract import Mask, Numbers, answered, eligible
+from rewardlab.metrics.estimates import clusters_of
+from rewardlab.metrics.paired_differences import (
+    Column,
+    PairedDifference,
+    condition_means,
+    holm,
+    minimum_detectable_change,
+    paired_means,
+)
+from rewardlab.metrics.rank_correlation import rank_stability
+from rewardlab.metrics.robustness import (
+    certified_threshold,
+    clusters_to_certify,
+    mean_corruption_error,
+    mean_rise,
+    relative_corruption_error,
+    robustness_auc,
+)
+from rewardlab.models import MODELS
+from rewardlab.models.contract import ModelEntry
+
+
+@dataclass(frozen=True, eq=False)
+class AlignedTrials:
+    """One number per model and cell (episode x perturbation x severity), nan where the model has none."""
+
+    values: dict[str, Numbers]
+    cluster: NDArray[np.int64]
+    clean: NDArray[np.bool_]
+
+
+def align_models(trials: TrialTable, values: Numbers) -> AlignedTrials:
+    """Put one number per trial in the place of its cell, for each model."""
+    model_of, models = trials.codes("model")
+    place, first = _cell_places(trials)
+    table = np.full((len(models), len(first)), np.nan)
+    table[model_of, place] = values
+    names = {str(name): table[number] for number, name in enumerate(models)}
+    return AlignedTrials(names, clusters_of(trials)[first], trials.matches("perturbation", CLEAN)[first])
+
+
+def _cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of each trial's cell, whatever the model, and one trial of each cell."""
+    episode, _ = trials.codes("episode")
+    perturbation, names = trials.codes("perturbation")
+    severity = trials.number("severity").astype(np.int64)
+    code = (episode * max(len(names), 1) + perturbation) * 8 + severity
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    return place, first
+
+
+REFERENCE = "constant"  # the model against which mCE is taken: knowing nothing
+SIGNIFICANT = 0.05
+WORST = 5  # perturbations listed per judged model
+
+
+def values_of(trials: TrialTable, name: str) -> Numbers:
+    """Return what a metric is the mean of, nan where the trial does not count."""
+    metric = METRICS[name]
+    assert metric.values is not None
+    return np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
+
+
+def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) -> tuple[SeverityThreshold, ...]:
+    """Return, per model and category, the last severity with success accuracy of at least `reliable_at`.
+
+    As measured, certified, and its share of draws. A severity that was not measured ends what can be claimed.
+    """
+    found = []
+    values, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
+    severity, clean_cells = trials.number("severity").astype(np.int64), trials.matches("category", CLEAN)
+    model_of, models = trials.codes("model")
+    for number, model in enumerate(models):
+        for name in CATEGORIES:
+            changed = trials.matches("category", name)
+            mine = (model_of == number) & (changed | clean_cells)
+            if not (changed & mine).any():
+                continue
+            sums = condition_sums(values[mine], cluster[mine], severity[mine], len(SEVERITIES), draws.clusters)
+            reached = certified_threshold(*sums, draws, reliable_at)
+            shares = {str(last): share for last, share in reached.shares.items()}
+            found.append(SeverityThreshold(model, name, reached.measured, reached.certified, shares))
+    return tuple(found)
+
+
+def certifiable_categories(trials: TrialTable, reliable_at: float) -> tuple[CertifiableCategory, ...]:
+    """Return, per category, whether its tasks suffice to certify a model without a mistake, and how many would.
+
+    What counts is the lowest severity, and the clean episodes: where only higher ones are short, lower ones can be
+    certified all the same.
+    """
+    labelled, needed = eligible(trials, success_accuracy.eligibility), clusters_to_certify(reliable_at)
+    category, severity = trials.text("category"), trials.number("severity")
+    found = []
+    for name in (name for name in CATEGORIES if (category == name).any()):
+        lowest = severity[category == name].min()
+        masks = [category == CLEAN, (category == name) & (severity == lowest)]
+        counted = [_episodes_and_clusters(trials, labelled & mask) for mask in masks]
+        episodes, clusters = min(counted, key=lambda pair: pair[1])
+        in_all = math.ceil(needed * episodes / clusters) if needed and clusters else None
+        found.append(CertifiableCategory(name, episodes, clusters, needed, in_all))
+    return tuple(found)
+
+
+def _episodes_and_clusters(trials: TrialTable, chosen: Mask) -> tuple[int, int]:
+    return len(np.unique(trials.codes("episode")[0][chosen])), len(np.unique(clusters_of(trials)[chosen]))
+
+
+def control_checks(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[ControlCheck, ...]:
+    """Return, per judged model and control, whether its MAE is lower on the cells both scored: clean, and all."""
+    cells = align_models(trials, values_of(trials, micro_mae.name))
+    controls = [name for name in cells.values if name not in judged and not _sees_truth(name)]
+    tests: list[tuple[str, str, Literal["clean", "all cells"], PairedDifference]] = []
+    for model in (name for name in judged if name in cells.values):
+        for control in controls:
+            ours, theirs = cells.values[model], cells.values[control]
+            clean = paired_means(np.where(cells.clean, theirs, np.nan), ours, cells.cluster, draws)
+            tests.append((model, control, "clean", clean))
+            tests.append((model, control, "all cells", paired_means(theirs, ours, cells.cluster, draws)))
+    corrected = holm([paired.p for *_, paired in tests])
+    return tuple(_control_check(*test, p) for test, p in zip(tests, corrected))
+
+
+def _control_check(
+    model: str, control: str, where: Literal["clean", "all cells"], paired: PairedDifference, p: float
+) -> ControlCheck:
+    return ControlCheck(
+        model=model,
+        control=control,
+        where=where,
+        metric=micro_mae.name,
+        gain=none_if_nan(paired.difference),
+        low=none_if_nan(paired.low),
+        high=none_if_nan(paired.high),
+        p=none_if_nan(paired.p),
+        p_holm=none_if_nan(p),
+        p_at_floor=paired.p_at_floor,
+        cells=paired.trials,
+        clusters=paired.clusters,
+        conclusion=_conclusion(paired.difference, p),
+    )
+
+
+def _conclusion(gain: float, p: float) -> Conclusion:
+    if math.isnan(p) or p >= SIGNIFICANT:
+        return "cannot tell"
+    return "beats" if gain > 0 else "does not beat"
+
+
+def _sees_truth(model: str) -> bool:
+    entry = MODELS.get(model.partition(":")[0])
+    return isinstance(entry, ModelEntry) and entry.sees_truth
+
+
+def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[AccuracyDrop, ...]:
+    """Return, per judged model and category, the paired drop of success accuracy from clean to the highest severity.
+
+    Only cells that keep the label count. Holm's family is all of them; each says which drop could have been seen.
+    """
+    truth = trials.number("truth_success")
+    before = np.where((rounded(trials.number("clean_level")) == 5) == (truth == 1), 1.0, 0.0)
+    before[np.isnan(trials.number("clean_level")) | ~trials.matches("expectation", "same")] = np.nan
+    after, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
+    severity = trials.number("severity")
+    highest = severity.max(initial=0)
+    usable = (severity == highest) & ~np.isnan(before + after)
+    tests: list[tuple[str, str, int, PairedDifference]] = []
+    for name in judged:
+        for group in CATEGORIES:
+            cells = trials.matches("model", name) & trials.matches("category", group) & usable
+            if cells.any():
+                episodes = len(np.unique(trials.codes("episode")[0][cells]))
+                tests.append((name, group, episodes, paired_means(before[cells], after[cells], cluster[cells], draws)))
+    corrected = holm([paired.p for *_, paired in tests])
+    return tuple(_drop(*test, p, int(highest)) for test, p in zip(tests, corrected))
+
+
+def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p: float, severity: int) -> AccuracyDrop:
+    # A model that never flipped could still flip on the next task: then the error is that of one task in all.
+    error = paired.error if paired.error > 0 or paired.clusters < 2 else 1 / paired.clusters
+    detectable = minimum_detectable_change(error, paired.clusters)
+    note = f"with these {episodes} episodes in {paired.clusters} clusters "
+    note += "no drop can be seen" if math.isnan(detectable) else f"a drop under {detectable:.2f} cannot be seen"
+    return AccuracyDrop(
+        model=model,
+        category=category,
+        severity=severity,
+        metric=success_accuracy.name,
+        clean=paired.a,
+        changed=paired.b,
+        drop=paired.difference,
+        low=none_if_nan(paired.low),
+        high=none_if_nan(paired.high),
+        p=none_if_nan(paired.p),
+        p_holm=none_if_nan(p),
+        p_at_floor=paired.p_at_floor,
+        cells=paired.trials,
+        episodes=episodes,
+        clusters=paired.clusters,
+        minimum_detectable_drop=none_if_nan(detectable),
+        note=note,
+    )
+
+
+def worst_perturbations(
+    trials: TrialTable, measured: Sequence[Measurement], judged: Sequence[str]
+) -> tuple[WorstPerturbation, ...]:
+    """Return, per judged model, the perturbations that broke most expectations, at their highest severity."""
+    category = dict(zip(trials.text("perturbation"), trials.text("category")))
+    table = {(entry.model, entry.group, entry.severity, entry.metric): entry for entry in measured}
+    found = []
+    for model in judged:
+        mine = [e for e in measured if e.model == model and e.metric == "expectation_kept" and e.severity]
+        kept: dict[str, Measurement] = {}
+        for entry in (e for e in mine if e.group in category):
+            kept[entry.group] = max(kept.get(entry.group, entry), entry, key=lambda e: e.severity)
+        ranked = sorted((e for e in kept.values() if e.value is not None), key=lambda e: (e.value, e.group))
+        found += [_worst(entry, str(category[entry.group]), table) for entry in ranked[:WORST]]
+    return tuple(found)
+
+
+def _worst(entry: Measurement, category: str, table: dict[tuple[str, str, int, str], Measurement]) -> WorstPerturbation:
+    def value(severity: int, metric: str) -> float | None:
+        other = table.get((entry.model, entry.group, severity, metric))
+        return other.value if other else None
+
+    assert entry.value is not None
+    return WorstPerturbation(
+        model=entry.model,
+        perturbation=entry.group,
+        category=category,
+        severity=entry.severity,
+        expectation_kept=entry.value,
+        low=entry.low,
+        high=entry.high,
+        scored=entry.scored,
+        asked=entry.asked,
+        signed_shift=value(entry.severity, "signed_shift"),
+        micro_mae=value(entry.severity, "micro_mae"),
+        clean_micro_mae=value(0, "micro_mae"),
+    )
+
+
+def calibration_errors(trials: TrialTable, seed: int) -> tuple[CalibrationErrors, ...]:
+    """Return, per model that gives probabilities, its calibration on clean and on perturbed cells, with the nulls."""
+    usable = answered(trials, "probabilities")
+    clean = trials.matches("perturbation", CLEAN)
+    model_of, models = trials.codes("model")
+    parts: tuple[tuple[Literal["clean", "perturbed"], Mask], ...] = (("clean", clean), ("perturbed", ~clean))
+    found = []
+    for number, model in enumerate(models):
+        for part, mask in parts:
+            cells = trials.where(usable & mask & (model_of == number))
+            found += [_calibration(model, part, cells, seed)] if len(cells) else []
+    return tuple(found)
+
+
+def _calibration(model: str, part: Literal["clean", "perturbed"], cells: TrialTable, seed: int) -> CalibrationErrors:
+    def value(metric: str) -> float | None:
+        return none_if_nan(METRICS[metric](cells))
+
+    nulls = null_quantiles(cells, seed)
+    return CalibrationErrors(
+        model=model,
+        cells=part,
+        ordinal_ece=value("ordinal_ece"),
+        top_label_ece=value("top_label_ece"),
+        ranked_probability_score=value("ranked_probability_score"),
+        brier_score=value("brier_score"),
+        ordinal_ece_null=none_if_nan(nulls["ordinal_ece"]),
+        top_label_ece_null=none_if_nan(nulls["top_label_ece"]),
+        trials=len(cells),
+        diagram=tuple(reliability_diagram(cells)),
+    )
+
+
+def calibration_nulls(trials: TrialTable, seed: int) -> tuple[CalibrationNull, ...]:
+    """Return, per model with probabilities, category and severity, its calibration beside a calibrated model's."""
+    conditions = group_conditions(trials, single=False)
+    usable = answered(trials, "probabilities")
+    found = []
+    for place, (model, category, severity) in enumerate(conditions.names):
+        cells = trials.where(usable & (conditions.of_trial == place))
+        bands = null_band(cells, seed) if len(cells) else {}
+        for name, (low, high) in bands.items():
+            ends = none_if_nan(METRICS[name](cells)), none_if_nan(low), none_if_nan(high)
+            found.append(CalibrationNull(model, category, severity, name, *ends, len(cells)))
+    return tuple(found)
+
+
+def corruption_robustness(measured: Sequence[Measurement]) -> tuple[CorruptionRobustness, ...]:
+    """Return, per model, mCE and relative mCE against the constant control, the mean rise of error, and the AUCs.
+
+    The error is MAE / 4, per perturbation; the AUC is that of success accuracy, per category.
+    """
+    errors = _curves(measured, "micro_mae", 0.25)
+    accuracy = _curves(measured, "success_accuracy", 1.0)
+    reference = {c: curve for c, curve in errors.get(REFERENCE, {}).items() if c not in CATEGORIES}
+    found = []
+    for model, curves in errors.items():
+        single = {c: curve for c, curve in curves.items() if c not in CATEGORIES}
+        areas = [(c, curve) for c, curve in accuracy.get(model, {}).items() if c in CATEGORIES]
+        found.append(
+            CorruptionRobustness(
+                model=model,
+                reference=REFERENCE if reference else None,
+                mce=none_if_nan(mean_corruption_error(single, reference)),
+                relative_mce=none_if_nan(relative_corruption_error(single, reference)),
+                mean_rise=none_if_nan(mean_rise(single)),
+                auc={str(c): none_if_nan(robustness_auc(curve)) for c, curve in areas},
+            )
+        )
+    return tuple(found)
+
+
+def rank_stabilities(measured: Sequence[Measurement]) -> tuple[RankStability, ...]:
+    """Return, per category, tau-b between the ranking of all models by MAE when clean and at the highest severity."""
+    curves = _curves(measured, "micro_mae", 1.0)
+    found = []
+    for category in CATEGORIES:
+        pairs = [models[category] for models in curves.values() if category in models]
+        if len(pairs) > 2:
+            tau_b = rank_stability([c[0] for c in pairs], [c[-1] for c in pairs])
+            found.append(RankStability(category, none_if_nan(tau_b)))
+    return tuple(found)
+
+
+def _curves(measured: Sequence[Measurement], metric: str, scale: float) -> dict[str, dict[str, list[float]]]:
+    """Return, per model and group, the values over the severities that were measured, clean first."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in sorted((r for r in measured if r.metric == metric and r.group != CLEAN), key=lambda r: r.severity):
+        value = math.nan if row.value is None else row.value * scale
+        found.setdefault(row.model, {}).setdefault(row.group, []).append(value)
+    return {m: {g: c for g, c in groups.items() if len(c) > 1} for m, groups in found.items()}
+
+
+# Seen and unseen apart: what a model makes of tasks that it was trained on, and of others, beside a constant.
+
+KINDS: tuple[Literal["seen", "unseen"], ...] = ("seen", "unseen")
+_METRICS = (micro_mae.name, success_accuracy.name)
+
+
+def task_familiarity(
+    trials: TrialTable, draws: Draws, trained_tasks: Mapping[str, tuple[str, ...]]
+) -> tuple[TaskFamiliarity, ...]:
+    """Return the clean numbers of every model whose training tasks are known, where the data has both kinds or one."""
+    clean = trials.where(trials.matches("category", CLEAN))
+    known = {model: tasks for model, tasks in trained_tasks.items() if set(tasks) & set(clean.codes("task")[1])}
+    return tuple(row for model, tasks in known.items() for row in _rows(clean, draws, model, tasks))
+
+
+def seen_or_unseen(trials: TrialTable, trained: tuple[str, ...]) -> Column:
+    """Return which of the trials are of tasks that a model was trained on, as a column of conditions."""
+    task, names = trials.codes("task")
+    return np.array([name not in trained for name in names], dtype=np.int64)[task], KINDS
+
+
+def _rows(clean: TrialTable, draws: Draws, model: str, trained: tuple[str, ...]) -> Iterator[TaskFamiliarity]:
+    for metric in _METRICS:
+        columns = clean.codes("model"), seen_or_unseen(clean, trained)
+        means = condition_means(values_of(clean, metric), clusters_of(clean), columns, draws, rate=METRICS[metric].rate)
+        for kind in KINDS:
+            if episodes := means.count({(model, kind): 1.0}):
+                found, blind = (means.combined({(name, kind): 1.0}) for name in (model, REFERENCE))
+                ends = none_if_nan(found.low), none_if_nan(found.high)
+                blind_value = none_if_nan(blind.value)
+                yield TaskFamiliarity(model, kind, metric, none_if_nan(found.value), *ends, blind_value, episodes)

@@ -1,0 +1,244 @@
+"""Command `fit calibration`: temperature or isotonic map, conformal set, effect on held-out tasks."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.records import none_if_nan
+from rewardlab.core.run import Run
+from rewardlab.core.seeding import digest
+from rewardlab.core.settings import as_command, setting
+from rewardlab.core.trial import Score
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.evaluation.evaluate import StressPlan, clean_plan, run_stress
+from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings
+from rewardlab.metrics.calibration import ordinal_error, top_label_error
+from rewardlab.metrics.contract import answered, has_values
+from rewardlab.metrics.estimates import clusters_of, with_clusters
+from rewardlab.models import name_model
+from rewardlab.models.calibration import (
+    MIN_PROB,
+    Calibration,
+    apply_calibration,
+    apply_temperature,
+    isotonic_steps,
+    nonconformity,
+    prediction_set,
+)
+from rewardlab.models.ensemble import WEIGHTS
+from rewardlab.models.model_string import CALIBRATION
+
+Numbers = NDArray[np.float64]
+Codes = NDArray[np.int64]
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 20.0  # of the search
+
+
+def negative_log_likelihood(probs: Numbers, truth: Codes) -> float:
+    """Return the mean negative log-likelihood of true levels 0 to 4 under probabilities (n, 5); nan of nothing."""
+    likelihood = np.maximum(probs[np.arange(len(truth)), truth], MIN_PROB)
+    return float(-np.log(likelihood).mean()) if len(truth) else math.nan
+
+
+def fit_temperature(probs: Numbers, truth: Codes) -> float:
+    """Return the temperature that minimises the negative log-likelihood of true levels 0 to 4."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        return negative_log_likelihood(apply_temperature(probs, math.exp(log_temperature)), truth)
+
+    bounds = (math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE))
+    return float(math.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+
+
+def conformal_quantile(nonconformities: Numbers, coverage: float) -> float | None:
+    """Return the split-conformal quantile of nonconformity scores: the next truth is at most there with probability
+    `coverage`; None where there are too few scores for it.
+    """
+    rank = math.ceil((len(nonconformities) + 1) * coverage)
+    return float(np.sort(nonconformities)[rank - 1]) if rank <= len(nonconformities) else None
+
+
+MIN_EPISODES = 10  # episodes in each third
+MIN_MEMBER_ERROR = 0.05  # of a member of an ensemble: one that is right by luck must not silence the others
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CalibratePlan:
+    """Fit what makes a model's answers mean what they say; afterwards MODEL+FOLDER is the calibrated model."""
+
+    model: str = setting("the model to calibrate", positional=True)
+    data: str = setting(
+        "dataset folder or a shipped name; not the data the model is evaluated on later", positional=True
+    )
+    coverage: float = setting("share of episodes whose true level the set of levels must hold", 0.9)
+    frames: str = setting(FRAMES_HELP, "uniform:16")
+    scoring: ScoringSettings = ScoringSettings()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.coverage < 1:
+            raise PlanError(f"coverage must be above 0 and below 1, got {self.coverage}")
+
+    def stress_plan(self) -> StressPlan:
+        """Return the stress test without perturbations that scores the model."""
+        return clean_plan((self.model,), self.data, self.frames, self.scoring, controls=False)
+
+
+@dataclass(frozen=True)
+class CalibrationRun:
+    """A calibration and the run it was fitted in."""
+
+    run: Run
+    record: Plain
+
+
+@dataclass(frozen=True, eq=False)
+class AnsweredEpisodes:
+    """Some answered episodes: what the model said, and what is true."""
+
+    scores: list[Score]
+    truth: NDArray[np.int64]
+    tasks: int
+
+    def size(self) -> Plain:
+        """Return how many episodes and tasks these are."""
+        return {"episodes": len(self.scores), "tasks": self.tasks}
+
+
+def run_calibration(plan: CalibratePlan) -> CalibrationRun:
+    """Score the clean episodes, fit, and write calibration.json; for an ensemble also the weights of its members."""
+    model = name_model(plan.model)
+    run = run_stress(plan.stress_plan(), [model], kind="calibrate", command=as_command("calibrate", plan))
+    trials = run.trials()
+    record = {"model": model.name, "fingerprint": model.fingerprint, "frames": plan.frames, "seed": plan.scoring.seed}
+    record |= {"data": plan.data, "data_digest": run.record.plan.data_digest}
+    record |= calibrate_trials(trials, plan.coverage, plan.scoring.seed)
+    run.save(CALIBRATION, record)
+    errors = member_errors(split_by_task(trials, plan.scoring.seed, 3)[0])
+    if errors:
+        weights = {name: 1 / max(error, MIN_MEMBER_ERROR) for name, error in errors.items()}
+        run.save(WEIGHTS, {"weights": weights, "mae": errors, "fit": record["fit"], "data": plan.data})
+    return CalibrationRun(run, record)
+
+
+def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
+    """Return what was fitted on the answers of one model, and what it does to episodes of tasks kept apart."""
+    fit, conformal, held_out = (_answered_episodes(third) for third in split_by_task(trials, seed, 3))
+    calibration = _fit(fit, conformal, coverage)
+    after = [apply_calibration(score, calibration) for score in held_out.scores]
+    sets = [prediction_set(score, calibration) for score in after]
+    holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.truth, sets)]
+    return {
+        "method": "isotonic" if calibration.temperature is None else "temperature",
+        "fitted": asdict(calibration),
+        "fit": fit.size(),
+        "conformal": conformal.size(),
+        "held_out": held_out.size()
+        | {"before": _quality(held_out.scores, held_out.truth), "after": _quality(after, held_out.truth)}
+        | {"coverage": float(np.mean(holds)), "mean_set_size": float(np.mean([len(levels) for levels in sets]))},
+    }
+
+
+def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]:
+    """Return the usable answers in parts of about the same size; no task and no video is in two of them."""
+    used = trials.where(answered(trials, "level"))
+    some = has_values(used, "probabilities")
+    used = with_clusters(used.where(some) if some.any() else used)
+    cluster, tasks = clusters_of(used), used.text("task")
+    names = {int(code): digest(seed, min(tasks[cluster == code])) for code in np.unique(cluster)}
+    part_of: dict[int, int] = {}
+    sizes = [0] * parts
+    for code in sorted(names, key=names.__getitem__):
+        part_of[code] = sizes.index(min(sizes))
+        sizes[part_of[code]] += int((cluster == code).sum())
+    if min(sizes) < MIN_EPISODES:
+        got = ", ".join(map(str, sizes))
+        raise DataError(
+            f"what is fitted and judged apart needs {parts} sets of {MIN_EPISODES} or more answered episodes with a "
+            f"reward and no task in common, got {got}; take more data"
+        )
+    part = np.array([part_of[int(code)] for code in cluster])
+    return [used.where(part == number) for number in range(parts)]
+
+
+def member_errors(trials: TrialTable) -> dict[str, float]:
+    """Return the MAE of each member of an ensemble, from what its answers say of them; nothing for other models."""
+    errors: dict[str, list[float]] = {}
+    for raw, truth in zip(trials.text("raw"), trials.number("truth_level")):
+        for name, level in _member_levels(raw).items():
+            errors.setdefault(name, []).append(abs(level - truth))
+    return {name: float(np.mean(values)) for name, values in errors.items()}
+
+
+def calibration_sentences(record: Plain) -> list[str]:
+    """Return what was fitted and what it changes, one sentence each."""
+    fit, held_out = record["fit"], record["held_out"]
+    temperature = record["fitted"]["temperature"]
+    what = "an isotonic map of its levels" if temperature is None else f"a temperature of {temperature:.2f}"
+    names = {"nll": "NLL", "ordinal_ece": "ordinal ECE", "top_label_ece": "top-label ECE", "mae": "MAE"}
+    before, after = held_out["before"], held_out["after"]
+    changes = [f"{names[key]} {before[key]:.3f} -> {after[key]:.3f}" for key in names if before[key] is not None]
+    sets = f"sets of levels at a coverage of {record['fitted']['coverage']:g} hold the truth in"
+    at_the_end = temperature is not None and not MIN_TEMPERATURE * 1.01 < temperature < MAX_TEMPERATURE * 0.99
+    tried = f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+    warning = f"no temperature {tried} suits it: its probabilities say little about the level"
+    return [
+        f"{record['model']}: {what}, fitted on {fit['episodes']} episodes of {fit['tasks']} tasks",
+        *([warning] if at_the_end else []),
+        f"on {held_out['episodes']} episodes of {held_out['tasks']} other tasks: {', '.join(changes)}",
+        f"{sets} {held_out['coverage']:.2f} of them, with {held_out['mean_set_size']:.1f} of 5 levels on average",
+    ]
+
+
+def _answered_episodes(trials: TrialTable) -> AnsweredEpisodes:
+    probs = trials.vectors("probabilities", 5)
+    scores = [
+        Score(float(level), None if np.isnan(row).any() else tuple(row.tolist()))
+        for level, row in zip(trials.number("level"), probs)
+    ]
+    tasks = len(np.unique(trials.codes("task")[0]))
+    return AnsweredEpisodes(scores, trials.number("truth_level").astype(np.int64) - 1, tasks)
+
+
+def _fit(fit: AnsweredEpisodes, conformal: AnsweredEpisodes, coverage: float) -> Calibration:
+    if fit.scores[0].probabilities is None:
+        levels = np.array([score.level for score in fit.scores])
+        calibration = Calibration(None, isotonic_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
+    else:
+        calibration = Calibration(fit_temperature(_probs(fit.scores), fit.truth), (), coverage, None)
+    nonconformities = [
+        nonconformity(apply_calibration(score, calibration))[truth]
+        for score, truth in zip(conformal.scores, conformal.truth)
+    ]
+    threshold = conformal_quantile(np.array(nonconformities), coverage)
+    return Calibration(calibration.temperature, calibration.steps, coverage, threshold)
+
+
+def _quality(scores: Sequence[Score], truth: NDArray[np.int64]) -> Plain:
+    levels = np.array([score.level for score in scores])
+    found: Plain = {"mae": float(np.abs(levels - truth - 1).mean()), "nll": None}
+    found |= {"ordinal_ece": None, "top_label_ece": None}
+    if scores[0].probabilities is not None:
+        probs = _probs(scores)
+        found["nll"] = none_if_nan(negative_log_likelihood(probs, truth))
+        found["ordinal_ece"], found["top_label_ece"] = ordinal_error(probs, truth), top_label_error(probs, truth)
+    return found
+
+
+def _probs(scores: Sequence[Score]) -> NDArray[np.float64]:
+    return np.array([score.probabilities for score in scores], dtype=np.float64)
+
+
+def _member_levels(raw: str | None) -> dict[str, float]:
+    try:
+        levels = json.loads(raw or "")["levels"]
+        return {str(name): float(level) for name, level in levels.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}

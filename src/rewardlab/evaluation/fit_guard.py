@@ -1,0 +1,307 @@
+"""Command `fit guard`: logistic risk, conformal risk control, folds of tasks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.run import Run
+from rewardlab.core.seeding import digest
+from rewardlab.core.settings import as_command, setting
+from rewardlab.core.storage import atomic_write
+from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.fit_calibration import split_by_task
+from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings, require_selection
+from rewardlab.models import name_model
+from rewardlab.models.composite import name_composite
+from rewardlab.models.contract import Composition, NamedModel
+from rewardlab.models.guard import Guard, Probe, distances, nearest_distance, require_policy, risk_inputs
+from rewardlab.models.model_string import GUARD
+from rewardlab.models.trust import SUCCESS_LEVEL, read_notes
+
+Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+_PENALTY = 0.1  # of squared weights, per clip: features are in standard deviations
+
+
+def fit_logistic(features: Numbers, true: Flags) -> tuple[Numbers, float]:
+    """Return weights and bias of the logistic regression of `true` on features (n, k), with a ridge penalty."""
+    from scipy.optimize import minimize
+
+    sign, design = np.where(true, 1.0, -1.0), np.hstack([features, np.ones((len(features), 1))])
+
+    def loss(weights: Numbers) -> tuple[float, Numbers]:
+        margin = sign * (design @ weights)
+        penalty = _PENALTY * weights * np.append(np.ones(len(weights) - 1), 0.0)
+        gradient = -(design * (sign / (1 + np.exp(np.clip(margin, -50, 50))))[:, None]).mean(axis=0)
+        return float(np.logaddexp(0, -margin).mean() + 0.5 * weights @ penalty), gradient + penalty
+
+    found: Numbers = minimize(loss, np.zeros(design.shape[1]), jac=True, method="L-BFGS-B").x
+    return found[:-1], float(found[-1])
+
+
+def control_risk(risks: Numbers, claimed: Flags, tasks: NDArray[np.int64], rate: float) -> float | None:
+    """Return the highest threshold on risk at which claims on failed clips stay within `rate` for the next task.
+
+    Given are failed clips: their risks, whether a success was claimed, and their tasks, which are the exchangeable
+    units. A task's loss is the share of its clips whose claim passes; its expectation for a new task of the same kind
+    is at most `rate` (conformal risk control, theorem 1). None where no claim may pass.
+    """
+    units, group = np.unique(tasks, return_inverse=True)
+    count, clips = len(units), np.bincount(group)
+    best = None
+    for threshold in np.unique(risks[claimed]):
+        passed = claimed & (risks <= threshold)
+        losses = np.bincount(group, passed, minlength=count) / clips
+        if (losses.sum() + 1) / (count + 1) > rate:
+            break
+        best = float(threshold)
+    return best if best is not None and not math.isnan(best) else None
+
+
+def least_units(rate: float) -> int:
+    """Return how many tasks it takes to guarantee a rate: with fewer, not even silence does."""
+    return max(1, math.ceil(1 / rate) - 1)
+
+
+MIN_CLAIMS = 10  # successes, true and false each, that the model must have claimed among those to fit on
+FOLDS = 4  # of tasks, each judged by a guard that is fitted on the others
+_LEAST_SCALE = 1e-3
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class GuardPlan:
+    """Fit a guard that withholds doubtful successes; afterwards MODEL+FOLDER is the guarded model."""
+
+    model: str = setting("the model to guard", positional=True)
+    data: str = setting("dataset folder or a shipped name; not the data it is evaluated on later", positional=True)
+    false_success: float = setting("share of failed clips of a new task that may pass as successes, on average", 0.1)
+    perturbations: tuple[str, ...] = setting("perturbations to fit on; judge on others", ("quick",))
+    severities: tuple[int, ...] = setting("severities to fit on; the clean episode is always there", (2,))
+    policy: str = setting("what becomes of a doubtful success: abstain, hold (level 4), fallback or pass", "abstain")
+    fallback: str = setting("the model that answers in place of this one under policy fallback", "")
+    frames: str = setting(FRAMES_HELP, "uniform:16")
+    guard: Path = setting("folder for the guard; MODEL+FOLDER names the guarded model", Path("guard"))
+    scoring: ScoringSettings = ScoringSettings()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.false_success < 1:
+            raise PlanError(f"false-success must be above 0 and below 1, got {self.false_success}")
+        require_policy(self.policy, self.fallback)
+        require_selection(self.perturbations, self.severities)
+
+    def stress_plan(self) -> StressPlan:
+        """Return the stress test whose answers the guard is fitted on."""
+        return StressPlan(
+            (self.model,),
+            self.data,
+            self.perturbations,
+            self.severities,
+            self.frames,
+            controls=False,
+            scoring=self.scoring,
+        )
+
+
+@dataclass(frozen=True)
+class GuardRun:
+    """A guard, the run it was fitted in, and the folder that names it."""
+
+    run: Run
+    record: Plain
+    folder: Path
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedClips:
+    """Answered clips whose success is known: what the model claimed, and what a guard reads of each."""
+
+    rows: list[dict[str, float]]
+    claimed: Flags
+    success: Flags
+    clean: Flags
+    tasks: NDArray[np.object_]
+    instructions: NDArray[np.object_]
+
+    def task_codes(self) -> NDArray[np.int64]:
+        """Return the task of each clip as a number."""
+        return np.unique(self.tasks.astype(str), return_inverse=True)[1].astype(np.int64)
+
+
+def run_guard_fit(plan: GuardPlan) -> GuardRun:
+    """Score the clips, clean and perturbed, fit the guard, and write guard.json."""
+    model = name_model(plan.model)
+    if plan.fallback:
+        name_model(plan.fallback)
+    probe = probed_model(model)
+    stress = replace(plan.stress_plan(), models=(probe.name,))
+    run = run_stress(stress, [probe], kind="guard", command=as_command("guard fit", plan))
+    trials = run.trials()
+    halves = _halves(trials, plan)
+    guard = fit_guard(*halves, plan.false_success, plan.policy)
+    record: Plain = {"model": model.name, "fingerprint": model.fingerprint, "fallback": plan.fallback}
+    record |= {
+        "data": plan.data,
+        "guard": asdict(guard),
+        "perturbations": list(plan.perturbations),
+        "severities": list(plan.severities),
+    }
+    record |= {name: _size(half) for name, half in zip(("fit", "threshold"), halves)}
+    record["held_out"] = effect_in_folds(trials, plan)
+    run.save(GUARD, record)
+    plan.guard.mkdir(parents=True, exist_ok=True)
+    with atomic_write(plan.guard / GUARD) as partial:
+        partial.write_bytes((run.folder / GUARD).read_bytes())
+    return GuardRun(run, record, plan.guard)
+
+
+def probed_model(model: NamedModel) -> NamedModel:
+    """Name the model whose answers note what a guard reads of each clip."""
+    composition = Composition((model.name,), digest("guard probe"), lambda built: Probe(built[0]))
+    return name_composite(f"{model.name} (probed)", composition, [model])
+
+
+def evaluated_clips(trials: TrialTable) -> EvaluatedClips:
+    """Return the answered clips of which it is known whether they succeeded."""
+    success, level = trials.number("truth_success"), trials.number("level")
+    notes = [read_notes(raw).get("features") for raw in trials.text("raw")]
+    keep = np.array([note is not None for note in notes]) & ~np.isnan(success) & ~np.isnan(level)
+    rows = [note for note, kept in zip(notes, keep) if kept and note is not None]
+    return EvaluatedClips(
+        rows,
+        level[keep] >= SUCCESS_LEVEL - 0.5,
+        success[keep] == 1,
+        trials.text("perturbation")[keep] == CLEAN,
+        trials.text("task")[keep],
+        trials.text("instruction")[keep],
+    )
+
+
+def fit_guard(fit: EvaluatedClips, threshold: EvaluatedClips, rate: float, policy: str) -> Guard:
+    """Return the guard: claims ordered by risk on one part, the threshold by conformal risk control on the other."""
+    known = tuple(sorted({str(text) for text, clean in zip(fit.instructions, fit.clean) if clean}))
+    new = distances([str(text) for text in fit.instructions], [str(task) for task in fit.tasks])
+    names, features = feature_rows(fit.rows, new)
+    _require_claims(fit)
+    reference = features[fit.clean]
+    centers, scales = reference.mean(axis=0), np.maximum(reference.std(axis=0), _LEAST_SCALE)
+    inputs = risk_inputs(names, (features - centers) / scales)
+    weights, bias = fit_logistic(inputs[fit.claimed], fit.success[fit.claimed])
+    plain = [tuple(part.tolist()) for part in (centers, scales, weights)]
+    guard = Guard(names, plain[0], plain[1], plain[2], bias, None, known, rate, policy)
+    return replace(guard, threshold=_threshold(guard, threshold, rate))
+
+
+def feature_rows(rows: Sequence[dict[str, float]], distance: Sequence[float]) -> tuple[tuple[str, ...], Numbers]:
+    """Return the names of the features that every row has, and their values (n, k)."""
+    shared = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
+    names = (*shared, "instruction_distance")
+    return names, np.array([[*(row[name] for name in shared), far] for row, far in zip(rows, distance)])
+
+
+def clip_risks(guard: Guard, clips: EvaluatedClips) -> Numbers:
+    """Return the risk of every clip, claimed a success or not."""
+    near = {text: nearest_distance(str(text), guard.instructions) for text in set(clips.instructions)}
+    rows = zip(clips.rows, clips.instructions)
+    return np.array([guard.risk(row | {"instruction_distance": near[text]}) for row, text in rows])
+
+
+def effect_in_folds(trials: TrialTable, plan: GuardPlan) -> Plain | None:
+    """Return what guards fitted like this one do to tasks that they never saw; None where the tasks are too few."""
+    try:
+        folds = split_by_task(trials, plan.scoring.seed, FOLDS)
+        judged = [_judged_by_others(fold, trials, plan) for fold in folds]
+    except DataError:
+        return None
+    clips = [clips for clips, _ in judged]
+    claimed, success, clean = (
+        np.concatenate(flags) for flags in zip(*((c.claimed, c.success, c.clean) for c in clips))
+    )
+    passed, failed = np.concatenate([flags for _, flags in judged]), ~success
+    return {
+        "clips": len(passed),
+        "tasks": sum(len(np.unique(each.task_codes())) for each in clips),
+        "false_success": {"without": _share(claimed[failed]), "with": _share(passed[failed])},
+        "found_success": {"without": _share(claimed[success]), "with": _share(passed[success])},
+        "clean_withheld": _share((claimed & ~passed)[clean]),
+    }
+
+
+def _judged_by_others(fold: TrialTable, trials: TrialTable, plan: GuardPlan) -> tuple[EvaluatedClips, Flags]:
+    """Return the clips of a fold, and which claims pass a guard that is fitted on all other tasks."""
+    others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
+    guard, clips = fit_guard(*_halves(others, plan), plan.false_success, plan.policy), evaluated_clips(fold)
+    return clips, passed_claims(guard, clips, clip_risks(guard, clips))
+
+
+def passed_claims(guard: Guard, clips: EvaluatedClips, risks: Numbers) -> Flags:
+    """Tell of each clip whether it is claimed a success and the claim passes the guard."""
+    passes: Flags = np.array([guard.passes(risk) for risk in risks.tolist()], dtype=bool)
+    return clips.claimed & passes
+
+
+def _halves(trials: TrialTable, plan: GuardPlan) -> tuple[EvaluatedClips, EvaluatedClips]:
+    """Return the clips to order claims on, and those of other tasks to set the threshold on."""
+    order, threshold = split_by_task(trials, plan.scoring.seed, 2)
+    return evaluated_clips(order), evaluated_clips(threshold)
+
+
+def guard_sentences(record: Plain) -> list[str]:
+    """Return what was fitted and what it does to tasks kept apart, one sentence each."""
+    guard, held = record["guard"], record["held_out"]
+    never = "; no success passes: the model is wrong too often" if guard["threshold"] is None else ""
+    said = [
+        f"{record['model']}: guard for a false-success rate of {guard['false_success']:g} on new tasks like the "
+        f"{record['threshold']['tasks']} that its threshold was set on{never}"
+    ]
+    if held is None:
+        return [*said, "what such guards do to other tasks cannot be seen: the tasks are too few to keep some apart"]
+    false, found = held["false_success"], held["found_success"]
+    effect = (
+        f"guards fitted like it, on {held['clips']} clips of {held['tasks']} tasks that they never saw: false success "
+        f"{_percent(false['without'])} -> {_percent(false['with'])}, successes found {_percent(found['without'])} -> "
+        f"{_percent(found['with'])}, clean clips withheld {_percent(held['clean_withheld'])}"
+    )
+    return [*said, effect]
+
+
+def _threshold(guard: Guard, clips: EvaluatedClips, rate: float) -> float | None:
+    failed, codes = ~clips.success, clips.task_codes()
+    tasks = len(np.unique(codes[failed]))
+    if tasks < least_units(rate):
+        raise DataError(
+            f"a false-success rate of {rate:g} takes failed clips of {least_units(rate)} tasks for the threshold, got "
+            f"{tasks}; take data with more tasks, or allow a higher rate"
+        )
+    return control_risk(clip_risks(guard, clips)[failed], clips.claimed[failed], codes[failed], rate)
+
+
+def _require_claims(fit: EvaluatedClips) -> None:
+    true, false = int((fit.claimed & fit.success).sum()), int((fit.claimed & ~fit.success).sum())
+    if min(true, false) < MIN_CLAIMS:
+        raise DataError(
+            f"a guard is fitted on claimed successes, {MIN_CLAIMS} true and {MIN_CLAIMS} false or more, got {true} and "
+            f"{false}; take more data or more perturbations"
+        )
+
+
+def _size(clips: EvaluatedClips) -> Plain:
+    return {"clips": len(clips.rows), "tasks": len(np.unique(clips.task_codes()))}
+
+
+def _share(flags: Flags) -> float | None:
+    return float(flags.mean()) if len(flags) else None
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.1f}%"

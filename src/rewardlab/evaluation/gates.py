@@ -1,0 +1,184 @@
+"""What a run must have shown: parse, check, exit code, JUnit XML (takes gates and exit code of command_output).
+
+A gate is `[MODEL/]METRIC[:GROUP[@SEVERITY]] OP NUMBER`, with OP one of <=, >=, <, >. It passes where it holds at the
+end of the 95 % interval that speaks against it: small data is no excuse for a claim. What was not measured fails.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+from rewardlab.core.catalog import find
+from rewardlab.core.errors import PlanError
+from rewardlab.core.storage import atomic_write
+from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.trial import CATEGORIES, CLEAN
+from rewardlab.evaluation.display import format_interval, format_number, format_threshold
+from rewardlab.metrics import METRICS
+from rewardlab.perturbations import PERTURBATIONS
+
+_FORM = re.compile(r"(?:(?P<model>\S.*)/)?(?P<metric>\w+)(?::(?P<group>[^\s@<>=]+))?(?:@(?P<severity>[0-4]))?")
+_COMPARED = re.compile(r"(?P<what>.+?)\s*(?P<op><=|>=|<|>)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))")
+_EXAMPLE = "write macro_mae<=0.8, success_accuracy:visual@3>=0.7, certified:visual>=2 or coverage>=0.99"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a model must have shown; without a `model`, every judged one must."""
+
+    text: str
+    model: str
+    metric: str  # of the catalog, `certified` or `coverage`
+    group: str
+    severity: int | None  # the highest of the run where it is None
+    op: str
+    number: float
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Whether a model passed a gate, and what was measured."""
+
+    gate: str
+    model: str
+    passed: bool
+    measured: str
+    value: float | None
+    compared: float | None  # the number that was held against the gate: an end of the interval where there is one
+
+    @property
+    def sentence(self) -> str:
+        """Return it in one line."""
+        return f"gate {'passed' if self.passed else 'FAILED'}: {self.gate}: {self.model} has {self.measured}"
+
+    def called(self, names: Mapping[str, str]) -> "GateResult":
+        """Return it with the model's short name."""
+        return replace(self, model=names.get(self.model, self.model))
+
+
+def parse_gate(text: str) -> Gate:
+    """Return the gate that a text means; a PlanError says what is wrong with it."""
+    compared = _COMPARED.fullmatch(text.strip())
+    form = _FORM.fullmatch(compared["what"]) if compared else None
+    if compared is None or form is None:
+        raise PlanError(f"{text!r} is no gate; {_EXAMPLE}")
+    metric, group, severity = form["metric"], form["group"] or CLEAN, form["severity"]
+    find({**METRICS, "certified": None, "coverage": None}, metric, "metric")
+    if metric == "certified":
+        find(dict.fromkeys(CATEGORIES), group, "category")
+    elif ":" not in group and "+" not in group:
+        find({CLEAN: None, **dict.fromkeys(CATEGORIES), **PERTURBATIONS}, group, "group of cells")
+    chosen = None if severity is None else int(severity)
+    return Gate(text.strip(), form["model"] or "", metric, group, chosen, compared["op"], float(compared["number"]))
+
+
+def check_gates(gates: Sequence[Gate], summary: Summary) -> list[GateResult]:
+    """Return one result per gate and model that it is for."""
+    return [_check(gate, model, summary) for gate in gates for model in _models(gate, summary)]
+
+
+def _models(gate: Gate, summary: Summary) -> tuple[str, ...]:
+    return (gate.model,) if gate.model else summary.judged
+
+
+def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
+    if model not in summary.models:
+        return GateResult(gate.text, model, False, "no answer: no model of this run is called so", None, None)
+    if gate.metric == "certified":
+        reached = summary.threshold(model, gate.group).certified
+        said = f"been certified up to severity {format_threshold(reached)} under {gate.group} changes"
+        return _held(gate, model, said, reached, reached)
+    if gate.metric == "coverage":
+        counts = summary.outcomes(model)
+        asked = counts.scored + counts.failed
+        share = counts.scored / asked if asked else None
+        return _held(gate, model, f"{counts.scored:,} answers to {asked:,} cells", share, share)
+    severity = 0 if gate.group == CLEAN else gate.severity if gate.severity is not None else summary.highest_severity
+    found = summary.measurement(model, gate.group, severity, gate.metric)
+    where = "on clean episodes" if gate.group == CLEAN else f"under {gate.group} at severity {severity}"
+    return _held(gate, model, f"{_measured(found)} {where}", found.value, _against(gate, found))
+
+
+def _measured(found: Measurement) -> str:
+    if found.value is None:
+        return f"no value ({found.scored}/{found.asked} scored)"
+    ends = format_interval(found, 3) or "without an interval"
+    return f"{format_number(found.value, 3)} {ends} ({found.scored}/{found.asked} scored)"
+
+
+def _against(gate: Gate, found: Measurement) -> float | None:
+    """Return the end of the interval that speaks against the gate."""
+    return found.high if gate.op.startswith("<") else found.low
+
+
+def _held(gate: Gate, model: str, said: str, value: float | None, compared: float | None) -> GateResult:
+    return GateResult(gate.text, model, compared is not None and _holds(gate, compared), said, value, compared)
+
+
+def _holds(gate: Gate, value: float) -> bool:
+    match gate.op:
+        case "<=":
+            return value <= gate.number
+        case ">=":
+            return value >= gate.number
+        case "<":
+            return value < gate.number
+        case _:
+            return value > gate.number
+
+
+# JUnit XML of a run, as continuous integration reads it: a test case per judged model, and per gate and model.
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def write_junit(path: Path, summary: Summary, gates: Sequence[GateResult], reasons: Sequence[str]) -> None:
+    """Write the test cases of a finished run; a model that answered nothing is an error, with the reasons."""
+    suite = ElementTree.Element("testsuite", name="rewardlab")
+    for model in summary.judged:
+        counts = summary.outcomes(model)
+        case = _case(suite, "rewardlab.models", model)
+        if counts.scored == 0 and counts.failed > 0:
+            _fault(case, "error", f"{model} gave no answer at all", "\n".join(reasons))
+    for result in gates:
+        case = _case(suite, f"rewardlab.gates.{result.model}", result.gate)
+        if not result.passed:
+            _fault(case, "failure", result.sentence, result.sentence)
+    _write(path, suite)
+
+
+def write_junit_error(path: Path, models: Sequence[str], message: str) -> None:
+    """Write that a run did not come to its end, and why."""
+    suite = ElementTree.Element("testsuite", name="rewardlab")
+    for model in models:
+        _fault(_case(suite, "rewardlab.models", model), "error", message.partition("\n")[0], message)
+    _write(path, suite)
+
+
+def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", classname=_xml_text(group), name=_xml_text(name), time="0")
+
+
+def _fault(case: ElementTree.Element, kind: str, message: str, text: str) -> None:
+    ElementTree.SubElement(case, kind, message=_xml_text(message), type=kind).text = _xml_text(text)
+
+
+def _xml_text(text: str) -> str:
+    """Return text with what no XML document may hold replaced."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
+def _write(path: Path, suite: ElementTree.Element) -> None:
+    cases = list(suite)
+    for kind, count in (("failures", "failure"), ("errors", "error")):
+        suite.set(kind, str(sum(case.find(count) is not None for case in cases)))
+    suite.set("tests", str(len(cases)))
+    suite.set("skipped", "0")
+    suite.set("time", "0")
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        ElementTree.ElementTree(root).write(partial, encoding="utf-8", xml_declaration=True)

@@ -1,0 +1,159 @@
+"""A model in a process of its own: it gets read-only copies of what is shown, and the truth never is there.
+
+Whatever a model does to its process (another working folder, other numpy functions, text on stdout) reaches no other
+model and no measurement. What comes back is JSON that is checked here, never an object.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from rewardlab.core.episode import Clip, Episode, InMemoryFrames, read_only
+from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
+from rewardlab.core.limits import BODY_MB
+from rewardlab.core.trial import Answer, error_text, validate_answer
+from rewardlab.evaluation.engines.processes import Process, send, start_process
+from rewardlab.models.composite import build_model, wrong_count
+from rewardlab.models.contract import Budget, NamedModel, RewardModel
+from rewardlab.models.external import pickled
+from rewardlab.models.remote import pack_answers, unpack_answers
+
+
+@dataclass(frozen=True)
+class ModelProcess:
+    """A model that is asked through a pipe."""
+
+    name: str
+    worker: Process
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return the model's answers; raise what it raised, in its words, or say that its process died."""
+        for message in _pack_episodes(episodes):
+            send(self.worker, message)
+        kind, content = self._receive()
+        if kind == b"stopped":
+            raise StopRun(_text(content))
+        if kind == b"miscounted":
+            raise WrongAnswerCount(_text(content))
+        if kind != b"answers":
+            raise ModelRaised(_text(content))
+        try:
+            return unpack_answers(content, [len(episode.clip) for episode in episodes])[0]
+        except ValueError as error:
+            raise ModelRaised(f"its process answered what no model can: {error}") from None
+
+    def wait_until_loaded(self) -> None:
+        """Return when the model is built; raise why it cannot be."""
+        kind, content = self._receive()
+        if kind != b"ready":
+            raise ModelError(_text(content))
+
+    def _receive(self) -> tuple[bytes, bytes]:
+        most = BODY_MB.in_bytes
+        try:
+            return self.worker.pipe.recv_bytes(most), self.worker.pipe.recv_bytes(most)
+        except (EOFError, OSError):  # a longer message closes the pipe, which ends that process
+            code = self.worker.process.wait()
+            raise WorkerFailed(f"the process of {self.name} died with exit code {code}") from None
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def pickle_model(model: NamedModel) -> NamedModel:
+    """Return the model as it may travel: code from outside stays pickled until it is in a process of its own."""
+    members = tuple(pickle_model(member) for member in model.members)
+    make = partial(_unpickle_model, pickled(model.name, model.make)) if model.apart else model.make
+    return replace(model, members=members, make=make)
+
+
+def _unpickle_model(make: bytes, budget: Budget) -> RewardModel:
+    made: RewardModel = cloudpickle.loads(make)(budget)
+    return made
+
+
+def start_model(model: NamedModel, budget: Budget, started: list[Process]) -> RewardModel:
+    """Build a model where it belongs: that of the package here, that from outside in a process, added to `started`."""
+    if not model.apart:
+        return build_model(model, budget)
+    worker = start_process(own_group=False)
+    started.append(worker)
+    send(worker, cloudpickle.dumps(partial(serve_model, model, budget)))
+    made = ModelProcess(model.name, worker)
+    made.wait_until_loaded()
+    return made
+
+
+def serve_model(model: NamedModel, budget: Budget, pipe: Connection) -> None:
+    """Build the model and answer the episodes that come through the pipe, until it is closed."""
+    try:
+        built = build_model(model, budget)
+    except BaseException as error:
+        _send_reply(pipe, b"broken", error_text(error, with_type=not isinstance(error, RewardlabError)).encode())
+        return
+    _send_reply(pipe, b"ready", b"")
+    while True:
+        try:
+            episodes = _receive_episodes(pipe)
+        except EOFError:
+            return
+        _send_reply(pipe, *_reply(built, episodes))
+
+
+def _send_reply(pipe: Connection, kind: bytes, content: bytes) -> None:
+    pipe.send_bytes(kind)
+    pipe.send_bytes(content)
+
+
+def _reply(model: RewardModel, episodes: Sequence[Episode]) -> tuple[bytes, bytes]:
+    try:
+        answers = list(islice(model.score(episodes), len(episodes) + 1))
+        if len(answers) == len(episodes):
+            checked = [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
+            return b"answers", pack_answers(checked, "")
+        got = "too many" if len(answers) > len(episodes) else len(answers)
+        return b"miscounted", wrong_count(len(episodes), got).encode()
+    except StopRun as stop:
+        return b"stopped", error_text(stop).encode()
+    except BaseException as error:  # an exit is a failure of the model too
+        raised = error_text(error, with_type=True)
+    return b"raised", raised.encode()
+
+
+def _pack_episodes(episodes: Sequence[Episode]) -> list[bytes]:
+    """Return what a model may see as messages: a description, then the frames and positions of each episode."""
+    described, arrays = [], []
+    for episode in episodes:
+        frames, clip = episode.frames, episode.clip
+        described.append(
+            {
+                "instruction": episode.instruction,
+                "fps": clip.fps,
+                "digest": clip.source.digest,
+                "shape": frames.shape,
+                "positions": clip.positions.dtype.str,
+            }
+        )
+        arrays += [frames.tobytes(), clip.positions.tobytes()]
+    return [json.dumps(described).encode(), *arrays]
+
+
+def _receive_episodes(pipe: Connection) -> list[Episode]:
+    """Return the episodes; their arrays lie on the bytes that came, which nobody can write to."""
+    return [_episode(described, pipe) for described in json.loads(pipe.recv_bytes())]
+
+
+def _episode(described: dict[str, Any], pipe: Connection) -> Episode:
+    frames = np.frombuffer(pipe.recv_bytes(), np.uint8).reshape(described["shape"])
+    positions = np.frombuffer(pipe.recv_bytes(), described["positions"])
+    every = read_only(np.arange(len(frames)))
+    source = InMemoryFrames(frames, every, len(frames), described["digest"])
+    return Episode("", described["instruction"], Clip(source, every, positions, described["fps"]))

@@ -1,0 +1,190 @@
+"""Every metric per model, group and severity, with interval, coverage and paired reference."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import LEVELS
+from rewardlab.core.records import none_if_nan
+from rewardlab.core.summary import Measurement, PairedReference
+from rewardlab.core.trial import CLEAN, SEVERITIES
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.metrics import METRICS
+from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_accuracy
+from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, sum_by
+from rewardlab.metrics.contract import OPTIONAL, Metric, Numbers, answered, eligible
+from rewardlab.metrics.estimates import MetricEstimate, clean_values, measure_answered, measure_conditions
+
+
+@dataclass(frozen=True, eq=False)
+class Conditions:
+    """The sets of trials to measure: what each is called, and which trials are in it (-1: in none of this kind)."""
+
+    names: list[tuple[str, str, int]]  # model, group, severity
+    of_trial: NDArray[np.int64]
+    single: bool  # one perturbation each, not a category
+
+
+def measurements(trials: TrialTable, draws: Draws) -> Iterator[Measurement]:
+    """Yield the rows of every category and perturbation; the clean episodes are severity 0 of each, and a group too."""
+    clean: dict[str, list[tuple[str, MetricEstimate]]] = {}
+    groups: dict[str, dict[str, None]] = {}
+    rows: list[Measurement] = []
+    for single in (False, True):
+        conditions = group_conditions(trials, single=single)
+        for model, group, severity, name, measured in _measured(trials, conditions, draws):
+            if group == CLEAN:
+                clean.setdefault(model, []).append((name, measured))
+            else:
+                rows.append(_measurement(model, group, severity, name, measured))
+        for model, group, _ in conditions.names:
+            groups.setdefault(model, {})[group] = None
+    for model, names in groups.items():
+        yield from (_measurement(model, group, 0, name, m) for group in names for name, m in clean.get(model, []))
+    yield from rows
+
+
+def group_conditions(trials: TrialTable, *, single: bool) -> Conditions:
+    """Return every model, category (or single perturbation) and severity, and which trials belong to it."""
+    model, models = trials.codes("model")
+    group, groups = trials.codes("perturbation" if single else "category")
+    severity = trials.number("severity").astype(np.int64)
+    code = (model * len(groups) + group) * len(SEVERITIES) + severity
+    if single:
+        code = np.where(trials.matches("perturbation", CLEAN), -1, code)
+    found, place = np.unique(code, return_inverse=True)
+    skip = int((found < 0).sum())
+    names = [
+        (models[c // len(SEVERITIES) // len(groups)], groups[c // len(SEVERITIES) % len(groups)], c % len(SEVERITIES))
+        for c in found[skip:].tolist()
+    ]
+    return Conditions(names, place - skip, single)
+
+
+def _measured(
+    trials: TrialTable, conditions: Conditions, draws: Draws
+) -> Iterator[tuple[str, str, int, str, MetricEstimate]]:
+    """Yield every number of every condition; a metric of answers that the model never gives is left out."""
+    chosen = [m for m in METRICS.values() if not conditions.single or _is_given_for_one_perturbation(m)]
+    numbers: dict[str, list[MetricEstimate]] = {}
+    for eligibility in dict.fromkeys(m.eligibility for m in chosen):
+        numbers |= _columns(trials, [m for m in chosen if m.eligibility == eligibility], conditions, draws)
+    for place, (model, group, severity) in enumerate(conditions.names):
+        for metric in chosen:
+            measured = numbers[metric.name][place]
+            if _present(metric, measured):
+                yield model, group, severity, metric.name, measured
+
+
+def _is_given_for_one_perturbation(metric: Metric) -> bool:
+    """Tell whether one perturbation at one severity has trials enough: most pairs and bins of trials have not."""
+    return metric.values is not None or metric.by_condition is not None or metric.display.perturbation_table
+
+
+def _columns(
+    trials: TrialTable, metrics: list[Metric], conditions: Conditions, draws: Draws
+) -> dict[str, list[MetricEstimate]]:
+    """Return metrics of one eligibility in every condition: at once where they can be, the others set by set."""
+    eligibility, count = metrics[0].eligibility, len(conditions.names)
+    asked_in = conditions.of_trial[eligible(trials, eligibility) & (conditions.of_trial >= 0)]
+    asked = sum_by(asked_in, count).astype(np.int64).tolist()
+    used = np.flatnonzero(answered(trials, eligibility) & (conditions.of_trial >= 0))
+    if not len(used):
+        return {m.name: [MetricEstimate(math.nan, math.nan, math.nan, 0, number) for number in asked] for m in metrics}
+    cells, place = trials.take(used), conditions.of_trial[used]
+    found: dict[str, list[MetricEstimate]] = {}
+    for metric in metrics:
+        means = measure_conditions(metric, cells, place, count, draws)
+        found[metric.name] = [] if means is None else _listed(means, asked)
+    order = np.argsort(place, kind="stable")
+    for number, (start, stop) in zip(asked, pairwise(np.searchsorted(place[order], np.arange(count + 1)))):
+        one_set = cells.take(order[start:stop])
+        for metric in metrics:
+            if len(found[metric.name]) < count:
+                found[metric.name].append(measure_answered(metric, one_set, number, draws))
+    return found
+
+
+def _listed(means: ConditionEstimates, asked: list[int]) -> list[MetricEstimate]:
+    columns = (means.value, means.low, means.high, means.trials.astype(np.int64))
+    return [MetricEstimate(*row) for row in zip(*(column.tolist() for column in columns), asked)]
+
+
+def _present(metric: Metric, measured: MetricEstimate) -> bool:
+    """Tell whether there is a row: not where no trial was asked, or the model does not give what the metric reads."""
+    return measured.asked > 0 and (measured.scored > 0 or metric.eligibility not in OPTIONAL)
+
+
+def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEstimate) -> Measurement:
+    value, low, high = (none_if_nan(x) for x in (m.value, m.low, m.high))
+    return Measurement(model, group, severity, metric, value, m.scored, m.asked, low, high)
+
+
+# What a number under change is held against: the clean answer and the best constant, on the very same cells.
+
+_NO_SUBSET = "all"
+
+
+def paired_reference(trials: TrialTable) -> tuple[PairedReference, ...]:
+    """Return, per model, group, severity and metric, what the untouched episodes and the best constant give there."""
+    return tuple(
+        row
+        for single in (False, True)
+        for conditions in [group_conditions(trials, single=single)]
+        for name, values, by_subset in _metrics(trials)
+        for row in _rows(trials, conditions, (name, values), by_subset=by_subset)
+    )
+
+
+def _metrics(trials: TrialTable) -> Iterator[tuple[str, Numbers, bool]]:
+    """Yield the metrics that are drawn over severity with what they are the mean of; MAE is a mean over subsets too."""
+    for name, source, by_subset in (
+        (success_accuracy.name, success_accuracy, False),
+        (macro_mae.name, micro_mae, True),
+    ):
+        metric = METRICS[source.name]
+        assert metric.values is not None
+        yield name, np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan), by_subset
+
+
+def _rows(
+    trials: TrialTable, conditions: Conditions, metric: tuple[str, Numbers], *, by_subset: bool
+) -> Iterator[PairedReference]:
+    name, values = metric
+    subset, names = trials.codes("subset") if by_subset else (np.zeros(len(trials), dtype=np.int64), [_NO_SUBSET])
+    place = conditions.of_trial * len(names) + subset
+    used = ~np.isnan(values) & (conditions.of_trial >= 0)
+    shape = (len(conditions.names), max(len(names), 1))
+    clean = _means(clean_values(trials, values)[0], used, place, shape)
+    blind = _best_constant(trials, name, used, place, shape)
+    relabelled = sum_by(conditions.of_trial[used & trials.matches("expectation", "relabel")], shape[0])
+    cells = sum_by(conditions.of_trial[used], shape[0])
+    for number, (model, group, severity) in enumerate(conditions.names):
+        if cells[number]:
+            held = (none_if_nan(float(clean[number])), none_if_nan(float(blind[number])))
+            yield PairedReference(model, group, severity, name, *held, int(cells[number]), int(relabelled[number]))
+
+
+def _means(values: Numbers, used: np.ndarray, place: Codes, shape: tuple[int, int]) -> Numbers:
+    """Return the mean over subsets of the mean in each, per condition."""
+    known, size = used & ~np.isnan(values), shape[0] * shape[1]
+    count = sum_by(place[known], size)
+    with np.errstate(invalid="ignore"):
+        means = (sum_by(place[known], size, values[known]) / count).reshape(shape)
+        there = ~np.isnan(means)
+        found: Numbers = np.where(there, means, 0).sum(axis=1) / there.sum(axis=1)
+    return found
+
+
+def _best_constant(trials: TrialTable, metric: str, used: np.ndarray, place: Codes, shape: tuple[int, int]) -> Numbers:
+    """Return, per condition, the best that a model gets which says the same level of every cell."""
+    if metric == success_accuracy.name:
+        truth = trials.number("truth_success")
+        return np.maximum(*(_means(np.where(truth == said, 1.0, 0.0), used, place, shape) for said in (0, 1)))
+    level = trials.number("truth_level")
+    errors: Numbers = np.min([_means(np.abs(level - said), used, place, shape) for said in LEVELS], axis=0)
+    return errors

@@ -1,0 +1,105 @@
+"""Shards of one run, scored on different machines, put together: only where they are of the same plan and agree."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.run import RECORD, SUMMARY, Run, locked, start_run
+from rewardlab.core.run_files import plan_differences, read_part
+from rewardlab.core.settings import setting
+from rewardlab.evaluation.summary import save_summary
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+_SAME_MACHINE = ("rewardlab", "numpy", "scipy", "opencv-python-headless", "av")  # versions that numbers may depend on
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """Put the shards of a run together, after a check that they belong together and agree."""
+
+    runs: tuple[str, ...] = setting("run folders of the same plan", positional=True)
+    out: Path = setting("run folder to write", Path("runs") / "merged")
+
+    def __post_init__(self) -> None:
+        if len(set(self.runs)) < 2:
+            raise PlanError("name at least two run folders to put together")
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The run that was made, how many cells are there and are planned, and what else the shards differ in."""
+
+    run: Run
+    trials: int
+    cells: int
+    notes: tuple[str, ...]
+
+
+def merge_runs(shards: Sequence[Run], out: Path) -> Merged:
+    """Write one run with the trials of all shards; it has a summary when every cell is there."""
+    _require_one_plan(shards)
+    _require_agreement(shards)
+    run = start_run(out, _whole(shards[0].stored(RECORD) or {}))
+    with locked(run):
+        for shard in shards:
+            for path in shard.parts():
+                run.append_table(read_part(path, shard.record))
+        run.compact()
+        found = len(run.trials(("id", "status")))
+        if found == run.record.cells:
+            save_summary(run)
+        else:
+            (out / SUMMARY).unlink(missing_ok=True)
+    return Merged(run, found, run.record.cells, tuple(_version_notes(shards)))
+
+
+def _whole(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a shard as that of the whole: no part is named any more."""
+    settings = {name: "" if name == "shard" else value for name, value in content.get("settings", {}).items()}
+    return {**content, "command": re.sub(r" --shard \S+", "", str(content.get("command", ""))), "settings": settings}
+
+
+def _require_one_plan(shards: Sequence[Run]) -> None:
+    first = shards[0]
+    for shard in shards[1:]:
+        if shard.record.plan_digest != first.record.plan_digest:
+            plans = ((each.stored(RECORD) or {}).get("plan", {}) for each in (first, shard))
+            differ = "; ".join(plan_differences(*plans))
+            raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {differ}")
+        if (shard.record.kind, shard.record.cells) != (first.record.kind, first.record.cells):
+            kinds = [f"{each.record.kind} of {each.record.cells:,} cells" for each in (first, shard)]
+            raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {kinds[0]} and {kinds[1]}")
+        if shard.record.version != first.record.version:
+            versions = f"{first.record.version} and {shard.record.version}"
+            raise RunError(f"{first.folder} and {shard.folder} were made by rewardlab {versions}; use one version")
+
+
+def _require_agreement(shards: Sequence[Run]) -> None:
+    """Raise RunError where two shards scored one cell and say unlike levels."""
+    scored: dict[str, tuple[float, Path]] = {}
+    for shard in shards:
+        for cell, level in _scores(shard):
+            other, folder = scored.setdefault(cell, (level, shard.folder))
+            if other != level:
+                said = f"{folder} says {other:g} and {shard.folder} {level:g}"
+                raise RunError(f"the shards disagree on cell {cell}: {said}; was it the same model, and is it random?")
+
+
+def _scores(shard: Run) -> Iterator[tuple[str, float]]:
+    table: pyarrow.Table = shard.trials(("id", "status", "level")).arrow
+    for cell, level in zip(table["id"].to_pylist(), table["level"].to_pylist()):
+        if level is not None:
+            yield cell, level
+
+
+def _version_notes(shards: Sequence[Run]) -> Iterator[str]:
+    for name in _SAME_MACHINE:
+        found: dict[Any, None] = dict.fromkeys(shard.record.versions.get(name) for shard in shards)
+        if len(found) > 1:
+            yield f"shards were made with {name} {' and '.join(map(str, found))}"

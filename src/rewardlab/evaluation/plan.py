@@ -1,0 +1,313 @@
+"""What is scored: planned trials with their content ids, jobs, shards, and the forecast of a run."""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import digest
+from rewardlab.core.settings import EngineSettings, setting
+from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.data.video import FramePolicy, frame_policy
+from rewardlab.models.contract import Budget, NamedModel
+from rewardlab.models.ledger import Spent, spent_by_model
+from rewardlab.perturbations import choose_perturbations
+from rewardlab.perturbations.composition import graded_perturbation
+from rewardlab.perturbations.contract import Perturbation
+
+Condition = tuple[str, int, str]  # perturbation, severity, and what identifies its definition
+CLEAN_CONDITION: Condition = (CLEAN, 0, "")
+
+
+@dataclass(frozen=True)
+class ScoringContext:
+    """What every job needs: the models to ask, the perturbations by name, and the protocol."""
+
+    models: Mapping[str, NamedModel]
+    names: tuple[str, ...]
+    dataset: Sequence[Episode]
+    frames: str
+    seed: int
+    batch: int
+    budget: Budget = Budget()
+    judged: tuple[str, ...] = ()  # the models that the run is about; the others are controls
+
+    @cached_property
+    def perturbations(self) -> Mapping[str, Perturbation]:
+        """Return the perturbations that the names mean."""
+        worlds = any(episode.world is not None for episode in self.dataset)
+        return {p.name: p for p in choose_perturbations(self.names, worlds=worlds)}
+
+    def perturbation(self, name: str) -> Perturbation:
+        """Return the perturbation of a cell, whose name may state severities between the whole ones."""
+        known = self.perturbations
+        return known[name] if name in known else graded_perturbation(name, known)
+
+    @cached_property
+    def policy(self) -> FramePolicy:
+        """Return the choice of frames."""
+        return frame_policy(self.frames)
+
+
+def conditions(context: ScoringContext, severities: Sequence[int]) -> list[Condition]:
+    """Return what is done to every episode; it is always shown clean too."""
+    instructions = instructions_digest(context)
+    found: list[Condition] = [CLEAN_CONDITION]
+    for perturbation in context.perturbations.values():
+        definition = definition_of(perturbation, instructions)
+        found += [(perturbation.name, severity, definition) for severity in sorted({*severities} - {0})]
+    return found
+
+
+def instructions_digest(context: ScoringContext) -> str:
+    """Identify the instructions of the whole dataset, which some perturbations borrow from."""
+    return digest(*(episode.instruction for episode in context.dataset))
+
+
+def definition_of(perturbation: Perturbation, instructions: str) -> str:
+    """Identify what a perturbation does, in a dataset of these instructions."""
+    return perturbation.fingerprint + (instructions if perturbation.uses_dataset else "")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """One thing to score: a perturbation at a severity, scored by a model."""
+
+    id: str
+    perturbation: str
+    severity: int
+    model: str
+
+
+@dataclass(frozen=True)
+class EpisodeTrials:
+    """The open cells of one episode."""
+
+    episode: Episode
+    cells: tuple[PlannedTrial, ...]
+
+
+def plan_trials(
+    episodes: Iterable[Episode], context: ScoringContext, severities: Sequence[int], finished: Collection[str] = ()
+) -> Iterator[EpisodeTrials]:
+    """Yield each episode with its cells, less those that are finished; an episode without open cells is left out."""
+    shown = conditions(context, severities)
+    for episode in episodes:
+        cells = (planned_trial(context, episode, model, each) for each in shown for model in context.models.values())
+        left = tuple(cell for cell in cells if cell.id not in finished)
+        if left:
+            yield EpisodeTrials(episode, left)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is given at once: one episode, or several where each has but a few cells, so that batches fill.
+
+    The cells named in `alone` are given to their model one at a time. `deaths` counts the workers that died of it.
+    """
+
+    episodes: tuple[EpisodeTrials, ...]
+    alone: frozenset[str] = frozenset()
+    deaths: int = 0
+
+    @property
+    def cells(self) -> tuple[PlannedTrial, ...]:
+        """Return the cells of every episode."""
+        return tuple(cell for planned in self.episodes for cell in planned.cells)
+
+    def keep(self, open_cells: Sequence[PlannedTrial], deaths: int) -> "Job":
+        """Return the job with only these cells left, of which so many workers died."""
+        ids = {cell.id for cell in open_cells}
+        left = [replace(each, cells=tuple(cell for cell in each.cells if cell.id in ids)) for each in self.episodes]
+        return Job(tuple(each for each in left if each.cells), self.alone, deaths)
+
+
+def bundle_jobs(planned: Iterable[EpisodeTrials], cells: int) -> Iterator[Job]:
+    """Yield jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
+    waiting: list[EpisodeTrials] = []
+    for episode_cells in planned:
+        waiting.append(episode_cells)
+        if sum(len(each.cells) for each in waiting) >= cells:
+            yield Job(tuple(waiting))
+            waiting = []
+    if waiting:
+        yield Job(tuple(waiting))
+
+
+def planned_trial(context: ScoringContext, episode: Episode, model: NamedModel, condition: Condition) -> PlannedTrial:
+    """Return the cell; its id is made of everything that its score depends on."""
+    name, severity, definition = condition
+    identity = (model.fingerprint, episode.hash, episode.id, name, severity, definition, context.seed, context.frames)
+    return PlannedTrial(digest(*identity), name, severity, model.name)
+
+
+# What a run will ask, told before it begins, and what it will take as far as earlier answers of it tell.
+
+FORECAST_COLUMNS = ("id", "status", "model", "seconds")  # of the trials that it is made of
+_LATER = "told after the first answers"
+
+
+@dataclass(frozen=True)
+class RunForecast:
+    """The cells of a run, those open per model, and what they take; `seconds` is None where nothing is known."""
+
+    episodes: int
+    conditions: int
+    open_cells: dict[str, int]
+    servers: tuple[str, ...]  # models that ask another machine, perhaps for money
+    seconds: float | None
+    spent: Spent
+
+    @property
+    def cells(self) -> int:
+        """Return how many cells the whole run has."""
+        return self.episodes * self.conditions * len(self.open_cells)
+
+    @property
+    def sentence(self) -> str:
+        """Return all of it in one line."""
+        size = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_cells)} models"
+        left = sum(self.open_cells.values())
+        finished = f", {self.cells - left:,} of them finished" if left < self.cells else ""
+        time = _LATER if self.seconds is None else format_seconds(self.seconds)
+        return "; ".join([f"{self.cells:,} cells ({size}){finished}", *self._server_parts(), f"time: {time}"])
+
+    def _server_parts(self) -> list[str]:
+        requests = {name: self.open_cells[name] for name in self.servers if self.open_cells[name]}
+        asked = [f"{name}: {count:,} requests or more to a server" for name, count in requests.items()]
+        return [*asked, f"tokens and cost: {self._price(sum(requests.values()))}"] if asked else []
+
+    def _price(self, requests: int) -> str:
+        if not self.spent.replies:
+            return _LATER
+        tokens = (self.spent.input_tokens + self.spent.output_tokens) / self.spent.replies * requests
+        cost = f"{self.spent.cost / self.spent.priced * requests:.4g}" if self.spent.priced else "unknown"
+        return f"about {tokens:,.0f} tokens, cost {cost}"
+
+
+def forecast(
+    folder: Path, trials: TrialTable | None, context: ScoringContext, severities: tuple[int, ...], workers: int
+) -> RunForecast:
+    """Return what is still to be asked in a run folder that holds these trials; None where there are none yet."""
+    shown = len(conditions(context, severities))
+    each = len(context.dataset) * shown
+    finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
+    open_cells = {name: each - finished[name] for name in context.models}
+    servers = tuple(name for name, model in context.models.items() if model.server)
+    seconds = None if trials is None else _seconds(trials, open_cells, workers)
+    return RunForecast(len(context.dataset), shown, open_cells, servers, seconds, _sum(spent_by_model(folder)))
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration as people say it."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds:.0f} s"
+
+
+def _seconds(trials: TrialTable, open_cells: dict[str, int], workers: int) -> float | None:
+    """Return the time that the models take for what is open, by their answers so far; decoding comes on top."""
+    total = 0.0
+    for name, cells in open_cells.items():
+        mine = trials.where(trials.matches("model", name) & ~trials.matches("status", "dropped"))
+        if cells and not len(mine):
+            return None
+        total += cells * float(mine.number("seconds").mean()) if cells else 0.0
+    return total / workers
+
+
+def _sum(by_model: dict[str, Spent]) -> Spent:
+    every = by_model.values()
+    return Spent(
+        replies=sum(spent.replies for spent in every),
+        priced=sum(spent.priced for spent in every),
+        input_tokens=sum(spent.input_tokens for spent in every),
+        output_tokens=sum(spent.output_tokens for spent in every),
+        cost=sum(spent.cost for spent in every),
+    )
+
+
+# The settings that every command that scores has in common.
+
+FRAMES_HELP = "frames shown to the model: uniform:N, fps:X or all"
+
+MOST_DESCRIBED = 12  # shown of each model, and described
+
+
+# The settings that every command that scores has in common.
+
+
+@dataclass(frozen=True)
+class ScoringSettings:
+    """How cells are scored: the seed, how many episodes, on how many processes, at what cost, and where to."""
+
+    seed: int = setting("seed of everything that is random", 0)
+    limit: int | None = setting("use only the first N episodes", None)
+    skip_bad: bool = setting("leave out rows and videos with problems instead of stopping", False)
+    retry_failures: bool = setting("score cells again that failed in an earlier attempt", False)
+    workers: int = setting("processes; 0 takes one per core", 0)
+    batch: int = setting("episodes given to a model at once", 8)
+    timeout: float = setting("seconds a model may take for one batch before it is stopped", 120.0)
+    load_timeout: float = setting("seconds the models may take to load", 900.0)
+    max_restarts: int = setting("stop when worker processes died more than N times", 100)
+    max_failures: int = setting("stop when the first N answers of a model all fail alike; 0 never stops", 20)
+    max_requests: int | None = setting("stop before more than N requests to paid models", None)
+    max_cost: float | None = setting("stop before paid models have cost more than this", None)
+    describe_failures: int = setting(
+        f"ask vision-language models to describe N of the clips they misjudged, up to {MOST_DESCRIBED}; 0 asks nothing",
+        0,
+    )
+    quiet: bool = setting("print neither the size of the run nor its progress", False, short="-q")
+    name: tuple[str, ...] = setting("short names of the models in tables and pages, in their order", ())
+    shard: str = setting("score only part I of N of the episodes, written I/N; `merge` puts the parts together", "")
+    engine_settings: EngineSettings = EngineSettings()
+    out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
+
+    def __post_init__(self) -> None:
+        require_limit(self.limit)
+        shard_of((), self.shard)
+        if self.batch < 1 or self.workers < 0:
+            raise PlanError(f"batch must be at least 1 and workers not negative, got {self.batch} and {self.workers}")
+        if self.max_restarts < 0 or self.max_failures < 0:
+            given = f"{self.max_restarts} and {self.max_failures}"
+            raise PlanError(f"max-restarts and max-failures must be 0 or more, got {given}")
+        if not 0 <= self.describe_failures <= MOST_DESCRIBED:
+            raise PlanError(f"describe-failures must be from 0 to {MOST_DESCRIBED}, got {self.describe_failures}")
+        timeouts = (self.timeout, self.load_timeout)
+        if not all(0 < seconds < math.inf for seconds in timeouts):
+            raise PlanError(f"timeout and load-timeout must be seconds above 0, got {timeouts}")
+        if (self.max_requests or 0) < 0 or not 0 <= (self.max_cost or 0) < math.inf:
+            raise PlanError("max-requests and max-cost must be 0 or more; leave out what has no limit")
+
+    def budget(self, folder: Path) -> Budget:
+        """Return what models may spend; what they paid for is written down in the run folder."""
+        return Budget(self.max_requests, self.max_cost, folder)
+
+
+def shard_of(episodes: Sequence[Episode], shard: str) -> Sequence[Episode]:
+    """Return the episodes of part I of N, which is every N-th one; all where no part is named."""
+    if not shard:
+        return episodes
+    part, _, parts = shard.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and len(parts) < 7 and 1 <= int(part) <= int(parts)):
+        raise PlanError(f"shard must be I/N with I from 1 to N, such as 1/4, got {shard[:40]!r}")
+    return episodes[int(part) - 1 :: int(parts)]
+
+
+def require_limit(limit: int | None) -> None:
+    """Check the number of episodes to use."""
+    if limit is not None and limit < 1:
+        raise PlanError(f"limit must be at least 1, got {limit}")
+
+
+def require_selection(perturbations: tuple[str, ...], severities: tuple[int, ...]) -> None:
+    """Check that perturbations are named and that the severities exist."""
+    if not perturbations:
+        raise PlanError("name at least one perturbation, a category, or all")
+    if not severities or any(severity not in (0, 1, 2, 3, 4) for severity in severities):
+        raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {severities}")

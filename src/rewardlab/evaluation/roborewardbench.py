@@ -1,0 +1,130 @@
+"""How HELM reads an answer, the 23 subsets, the published table."""
+
+import csv
+from collections.abc import Collection
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.models.protocols.rubric import helm_number
+
+UNREADABLE_ERROR = 4.0  # the absolute error HELM gives an answer in which it finds no number
+
+
+@dataclass(frozen=True, eq=False)
+class HelmReadings:
+    """Trials as HELM reads them; which have a text, a number in it, the mode for a level, or no whole level at all."""
+
+    trials: TrialTable
+    text: NDArray[np.bool_]
+    readable: NDArray[np.bool_]
+    mode: NDArray[np.bool_]
+    fractional: NDArray[np.bool_]
+
+
+def helm_readings(trials: TrialTable, without_text: Collection[str]) -> HelmReadings:
+    """Return the trials with HELM's level in place of ours; a missing completion has none, and stays asked.
+
+    Predictions of the benchmark are whole levels. A model that says nothing in words (`without_text`, or an answer with
+    no raw text) keeps its levels where all are whole; else its most probable level counts, where it has probabilities.
+    """
+    models, raws = trials.text("model"), trials.text("raw")
+    text = np.array([raw is not None and model not in without_text for model, raw in zip(models, raws)], dtype=bool)
+    numbers = [helm_number(raw) if there else None for raw, there in zip(raws, text)]
+    readable = np.array([number is not None for number in numbers], dtype=bool)
+    read = np.array([np.nan if number is None else number for number in numbers], dtype=np.float64)
+    whole, mode, fractional = _whole_levels(trials, ~text)
+    level = np.where(text, np.where(readable, read, trials.number("truth_level") + UNREADABLE_ERROR), whole)
+    status = np.where(text & (trials.text("status") != "dropped"), "scored", trials.text("status"))
+    return HelmReadings(_with(trials, level, status), text, readable, mode, fractional)
+
+
+def _whole_levels(
+    trials: TrialTable, silent: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return levels of answers without text, where the mode was taken, and where there is no whole level to take.
+
+    A model of which one such level is an expectation gives expectations throughout, so that all of them are replaced.
+    """
+    level, probs = trials.number("level"), trials.vectors("probabilities", 5)
+    model, names = trials.codes("model")
+    broken = silent & ~np.isnan(level) & (level != np.floor(level))
+    expects = np.isin(model, np.unique(model[broken])) & silent & ~np.isnan(level) if len(names) else broken
+    known = ~np.isnan(probs).any(axis=1)
+    mode = expects & known
+    most_probable = np.where(known, np.nan_to_num(probs).argmax(axis=1) + 1.0, np.nan)
+    return np.where(mode, most_probable, level), mode, broken & ~known
+
+
+def _with(trials: TrialTable, level: NDArray[np.float64], status: NDArray[np.object_]) -> TrialTable:
+    import pyarrow as pa
+
+    table = trials.arrow
+    for name, column in (("level", pa.array(level, from_pandas=True)), ("status", pa.array(status, pa.string()))):
+        table = table.set_column(table.column_names.index(name), name, column)
+    return TrialTable(table)
+
+
+# The published RoboRewardBench table: what 22 models score per subset, to be shown beside our own numbers.
+#
+# Source: table 10 of "RoboReward: General-Purpose Vision-Language Reward Models for Robotics" (Lee, Wagenmaker,
+# Pertsch et al.): group-wise mean absolute error on levels 1 to 5, lower is better, as printed there.
+
+EPISODES = 2_831  # of the human-verified test split, the benchmark itself
+TABLE = "roborewardbench_table10.csv"
+
+SUBSETS = {  # the 23 subsets as the dataset names them, and as the published table does; RoboArena counts as one
+    "austin_sirius_dataset_converted_externally_to_rlds": "austin_sirius",
+    "berkeley_autolab_ur5": "berkeley_autolab_ur5",
+    "berkeley_fanuc_manipulation": "berkeley_fanuc",
+    "berkeley_mvp_converted_externally_to_rlds": "berkeley_mvp",
+    "berkeley_rpt_converted_externally_to_rlds": "berkeley_rpt",
+    "bridge": "berkeley_bridge",
+    "cmu_play_fusion": "cmu_play_fusion",
+    "dlr_edan_shared_control_converted_externally_to_rlds": "dlr_wheelchair",
+    "droid": "droid",
+    "fractal20220817_data": "rt1_robot_action",
+    "iamlab_cmu_pickup_insert_converted_externally_to_rlds": "cmu_franka_pick_insert",
+    "jaco_play": "usc_jaco_play",
+    "kaist_nonprehensile_converted_externally_to_rlds": "kaist_nonprehensile",
+    "roboturk": "roboturk",
+    "stanford_hydra_dataset_converted_externally_to_rlds": "stanford_hydra",
+    "taco_play": "freiburg_franka_play",
+    "tokyo_u_lsmo_converted_externally_to_rlds": "lsmo",
+    "ucsd_kitchen_dataset_converted_externally_to_rlds": "ucsd_kitchen",
+    "ucsd_pick_and_place_dataset_converted_externally_to_rlds": "ucsd_pick_place",
+    "utokyo_pr2_tabletop_manipulation_converted_externally_to_rlds": "tokyo_pr2_tabletop",
+    "utokyo_xarm_bimanual_converted_externally_to_rlds": "utokyo_xarm_bimanual",
+    "viola": "austin_viola",
+    "robo_arena": "robo_arena",
+}
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One model of the published table: its overall error as printed, and its error on each subset."""
+
+    model: str
+    overall: float
+    subsets: dict[str, float]
+
+    def macro_mae(self) -> float:
+        """Return the mean over subsets, which the printed overall error is to three decimals."""
+        return sum(self.subsets.values()) / len(self.subsets)
+
+
+def published_rows() -> list[PublishedRow]:
+    """Return the published table, best model first."""
+    text = files("rewardlab.evaluation").joinpath(TABLE).read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    return [
+        PublishedRow(
+            row["model"],
+            float(row["overall"]),
+            {name: float(value) for name, value in row.items() if name not in ("model", "overall")},
+        )
+        for row in rows
+    ]

@@ -1,0 +1,240 @@
+"""Commands `runs list / sql / join / prune`: runs below a folder."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.run import RECORD, SUMMARY, Run, locked
+from rewardlab.core.run_files import RunRecord
+from rewardlab.core.storage import atomic_write, csv_text, writable
+from rewardlab.core.trial_table import TRIAL_COLUMNS, trial_schema
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+State = Literal["finished", "open", "unreadable"]
+FILTERS = ("name", "kind", "model", "data", "state", "version", "before", "after")
+_DEEPEST = 4  # folders below the one that is searched
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """A run as a list shows it; `cells` are planned and `trials` there, `problem` says why it cannot be read."""
+
+    run: Run
+    name: str
+    state: State
+    kind: str = ""
+    models: tuple[str, ...] = ()
+    data: str = ""
+    version: str = ""
+    created: str = ""
+    episodes: int = 0
+    cells: int = 0
+    trials: int = 0
+    problem: str = ""
+
+
+def find_runs(folder: Path, where: Sequence[str] = ()) -> list[RunEntry]:
+    """Return the runs below a folder, or the run that it is, that match every condition, the oldest first.
+
+    A condition is KEY=PATTERN, where * stands for anything; before=DATE and after=DATE compare when a run was made.
+    """
+    if not folder.is_dir():
+        raise PlanError(f"no folder at {str(folder)!r}; name one that holds run folders")
+    conditions = [_condition(text) for text in where]
+    found = (_entry(folder, path) for path in _run_folders(folder))
+    kept = [entry for entry in found if all(_matches(entry, key, value) for key, value in conditions)]
+    return sorted(kept, key=lambda entry: (entry.created, entry.name))
+
+
+def _run_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders with a record; links to folders are not followed, and nothing below a run is searched."""
+    for place, folders, names in os.walk(folder):
+        depth = len(Path(place).relative_to(folder).parts)
+        folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < _DEEPEST else []
+        if RECORD in names:
+            folders.clear()
+            yield Path(place)
+
+
+def _entry(folder: Path, path: Path) -> RunEntry:
+    run, name = Run(path), path.relative_to(folder).as_posix()
+    name = name if name != "." else path.resolve().name
+    try:
+        return _readable(run, name, run.record)
+    except RewardlabError as error:
+        return RunEntry(run, name, "unreadable", problem=str(error))
+
+
+def _readable(run: Run, name: str, record: RunRecord) -> RunEntry:
+    state: State = "finished" if (run.folder / SUMMARY).is_file() else "open"
+    made = (record.version, record.created, record.episodes, record.cells)
+    return RunEntry(run, name, state, record.kind, record.judged, record.settings.data, *made, _stored_trials(run))
+
+
+def _stored_trials(run: Run) -> int:
+    """Return how many trials the files promise by their footers, nothing checked; cells asked again count twice."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = 0
+    for path in run.parts():
+        try:
+            found += pq.read_metadata(path).num_rows if path.is_file() else 0
+        except (pa.ArrowException, OSError, ValueError):  # told by whoever reads the trials
+            continue
+    return found
+
+
+def _condition(text: str) -> tuple[str, str]:
+    key, mark, value = text.partition("=")
+    if not mark or key.strip() not in FILTERS:
+        raise PlanError(f"a condition must be KEY=PATTERN with a key among {', '.join(FILTERS)}, got {text!r}")
+    return key.strip(), value.strip()
+
+
+def _matches(entry: RunEntry, key: str, value: str) -> bool:
+    if key == "before":
+        return bool(entry.created) and entry.created < value
+    if key == "after":
+        return entry.created >= value
+    if key == "model":
+        return any(fnmatchcase(model, value) for model in entry.models)
+    texts = {"name": entry.name, "kind": entry.kind, "data": entry.data, "state": entry.state, "version": entry.version}
+    return fnmatchcase(texts[key], value)
+
+
+# The trials of many runs as one table: those of each run checked, with the run that they are of in front.
+
+_OF_RUN = ("run", "kind", "data")  # columns before those of the trials
+
+
+def joined_schema(columns: Sequence[str] = TRIAL_COLUMNS) -> "pyarrow.Schema":
+    """Return the columns of a joined table."""
+    import pyarrow as pa
+
+    trial = trial_schema()
+    return pa.schema([*((name, pa.string()) for name in _OF_RUN), *(trial.field(name) for name in columns)])
+
+
+def trials_of_runs(entries: Sequence[RunEntry], columns: Sequence[str] = TRIAL_COLUMNS) -> Iterator["pyarrow.Table"]:
+    """Yield the trials of each run, one run at a time; a run that cannot be read is refused by its name."""
+    import pyarrow as pa
+
+    schema = joined_schema(columns)
+    for entry in entries:
+        if entry.state == "unreadable":
+            raise RunError(f"{entry.name}: {entry.problem}; leave it out with --where state=finished")
+        kept = tuple(dict.fromkeys((*columns, "id", "status")))
+        trials = entry.run.trials(kept).arrow.select(list(columns))
+        stated = [pa.array([text] * len(trials), pa.string()) for text in (entry.name, entry.kind, entry.data)]
+        yield pa.table([*stated, *trials.columns], schema=schema)
+
+
+def write_joined(entries: Sequence[RunEntry], path: Path) -> int:
+    """Write the trials of all runs into one Parquet or CSV file, and return how many there are."""
+    import pyarrow.parquet as pq
+
+    if path.suffix not in (".parquet", ".csv"):
+        raise PlanError(f"trials are joined in a .parquet or .csv file, got {str(path)!r}")
+    count = 0
+    with atomic_write(path) as partial:
+        if path.suffix == ".csv":
+            rows = [row for table in trials_of_runs(entries) for row in table.to_pylist()]
+            names = joined_schema().names
+            partial.write_text(csv_text([names, *([row[name] for name in names] for row in rows)]), encoding="utf-8")
+            return len(rows)
+        with pq.ParquetWriter(partial, joined_schema(), compression="zstd") as writer:
+            for table in trials_of_runs(entries):
+                writer.write_table(table)
+                count += table.num_rows
+    return count
+
+
+# SQL over the trials of many runs, by DuckDB: it reads these tables, and neither files nor addresses nor Python.
+
+_LOCKED = {  # settings that no query can change again
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+_LARGE = ("raw", "progress", "truth_progress", "probabilities", "shown")  # read only where a query names them
+
+
+def query_trials(entries: Sequence[RunEntry], sql: str) -> "pyarrow.Table":
+    """Return what one SELECT says of the tables `trials` and `runs`; PlanError says what is wrong with it.
+
+    Columns with lists and texts of models are there where the query names them; `*` shows the others.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise PlanError("SQL needs the package duckdb: pip install 'rewardlab[sql]'") from None
+    import pyarrow as pa
+
+    try:
+        _require_select(duckdb.extract_statements(sql))
+        columns = _columns(sql)
+        trials = pa.concat_tables([joined_schema(columns).empty_table(), *trials_of_runs(entries, columns)])
+        with duckdb.connect(":memory:", config=_LOCKED) as connection:
+            connection.register("trials", trials)
+            connection.register("runs", _run_table(entries))
+            return connection.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        what = " ".join(str(error).split())[:400]
+        raise PlanError(f"the query cannot be answered: {what}; the tables are trials and runs") from None
+
+
+def _require_select(statements: Sequence[object]) -> None:
+    kinds = [str(statement.type).rpartition(".")[2] for statement in statements]  # type: ignore[attr-defined]
+    if kinds != ["SELECT"]:
+        raise PlanError(f"expected one SELECT, got {', '.join(kinds) or 'nothing'}; queries change nothing")
+
+
+def _columns(sql: str) -> tuple[str, ...]:
+    named = set(re.findall(r"\w+", sql.lower()))
+    return tuple(name for name in TRIAL_COLUMNS if name not in _LARGE or name in named)
+
+
+def _run_table(entries: Sequence[RunEntry]) -> "pyarrow.Table":
+    import pyarrow as pa
+
+    names = ("name", "state", "kind", "data", "version", "created", "episodes", "cells", "trials", "problem")
+    columns = {name: [vars(entry)[name] for entry in entries] for name in names}
+    types = {**dict.fromkeys(("episodes", "cells", "trials"), pa.int64())}
+    fields = [(name, types.get(name, pa.string())) for name in names]
+    models = pa.array([list(entry.models) for entry in entries], pa.list_(pa.string()))
+    return pa.table(columns, schema=pa.schema(fields)).append_column("models", models)
+
+
+# Removing runs: only folders that hold a sound run, lie below the one that is named, and are written by nobody.
+
+
+def remove_runs(folder: Path, entries: Sequence[RunEntry]) -> None:
+    """Remove these runs; nothing is removed where one of them is being written or leads elsewhere."""
+    for entry in entries:
+        _require_removable(folder, entry)
+    for entry in entries:
+        with writable(entry.run.folder):
+            shutil.rmtree(entry.run.folder)
+
+
+def _require_removable(folder: Path, entry: RunEntry) -> None:
+    path = entry.run.folder
+    if entry.state == "unreadable":  # a run.json may be anybody's
+        raise RunError(f"{path} cannot be read as a run, so it is not removed; remove it by hand if it is yours")
+    if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()) or not (path / RECORD).is_file():
+        raise RunError(f"{path} is no run folder below {folder}; remove it by hand if it is yours")
+    with locked(entry.run):
+        pass

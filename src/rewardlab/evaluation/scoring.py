@@ -1,0 +1,289 @@
+"""Score one job: decode once, perturb once a condition, ask each model; and the same inside a worker."""
+
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, Indices, InMemoryFrames, hold_frames, strip_labels
+from rewardlab.core.errors import DataError, NotApplicable, RewardlabError, StopRun, WorkerFailed
+from rewardlab.core.limits import CLIP_MB
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial
+from rewardlab.data.video import sample_frames
+from rewardlab.evaluation.engines.contract import Service, Tell
+from rewardlab.evaluation.engines.processes import Process, end_process
+from rewardlab.evaluation.isolated_model import start_model
+from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial, ScoringContext
+from rewardlab.models.composite import batch_answers, build_all
+from rewardlab.models.contract import RewardModel
+from rewardlab.perturbations.contract import PerturbedEpisode
+
+Prepare = Callable[[Sequence[PlannedTrial]], None]  # told which cells are about to be decoded or perturbed
+Begin = Callable[[list[Trial]], None]  # told which cells a model is about to score
+End = Callable[[list[Trial]], None]  # told what came out
+
+
+@dataclass(frozen=True)
+class TrialGroup:
+    """The cells that show one perturbed episode: what it is, or the reason why there is none."""
+
+    origin: Episode
+    cells: tuple[PlannedTrial, ...]
+    category: str
+    outcome: PerturbedEpisode | str
+    dropped: bool = False
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told what a worker is at, so that its death costs no more than that, and what came out."""
+
+    prepare: Prepare
+    begin: Begin
+    end: End
+
+
+def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardModel], tell: Listeners) -> None:
+    """Score every cell of a job and hand over the trials as they come."""
+    waiting: list[TrialGroup] = []
+    for group in (group for planned in job.episodes for group in perturb_trials(planned, context, tell.prepare)):
+        if isinstance(group.outcome, str):
+            tell.end([_draft(context, group, cell) for cell in group.cells])
+            continue
+        waiting.append(group)
+        if len(waiting) == context.batch or _held_bytes(waiting) > CLIP_MB.in_bytes:
+            _ask_models(job, context, waiting, models, tell)
+            waiting = []
+    if waiting:
+        _ask_models(job, context, waiting, models, tell)
+
+
+def _held_bytes(groups: Sequence[TrialGroup]) -> int:
+    """Return the size of the frames that are held until the models are asked."""
+    clips = [group.outcome.episode.clip for group in groups if isinstance(group.outcome, PerturbedEpisode)]
+    return sum(len(clip) * clip.frame_bytes for clip in clips)
+
+
+def failed_trials(job: Job, context: ScoringContext, cells: Sequence[PlannedTrial], reason: str) -> list[Trial]:
+    """Return the trials of cells that could not even be prepared."""
+    ids = {cell.id for cell in cells}
+    lost = [(planned.episode, cell) for planned in job.episodes for cell in planned.cells if cell.id in ids]
+    return [_draft(context, TrialGroup(e, (c,), _category(context, c.perturbation), reason), c) for e, c in lost]
+
+
+def perturb_trials(
+    planned: EpisodeTrials, context: ScoringContext, prepare: Prepare = lambda cells: None
+) -> Iterator[TrialGroup]:
+    """Yield the episode under each perturbation and severity that is open; the video is decoded once."""
+    groups: dict[tuple[str, int], list[PlannedTrial]] = {}
+    for cell in planned.cells:
+        groups.setdefault((cell.perturbation, cell.severity), []).append(cell)
+    prepare(planned.cells)
+    try:
+        episode = _with_decoded_frames(planned.episode, groups, context)
+    except RewardlabError as error:
+        for (name, _), cells in groups.items():
+            yield TrialGroup(planned.episode, tuple(cells), _category(context, name), str(error))
+        return
+    for (name, severity), cells in groups.items():
+        prepare(cells)
+        yield _perturbed_group(episode, context, name, severity, tuple(cells))
+
+
+def _perturbed_group(
+    episode: Episode, context: ScoringContext, name: str, severity: int, cells: tuple[PlannedTrial, ...]
+) -> TrialGroup:
+    category = _category(context, name)
+    try:
+        return TrialGroup(episode, cells, category, _with_own_frames(_perturbed(episode, context, name, severity)))
+    except DataError as error:
+        return TrialGroup(episode, cells, category, str(error))
+    except NotApplicable as error:
+        return TrialGroup(episode, cells, category, str(error), dropped=True)
+    except Exception as error:  # a fault in a perturbation must cost its own cells only
+        return TrialGroup(episode, cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
+
+
+def _perturbed(episode: Episode, context: ScoringContext, name: str, severity: int) -> PerturbedEpisode:
+    if name == CLEAN:
+        return PerturbedEpisode(sample_frames(episode, context.policy), "same")
+    perturbation = context.perturbation(name).member_for(episode, context.seed)
+    if perturbation.stage == "sampled":
+        return perturbation(sample_frames(episode, context.policy), severity, context.seed, context.dataset)
+    perturbed = perturbation(episode, severity, context.seed, context.dataset)
+    return replace(perturbed, episode=sample_frames(perturbed.episode, context.policy))
+
+
+def _with_decoded_frames(
+    episode: Episode, groups: Mapping[tuple[str, int], object], context: ScoringContext
+) -> Episode:
+    """Return the episode with the frames that some cell will show in memory, decoded in one pass."""
+    needed = np.unique(np.concatenate([_frames_needed(episode, context, name, severity) for name, severity in groups]))
+    if len(needed) * episode.clip.frame_bytes > CLIP_MB.in_bytes:
+        return episode  # each condition decodes its own frames: fewer at a time, and only what is too much fails
+    return replace(episode, clip=hold_frames(episode.clip, needed))
+
+
+def _with_own_frames(perturbed: PerturbedEpisode) -> PerturbedEpisode:
+    """Return the same with its frames in memory, where the video was too large to be decoded for all at once."""
+    episode, clip = perturbed.episode, perturbed.episode.clip
+    if isinstance(clip.source, InMemoryFrames):
+        return perturbed
+    return replace(perturbed, episode=replace(episode, clip=hold_frames(clip, np.unique(clip.order))))
+
+
+def _frames_needed(episode: Episode, context: ScoringContext, name: str, severity: int) -> Indices:
+    if name == CLEAN:
+        return sample_frames(episode, context.policy).clip.order
+    perturbation = context.perturbation(name).member_for(episode, context.seed)
+    if perturbation.stage == "sampled":
+        return sample_frames(episode, context.policy).clip.order
+    if perturbation.channel != "order":
+        return np.unique(episode.clip.order)
+    try:
+        return _perturbed(episode, context, name, severity).episode.clip.order
+    except Exception:  # the reason is said when the group is made
+        return episode.clip.order[-1:]
+
+
+def _category(context: ScoringContext, name: str) -> str:
+    return CLEAN if name == CLEAN else context.perturbation(name).category
+
+
+def _ask_models(
+    job: Job, context: ScoringContext, chunk: list[TrialGroup], models: Mapping[str, RewardModel], tell: Listeners
+) -> None:
+    for name, model in models.items():
+        asked = [(group, cell) for group in chunk for cell in group.cells if cell.model == name]
+        if context.models[name].sees_truth:
+            tell.end([_without_label(_draft(context, group, cell)) for group, cell in asked if not _has_level(group)])
+            asked = [(group, cell) for group, cell in asked if _has_level(group)]
+        together = [pair for pair in asked if pair[1].id not in job.alone]
+        for batch in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
+            if batch:
+                _ask(context, model, batch, tell)
+
+
+def _has_level(group: TrialGroup) -> bool:
+    return isinstance(group.outcome, PerturbedEpisode) and group.outcome.episode.truth.level is not None
+
+
+def _without_label(draft: Trial) -> Trial:
+    return replace(draft, status="dropped", reason="the true level is unknown here, so an oracle is not asked")
+
+
+def _ask(
+    context: ScoringContext, model: RewardModel, asked: list[tuple[TrialGroup, PlannedTrial]], tell: Listeners
+) -> None:
+    """Ask one model about some cells; if it raises at a batch, ask again one by one."""
+    drafts = [_draft(context, group, cell) for group, cell in asked]
+    shown = [_shown(context, group, cell) for group, cell in asked]
+    tell.begin(drafts)
+    started = time.perf_counter()
+    answers = batch_answers(model, shown)
+    seconds = (time.perf_counter() - started) / len(asked)
+    if isinstance(answers, list):
+        tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
+    elif len(asked) == 1:
+        tell.end([_finished(drafts[0], answers, seconds)])
+    else:
+        for pair in asked:
+            _ask(context, model, [pair], tell)
+
+
+def _shown(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Episode:
+    assert isinstance(group.outcome, PerturbedEpisode)
+    episode = group.outcome.episode
+    return episode if context.models[cell.model].sees_truth else strip_labels(episode)
+
+
+def _draft(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Trial:
+    """Return the trial as it stands before the model answers: failed, with the reason known so far."""
+    outcome, origin = group.outcome, group.origin
+    episode = origin if isinstance(outcome, str) else outcome.episode
+    expect: Expectation = "undefined" if isinstance(outcome, str) else outcome.expect
+    broken = isinstance(outcome, str)
+    return Trial(
+        id=cell.id,
+        model=cell.model,
+        episode=origin.id,
+        video=origin.clip.source.digest,
+        subset=origin.origin.subset,
+        task=origin.origin.task,
+        perturbation=cell.perturbation,
+        category=group.category,
+        severity=cell.severity,
+        seed=context.seed,
+        expectation=expect,
+        truth_level=episode.truth.level,
+        truth_success=episode.truth.success,
+        truth_progress=None if broken else episode.truth.progress,
+        instruction=episode.instruction,
+        shown=() if broken else tuple(episode.clip.order.tolist()),
+        frames_hash="" if broken else digest(episode.clip.source.digest, episode.clip.order.tobytes()),
+        status="dropped" if group.dropped else "failed",
+        reason=outcome if isinstance(outcome, str) else "the worker died while the model scored this cell",
+    )
+
+
+def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
+    if isinstance(answer, Failure):
+        return replace(draft, reason=answer.reason, raw=answer.raw, seconds=seconds)
+    return replace(
+        draft,
+        status="scored",
+        level=float(answer.level),
+        probabilities=answer.probabilities,
+        progress=answer.progress,
+        raw=answer.raw,
+        reason=None,
+        seconds=seconds,
+    )
+
+
+# The scoring of jobs in a worker: the models are built once, then each job is scored as it comes.
+
+Say = Callable[[str, object], None]
+
+
+def serve_jobs(context: ScoringContext, tell: Tell) -> Service | None:
+    """Say when the models are loaded, then score the jobs that come and tell their trials."""
+    say: Say = lambda kind, content: tell(pickle.dumps((kind, content)))
+    started: list[Process] = []  # of models from outside
+    try:
+        models = build_all(context.models, context.budget, partial(start_model, started=started))
+    except Exception as error:
+        _end(started)
+        say("died" if isinstance(error, WorkerFailed) else "broken", str(error))
+        return None
+    say("ready", None)
+    listeners = Listeners(
+        prepare=lambda cells: say("prepare", [cell.id for cell in cells]),
+        begin=lambda drafts: say("begin", drafts),
+        end=lambda trials: say("end", trials),
+    )
+    score = lambda job: score_job(job, context, models, listeners)
+    return Service(partial(_answer, score, say), partial(_end, started))
+
+
+def _answer(score: Callable[[Job], None], say: Say, message: bytes) -> bool:
+    """Score one job; a worker whose model stopped the run, or died, takes no other."""
+    try:
+        score(pickle.loads(message))
+    except StopRun as stop:
+        say("stopped", str(stop))
+        return False
+    except WorkerFailed as death:  # this process goes too: there is one way to come back from a death
+        say("died", str(death))
+        return False
+    say("idle", None)
+    return True
+
+
+def _end(started: list[Process]) -> None:
+    for process in started:
+        end_process(process)

@@ -1,0 +1,144 @@
+"""From trials to summary.json; refuse a file that the trials do not give (stored results check)."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rewardlab.core import __version__
+from rewardlab.core.errors import RunError
+from rewardlab.core.records import TRIALS_DIGEST
+from rewardlab.core.run import SUMMARY, Run
+from rewardlab.core.run_files import RunRecord
+from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
+from rewardlab.core.trial_table import WITHOUT_RAW, TrialTable, trials_digest
+from rewardlab.evaluation.findings import (
+    calibration_errors,
+    calibration_nulls,
+    certifiable_categories,
+    control_checks,
+    corruption_robustness,
+    drops,
+    rank_stabilities,
+    severity_thresholds,
+    task_familiarity,
+    worst_perturbations,
+)
+from rewardlab.evaluation.measurements import measurements, paired_reference
+from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
+from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
+from rewardlab.models.protocols.rubric import UNREADABLE
+
+_RELATIVE, _ABSOLUTE = 1e-6, 1e-9  # another processor adds up in another order
+
+
+def refuse_other_results(run: Run, name: str, stored: object, computed: object) -> None:
+    """Raise a RunError where this version stored something else than it computes; another one may compute otherwise."""
+    if run.record.version == __version__ and not _same(stored, computed):
+        raise RunError(
+            f"{run.folder / name} does not say what the trials say, so it was edited or belongs to another run; "
+            "remove it and run the same command again: it is made anew"
+        )
+
+
+def _same(stored: Any, computed: Any) -> bool:
+    if isinstance(stored, float) and isinstance(computed, float):
+        return math.isclose(stored, computed, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+    if isinstance(stored, dict) and isinstance(computed, dict):
+        return stored.keys() == computed.keys() and all(_same(stored[key], computed[key]) for key in stored)
+    if isinstance(stored, list) and isinstance(computed, list):
+        return len(stored) == len(computed) and all(map(_same, stored, computed))
+    return bool(stored == computed)
+
+
+DRAWS = 2_000
+TEST_DRAWS = 10_000  # for p-values: few draws put a floor under them that a correction lifts above every limit
+
+_LAST: dict[tuple[object, ...], Summary] = {}  # by everything that it is computed from: `stress` reports what it saved
+
+
+def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
+    """Return everything that the trials of a run say, with intervals from so many bootstrap draws."""
+    return _computed(run.trials(WITHOUT_RAW), run.record, draws, seed)
+
+
+def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: int = 0) -> Summary:
+    trials = with_clusters(with_clean_answers(table))
+    clusters = int(clusters_of(trials).max(initial=-1)) + 1
+    drawn, test_draws = draw_clusters(clusters, draws, seed), draw_clusters(clusters, max(draws, TEST_DRAWS), seed)
+    judged, reliable_at = record.judged, record.plan.reliable_at
+    measured = tuple(measurements(trials, drawn))
+    return Summary(
+        schema=SCHEMA,
+        judged=judged,
+        caveats=tuple(Caveat(model, text) for model, text in record.caveats.items()),
+        familiarity=task_familiarity(trials, drawn, record.trained_tasks),
+        reliable_at=reliable_at,
+        measurements=measured,
+        same_cells=paired_reference(trials),
+        thresholds=severity_thresholds(trials, drawn, reliable_at),
+        certifiable=certifiable_categories(trials, reliable_at),
+        controls=control_checks(trials, test_draws, judged),
+        drops=drops(trials, test_draws, judged),
+        worst=worst_perturbations(trials, measured, judged),
+        calibration=calibration_errors(trials, seed),
+        calibration_nulls=calibration_nulls(trials, seed),
+        robustness=corruption_robustness(measured),
+        rank_stability=rank_stabilities(measured),
+        counts=_counts(trials),
+        bootstrap=_bootstrap(trials, drawn),
+    )
+
+
+def save_summary(run: Run) -> None:
+    """Write the summary of a run beside its trials."""
+    made, digest = _summary_and_digest(run)
+    run.save(SUMMARY, made.to_json() | {TRIALS_DIGEST: digest})
+
+
+def load_summary(run: Run) -> Summary:
+    """Return the summary of a run, computed from its trials; a summary.json of these trials that differs is refused."""
+    stored, stored_digest = run.stored_summary()
+    made, digest = _summary_and_digest(run)
+    if stored is not None and stored_digest == digest:
+        refuse_other_results(run, SUMMARY, stored.to_json(), made.to_json())
+    return made
+
+
+def _summary_and_digest(run: Run) -> tuple[Summary, str]:
+    """Return the summary and the digest of the trials behind it; what this process computed last is not made again."""
+    record = run.record
+    if record.kind == "attack":  # what it asked depends on the answers, so that its means say nothing of a category
+        raise RunError(f"{run.folder} is an attack: its result is attack.json beside the clips; report a stress test")
+    trials = run.trials()
+    digest = trials_digest(trials)
+    said = (tuple(record.caveats.items()), tuple(record.trained_tasks.items()))
+    inputs = (digest, record.judged, *said, record.plan.reliable_at)
+    if inputs not in _LAST:
+        made = _computed(trials.select(WITHOUT_RAW), record)
+        _LAST.clear()
+        _LAST[inputs] = made
+    return _LAST[inputs], digest
+
+
+def _bootstrap(trials: TrialTable, draws: Draws) -> Bootstrap:
+    return Bootstrap(
+        draws=draws.number,
+        seed=draws.seed,
+        clusters=draws.clusters,
+        episodes=len(trials.codes("episode")[1]),
+        few_clusters=draws.clusters < FEW_CLUSTERS,
+        method="clusters are all trials that share a task or a video; expanded percentiles (Hesterberg 2015), "
+        "Wilson with the effective number of trials for rates; what was drawn for an episode goes with it",
+    )
+
+
+def _counts(trials: TrialTable) -> tuple[OutcomeCounts, ...]:
+    """Return the cells of each model by outcome; an unreadable answer is one of the failed."""
+    reason, reasons = trials.codes("reason")
+    unreadable = np.isin(reason, [code for code, text in enumerate(reasons) if text.startswith(UNREADABLE)])
+    outcomes = [*(trials.matches("status", name) for name in ("scored", "failed", "dropped")), unreadable]
+    return tuple(
+        OutcomeCounts(model, *(int((trials.matches("model", model) & outcome).sum()) for outcome in outcomes))
+        for model in trials.codes("model")[1]
+    )

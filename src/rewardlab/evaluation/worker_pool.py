@@ -1,0 +1,270 @@
+"""`run_jobs`: workers that score, deadlines, recovery.
+
+`map_items` is an ordered map over workers of an engine (`ItemWorkers` are kept for several); over threads it is
+`thread_map.map_threads`.
+"""
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import cloudpickle
+
+from rewardlab.core.errors import ModelError, StopRun
+from rewardlab.core.trial import Trial
+from rewardlab.evaluation.engines import open_engine
+from rewardlab.evaluation.engines.contract import Engine, Worker
+from rewardlab.evaluation.isolated_model import pickle_model
+from rewardlab.evaluation.plan import Job, PlannedTrial, ScoringContext, ScoringSettings
+from rewardlab.evaluation.retry import FirstAnswers, UnderWay, after_hang, retry_after_failure
+from rewardlab.evaluation.scoring import failed_trials, serve_jobs
+
+_NEVER = float("inf")
+_MAX_WORKER_FAILURES = 3  # of workers that load the models, before it is an error
+
+
+@dataclass
+class ScoringWorker:
+    """A worker that scores, and what it is doing right now."""
+
+    worker: Worker
+    load_timeout: float
+    deadline: float = _NEVER
+    ready: bool = False  # the models are loaded
+    job: Job | None = None
+    under_way: UnderWay = UnderWay()
+    drafts: list[Trial] = field(default_factory=list)  # of the cells that a model scores right now
+    done: set[str] = field(default_factory=set)
+    last_words: str = ""
+
+    @property
+    def may_begin(self) -> bool:
+        """Tell whether it can be given a job."""
+        return self.job is None and self.worker.is_placed
+
+    @property
+    def died_idle(self) -> bool:
+        """Tell whether it died between two jobs."""
+        return self.ready and self.worker.death is not None
+
+    @property
+    def is_lost(self) -> bool:
+        """Tell whether its job will not be finished: it died, or it takes too long."""
+        ended = bool(self.last_words) or self.worker.death is not None or time.monotonic() > self.deadline
+        return self.job is not None and ended
+
+    @property
+    def how_it_died(self) -> str:
+        """Return its last words, or what it died with."""
+        return self.last_words or f"the worker died with {self.worker.death}"
+
+    def assign(self, job: Job) -> None:
+        """Send it a job; where it died at once, its last words are still to be read."""
+        self.job, self.done = job, set()
+        if not self.ready:
+            self.deadline = time.monotonic() + self.load_timeout  # it has a place, so it is loading
+        self.worker.send(pickle.dumps(job))
+
+    def receive(self, timeout: float) -> Iterator[list[Trial]]:
+        """Take every message that has arrived, and yield the trials among them."""
+        for message in self.worker.receive():
+            kind, content = pickle.loads(message)
+            if kind == "end":
+                self.done |= {trial.id for trial in content}
+                yield content
+            self._note(kind, content, timeout)
+
+    def _note(self, kind: str, content: Any, timeout: float) -> None:
+        """Write down what it says it is doing."""
+        if kind == "prepare":
+            self.under_way, self.drafts, self.deadline = UnderWay(frozenset(content), prepared=True), [], _NEVER
+        elif kind == "begin":
+            ids = frozenset(trial.id for trial in content)
+            self.under_way, self.drafts, self.deadline = UnderWay(ids), content, time.monotonic() + timeout
+        elif kind == "end":
+            self.under_way, self.drafts, self.deadline = UnderWay(), [], _NEVER
+        elif kind == "ready":
+            self.ready, self.deadline = True, _NEVER
+        elif kind == "idle":
+            self.job, self.under_way = None, UnderWay()
+        elif kind == "died":
+            self.last_words = content
+        elif kind == "stopped":
+            raise StopRun(content)
+        else:
+            raise ModelError(f"cannot load a model: {content}")
+
+    def recover(self, context: ScoringContext, timeout: float) -> tuple[list[Trial], Sequence[Job]]:
+        """Return the cells that are lost for good and the jobs that are left after a hang or a crash."""
+        job, hung = self.job, not self.last_words and self.worker.death is None
+        assert job is not None
+        self.worker.stop()
+        if not self.ready and hung:
+            raise ModelError("the models did not load in time; give them more with --load-timeout")
+        if self.worker.machine_lost:  # no cell is to blame
+            left = [cell for cell in job.cells if cell.id not in self.done]
+            return [], [job.keep(left, job.deaths)] if left else []
+        if not self.ready:
+            return [], [job]
+        recovery = (after_hang if hung else retry_after_failure)(job, frozenset(self.done), self.under_way)
+        why = f"no answer within {timeout:g} s" if hung else self.how_it_died
+        return self._given_up(context, recovery.given_up, why), recovery.jobs
+
+    def _given_up(self, context: ScoringContext, cells: Sequence[PlannedTrial], why: str) -> list[Trial]:
+        ids = {cell.id for cell in cells}
+        if self.drafts:
+            return [replace(trial, reason=why) for trial in self.drafts if trial.id in ids]
+        assert self.job is not None
+        return failed_trials(self.job, context, cells, f"{why} while the episode was decoded or perturbed")
+
+
+@dataclass
+class WorkerFailures:
+    """Counts the workers that died; too many of them end the run, with all that is finished kept."""
+
+    most: int
+    total: int = 0
+    loading: int = 0  # one after the other
+
+    def count(self, gone: ScoringWorker) -> None:
+        """Count a death, or raise because it is one too many; one that was stopped or lost its machine is none."""
+        if gone.worker.machine_lost or not (gone.last_words or time.monotonic() <= gone.deadline):
+            return
+        self.total += 1
+        self.loading = 0 if gone.ready else self.loading + 1
+        if self.loading >= _MAX_WORKER_FAILURES:
+            raise ModelError(f"{gone.how_it_died} while it loaded the models")
+        if self.total > self.most:
+            why = "see whether memory is short (fewer --workers) or a model crashes, or allow more with --max-restarts"
+            raise StopRun(f"worker processes died {self.total} times, at last so: {gone.how_it_died}; {why}")
+
+
+_LOOK_SECONDS = 0.5  # how often deadlines are looked at
+
+
+@dataclass
+class _Pool:
+    """The workers of a run, and how one takes the place of another."""
+
+    engine: Engine
+    start: Callable[[], ScoringWorker]
+    deaths: WorkerFailures
+    workers: list[ScoringWorker]
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a worker has a job."""
+        return any(worker.job is not None for worker in self.workers)
+
+    def replace(self, index: int) -> None:
+        """Put a fresh worker in the place of one that is gone."""
+        gone = self.workers[index]
+        gone.worker.stop()
+        self.deaths.count(gone)
+        self.workers[index] = self.start()
+
+    def listen(self, timeout: float) -> Iterator[list[Trial]]:
+        """Yield what the workers tell, after waiting for it a little; those without a place are heard too."""
+        heard = [worker for worker in self.workers if worker.job is not None or not worker.worker.is_placed]
+        left = max(0.0, min(worker.deadline for worker in heard) - time.monotonic())
+        self.engine.wait([worker.worker for worker in heard], min(left, _LOOK_SECONDS))
+        for worker in heard:
+            yield from worker.receive(timeout)
+
+    def stop(self) -> None:
+        """End every worker."""
+        for worker in self.workers:
+            worker.worker.stop()
+
+
+def run_jobs(
+    jobs: Iterable[Job], context: ScoringContext, workers: int, settings: ScoringSettings
+) -> Iterator[list[Trial]]:
+    """Yield trials as they are finished; only a cell whose model hangs or dies of it alone becomes a Failure.
+
+    Where none is finished for half a second, none are yielded, so that who keeps them can write those before.
+    """
+    paid = any(model.server for model in context.models.values())  # what they cost is written down in the run folder
+    with open_engine(settings.engine_settings, at_home=paid) as engine:
+        source = iter(jobs)
+        queue = deque(islice(source, workers or engine.cores))  # the rest is made when it is needed
+        payload, threads = _scoring_payload(context), max(1, engine.cores // max(len(queue), 1))
+        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(
+            engine.start(payload, threads), settings.load_timeout
+        )
+        pool = _Pool(engine, start, WorkerFailures(settings.max_restarts), [start() for _ in queue])
+        first = FirstAnswers(context.judged, settings.max_failures)
+        try:
+            while _assign_jobs(pool, _Jobs(queue, source, first, context.batch)):
+                yield from _counted(pool.listen(settings.timeout), first)
+                yield from _counted(_recovered(pool, context, queue, settings.timeout), first)
+                yield []
+        finally:
+            pool.stop()
+
+
+@dataclass
+class _Jobs:
+    """The jobs that wait, those still to be made, and how much of one may be asked now."""
+
+    queue: deque[Job]
+    source: Iterator[Job]
+    first: FirstAnswers
+    batch: int
+
+    def any_for(self, pool: _Pool) -> bool:
+        """Tell whether there is a job to begin now: until every judged model has answered, one at a time."""
+        if not self.queue:
+            self.queue.extend(islice(self.source, 1))  # jobs may be made of what came out of earlier ones
+        return bool(self.queue) and not (self.first.untried and pool.is_busy)
+
+    def take(self) -> Job:
+        """Return the next job."""
+        if not self.first.untried:
+            self.queue.extend(islice(self.source, 1))
+            return self.queue.popleft()
+        job, rest = self.first.first_part(self.queue.popleft(), self.batch)
+        self.queue.extendleft(rest)
+        self.queue.extend(islice(self.source, 1 - len(rest)))
+        return job
+
+
+def _assign_jobs(pool: _Pool, jobs: _Jobs) -> bool:
+    """Give jobs to the workers that have none; False when there is nothing left to do."""
+    for index, worker in enumerate(pool.workers):
+        if worker.may_begin and jobs.any_for(pool):
+            if worker.died_idle:
+                pool.replace(index)
+            if pool.workers[index].may_begin:  # a fresh one may have to wait for room on a cluster
+                pool.workers[index].assign(jobs.take())
+    return pool.is_busy or jobs.any_for(pool)
+
+
+def _recovered(pool: _Pool, context: ScoringContext, queue: deque[Job], timeout: float) -> Iterator[list[Trial]]:
+    """Replace workers that are lost, put their jobs back, and yield the trials of cells that are given up."""
+    for index, worker in enumerate(pool.workers):
+        if worker.is_lost:
+            yield from worker.receive(timeout)  # its last words may still be on their way
+        if worker.is_lost:
+            trials, rest = worker.recover(context, timeout)
+            pool.replace(index)
+            queue.extendleft(reversed(rest))
+            yield trials
+
+
+def _counted(batches: Iterable[list[Trial]], first: FirstAnswers) -> Iterator[list[Trial]]:
+    """Yield the trials, so that they are kept, and then count them."""
+    for trials in batches:
+        yield trials
+        first.count(trials)
+
+
+def _scoring_payload(context: ScoringContext) -> bytes:
+    models = {name: pickle_model(model) for name, model in context.models.items()}
+    payload: bytes = cloudpickle.dumps(partial(serve_jobs, replace(context, models=models)))
+    return payload

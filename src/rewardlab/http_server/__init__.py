@@ -1,1 +1,0 @@
-"""What every HTTP server here has in common: limits on requests, reasons to refuse one, and where it listens."""

@@ -1,0 +1,163 @@
+"""Levels against the label and against the clean answer."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, condition_sums, percentile_interval, sum_by
+from rewardlab.metrics.contract import Display, Numbers, mean_metric, mean_or_nan, metric, where_known
+from rewardlab.metrics.progress import order_correlations
+
+_HELD = 2_000_000  # drawn numbers held at a time
+
+
+def rounded(levels: Numbers) -> Numbers:
+    """Round half up to whole levels, so that 4.5 is a 5 everywhere."""
+    return np.floor(levels + 0.5)
+
+
+def _errors(trials: TrialTable) -> Numbers:
+    return np.abs(trials.number("level") - trials.number("truth_level"))
+
+
+def _macro_by_condition(
+    trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws
+) -> ConditionEstimates:
+    """Return the mean over subsets in each condition; in a draw, over the subsets that are in it."""
+    subset, names = trials.codes("subset")
+    place = condition * len(names) + subset
+    cluster, errors = trials.number("cluster").astype(np.int64), _errors(trials)
+    step = max(1, _HELD // (draws.number * max(len(names), 1)))
+    parts = []
+    for start in range(0, conditions, step):
+        width = min(step, conditions - start)
+        shape = (width, len(names), -1)
+        sums = condition_sums(errors, cluster, place - start * len(names), width * len(names), draws.clusters)
+        above, below = (part.reshape(shape) for part in sums)
+        drawn = _mean_of_known(draws.ratios(*sums).reshape(shape))
+        with np.errstate(invalid="ignore"):
+            value = _mean_of_known(above.sum(axis=2, keepdims=True) / below.sum(axis=2, keepdims=True))[:, 0]
+        behind = (below.sum(axis=1) > 0).sum(axis=1).astype(np.float64)
+        parts.append((value, *percentile_interval(drawn, behind), below.sum(axis=(1, 2)), behind))
+    return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
+
+
+def _mean_of_known(values: Numbers) -> Numbers:
+    """Return the mean over the middle axis of the numbers that are there."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        found: Numbers = np.where(known, values, 0).sum(axis=1) / known.sum(axis=1)
+    return found
+
+
+@metric(
+    better="lower",
+    display=Display("MAE", "MAE (levels)", axis=(0.0, 4.0), headline=True, terminal=True, curve=True, heat_map=True),
+    resample=None,
+    by_condition=_macro_by_condition,
+)
+def macro_mae(trials: TrialTable) -> float:
+    """Mean over subsets of the mean absolute error in levels, the headline of RoboRewardBench."""
+    subset, names = trials.codes("subset")
+    errors = _errors(trials)
+    known = ~np.isnan(errors)
+    counts, sums = sum_by(subset[known], len(names)), sum_by(subset[known], len(names), errors[known])
+    return mean_or_nan(sums[counts > 0] / counts[counts > 0])
+
+
+@mean_metric(
+    better="lower",
+    display=Display("micro MAE", axis=(0.0, 4.0), headline=True, perturbation_table=True, compared=True),
+)
+def micro_mae(trials: TrialTable) -> Numbers:
+    """Mean absolute error in levels over all episodes."""
+    return _errors(trials)
+
+
+@mean_metric(better="higher", display=Display("exact", headline=True), rate=True)
+def exact_accuracy(trials: TrialTable) -> Numbers:
+    """Share of episodes whose rounded level is the true one."""
+    level, truth = rounded(trials.number("level")), trials.number("truth_level")
+    return where_known(level == truth, level, truth)
+
+
+@mean_metric(better="higher", display=Display("within 1", headline=True), rate=True)
+def within_one_accuracy(trials: TrialTable) -> Numbers:
+    """Share of episodes whose rounded level is at most one off."""
+    level, truth = rounded(trials.number("level")), trials.number("truth_level")
+    return where_known(np.abs(level - truth) <= 1, level, truth)
+
+
+@mean_metric(
+    better="higher",
+    eligibility="success",
+    display=Display(
+        "success",
+        "success accuracy",
+        headline=True,
+        terminal=True,
+        curve=True,
+        heat_map=True,
+        reliability_level=True,
+        perturbation_table=True,
+        compared=True,
+    ),
+    rate=True,
+)
+def success_accuracy(trials: TrialTable) -> Numbers:
+    """Share of episodes judged rightly as success (level 5 after rounding) or not."""
+    level, truth = rounded(trials.number("level")), trials.number("truth_success")
+    return where_known((level == 5) == (truth == 1), level, truth)
+
+
+# What a change that keeps the label does to the score: flips and shifts against the clean answer.
+
+
+@mean_metric(better="lower", eligibility="unchanged", display=Display("flips", perturbation_table=True), rate=True)
+def flip_rate(trials: TrialTable) -> Numbers:
+    """Share of cells whose rounded level differs from the clean one though the label is the same; needs no label."""
+    level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
+    return where_known(level != clean, level, clean)
+
+
+@mean_metric(better="lower", eligibility="unchanged")
+def level_shift(trials: TrialTable) -> Numbers:
+    """Mean distance in levels from the clean score though the label is the same."""
+    return np.abs(trials.number("level") - trials.number("clean_level"))
+
+
+@mean_metric(better="lower", eligibility="unchanged", display=Display(axis=(-4.0, 4.0), perturbation_table=True))
+def signed_shift(trials: TrialTable) -> Numbers:
+    """Mean change in levels from the clean score though the label is the same; above 0 the reward is inflated."""
+    return trials.number("level") - trials.number("clean_level")
+
+
+# Whether a model did what the perturbation expects of a sound one; needs no label.
+
+
+@mean_metric(
+    better="higher",
+    eligibility="clean score",
+    display=Display("kept", "expectations kept", curve=True, heat_map=True, perturbation_table=True),
+    rate=True,
+)
+def expectation_kept(trials: TrialTable) -> Numbers:
+    """Share of cells that kept the expectation: same level as clean, not above clean, the changed true level, or
+    progress that runs the other way."""
+    level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
+    truth = trials.number("truth_level")
+    kept = np.full(len(trials), np.nan)
+    for name, result in (
+        ("same", where_known(level == clean, level, clean)),
+        ("lower", where_known(level <= clean, level, clean)),
+        ("relabel", where_known(level == truth, level, truth)),
+        ("reversed", _turned(trials) if trials.matches("expectation", "reversed").any() else kept),
+    ):
+        kept = np.where(trials.matches("expectation", name), result, kept)
+    return kept
+
+
+def _turned(trials: TrialTable) -> Numbers:
+    """Tell whether progress as shown runs against its order on the clean clip; nan where either has no order."""
+    now, before = order_correlations(trials), trials.number("clean_order")
+    return where_known(now * before < 0, now, before)

@@ -1,0 +1,217 @@
+"""`MODEL+FOLDER`: temperature, isotonic maps (also similarity to level), prediction sets."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import LEVELS, Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.core.records import read_checksummed_json, read_json, record_from_json
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.models.composite import name_composite, validated_answers
+from rewardlab.models.contract import Composition, NamedModel, RewardModel
+
+MIN_PROB = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was fitted: a temperature for probabilities, or an isotonic map from predicted to calibrated levels.
+
+    `steps` are the ends of the map's flat parts. `threshold` is the conformal quantile: a level with a higher
+    nonconformity leaves the prediction set, which holds the truth with the stated coverage; None where there were too
+    few episodes to exclude any level.
+    """
+
+    temperature: float | None
+    steps: tuple[tuple[float, float], ...]
+    coverage: float
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A model with its calibration."""
+
+    model: RewardModel
+    calibration: Calibration
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return the calibrated answers; `raw` holds the prediction set, and the model's own level and text."""
+        return [self._calibrated(answer) for answer in validated_answers(self.model, episodes)]
+
+    def _calibrated(self, answer: Answer) -> Answer:
+        if isinstance(answer, Failure):
+            return answer
+        calibrated = apply_calibration(answer, self.calibration)
+        note = {"set": prediction_set(calibrated, self.calibration), "coverage": self.calibration.coverage}
+        note |= {"level": answer.level, "raw": answer.raw}
+        return replace(calibrated, raw=json.dumps(note, ensure_ascii=False, separators=(",", ":")))
+
+
+def apply_temperature(probs: Numbers, temperature: float) -> Numbers:
+    """Return probabilities over the last axis flattened (above 1) or sharpened (below 1)."""
+    logits = np.log(np.maximum(probs, MIN_PROB)) / temperature
+    unnormalised = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    scaled: Numbers = unnormalised / unnormalised.sum(axis=-1, keepdims=True)
+    return scaled
+
+
+def isotonic_steps(predicted: Numbers, truth: Numbers) -> tuple[tuple[float, float], ...]:
+    """Return the isotonic regression of truth on prediction, the rising map of least squared error.
+
+    It is given by the ends of its flat parts, as pairs of prediction and fitted value.
+    """
+    from scipy.optimize import isotonic_regression
+
+    values, group = np.unique(predicted, return_inverse=True)
+    count = np.bincount(group).astype(np.float64)
+    fitted = isotonic_regression(np.bincount(group, truth) / count, weights=count).x
+    flat = np.concatenate([[False], np.diff(fitted) == 0, [False]])
+    ends = ~(flat[:-1] & flat[1:])  # a point inside a flat part adds nothing to the map
+    return tuple((float(value), float(level)) for value, level in zip(values[ends], fitted[ends]))
+
+
+def apply_calibration(score: Score, calibration: Calibration) -> Score:
+    """Return the score with calibrated probabilities and its own level, or, without any, with a calibrated level."""
+    if calibration.temperature is None:
+        predicted, calibrated = zip(*calibration.steps)
+        return replace(score, level=float(np.interp(score.level, predicted, calibrated)), probabilities=None)
+    if score.probabilities is None:
+        return score
+    probs = apply_temperature(np.array(score.probabilities), calibration.temperature)
+    return replace(score, probabilities=tuple(probs.tolist()))
+
+
+def nonconformity(score: Score) -> Numbers:
+    """Return the nonconformity of each level: 1 - its probability, or its distance from the predicted level."""
+    if score.probabilities is None:
+        return np.abs(np.array(LEVELS) - score.level)
+    return 1 - np.array(score.probabilities)
+
+
+def prediction_set(calibrated: Score, calibration: Calibration) -> list[int]:
+    """Return the levels within the conformal quantile; the one of least nonconformity always is."""
+    by_probs = calibration.temperature is not None
+    if calibration.threshold is None or by_probs != (calibrated.probabilities is not None):
+        return list(LEVELS)
+    values = nonconformity(calibrated)
+    quantile = max(calibration.threshold, float(values.min()))
+    return [level for level, value in zip(LEVELS, values) if value <= quantile]
+
+
+def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
+    """Name a model with the calibration in this file, which must have been fitted for it."""
+    record = _record(path)
+    if record["fingerprint"] != model.fingerprint:
+        other = "another version of it" if record["model"] == model.name else str(record["model"])
+        raise PlanError(
+            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab calibrate {model.name} DATA`"
+        )
+    calibration = _calibration(path, record)
+    identity = digest(json.dumps(asdict(calibration), sort_keys=True))
+    composition = Composition((model.name,), identity, lambda built: Calibrated(built[0], calibration))
+    return replace(name_composite(name, composition, [model]), prompt=model.prompt)
+
+
+def _record(path: Path) -> dict[str, Any]:
+    try:
+        record, _ = read_checksummed_json(path)
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path} cannot be read as a calibration ({error}); run `rewardlab calibrate` again") from error
+    if not {"model", "fingerprint", "fitted"} <= record.keys():
+        raise PlanError(f"{path} is no calibration; `rewardlab calibrate MODEL DATA` writes one")
+    return record
+
+
+def _calibration(path: Path, record: dict[str, Any]) -> Calibration:
+    try:
+        fitted = record_from_json(Calibration, record["fitted"])
+        _check_fitted(fitted)
+    except ValueError as error:
+        raise PlanError(
+            f"{path} holds another kind of calibration ({error}); run `rewardlab calibrate` again"
+        ) from error
+    return fitted
+
+
+def _check_fitted(fitted: Calibration) -> None:
+    if fitted.temperature is None and not fitted.steps:
+        raise ValueError("neither a temperature nor steps")
+    if fitted.temperature is not None and fitted.temperature <= 0:
+        raise ValueError(f"temperature must be above 0, got {fitted.temperature}")
+    if any(len(step) != 2 for step in fitted.steps):
+        raise ValueError("steps must be pairs of a predicted and a calibrated level")
+    if not all(low[0] < high[0] for low, high in pairwise(fitted.steps)):
+        raise ValueError("the predicted levels of the steps must rise")
+
+
+# From a similarity to a level of the rubric: a calibration that was fitted, or an order and no more.
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LevelMap:
+    """Levels at rising similarities; straight lines between them, flat outside."""
+
+    similarities: tuple[float, ...]
+    levels: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rising = all(np.diff(self.similarities) >= 0) and all(np.diff(self.levels) >= 0)
+        inside = all(LEVELS[0] <= level <= LEVELS[-1] for level in self.levels)
+        if not self.levels or len(self.levels) != len(self.similarities) or not rising or not inside:
+            raise PlanError(
+                "a level map has as many similarities as levels, both rising, and levels from 1 to 5, "
+                f"got {len(self.similarities)} similarities and {len(self.levels)} levels"
+            )
+
+    def level(self, similarity: float) -> float:
+        """Return the level of a similarity."""
+        return float(np.interp(similarity, self.similarities, self.levels))
+
+    def write(self, path: Path) -> None:
+        """Save the map, to be named as `contrastive:...?levels=FILE`."""
+        path.write_text(json.dumps({"similarities": self.similarities, "levels": self.levels}) + "\n", encoding="utf-8")
+
+
+UNCALIBRATED = LevelMap((-1.0, 1.0), (1.0, 5.0))  # 3 + 2 * similarity: says which is higher, not how high it is
+
+
+def read_level_map(path: Path) -> LevelMap:
+    """Read a saved map, or `{"thresholds": [a, b, c, d]}`, where levels 2, 3, 4 and 5 begin."""
+    try:
+        content = read_json(path)
+        if "thresholds" in content:
+            return _steps([float(number) for number in content["thresholds"]])
+        return LevelMap(*(tuple(float(number) for number in content[key]) for key in ("similarities", "levels")))
+    except FileNotFoundError:
+        raise PlanError(f"there is no level map {path}; make one with fit_levels(...).write(path)") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PlanError(f"{path} is no level map: {type(error).__name__}: {error}") from error
+
+
+def _steps(thresholds: Sequence[float]) -> LevelMap:
+    if len(thresholds) != len(LEVELS) - 1:
+        raise PlanError(f"thresholds are four rising numbers, where levels 2 to 5 begin, got {len(thresholds)}")
+    places = [place for t in thresholds for place in (np.nextafter(t, -np.inf), t)]
+    levels = [level for upper in LEVELS[1:] for level in (upper - 1, upper)]
+    return LevelMap(tuple(map(float, places)), tuple(map(float, levels)))
+
+
+def fit_levels(similarities: Sequence[float], levels: Sequence[float]) -> LevelMap:
+    """Return the rising map from similarity to level with the least squared error (isotonic regression)."""
+    if len(similarities) != len(levels) or not len(levels):
+        raise PlanError(f"expected one level per similarity, got {len(levels)} and {len(similarities)}")
+    ends = isotonic_steps(np.asarray(similarities, np.float64), np.asarray(levels, np.float64))
+    return LevelMap(tuple(end for end, _ in ends), tuple(level for _, level in ends))

@@ -1,0 +1,252 @@
+"""`contrastive:`: CLIP, SigLIP or a trained pair; similarity of each frame to the instruction."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, Frames, fingerprint_frames
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import Answer, Score
+from rewardlab.models.backends import checkpoint
+from rewardlab.models.backends.feature_cache import LRUCache
+from rewardlab.models.calibration import UNCALIBRATED, Floats, LevelMap, read_level_map
+from rewardlab.models.contract import Budget, ModelEntry
+from rewardlab.models.model_string import ModelString, option, read_options, speed_options
+
+CLIP_TYPES = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
+
+
+class ClipPair:
+    """A model of transformers with its tokenizer and image processor."""
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.processor = processor
+
+    def image_features(self, frames: Sequence[Frames]) -> Any:
+        """Return one vector per frame."""
+        return self.embed_pixels(self.pixels(frames))
+
+    def text_features(self, texts: Sequence[str]) -> Any:
+        """Return one vector per text."""
+        return self.embed_tokens(**self.tokens(texts))
+
+    def pixels(self, frames: Sequence[Frames]) -> Any:
+        """Return frames as the model takes them."""
+        made = self.processor(images=list(frames), return_tensors="pt", input_data_format="channels_last")
+        return made["pixel_values"].to(self.model.device, self.model.dtype)
+
+    def embed_pixels(self, pixels: Any) -> Any:
+        """Return one vector per picture."""
+        return self.model.get_image_features(pixel_values=pixels).pooler_output
+
+    def embed_tokens(self, input_ids: Any, attention_mask: Any) -> Any:
+        """Return one vector per row of tokens; SigLIP reads without a mask, as in its training."""
+        mask = {"attention_mask": attention_mask} if self.model.config.model_type == "clip" else {}
+        return self.model.get_text_features(input_ids, **mask).pooler_output
+
+    def tokens(self, texts: Sequence[str], *, whole_length: bool = False) -> dict[str, Any]:
+        """Return tokens and their mask, cut at the model's length; text that spells out a special token stays text.
+
+        SigLIP reads lower case, padded to the full length, as in its training; so is CLIP where it is asked for.
+        """
+        siglip = self.model.config.model_type != "clip"
+        made = self.tokenizer(
+            [text.lower() for text in texts] if siglip else list(texts),
+            padding="max_length" if siglip or whole_length else True,
+            truncation=True,
+            max_length=self.model.config.text_config.max_position_embeddings,
+            split_special_tokens=True,
+            return_attention_mask=True,
+            return_tensors="pt",
+        ).to(self.model.device)
+        return {"input_ids": made["input_ids"], "attention_mask": made["attention_mask"]}
+
+
+def load_clip_pair(place: str, revision: str, device: str, dtype: Any) -> ClipPair:
+    """Return the pair in a folder or behind a hub id; nothing that it names is run."""
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(
+        place,
+        revision=revision,
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=dtype,
+        attn_implementation="sdpa",
+    )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
+    processor = transformers.AutoImageProcessor.from_pretrained(
+        place, revision=revision, trust_remote_code=False, backend="pil"
+    )
+    return ClipPair(model.to(device).eval().requires_grad_(False), tokenizer, processor)
+
+
+PROJECTED = "rewardlab_projected_pair"  # what `rewardlab train objective` writes
+MODEL_TYPES = (*CLIP_TYPES, PROJECTED)
+_ENCODER_FILES = tuple(
+    f"{encoder}_encoder/{name}"
+    for encoder in ("image", "text")
+    for name in ("config.json", "model.safetensors", "tokenizer.json")
+)
+_MAX_BATCH = 64
+_CACHE_BYTES = 256 * 2**20  # for embeddings of frames and texts that come again
+
+
+@dataclass(frozen=True)
+class ContrastiveOptions:
+    """What stands after the ? of `contrastive:PATH_OR_ID?baseline=a robot arm on a table&alpha=0.5`."""
+
+    baseline: str = option("", "description of the scene without the goal (VLM-RM); empty for plain similarity")
+    alpha: float = option(0.5, "how much of what does not lie between baseline and goal is left out")
+    levels: str = option("", "JSON file of a level map; empty for 3 + 2 * similarity, which is only an order")
+    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
+    device: str = option("auto", "auto, cpu, cuda or cuda:N", speed=True)
+    revision: str = option("main", "revision of a hub id")
+
+    def __post_init__(self) -> None:
+        checkpoint.check_hardware(self.dtype, self.device)
+        if not 0 <= self.alpha <= 1:
+            raise PlanError(f"option alpha must be from 0 to 1, got {self.alpha:g}")
+
+
+@dataclass(frozen=True)
+class ContrastiveSpec:
+    """Which checkpoint to run, how, and the map from its similarities to levels."""
+
+    checkpoint: str
+    options: ContrastiveOptions
+    level_map: LevelMap
+
+
+class ImageTextPair(Protocol):
+    """An image and a text encoder of one space."""
+
+    def image_features(self, frames: Sequence[Frames]) -> Any:
+        """Return a tensor of one vector per frame."""
+
+    def text_features(self, texts: Sequence[str]) -> Any:
+        """Return a tensor of one vector per text."""
+
+
+class DualEncoder:
+    """Embeds frames and texts as unit vectors of one space; what comes again is not encoded again."""
+
+    def __init__(self, pair: ImageTextPair) -> None:
+        self.pair = pair
+        self.cache: LRUCache[Floats] = LRUCache(_CACHE_BYTES)
+
+    def embed_frames(self, frames: Frames) -> Floats:
+        """Return one unit vector per frame."""
+        keys = [f"frame {fingerprint_frames(frame)}" for frame in frames]
+        return self._embed(keys, list(frames), self.pair.image_features)
+
+    def embed_texts(self, texts: Sequence[str]) -> Floats:
+        """Return one unit vector per text."""
+        return self._embed([f"text {text}" for text in texts], texts, self.pair.text_features)
+
+    def _embed(self, keys: Sequence[str], inputs: Sequence[Any], encode: Callable[[Sequence[Any]], Any]) -> Floats:
+        import torch
+
+        found = {key: self.cache.get(key) for key in keys}
+        missing = {key: value for key, value in zip(keys, inputs) if found[key] is None}
+        for start in range(0, len(missing), _MAX_BATCH):
+            batch = list(missing)[start : start + _MAX_BATCH]
+            with torch.inference_mode():
+                vectors = torch.nn.functional.normalize(encode([missing[key] for key in batch]).double(), dim=-1)
+            for key, vector in zip(batch, vectors.cpu().numpy()):
+                found[key] = vector
+                self.cache.put(key, vector, vector.nbytes)
+        return np.stack([vector for key in keys if (vector := found[key]) is not None])
+
+
+@dataclass(frozen=True)
+class Contrastive:
+    """Rewards each frame by its similarity to the instruction; the last frame decides the level."""
+
+    encoder: DualEncoder
+    baseline: str
+    alpha: float
+    level_map: LevelMap
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return a level and the reward of every frame, as progress, per episode."""
+        return [self._score(episode) for episode in episodes]
+
+    def _score(self, episode: Episode) -> Score:
+        states = self.encoder.embed_frames(episode.frames)
+        goal, *baseline = self.encoder.embed_texts([episode.instruction, *([self.baseline] if self.baseline else [])])
+        rewards = goal_rewards(states, goal, baseline[0], self.alpha) if baseline else states @ goal
+        return Score(self.level_map.level(rewards[-1]), progress=tuple(rewards.tolist()))
+
+
+def goal_rewards(states: Floats, goal: Floats, baseline: Floats, alpha: float) -> Floats:
+    """Return VLM-RM's reward 1 - |a p + (1 - a) s - g|^2 / 2 per unit vector s; p is s projected onto the line b to g.
+
+    Rocamonde et al., Vision-Language Models are Zero-Shot Reward Models for Reinforcement Learning, section 3.2.
+    """
+    line = goal - baseline
+    offset = states - goal
+    projected = np.outer(offset @ line, line) / max(float(line @ line), np.finfo(float).tiny)
+    regularised = alpha * projected + (1 - alpha) * offset
+    rewards: Floats = 1 - np.sum(regularised**2, axis=1) / 2
+    return rewards
+
+
+def _parse(string: ModelString) -> ContrastiveSpec:
+    options = read_options(string.options, ContrastiveOptions())
+    level_map = read_level_map(Path(options.levels).expanduser()) if options.levels else UNCALIBRATED
+    return ContrastiveSpec(string.argument, options, level_map)
+
+
+def _identify(spec: ContrastiveSpec) -> str:
+    weights = checkpoint.identify_checkpoint(spec.checkpoint, spec.options.revision, _other_files)
+    return digest(weights, repr(spec.level_map))
+
+
+def _other_files(model_type: str, place: str) -> tuple[str, ...]:
+    _check_type(model_type, place)
+    return _ENCODER_FILES if model_type == PROJECTED else ()
+
+
+def _check_type(model_type: str, place: str) -> None:
+    if model_type not in MODEL_TYPES:
+        kinds = f"{', '.join(MODEL_TYPES[:-1])} or {MODEL_TYPES[-1]}"
+        raise PlanError(f"expected a checkpoint of type {kinds}, got {model_type} in {place}")
+
+
+def _build(spec: ContrastiveSpec, budget: Budget) -> Contrastive:
+    encoder = checkpoint.load_checkpoint(spec.checkpoint, lambda place: _load(place, spec.options))
+    return Contrastive(encoder, spec.options.baseline, spec.options.alpha, spec.level_map)
+
+
+def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
+    import transformers
+
+    revision, device = options.revision, checkpoint.choose_device(options.device)
+    dtype = checkpoint.choose_dtype(options.dtype, device)
+    if Path(place).is_dir() and checkpoint.folder_type(Path(place)) == PROJECTED:
+        from rewardlab.models.projected_pair import load_projected_pair
+
+        return DualEncoder(load_projected_pair(Path(place), device, dtype))
+    config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
+    _check_type(config.model_type, place)
+    return DualEncoder(load_clip_pair(place, revision, device, dtype))
+
+
+CONTRASTIVE = ModelEntry(
+    "CLIP, SigLIP, SigLIP 2 or what train objective made: similarity of each frame to the instruction; "
+    "contrastive:FOLDER or ORG/NAME; "
+    "levels are an order unless calibrated; needs the extra hf",
+    options=(ContrastiveOptions(),),
+    parse=_parse,
+    build=_build,
+    identify=_identify,
+    one_copy=True,
+    speed=lambda spec: speed_options(spec.options),
+)

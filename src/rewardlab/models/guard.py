@@ -1,0 +1,313 @@
+"""`MODEL+FOLDER` with guard.json: the risk of a claimed success, and what is done about it.
+
+The guard estimates the probability that a claimed success is true from what the model says (probability of success,
+size of its prediction set, novelty, disagreement of members) and from how far the clip is from reference data (frame
+quality, instruction). A success whose risk is above the threshold is handled by the policy; other answers pass, for
+they claim nothing. The threshold is fitted by conformal risk control (Angelopoulos et al., 2024).
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import Episode, Frames, Indices, show_only
+from rewardlab.core.errors import PlanError
+from rewardlab.core.records import read_checksummed_json, record_from_json
+from rewardlab.core.seeding import digest
+from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.models.composite import name_composite, validated_answers
+from rewardlab.models.contract import Composition, NamedModel, RewardModel
+from rewardlab.models.trust import SUCCESS_LEVEL, trust_of
+
+_MOST_FRAMES = 16  # of a clip that are looked at
+_SAME = 0.05  # mean absolute difference of grey values under which a frame is the one before it, frozen
+_EPSILON = 1e-3
+
+Numbers = NDArray[np.float64]
+
+
+def episode_quality(episode: Episode) -> dict[str, float]:
+    """Return the frame quality of an episode, of which only the frames that are looked at are read."""
+    return clip_quality(show_only(episode, _picks(len(episode.clip))).frames)
+
+
+def clip_quality(frames: Frames) -> dict[str, float]:
+    """Return blur, noise, exposure, contrast and saturation of the frames, and how they freeze and jump."""
+    shown = [np.ascontiguousarray(frames[index]) for index in _picks(len(frames))]
+    greys = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in shown]
+    steps = _steps(greys)
+    return {
+        "sharpness": _mean([np.log(cv2.Laplacian(grey, cv2.CV_64F).var() + _EPSILON) for grey in greys]),
+        "noise": _mean([_noise(grey) for grey in greys]),
+        "exposure": _mean([grey.mean() for grey in greys]),
+        "contrast": _mean([grey.std() for grey in greys]),
+        "saturation": _mean([(frame.max(axis=-1) - frame.min(axis=-1)).mean() for frame in shown]),
+        "freeze": float((steps < _SAME).mean()) if len(steps) else 0.0,
+        "jump": float(steps.max() / (np.median(steps) + 1)) if len(steps) else 0.0,
+    }
+
+
+def _picks(count: int) -> Indices:
+    return np.linspace(0, count - 1, min(count, _MOST_FRAMES)).round().astype(np.int64)
+
+
+def _noise(grey: NDArray[np.uint8]) -> float:
+    residual = cv2.absdiff(grey, cv2.medianBlur(grey, 3))
+    return float(np.log(residual.mean() + _EPSILON))
+
+
+def _steps(greys: list[NDArray[np.uint8]]) -> Numbers:
+    return np.array([cv2.absdiff(before, after).mean() for before, after in pairwise(greys)])
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values))
+
+
+# How far an instruction is from those of the reference data, by its letters: 0 is one of them, 1 shares nothing.
+
+_LENGTH = 3  # letters that are counted together
+
+
+def nearest_distance(instruction: str, known: Iterable[str]) -> float:
+    """Return the cosine distance of letter trigrams to the nearest known instruction; 1 where none is known."""
+    own = _trigrams(instruction)
+    return min((_distance(own, _trigrams(each)) for each in known), default=1.0)
+
+
+def distances(instructions: Sequence[str], groups: Sequence[str]) -> list[float]:
+    """Return the distance of each instruction to the nearest one of another group: what it would be, were it new."""
+    known = {(group, instruction) for group, instruction in zip(groups, instructions)}
+    cache: dict[tuple[str, str], float] = {}
+    for group, instruction in known:
+        others = [other for its_group, other in known if its_group != group]
+        cache[group, instruction] = nearest_distance(instruction, others)
+    return [cache[group, instruction] for group, instruction in zip(groups, instructions)]
+
+
+def _trigrams(text: str) -> Counter[str]:
+    padded = f"  {' '.join(text.lower().split())} "
+    return Counter(padded[start : start + _LENGTH] for start in range(len(padded) - _LENGTH + 1))
+
+
+def _distance(one: Counter[str], other: Counter[str]) -> float:
+    product = sum(count * other[key] for key, count in one.items())
+    lengths = sum(n * n for n in one.values()) * sum(n * n for n in other.values())
+    return max(0.0, 1 - product / lengths**0.5) if lengths else 1.0
+
+
+POLICIES = ("pass", "hold", "fallback", "abstain")
+QUALITY = ("sharpness", "noise", "exposure", "contrast", "saturation", "freeze", "jump")
+
+_FARTHEST = 6.0  # standard deviations; beyond, farther counts no more
+_LEAST_PROB = 1e-4
+_SUCCESS_FROM = SUCCESS_LEVEL - 0.5  # a level rounds to a success from here on
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What was fitted; `threshold` is the highest risk at which a success passes, None where none may."""
+
+    names: tuple[str, ...]  # of the features
+    centers: tuple[float, ...]  # of each feature in the reference data, and its scale
+    scales: tuple[float, ...]
+    weights: tuple[float, ...]  # of what `risk_inputs` makes of the features
+    bias: float
+    threshold: float | None
+    instructions: tuple[str, ...]  # of the reference data
+    false_success: float  # the rate that the threshold was fitted for
+    policy: str
+
+    def __post_init__(self) -> None:
+        lengths = {len(part) for part in (self.names, self.centers, self.scales)}
+        whole = len(lengths) == 1 and len(self.weights) == inputs_of(self.names)
+        if not whole or self.policy not in POLICIES or not all(scale > 0 for scale in self.scales):
+            raise ValueError("the parts of the guard do not belong together")
+
+    def risk(self, features: Mapping[str, float]) -> float:
+        """Return the estimated probability that a claimed success is none; 1 where a feature is missing."""
+        if any(not math.isfinite(features.get(name, math.nan)) for name in self.names):
+            return 1.0
+        inputs = risk_inputs(self.names, np.array([list(self.standardised(features).values())]))
+        logit = self.bias + float(inputs[0] @ np.array(self.weights))
+        return float(1 / (1 + np.exp(np.clip(logit, -50, 50))))
+
+    def passes(self, risk: float) -> bool:
+        """Tell whether a claimed success of this risk passes."""
+        return self.threshold is not None and risk <= self.threshold
+
+    def standardised(self, features: Mapping[str, float]) -> dict[str, float]:
+        """Return each feature in standard deviations from the reference data."""
+        values = (np.array([features[name] for name in self.names]) - self.centers) / self.scales
+        return dict(zip(self.names, values.tolist()))
+
+
+def risk_inputs(names: Sequence[str], standardised: Numbers) -> Numbers:
+    """Return what the risk is computed from, (n, k): every feature but frame quality, which counts as one distance.
+
+    Seven numbers of frame quality would each learn the few perturbations that a guard is fitted on.
+    """
+    bounded = np.clip(standardised, -_FARTHEST, _FARTHEST)
+    quality = np.isin(names, QUALITY)
+    distance = np.sqrt((bounded[:, quality] ** 2).mean(axis=1)) if quality.any() else np.empty((len(bounded), 0))
+    return np.column_stack([bounded[:, ~quality], distance])
+
+
+def inputs_of(names: Sequence[str]) -> int:
+    """Return how many numbers `risk_inputs` makes of these features."""
+    return sum(name not in QUALITY for name in names) + any(name in QUALITY for name in names)
+
+
+def claims_success(score: Score) -> bool:
+    """Tell whether a score rounds to a success."""
+    return score.level >= _SUCCESS_FROM
+
+
+def answer_features(score: Score) -> dict[str, float]:
+    """Return what the answer itself says about how far it may be trusted; only what this model can say."""
+    trust, found = trust_of(score), dict[str, float]()
+    if "success_probability" in trust:
+        p = min(max(float(trust["success_probability"]), _LEAST_PROB), 1 - _LEAST_PROB)
+        found["success_logit"] = math.log(p / (1 - p))
+    if isinstance(trust.get("set"), list):
+        found["set_size"] = float(len(trust["set"]))
+    if "novelty" in trust:
+        found["log_novelty"] = math.log(max(float(trust["novelty"]), _LEAST_PROB))
+    if "disagreement" in trust:
+        found["disagreement"] = float(trust["disagreement"])
+    return found
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A model whose answers note the frame quality of the clip, from which a guard is fitted."""
+
+    model: RewardModel
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return the model's answers with what a guard would read of them."""
+        answers = validated_answers(self.model, episodes)
+        return [_noted(answer, episode) for answer, episode in zip(answers, episodes)]
+
+
+def _noted(answer: Answer, episode: Episode) -> Answer:
+    if isinstance(answer, Failure):
+        return answer
+    features = episode_quality(episode) | answer_features(answer)
+    return replace(answer, raw=json.dumps({"features": features}))
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A model behind its guard; `fallback` answers in its place where the policy says so."""
+
+    model: RewardModel
+    guard: Guard
+    fallback: RewardModel | None = None
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return the answers, each with its trust; a doubtful success is held back, replaced or refused."""
+        answers = validated_answers(self.model, episodes)
+        judged = [self._judged(answer, episode) for answer, episode in zip(answers, episodes)]
+        doubtful = [index for index, (_, passes) in enumerate(judged) if not passes]
+        found = [answer for answer, _ in judged]
+        if self.fallback is not None and doubtful:
+            others = validated_answers(self.fallback, [episodes[index] for index in doubtful])
+            for index, other in zip(doubtful, others):
+                found[index] = _replaced(found[index], other)
+        return found
+
+    def _judged(self, answer: Answer, episode: Episode) -> tuple[Answer, bool]:
+        """Return the answer with its trust, as the policy leaves it, and whether it passes."""
+        if isinstance(answer, Failure):
+            return answer, True
+        distance = nearest_distance(episode.instruction, self.guard.instructions)
+        features = episode_quality(episode) | answer_features(answer) | {"instruction_distance": distance}
+        risk = self.guard.risk(features)
+        passes = not claims_success(answer) or self.guard.passes(risk)
+        verdict = "pass" if passes or self.guard.policy == "pass" else self.guard.policy
+        trust = trust_of(answer) | {"verdict": verdict, "risk": round(risk, 4), "shift": self._shift(features)}
+        noted = replace(answer, raw=json.dumps({"trust": trust, "raw": answer.raw}, ensure_ascii=False))
+        return _by_policy(noted, verdict, risk), passes
+
+    def _shift(self, features: Mapping[str, float]) -> dict[str, float]:
+        known = {name for name in self.guard.names if math.isfinite(features.get(name, math.nan))}
+        if known != set(self.guard.names):
+            return {}
+        moved = self.guard.standardised(features)
+        return {
+            name: round(moved[name], 2) for name in (*QUALITY, "log_novelty", "instruction_distance") if name in moved
+        }
+
+
+def _by_policy(score: Score, verdict: str, risk: float) -> Answer:
+    if verdict == "hold":  # not done yet: nothing is paid for a success that is in doubt
+        return replace(score, level=SUCCESS_LEVEL - 1.0, probabilities=None)
+    if verdict == "abstain":
+        return Failure(
+            f"the guard abstains: this success is false with an estimated probability of {risk:.2f}", score.raw
+        )
+    return score
+
+
+def _replaced(guarded: Answer, other: Answer) -> Answer:
+    note = json.dumps({"trust": trust_of(guarded), "raw": other.raw}, ensure_ascii=False)
+    return replace(other, raw=note)
+
+
+def require_policy(policy: str, fallback: str) -> None:
+    """Check a policy and the model that it falls back to."""
+    if policy not in POLICIES:
+        raise PlanError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
+    if (policy == "fallback") != bool(fallback):
+        raise PlanError("policy fallback needs the model to fall back to in --fallback, and no other policy does")
+
+
+# guard.json: a fitted guard, the model that it was fitted for, and what it falls back to.
+
+
+@dataclass(frozen=True)
+class GuardFile:
+    """A guard as it is kept."""
+
+    model: str
+    fingerprint: str
+    guard: Guard
+    fallback: str
+
+
+def read_guard(path: Path) -> GuardFile:
+    """Return the guard in a file; one sentence says what is wrong with it."""
+    try:
+        record, _ = read_checksummed_json(path)
+        guard = record_from_json(Guard, record["guard"])
+        texts = [str(record[key]) for key in ("model", "fingerprint", "fallback")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PlanError(f"{path} cannot be read as a guard ({error}); run `rewardlab guard fit` again") from error
+    return GuardFile(texts[0], texts[1], guard, texts[2])
+
+
+def name_guarded(name: str, model: NamedModel, path: Path, name_model: Callable[[str], NamedModel]) -> NamedModel:
+    """Name a model with the guard in this file, which must have been fitted for it."""
+    found = read_guard(path)
+    if found.fingerprint != model.fingerprint:
+        other = "another version of it" if found.model == model.name else found.model
+        raise PlanError(
+            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab guard fit {model.name} DATA`"
+        )
+    members = [model, *([name_model(found.fallback)] if found.fallback else [])]
+
+    def combine(built: Sequence[RewardModel]) -> RewardModel:
+        return Guarded(built[0], found.guard, built[1] if len(built) > 1 else None)
+
+    identity = digest(json.dumps(asdict(found.guard), sort_keys=True))
+    composition = Composition(tuple(member.name for member in members), identity, combine)
+    return replace(name_composite(name, composition, members), prompt=model.prompt, caveat=model.caveat)

@@ -1,0 +1,241 @@
+"""Typos, scanner errors, case, how numbers are written."""
+
+import math
+import re
+from collections.abc import Callable, Iterator
+
+from numpy.random import Generator
+
+from rewardlab.core.errors import NotApplicable
+from rewardlab.perturbations.contract import Spec, on_instruction
+from rewardlab.perturbations.semantic.lexicon import REAL_WORDS
+
+Letters = list[str]  # one entry per character of the original word; an edit may empty it or lengthen it
+EditCount = tuple[int, float]  # so many edits at least, and one for this share of the words
+PossibleEdits = Callable[[Letters, int, float], list[Letters]]  # what may become of a word by an edit at one place
+
+# Real instructions have five to ten words: without the counts the weaker severities would all be one edit.
+_EDIT_COUNTS: tuple[EditCount, EditCount, EditCount, EditCount] = ((1, 0.05), (2, 0.10), (3, 0.15), (4, 0.25))
+_EDITS = "edits at least, and share of words"
+
+_NEIGHBOURS = {
+    "q": "wa", "w": "qes", "e": "wrd", "r": "etf", "t": "ryg", "y": "tuh", "u": "yij", "i": "uok", "o": "ipl",
+    "p": "ol", "a": "qsz", "s": "awdx", "d": "sefc", "f": "drgv", "g": "fthb", "h": "gyjn", "j": "hukm",
+    "k": "jil", "l": "kop", "z": "asx", "x": "zsdc", "c": "xdfv", "v": "cfgb", "b": "vghn", "n": "bhjm", "m": "njk",
+}  # fmt: skip
+_LOOKALIKES: dict[str, tuple[str, ...]] = {
+    "o": ("0",), "l": ("1", "I"), "i": ("1", "l"), "e": ("c",), "c": ("e",), "m": ("rn",), "w": ("vv",),
+    "d": ("cl",), "s": ("5",), "g": ("9", "q"), "b": ("6", "h"), "h": ("b",), "t": ("f",), "f": ("t",), "u": ("v",),
+    "z": ("2",), "n": ("ri",), "q": ("g",), "a": ("o",),
+    "O": ("0",), "I": ("l",), "B": ("8",), "S": ("5",), "G": ("6",), "D": ("O",), "Z": ("2",), "E": ("F",),
+    "P": ("F",), "C": ("G",), "T": ("7",),
+}  # fmt: skip
+_CASES = ("other sentence case", "title case", "upper case", "upper case and stray spaces")
+
+
+@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug KeyboardAug", "per_clip"))
+def typo_keyboard(text: str, amount: EditCount, rng: Generator) -> str:
+    """The operator hits a neighbouring key in some of the words."""
+    return _edit(text, amount, rng, _mistype)
+
+
+@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug RandomCharAug", "per_clip"))
+def char_edit(text: str, amount: EditCount, rng: Generator) -> str:
+    """The operator swaps, doubles or leaves out letters in some of the words."""
+    return _edit(text, amount, rng, _swap_double_or_omit)
+
+
+@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug OcrAug", "per_clip"))
+def ocr_confusion(text: str, amount: EditCount, rng: Generator) -> str:
+    """The instruction was scanned from paper and some letters were read as others of like shape."""
+    return _edit(text, amount, rng, _misread)
+
+
+@on_instruction(Spec("semantic", "letter case and spaces", _CASES, "HELM case and space perturbations", "per_clip"))
+def case_spacing(text: str, style: str, rng: Generator) -> str:
+    """The instruction is typed with other capitals, then with stray spaces."""
+    extra = rng.integers(0, 3, size=text.count(" ") + 1)
+    if style == "upper case and stray spaces":
+        return _spread(text.upper(), [int(n) for n in extra])
+    written = {"other sentence case": _other_case, "title case": _title, "upper case": str.upper}[style](text)
+    if written == text:
+        raise NotApplicable(f"the text already is in {style}, or its script has no capitals")
+    return written
+
+
+def _other_case(text: str) -> str:
+    if text.lower() == text.upper():
+        return text
+    lowered = text.strip().rstrip(".!").lower()
+    return lowered if lowered != text else lowered[:1].upper() + lowered[1:] + "."
+
+
+def _title(text: str) -> str:
+    return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
+
+
+def _spread(text: str, extra: list[int]) -> str:
+    words = text.split(" ")
+    if len(words) == 1:
+        return f" {text} "
+    gaps = [" " * (1 + n) for n in (max(1, extra[0]), *extra[1:])]
+    return words[0] + "".join(gap + word for gap, word in zip(gaps, words[1:]))
+
+
+def _edit(text: str, amount: EditCount, rng: Generator, possible_edits: PossibleEdits) -> str:
+    words = [list(word) for word in text.split(" ")]
+    order = rng.permutation(len(words))
+    draws = rng.random((len(text) + 1, 2))
+    least, share = amount
+    wanted = max(least, math.ceil(share * len(words)))
+    done = 0
+    for index, position, draw in _positions(words, [int(i) for i in order], draws.tolist()):
+        changed = _first_harmless(possible_edits(words[index], position, draw))
+        if changed:
+            words[index] = changed
+            done += 1
+        if done == wanted:
+            break
+    if not done:
+        raise NotApplicable("no letter of the text can be mistaken in this way")
+    return " ".join("".join(letters) for letters in words)
+
+
+def _positions(words: list[Letters], order: list[int], draws: list[list[float]]) -> Iterator[tuple[int, int, float]]:
+    """Name where to edit, in an order that no severity changes: one place in every word, then a second, and so on."""
+    starts = [0]
+    for word in words:
+        starts.append(starts[-1] + len(word))
+    ranked = [_ranked(_editable(word), draws[start : start + len(word)]) for word, start in zip(words, starts)]
+    long_first = sorted(order, key=lambda index: len(_editable(words[index])) < 2)
+    for turn in range(max(map(len, ranked), default=0)):
+        for index in long_first:
+            if turn < len(ranked[index]):
+                position = ranked[index][turn]
+                yield index, position, draws[starts[index] + position][1]
+
+
+def _ranked(positions: list[int], draws: list[list[float]]) -> list[int]:
+    return sorted(positions, key=lambda position: draws[position][0])
+
+
+def _editable(word: Letters) -> list[int]:
+    """Return every second letter, so that two swaps never meet."""
+    return [position for position, letter in enumerate(word) if letter.isalpha()][::2]
+
+
+def _first_harmless(options: list[Letters]) -> Letters | None:
+    """Return the first outcome that is no other word of the robot's world."""
+    return next(
+        (option for option in options if _letters_and_digits(option) not in REAL_WORDS and _letters_and_digits(option)),
+        None,
+    )
+
+
+def _letters_and_digits(letters: Letters) -> str:
+    return "".join(letter for letter in "".join(letters) if letter.isalnum()).lower()
+
+
+def _rotated(options: list[str], draw: float) -> list[str]:
+    start = int(draw * len(options))
+    return options[start:] + options[:start]
+
+
+def _with(word: Letters, position: int, *letters: str) -> Letters:
+    return [*word[:position], *letters, *word[position + len(letters) :]]
+
+
+def _mistype(word: Letters, position: int, draw: float) -> list[Letters]:
+    letter = word[position]
+    keys = [key.upper() if letter.isupper() else key for key in _NEIGHBOURS.get(letter.lower(), "")]
+    return [_with(word, position, key) for key in _rotated(keys, draw)]
+
+
+def _misread(word: Letters, position: int, draw: float) -> list[Letters]:
+    return [_with(word, position, shape) for shape in _rotated(list(_LOOKALIKES.get(word[position], ())), draw)]
+
+
+def _swap_double_or_omit(word: Letters, position: int, draw: float) -> list[Letters]:
+    letter = word[position]
+    after = word[position + 1] if position + 1 < len(word) else ""
+    outcomes = {"double": _with(word, position, letter + letter)}
+    if after.isalpha() and after != letter:
+        outcomes["swap"] = _with(word, position, after, letter)
+        outcomes["leave out"] = _with(word, position, "")
+    return [outcomes[name] for name in _rotated(sorted(outcomes), draw)]
+
+
+# A semantic perturbation of how numbers and words are spelled.
+
+_NUMBER_WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
+_FULL_WIDTH = str.maketrans("0123456789", "0123456789")
+# "one" is a number only before a thing ("one block"), and "second" an order only after "the".
+_SPELLED = re.compile(
+    rf"(?<![\w-])(?:(?<=the )(?P<ordinal>{'|'.join(_ORDINALS)})(?= [a-z])"
+    rf"|(?P<word>{'|'.join(word for word in _NUMBER_WORDS if word != 'one')})"
+    r"|(?<!the )(?<!this )(?<!that )(?<!each )(?<!other )(?<!which )(?P<one>one)(?= (?!of\b|from\b|in\b|on\b)[a-z]))"
+    r"(?![\w-])",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"(?<![\w.,])(?P<number>[0-9]+)(?P<suffix>st|nd|rd|th)?(?![\w]|[.,][0-9])")
+_DECIMAL = re.compile(r"(?<![\w.,])([0-9]+)\.([0-9]{1,2})(?![\w]|[.,][0-9])")
+
+_EITHER = re.compile(f"{_SPELLED.pattern}|{_DIGITS.pattern}", re.IGNORECASE)
+_SPELLINGS = {"gray": "grey", "grey": "gray", "color": "colour", "colour": "color", "center": "centre"}
+_SPELLING = re.compile(rf"\b(?:{'|'.join(_SPELLINGS)})\b")
+_STYLES = ("digits", "words", "both", "locale")
+
+
+@on_instruction(Spec("semantic", "how numbers are written", _STYLES, "NL-Aug numeric_to_word"))
+def number_form(text: str, form: str, rng: Generator) -> str:
+    """Numbers are written as digits, as words, as both, or in the spelling of another country."""
+    written = _FORMS[form](text)
+    if written == text:
+        raise NotApplicable(f"there is no number in the text, or it is already written as {form}")
+    return written
+
+
+def _as_digits(text: str) -> str:
+    return _SPELLED.sub(_digits_of, text)
+
+
+def _digits_of(found: re.Match[str]) -> str:
+    if found["ordinal"]:
+        number = _ORDINALS.index(found["ordinal"].lower()) + 1
+        return f"{number}{_SUFFIXES.get(number, 'th')}"
+    return str(_NUMBER_WORDS.index((found["word"] or found["one"]).lower()))
+
+
+def _as_words(text: str) -> str:
+    return _DIGITS.sub(lambda found: _words_of(found) or found[0], text)
+
+
+def _words_of(found: re.Match[str]) -> str:
+    number = int(found["number"]) if len(found["number"]) <= 2 else len(_NUMBER_WORDS)
+    if found["suffix"]:
+        return _ORDINALS[number - 1] if 1 <= number <= len(_ORDINALS) else ""
+    return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else ""
+
+
+def _as_both(text: str) -> str:
+    return _EITHER.sub(lambda found: _both_of(found) or found[0], text)
+
+
+def _both_of(found: re.Match[str]) -> str:
+    other = _words_of(found) if found["number"] else _digits_of(found)
+    return f"{found[0]} ({other})" if other else ""
+
+
+def _as_locale(text: str) -> str:
+    """Write 2.5 as 2,5, whole numbers in the wide digits of East Asian keyboards, and gray as grey."""
+    written = _DIGITS.sub(lambda found: found[0].translate(_FULL_WIDTH), _DECIMAL.sub(r"\1,\2", _as_digits(text)))
+    return _SPELLING.sub(lambda found: _SPELLINGS[found[0]], written)
+
+
+_FORMS: dict[str, Callable[[str], str]]
+_FORMS = {"digits": _as_digits, "words": _as_words, "both": _as_both, "locale": _as_locale}

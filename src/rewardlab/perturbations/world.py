@@ -1,0 +1,66 @@
+"""Changed worlds: the recorded rollout is rendered again in its simulator, in an edited scene."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from numpy.random import Generator
+
+from rewardlab.core.episode import Episode, with_frames
+from rewardlab.core.errors import NotApplicable
+from rewardlab.core.seeding import pick
+from rewardlab.perturbations.contract import Episodes, Perturbation, PerturbedEpisode, Spec, on_episode
+from rewardlab.perturbations.guards import colours_in
+from rewardlab.worlds import open_world
+from rewardlab.worlds.edits import COLOSSEUM, EDITS, PAINT_RGB, EditAmounts, WorldEdit
+
+_RENAMED_FROM = 0.6  # opacity of a paint from which an object is called by its colour
+
+
+def _perturbation(entry: WorldEdit) -> Perturbation:
+    def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+        return PerturbedEpisode(_rerender(episode, entry.edit, entry.sample(parameter, rng)), "same")
+
+    apply.__name__, apply.__doc__ = entry.name, entry.summary
+    spec = Spec(entry.category, entry.parameter, entry.table, entry.based_on, entry.randomness, uses_world=True)
+    return on_episode("frames", spec)(apply)
+
+
+def _rerender(episode: Episode, edit: str, amounts: EditAmounts) -> Episode:
+    """Return the episode as it looks in the edited scene; only the shown frames are rendered."""
+    record = episode.world
+    if record is None:
+        raise NotApplicable("the episode was not recorded in a simulator, so its scene cannot be edited")
+    if record.get("video") != episode.clip.source.digest:
+        raise NotApplicable("the pixels are no longer those that the simulator rendered; edit the scene first")
+    return with_frames(episode, open_world(record).render(episode.clip.order, edit, amounts))
+
+
+_OPACITIES = (0.2, 0.4, 0.7, 1.0)
+_PAINT = Spec("domain", "opacity of another paint", _OPACITIES, COLOSSEUM, "per_clip", "keeps_if", uses_world=True)
+
+
+@on_episode("frames+instruction", _PAINT)
+def world_object_colour(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The object of the task is painted in another colour; an instruction that names its colour names the new one."""
+    named = colours_in(episode.instruction)
+    own = [word for word in named if word in _object_colours(episode)]
+    if len(set(own)) > 1:
+        raise NotApplicable(
+            f"the instruction names several colours of the object ({', '.join(own)}); one paint cannot be both"
+        )
+    if own and opacity < _RENAMED_FROM:
+        raise NotApplicable(f"the instruction says {own[0]!r}, and under so little paint nobody could name the colour")
+    colour = pick([name for name in PAINT_RGB if name not in named], rng)
+    after = _rerender(episode, "object_colour", (*PAINT_RGB[colour], opacity))
+    text = re.sub(rf"\b{own[0]}\b", colour, after.instruction, flags=re.IGNORECASE) if own else after.instruction
+    return PerturbedEpisode(replace(after, instruction=text), "same")
+
+
+def _object_colours(episode: Episode) -> list[str]:
+    """Return the colour words that mean the object of the task, as the record lists them."""
+    listed = (episode.world or {}).get("colours", ())
+    return [str(word) for word in listed] if isinstance(listed, list | tuple) else []
+
+
+WORLD_PERTURBATIONS = (*map(_perturbation, EDITS), world_object_colour)

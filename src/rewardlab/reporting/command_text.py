@@ -1,0 +1,386 @@
+"""What `score`, `attack`, `compare` and `runs` print, one section each."""
+
+import json
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.settings import setting
+from rewardlab.core.terminal import one_line, safe_markup
+from rewardlab.core.trial import Failure, Score
+from rewardlab.evaluation.breaking_points import (
+    MOST,
+    QUANTILES,
+    AttackResult,
+    BoundedEstimate,
+    Distribution,
+    StrategyComparison,
+)
+from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
+from rewardlab.evaluation.display import format_number, format_p_value, markdown_text
+from rewardlab.evaluation.runs import FILTERS, RunEntry
+from rewardlab.evaluation.score import ScoredClip, ScoreReport
+from rewardlab.metrics import METRICS
+from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS
+from rewardlab.reporting.findings_text import spent_text
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 78
+_BARS_SHOWN = 48
+_SUCCESS = 4.5  # a level that rounds to 5 is a success
+
+
+def score_lines(asked: ScoreReport) -> Iterator[str]:
+    """Yield the lines that explain every answer."""
+    for clip in asked.clips:
+        seconds = f"{clip.duration:.1f} s"
+        yield f"{clip.clip}: {clip.shown} of {clip.count} frames shown, {seconds}"
+        yield from (f"  {line}" for line in _answer_lines(clip))
+    if asked.prompt:
+        yield "prompt:"
+        yield from _wrapped(asked.prompt)
+    cost = f"; {spent_text(asked.spent)}" if asked.spent else ""
+    yield f"{asked.model} took {asked.seconds:.2f} s for {len(asked.clips)} clip{'s' * (len(asked.clips) > 1)}{cost}"
+
+
+def score_json(asked: ScoreReport) -> str:
+    """Return everything as one JSON object."""
+    record: dict[str, Any] = {
+        "model": asked.model,
+        "instruction": asked.instruction,
+        "prompt": asked.prompt or None,
+        "seconds": asked.seconds,
+        "spent": vars(asked.spent) if asked.spent else None,
+        "clips": [_clip_json(clip) for clip in asked.clips],
+    }
+    return json.dumps(record, indent=2)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return numbers from 0 to 1 as a line of bars; what lies outside counts as the end."""
+    return "".join(_BARS[min(len(_BARS) - 1, int(min(max(value, 0.0), 1.0) * len(_BARS)))] for value in values)
+
+
+def _answer_lines(clip: ScoredClip) -> Iterator[str]:
+    answer = clip.answer
+    if isinstance(answer, Failure):
+        yield from _field("no answer", answer.reason)
+    else:
+        yield f"level     {answer.level:.2f} of 5, {'a success' if answer.level >= _SUCCESS else 'not a success'}"
+        if answer.probabilities:
+            shares = "  ".join(f"{level}: {share:.2f}" for level, share in enumerate(answer.probabilities, start=1))
+            yield f"levels    {shares}"
+        if answer.progress:
+            line = sparkline(_few(answer.progress))
+            yield f"progress  {line}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
+    if answer.raw:
+        yield from _field("said", answer.raw)
+
+
+def _clip_json(clip: ScoredClip) -> dict[str, Any]:
+    answer = clip.answer
+    record: dict[str, Any] = {"clip": str(clip.clip), "shown": clip.shown, "frames": clip.count, "raw": answer.raw}
+    if isinstance(answer, Score):
+        return record | {
+            "level": answer.level,
+            "success": answer.level >= _SUCCESS,
+            "probabilities": answer.probabilities,
+            "progress": answer.progress,
+        }
+    return record | {"failure": answer.reason}
+
+
+def _field(name: str, text: str) -> Iterator[str]:
+    """Yield a text of any length under its name, with lines that fit the terminal."""
+    head = f"{name:<9} "
+    yield from textwrap.wrap(" ".join(text.split()), _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+
+
+def _few(values: Sequence[float]) -> Sequence[float]:
+    """Return every value, or as many as a line has room for, the first and the last among them."""
+    last = len(values) - 1
+    return values if last < _BARS_SHOWN else [values[round(n * last / (_BARS_SHOWN - 1))] for n in range(_BARS_SHOWN)]
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    for line in text.strip().splitlines():
+        yield from textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="  ") or [""]
+
+
+# The result of an attack as people read it: how early verdicts break, search against random, and certificates.
+
+_CHEAPEST = 5  # counterexamples that are named
+
+
+def print_attack(result: AttackResult, console: Console) -> None:
+    """Print the whole result within 80 columns."""
+    for strategy in result.queries:
+        console.print(_table(result, strategy))
+    for sentence in attack_sentences(result):
+        console.print(safe_markup(sentence))
+
+
+def attack_sentences(result: AttackResult) -> Iterator[str]:
+    """Yield what the tables do not say: the cheapest counterexamples, certificates, the comparison, and caveats."""
+    yield (
+        f"{result.attacked} episodes were judged right when clean and attacked; {result.wrong_when_clean} were not, "
+        "and are left out."
+    )
+    for strategy, queries in result.queries.items():
+        yield from _cheapest(result, strategy)
+        yield from _certificates(result, strategy, queries)
+    yield from map(_comparison, result.comparisons)
+    yield (
+        "A breaking point is one that was found: answers need not be monotone, so that a smaller change may break "
+        "the verdict too. >4: fewer episodes than that were broken within the budget."
+    )
+
+
+def _table(result: AttackResult, strategy: str) -> Table:
+    title = f"{strategy}: severity by which a share of episodes is broken (budget {result.budget})"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("changes")
+    for heading in ("episodes", "broken", *(f"{share:.0%}" for share in QUANTILES)):
+        table.add_column(heading, justify="right")
+    for row in (d for d in result.distributions if d.strategy == strategy):
+        table.add_row(*_distribution_row(row))
+    return table
+
+
+def _distribution_row(row: Distribution) -> list[str]:
+    share = f"{row.share.value:.0%} [dim]{safe_markup(_interval(row.share))}[/dim]"
+    found = [f"{_severity(q.value)} [dim]{safe_markup(_severities(q))}[/dim]" for q in row.quantiles]
+    name = "any single" if row.category == "any" else row.category
+    return [safe_markup(name), str(row.episodes), share, *found]
+
+
+def _severity(value: float) -> str:
+    """Return a severity; so many episodes were not broken where it is above the highest one."""
+    return "-" if value != value else ">4" if value > MOST else f"{value:.1f}"
+
+
+def _severities(measured: BoundedEstimate) -> str:
+    return "" if measured.low != measured.low else f"[{_severity(measured.low)},{_severity(measured.high)}]"
+
+
+def _interval(measured: BoundedEstimate) -> str:
+    return "" if measured.low != measured.low else f"[{100 * measured.low:.0f},{100 * measured.high:.0f}]"
+
+
+def _cheapest(result: AttackResult, strategy: str) -> Iterator[str]:
+    for point in result.cheapest(strategy)[:_CHEAPEST]:
+        assert point.breaks_at is not None
+        bracket = f"holds at {point.holds_at:g}, breaks at {point.breaks_at:g}"
+        yield f"{strategy}: {point.episode}: {point.perturbation}: {bracket}"
+
+
+def _certificates(result: AttackResult, strategy: str, queries: int) -> Iterator[str]:
+    own = [each for each in result.certificates if each.strategy == strategy]
+    if not own:
+        yield f"{strategy}: every attacked episode was broken, with {queries:,} queries in all."
+        return
+    tried = f"{_range([c.perturbations for c in own])} changes, {_range([c.pairs for c in own])} pairs"
+    asked, highest = sum(c.queries for c in own), _range([c.highest for c in own])
+    yield (
+        f"{strategy}: no counterexample was found for {len(own)} of {result.attacked} episodes: on each {tried} tried, "
+        f"up to severity {highest}; {asked:,} queries in all. None found is not none exists."
+    )
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _comparison(found: StrategyComparison) -> str:
+    by, name = found.difference, "any single change" if found.category == "any" else found.category
+    p = format_p_value(by.p, by.p_at_floor)
+    interval = f"[{format_number(by.low)}, {format_number(by.high)}]"
+    return (
+        f"{name}: search breaks at {by.b:.2f} on average, random at {by.a:.2f} (unbroken counts as 4): "
+        f"{by.difference:.2f} lower {interval}, {p}, {by.trials} episodes in {by.clusters} clusters"
+    )
+
+
+# Two models compared, as people read it: one verdict, then a table of every test; on the terminal or in a file.
+
+_HEAD = ("on", "metric", "A", "B", "A - B [95 %]", "p (Holm)", "better")
+
+
+def verdict(comparison: Comparison) -> str:
+    """Return what all tests say together: which model is better, in how many of them, or that none can be claimed."""
+    a, b = comparison.model_a, comparison.model_b
+    wins = {side: [test for test in comparison.tests if test.better == side] for side in ("a", "b")}
+    of = f"of {len(comparison.tests)} tests"
+    if not wins["a"] and not wins["b"]:
+        return f"no difference can be claimed between {a} and {b} in any {of}"
+    if wins["a"] and wins["b"]:
+        return f"mixed: {a} is better in {len(wins['a'])}, {b} in {len(wins['b'])} {of}"
+    better, worse, won = (a, b, wins["a"]) if wins["a"] else (b, a, wins["b"])
+    overall = ", overall among them" if any(test.group == OVERALL for test in won) else ", but in none overall"
+    return f"{better} is better than {worse} in {len(won)} {of}{overall}"
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print the verdict, which model is A and which B, the table, and what must be known of it."""
+    for line in (verdict(comparison), *_who(comparison)):
+        console.print(safe_markup(line), soft_wrap=True)
+    table = Table(*_HEAD, box=None, pad_edge=False)
+    for test in comparison.tests:
+        table.add_row(*map(safe_markup, _test_row(test)))
+    console.print(table)
+    for note in _notes(comparison):
+        console.print(safe_markup(note), soft_wrap=True)
+
+
+def write_comparison(comparison: Comparison, path: Path) -> Path:
+    """Write the comparison as Markdown or, for a name that ends in .json, as JSON; return the path."""
+    text = _as_json(comparison) if path.suffix == ".json" else _as_markdown(comparison)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}; name a file in a folder that exists") from error
+    return path
+
+
+def _who(comparison: Comparison) -> tuple[str, str]:
+    """Return which model is A and which B, each with its whole string where it is called otherwise."""
+    named = ((comparison.model_a, comparison.string_a), (comparison.model_b, comparison.string_b))
+    a, b = (name if name.startswith(string) else f"{name}, which is {string}" for name, string in named)
+    return f"A: {a}", f"B: {b}"
+
+
+def _test_row(test: PairedTest) -> tuple[str, ...]:
+    paired = test.paired
+    gap = "-"
+    if not math.isnan(paired.difference):
+        gap = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
+    p = format_p_value(test.p_holm, paired.p_at_floor).removeprefix("p ").removeprefix("= ")
+    title = METRICS[test.metric].title
+    return test.group, title, format_number(paired.a), format_number(paired.b), gap, p, (test.better or "-").upper()
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    few = [test.group for test in comparison.tests if test.paired.clusters < FEW_CLUSTERS]
+    notes = [f"too few clusters to rely on the intervals: {', '.join(dict.fromkeys(few))}"] if few else []
+    return notes + list(comparison.notes)
+
+
+def _as_markdown(comparison: Comparison) -> str:
+    lines = [f"**{_plain(verdict(comparison))}**", "", *(f"- {_plain(who)}" for who in _who(comparison)), ""]
+    lines += [f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
+    lines += [f"| {' | '.join(_test_row(test))} |" for test in comparison.tests]
+    lines += ["", *(f"- {_plain(finding(comparison, test))}" for test in comparison.tests)]
+    lines += [f"- {_plain(note)}" for note in _notes(comparison)]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    return markdown_text(one_line(text))
+
+
+def _as_json(comparison: Comparison) -> str:
+    record: dict[str, Any] = {
+        "verdict": verdict(comparison),
+        "a": comparison.model_a,
+        "b": comparison.model_b,
+        "string_a": comparison.string_a,
+        "string_b": comparison.string_b,
+        "draws": comparison.draws,
+        "seed": comparison.seed,
+        "notes": _notes(comparison),
+        "tests": [_test_json(comparison, test) for test in comparison.tests],
+    }
+    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+
+
+def _test_json(comparison: Comparison, test: PairedTest) -> dict[str, Any]:
+    numbers = vars(test.paired) | {"p_holm": test.p_holm, "mcnemar": test.mcnemar}
+    defined = {
+        name: None if isinstance(value, float) and math.isnan(value) else value for name, value in numbers.items()
+    }
+    return {
+        "group": test.group,
+        "metric": test.metric,
+        "better": test.better,
+        **defined,
+        "episodes": test.episodes,
+        "tasks": test.tasks,
+        "finding": finding(comparison, test),
+    }
+
+
+# `rewardlab runs`: the runs of a folder as a table, what a query says of their trials, and how they are removed.
+
+_CELL = 60  # characters of a value in a table
+_ROWS = 200  # of a query's answer on a terminal
+
+
+@dataclass(frozen=True)
+class RunsPlan:
+    """List the runs below a folder, ask their trials in SQL, join them in one file, or remove runs."""
+
+    folder: Path = setting("folder that holds run folders", Path("runs"), positional=True)
+    where: tuple[str, ...] = setting(f"only runs that match KEY=PATTERN, * for anything, of {', '.join(FILTERS)}", ())
+    sql: str | None = setting("one SELECT over the tables trials and runs (extra sql)", None)
+    join: Path | None = setting("write the trials of all these runs into one .parquet or .csv file", None)
+    prune: bool = setting("remove these runs; without --yes it says which", False)
+    yes: bool = setting("remove without asking again", False)
+    json: bool = setting("print JSON", False)
+
+    def __post_init__(self) -> None:
+        if sum((self.sql is not None, self.join is not None, self.prune)) > 1:
+            raise PlanError("choose one of sql, join and prune")
+        if self.prune and not self.where:
+            raise PlanError("prune needs a condition, such as --where state=open; name=* is every run")
+
+
+def run_table(entries: Sequence[RunEntry]) -> Table:
+    """Return the runs as a table, one line each."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "state", "kind", "models", "data", "episodes", "cells", "made"):
+        table.add_column(heading, justify="right" if heading in ("episodes", "cells") else "left")
+    for entry in entries:
+        cells = f"{entry.trials:,}/{entry.cells:,}" if entry.trials != entry.cells else f"{entry.cells:,}"
+        made = (entry.kind, ", ".join(entry.models), entry.data, f"{entry.episodes:,}", cells, entry.created[:16])
+        if entry.state == "unreadable":
+            made = (entry.problem, "", "", "", "", "")
+        table.add_row(*(safe_markup(text[:_CELL]) for text in (entry.name, entry.state, *made)))
+    return table
+
+
+def answer_table(answer: "pyarrow.Table") -> Table:
+    """Return the answer to a query as a table; only the first rows where there are many."""
+    table = Table(box=None, pad_edge=False)
+    for name in answer.column_names:
+        table.add_column(safe_markup(name))
+    for row in answer.slice(0, _ROWS).to_pylist():
+        table.add_row(*(safe_markup(_shown(value)) for value in row.values()))
+    if answer.num_rows > _ROWS:
+        table.caption = f"{answer.num_rows - _ROWS:,} more rows; --json prints all"
+    return table
+
+
+def rows_json(rows: Sequence[Any]) -> str:
+    """Return rows as JSON lines; values that JSON lacks as text."""
+    return "\n".join(json.dumps(row, default=str, ensure_ascii=False) for row in rows)
+
+
+def entry_row(entry: RunEntry) -> dict[str, object]:
+    """Return a run as JSON holds it."""
+    return {name: str(value.folder) if name == "run" else value for name, value in vars(entry).items()}
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)[:_CELL]

@@ -1,0 +1,142 @@
+"""What a study of rewards and policies leaves behind: one record per training, and how each reward did offline."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from rewardlab.core.errors import RunError
+from rewardlab.core.records import meaning, read_json, record_from_json, record_to_json
+from rewardlab.core.storage import atomic_write
+
+Kind = TypeVar("Kind")
+
+RESULTS = "rl.json"
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The policy at one moment of its training, evaluated on scenes it never learned from."""
+
+    episodes: int = meaning("episodes learned from so far")
+    steps: int = meaning("simulator steps taken to learn so far")
+    success: float = meaning("share of evaluation episodes that the simulator calls a success")
+    progress: float = meaning("mean true progress at the end of an evaluation episode")
+
+
+@dataclass(frozen=True)
+class FalseSuccess:
+    """How often a reward calls failures successes."""
+
+    failures: int = meaning("episodes that the simulator calls failures and the reward judged")
+    called: int = meaning("those of them that the reward calls successes")
+    episodes: int = meaning("episodes that the reward judged")
+
+
+@dataclass(frozen=True)
+class HackedEpisode:
+    """An evaluation episode of the final policy that the reward calls a success and the simulator does not."""
+
+    clip: str = meaning("path of its video in the folder of the run; empty where none was kept")
+    level: float = meaning("level that the reward gives")
+    true_level: int = meaning("level of its last state")
+    progress: float = meaning("true progress of its last state")
+    gripper: tuple[float, ...] = meaning("displacement of the gripper over the episode, in metres")
+    moved: tuple[float, ...] = meaning("displacement of the object over the episode, in metres")
+    distance: float = meaning("what is left of the distance that must shrink, in the unit of the task")
+
+
+@dataclass(frozen=True)
+class TrainingRunResult:
+    """One training."""
+
+    task: str = meaning("Meta-World task")
+    reward: str = meaning("`true`, a head of the run, or a model string")
+    condition: str = meaning("world that the reward watches")
+    algorithm: str = meaning("`dsrl` or `sac`")
+    seed: int = meaning("seed of the training")
+    status: Literal["finished", "failed"] = meaning("whether it came to its end")
+    reason: str = meaning("why it failed; empty where it did not")
+    base_success: float | None = meaning("success of the base policy on the same scenes")
+    success: float | None = meaning("success of the final policy")
+    points: tuple[CurvePoint, ...] = meaning("evaluations along training")
+    asked: int = meaning("training episodes that the reward was asked about")
+    silent: int = meaning("those of them that it gave no answer to; they are not learned from")
+    silence: str = meaning("the first reason for its silence")
+    before: FalseSuccess = meaning("false successes among the first episodes, of the base policy")
+    after: FalseSuccess = meaning("false successes among the final evaluation")
+    hacked: tuple[HackedEpisode, ...] = meaning("false successes of the final policy")
+    clips: tuple[str, ...] = meaning("videos of the final policy, in the folder of the run")
+    seconds: float = meaning("seconds that the training took, all its starts together")
+    reward_seconds: float = meaning("those of them spent on the reward: rendering and asking")
+
+
+@dataclass(frozen=True)
+class OfflineMeasures:
+    """How a reward does on held-out episodes of one task; null where nothing could be measured."""
+
+    reward: str = meaning("the reward")
+    task: str = meaning("the task; empty for all tasks together")
+    episodes: int = meaning("held-out episodes")
+    measures: dict[str, float | None] = meaning("the measures by name")
+
+
+@dataclass(frozen=True)
+class RlResults:
+    """A whole study."""
+
+    version: str = meaning("version of rewardlab that ran it")
+    plan: str = meaning("the plan, as JSON text")
+    title: str = meaning("title of the plan")
+    figure: str = meaning("which figure the plan is for: curves, types, quality or severity")
+    command: str = meaning("the command")
+    wall_seconds: float = meaning("wall time of all starts of the command together")
+    workers: int = meaning("processes")
+    base: dict[str, float] = meaning("success of the base policy by task")
+    demonstrations: dict[str, float] = meaning("share of successes among the demonstrations by task")
+    cells: tuple[TrainingRunResult, ...] = meaning("the trainings")
+    offline: tuple[OfflineMeasures, ...] = meaning("how the rewards do on held-out episodes")
+
+
+def write_results(results: RlResults, folder: Path) -> None:
+    """Write the record of a study into its folder."""
+    with atomic_write(folder / RESULTS) as partial:
+        partial.write_text(json.dumps(record_to_json(results), indent=1) + "\n", encoding="utf-8")
+
+
+def read_results(folder: Path) -> RlResults:
+    """Return the study of a folder."""
+    content: Any = _read(folder / RESULTS, "run `rewardlab rl run PLAN` first")
+    return _record(RlResults, content, folder / RESULTS)
+
+
+def write_training_run(result: TrainingRunResult, path: Path) -> None:
+    """Write the record of one training."""
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(record_to_json(result)) + "\n", encoding="utf-8")
+
+
+def read_training_run(path: Path) -> TrainingRunResult:
+    """Return the record of one training."""
+    return _record(TrainingRunResult, _read(path, "remove it to train the cell again"), path)
+
+
+def _read(path: Path, advice: str) -> Any:
+    try:
+        return read_json(path)
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}); {advice}") from error
+
+
+def _record(kind: Callable[..., Kind], content: Any, path: Path) -> Kind:
+    try:
+        return record_from_json(kind, content)
+    except ValueError as error:
+        raise RunError(f"{path} is not what `rewardlab rl run` writes: {error}; run it again") from error
+
+
+def right_at(perturbation: str, severity: int) -> str:
+    """Return the name under which the share of rightly judged successes in a perturbed world is kept."""
+    return f"right {perturbation}@{severity}"

@@ -1,0 +1,306 @@
+"""What an episode pays: the label, any model, or a head trained in the run."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rewardlab.core.episode import LEVELS, Episode, strip_labels
+from rewardlab.core.errors import NotApplicable, PlanError, RunError
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.core.storage import atomic_write
+from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.models import name_model
+from rewardlab.models.composite import build_model, validated_answers
+from rewardlab.models.contract import Budget, RewardModel
+from rewardlab.models.pocket import WEIGHTS
+from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
+from rewardlab.rl.rendering import Condition, WatchSettings, clean_clip, watch
+from rewardlab.rl.rollouts import Control, PolicyEpisode
+from rewardlab.worlds.metaworld.physics import simulate
+from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
+
+HEAD = "head:"
+HeadKind = Literal["binary", "progress", "levels"]
+Numbers = NDArray[np.float32]
+_TOKENS, _WIDTH = 49, 128  # tokens of a frame of pocket's image encoder, and numbers of a token
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """How the heads are trained; the weights at each checkpoint are kept, as rewards of graded quality."""
+
+    episodes: int = 80  # of each task
+    frames: int = 4
+    hidden: int = 64
+    steps: int = 600
+    batch: int = 64
+    rate: float = 1e-3
+    checkpoints: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.episodes, self.hidden, self.steps, self.batch) < 1 or self.frames < 2 or self.rate <= 0:
+            raise PlanError("episodes, hidden, steps and batch of heads must be at least 1, frames 2, rate above 0")
+        if any(not 0 < step < self.steps for step in self.checkpoints):
+            raise PlanError(f"checkpoints of heads lie between 0 and their {self.steps} steps, got {self.checkpoints}")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledClips:
+    """Clips as the heads see them, with what is true of each."""
+
+    tokens: Numbers  # (clips, frames, tokens * width)
+    words: Numbers  # (clips, words)
+    success: Numbers
+    progress: Numbers
+    levels: NDArray[np.int64]
+
+
+class RewardHead(nn.Module):
+    """From the tokens of some frames and the words of the instruction to one or five numbers."""
+
+    def __init__(self, frames: int, words: int, hidden: int, kind: HeadKind) -> None:
+        super().__init__()
+        self.kind = kind
+        self.project = nn.Linear(_TOKENS * _WIDTH, hidden)
+        self.mlp = nn.Sequential(
+            nn.Linear(frames * hidden + words, hidden), nn.SiLU(), nn.Linear(hidden, 5 if kind == "levels" else 1)
+        )
+
+    def forward(self, tokens: Tensor, words: Tensor) -> Tensor:
+        """Return logits, (clips, 1) or (clips, 5)."""
+        frames = nn.functional.silu(self.project(tokens)).flatten(1)
+        logits: Tensor = self.mlp(torch.cat([frames, words], dim=1))
+        return logits
+
+    def loss(self, logits: Tensor, clips: LabelledClips, rows: Tensor) -> Tensor:
+        """Return the loss of its own kind of label."""
+        if self.kind == "levels":
+            return nn.functional.cross_entropy(logits, torch.as_tensor(clips.levels)[rows] - 1)
+        wanted = torch.as_tensor(clips.success if self.kind == "binary" else clips.progress)[rows]
+        return nn.functional.binary_cross_entropy_with_logits(logits[:, 0], wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadModel:
+    """A RewardModel: the image encoder of pocket, and a head on top of it."""
+
+    encoder: PocketRewardModel
+    head: RewardHead
+    frames: int
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return 1 or 5 from a head of success, 1 + 4 p from one of progress, else the likeliest level."""
+        tokens, words = encode_clips(self.encoder, episodes, self.frames)
+        with torch.no_grad():
+            logits = self.head(torch.as_tensor(tokens), torch.as_tensor(words))
+        return [_score(self.head.kind, row) for row in logits]
+
+
+def encode_clips(encoder: PocketRewardModel, episodes: Sequence[Episode], frames: int) -> tuple[Numbers, Numbers]:
+    """Return the tokens of evenly chosen frames of each clip, and the mean word vector of each instruction."""
+    shown = [episode.frames for episode in episodes]
+    picked = [clip[np.linspace(0, len(clip) - 1, frames).round().astype(int)] for clip in shown]
+    tokens = np.stack([clip.reshape(frames, -1) for clip in encoder.encode_frames(picked)])
+    return tokens.astype(np.float32), np.stack([_sentence(encoder, episode.instruction) for episode in episodes])
+
+
+def collect_clips(
+    task: str, settings: HeadSettings, control: Control, watched: WatchSettings, seed: int
+) -> LabelledClips:
+    """Simulate, render and encode episodes of every quality of one task."""
+    encoder, names = open_encoder(), list(POLICIES)
+    clips: list[Episode] = []
+    for index in range(settings.episodes):
+        rng = rng_for(seed, "head", task, index)
+        scene = int(rng.integers(2**31))
+        policy = make_policy(pick(names, rng), task, scene)
+        clips.append(clean_clip(simulate(task, scene, control.steps, policy), watched, seed))
+    encoded = [encode_clips(encoder, [clip], settings.frames) for clip in clips]
+    tokens, words = (np.concatenate(part) for part in zip(*encoded))
+    truths = [clip.truth for clip in clips]
+    success = np.array([bool(truth.success) for truth in truths], np.float32)
+    progress = np.array([(truth.progress or (0.0,))[-1] for truth in truths], np.float32)
+    return LabelledClips(tokens, words, success, progress, np.array([int(truth.level or 1) for truth in truths]))
+
+
+def join_clips(parts: Sequence[LabelledClips]) -> LabelledClips:
+    """Return the clips of several tasks as one set."""
+    names = ("tokens", "words", "success", "progress", "levels")
+    return LabelledClips(*(np.concatenate([vars(part)[name] for part in parts]) for name in names))
+
+
+def train_head(kind: HeadKind, clips: LabelledClips, settings: HeadSettings, folder: Path, seed: int) -> None:
+    """Train one head and write its weights at every checkpoint; all kinds see the same clips in the same order."""
+    torch.manual_seed(int(rng_for(seed, "reward head").integers(2**31)))
+    head = RewardHead(settings.frames, clips.words.shape[1], settings.hidden, kind)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=1e-2)
+    tokens, words = torch.as_tensor(clips.tokens), torch.as_tensor(clips.words)
+    keep = {0, *settings.checkpoints}
+    for step in range(settings.steps):
+        if step in keep:
+            _save(head, settings, folder / f"{kind}@{step}.pt")
+        rows = torch.randint(len(words), (settings.batch,))
+        loss = head.loss(head(tokens[rows], words[rows]), clips, rows)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    _save(head, settings, last_head(kind, folder))
+
+
+def parse_head(name: str) -> tuple[HeadKind, int | None]:
+    """Return kind and step of `head:KIND@STEP`; no step for `head:KIND`, which is the last."""
+    kind, _, step = name.removeprefix(HEAD).partition("@")
+    if kind not in get_args(HeadKind) or not (step or "0").isdigit():
+        raise PlanError(f"a head is head:KIND or head:KIND@STEP with KIND of {get_args(HeadKind)}, got {name!r}")
+    return kind, int(step) if step else None  # type: ignore[return-value]
+
+
+def open_head(name: str, folder: Path) -> HeadModel:
+    """Return the head of a name from the folder of the run that trained it."""
+    kind, mark, step = name.removeprefix(HEAD).partition("@")
+    path = folder / f"{kind}{mark}{step}.pt"
+    try:
+        state = torch.load(path, weights_only=True)
+        head = RewardHead(state["frames"], state["words"], state["hidden"], kind)  # type: ignore[arg-type]
+        head.load_state_dict(state["head"])
+    except Exception as error:  # torch has many errors for a file that is not what it was
+        raise RunError(f"{path} holds no reward head ({error}); remove it to train it again") from error
+    return HeadModel(open_encoder(), head, state["frames"])
+
+
+def last_head(kind: HeadKind, folder: Path) -> Path:
+    """Return where the last weights of a kind lie, which are written after all its checkpoints."""
+    return folder / f"{kind}.pt"
+
+
+def open_encoder() -> PocketRewardModel:
+    """Return the model whose image encoder is the backbone of every head."""
+    return open_pocket(WEIGHTS / "pocket")
+
+
+def _save(head: RewardHead, settings: HeadSettings, path: Path) -> None:
+    words = head.mlp[0].in_features - settings.frames * settings.hidden
+    state: dict[str, Any] = {"head": head.state_dict(), "frames": settings.frames, "words": words}
+    with atomic_write(path) as partial:
+        torch.save(state | {"hidden": settings.hidden}, partial)
+
+
+def _sentence(encoder: PocketRewardModel, text: str) -> Numbers:
+    ids = encoder.vocabulary.piece_ids(text)
+    known = ids[ids >= 0]
+    vectors = encoder.vocabulary.vectors
+    return np.asarray(vectors[known].mean(axis=0) if len(known) else np.zeros(vectors.shape[1]), np.float32)
+
+
+def _score(kind: HeadKind, logits: Tensor) -> Score:
+    if kind == "levels":
+        probs = torch.softmax(logits.double(), dim=0).numpy()
+        return Score(float(LEVELS[int(probs.argmax())]), tuple((probs / probs.sum()).tolist()))
+    share = float(torch.sigmoid(logits[0]))
+    return Score(1 + 4 * (float(share >= 0.5) if kind == "binary" else share))
+
+
+TRUE = "true"
+SUCCESS_FROM = 4.5  # a level rounds to a success from here on
+Watched = Episode | Failure  # a clip, or why there is none
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What one episode pays, from 0 to 1, and the level behind it; no reward and a reason where a model is silent."""
+
+    reward: float | None
+    level: float | None = None
+    reason: str = ""
+
+    @property
+    def called_success(self) -> bool:
+        """Tell whether the reward calls the episode a success."""
+        return self.level is not None and self.level >= SUCCESS_FROM
+
+
+class EpisodeReward(Protocol):
+    """Pays episodes; `seconds` is what it has taken so far."""
+
+    seconds: float
+
+    def pay(self, episodes: Sequence[PolicyEpisode]) -> list[Payment]:
+        """Return one payment per episode, in order."""
+
+
+@dataclass
+class TrueReward:
+    """Pays 1 where the simulator reports success at the end, else 0."""
+
+    seconds: float = 0.0
+
+    def pay(self, episodes: Sequence[PolicyEpisode]) -> list[Payment]:
+        """Return the true binary reward of each episode."""
+        return [Payment(float(e.success), 5.0 if e.success else float(_level(e))) for e in episodes]
+
+
+@dataclass
+class ModelReward:
+    """Pays what a model says of the episodes it watches, from 0 at level 1 to 1 at level 5."""
+
+    model: RewardModel
+    sees_truth: bool
+    settings: WatchSettings
+    condition: Condition
+    seed: int
+    seconds: float = 0.0
+
+    def pay(self, episodes: Sequence[PolicyEpisode]) -> list[Payment]:
+        """Return what the model says of each episode; a silent model pays nothing, and says why."""
+        started = time.perf_counter()
+        paid = self.judge(watched_clips(episodes, self.settings, self.condition, self.seed))
+        self.seconds += time.perf_counter() - started
+        return paid
+
+    def judge(self, watched: Sequence[Watched]) -> list[Payment]:
+        """Return what the model says of clips that are watched already."""
+        clips = [clip for clip in watched if isinstance(clip, Episode)]
+        asked = clips if self.sees_truth else [strip_labels(clip) for clip in clips]
+        answers = iter(validated_answers(self.model, asked)) if asked else iter(())
+        return [_payment(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
+
+
+def watched_clips(
+    episodes: Sequence[PolicyEpisode], settings: WatchSettings, condition: Condition, seed: int
+) -> list[Watched]:
+    """Return the episodes as a model watches them in a world."""
+    return [_watched(episode, settings, condition, seed) for episode in episodes]
+
+
+def _watched(episode: PolicyEpisode, settings: WatchSettings, condition: Condition, seed: int) -> Watched:
+    try:
+        return watch(episode.trajectory, settings, condition, seed)
+    except NotApplicable as error:
+        return Failure(f"{condition.name} does not apply: {error}")
+
+
+def open_reward(name: str, heads: Path, settings: WatchSettings, condition: Condition, seed: int) -> EpisodeReward:
+    """Return the reward of a name: `true`, `head:KIND@STEP` of the run's own heads, or any model string."""
+    if name == TRUE:
+        return TrueReward()
+    if name.startswith(HEAD):
+        return ModelReward(open_head(name, heads), False, settings, condition, seed)
+    named = name_model(name)
+    return ModelReward(build_model(named, Budget()), named.sees_truth, settings, condition, seed)
+
+
+def _payment(answer: Answer) -> Payment:
+    if isinstance(answer, Failure):
+        return Payment(None, reason=answer.reason)
+    return Payment((answer.level - 1) / 4, answer.level)
+
+
+def _level(episode: PolicyEpisode) -> int:
+    return episode.trajectory.readings[-1].level

@@ -1,0 +1,168 @@
+"""The model that is served; clips of different requests scored together, bounded wait and queue.
+
+It does not wait where nobody else is about: the last batch was one request, and the model was idle when this one came.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.trial import Answer, Failure
+from rewardlab.models import name_model
+from rewardlab.models.composite import build_model, validated_answers
+from rewardlab.models.contract import Budget, RewardModel
+from rewardlab.serving.listening import RequestRejected
+
+
+@dataclass(frozen=True, eq=False)
+class ServedModel:
+    """A model ready to score, its name and what identifies its weights."""
+
+    name: str
+    fingerprint: str
+    model: RewardModel
+    caveat: str
+
+
+def load_served_model(name: str) -> ServedModel:
+    """Load the model that a string names; one that needs the truth cannot be served."""
+    named = name_model(name)
+    if named.sees_truth:
+        raise PlanError(f"{named.name} answers from the truth, which a robot does not have; serve another model")
+    return ServedModel(named.name, named.fingerprint, build_model(named, Budget()), named.caveat)
+
+
+_SMOOTHING = 0.2  # weight of the last batch in the running mean of seconds per clip
+_MOST_PATIENCE = 60  # seconds that a refused client is asked to wait at most
+
+
+@dataclass(frozen=True)
+class BatchingSettings:
+    """How many clips are scored together, how long one waits for others, and how many may be here at once."""
+
+    max_batch: int = 32
+    max_wait: float = 0.005  # seconds
+    capacity: int = 128
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """What is counted of a batch: its clips, the seconds of the model, and how its answers came out."""
+
+    seconds: float
+    answers: Sequence[Answer]
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    episodes: Sequence[Episode]
+    arrived: float
+    answered: "asyncio.Future[tuple[list[Answer], ServedModel]]"
+
+
+@dataclass(eq=False)
+class Batcher:
+    """Holds the model; all its clips go through one thread, so that no model must be safe for several."""
+
+    served: ServedModel
+    settings: BatchingSettings
+    observe: Callable[[ScoredBatch], None] = lambda batch: None
+    pending: int = 0  # clips that wait or are scored
+    _queue: "asyncio.Queue[_Waiting]" = field(default_factory=asyncio.Queue)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "rewardlab model"))
+    _seconds_per_clip: float = 0.05
+    _shared: bool = False  # the last batch was of several requests
+    _idle_since: float = -math.inf
+
+    async def ask(self, episodes: Sequence[Episode]) -> tuple[list[Answer], ServedModel]:
+        """Return one answer per episode, all of one model, and that model; refuse with 503 where too many wait."""
+        if len(episodes) > self.settings.capacity:
+            raise RequestRejected(
+                413, f"{len(episodes)} clips in one request; at most {self.settings.capacity} are taken"
+            )
+        self.require_room(len(episodes))
+        waiting = _Waiting(episodes, time.monotonic(), asyncio.get_running_loop().create_future())
+        self.pending += len(episodes)
+        self._queue.put_nowait(waiting)
+        return await waiting.answered
+
+    def require_room(self, clips: int) -> None:
+        """Refuse with 503, and say when to come again, where so many more clips would be too many."""
+        if self.pending + clips > self.settings.capacity:
+            raise RequestRejected(
+                503,
+                f"this server is full: at most {self.settings.capacity} clips are under way at once; ask again later",
+                self._patience(),
+            )
+
+    async def run(self) -> None:
+        """Score batch after batch until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = await self._next_batch()
+            served, episodes = self.served, [episode for each in batch for episode in each.episodes]
+            scored = await loop.run_in_executor(self._thread, _score, served, episodes)
+            self.pending -= len(episodes)
+            self._shared, self._idle_since = len(batch) > 1, time.monotonic()
+            self._seconds_per_clip += _SMOOTHING * (scored.seconds / len(episodes) - self._seconds_per_clip)
+            _hand_out(batch, scored.answers, served)
+            self.observe(scored)
+
+    async def reload(self, load: Callable[[], ServedModel]) -> None:
+        """Put another model in place of this one between two batches; where it cannot be loaded this one stays."""
+        self.served = await asyncio.get_running_loop().run_in_executor(None, load)
+
+    def close(self) -> None:
+        """Let go of the model's thread."""
+        self._thread.shutdown(wait=False)
+
+    async def _next_batch(self) -> list[_Waiting]:
+        """Return the requests to score together; the one that fills a batch is the last of it."""
+        batch = [await self._queue.get()]
+        size, deadline = len(batch[0].episodes), batch[0].arrived + self._seconds_for_others(batch[0])
+        while size < self.settings.max_batch:
+            following = await self._get_until(deadline)
+            if following is None:
+                break
+            batch.append(following)
+            size += len(following.episodes)
+        return batch
+
+    def _seconds_for_others(self, first: _Waiting) -> float:
+        others = self._shared or first.arrived < self._idle_since
+        return self.settings.max_wait if others else 0.0
+
+    async def _get_until(self, deadline: float) -> _Waiting | None:
+        if not self._queue.empty():
+            return self._queue.get_nowait()
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await self._queue.get()
+        except TimeoutError:
+            return None
+
+    def _patience(self) -> int:
+        return max(1, min(_MOST_PATIENCE, math.ceil(self.pending * self._seconds_per_clip)))
+
+
+def _score(served: ServedModel, episodes: Sequence[Episode]) -> ScoredBatch:
+    started = time.perf_counter()
+    try:
+        answers = validated_answers(served.model, episodes)
+    except RewardlabError as error:  # such as StopRun: there is no run to stop here
+        answers = [Failure(str(error))] * len(episodes)
+    return ScoredBatch(time.perf_counter() - started, answers)
+
+
+def _hand_out(batch: Sequence[_Waiting], answers: Sequence[Answer], served: ServedModel) -> None:
+    start = 0
+    for waiting in batch:
+        end = start + len(waiting.episodes)
+        if not waiting.answered.done():  # a client that is gone has cancelled its request
+            waiting.answered.set_result((list(answers[start:end]), served))
+        start = end

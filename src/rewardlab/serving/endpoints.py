@@ -1,0 +1,268 @@
+"""Score, batch, health, models, metrics, live page; the request types."""
+
+import math
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.limits import INSTRUCTION_CHARACTERS
+from rewardlab.core.records import parse_json
+from rewardlab.models.remote import EPISODES_TYPE, PROTOCOL, Health, pack_answers, unpack_episodes
+from rewardlab.serving.http import media_type, validation_sentence, whole_body
+from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.state import RewardServer, Server
+from rewardlab.serving.uploads import read_form
+
+MAX_FPS = 1_000.0
+DEFAULT_FPS = 10.0
+_MAX_REFERENCE = 4_096
+_MAX_EVERY = 1_000_000  # frames
+
+Instruction = Annotated[str, Field(min_length=1, max_length=INSTRUCTION_CHARACTERS.default)]
+FrameRate = Annotated[float, Field(gt=0, le=MAX_FPS, allow_inf_nan=False)]
+
+
+class NewSession(BaseModel):
+    """What opens a session."""
+
+    model_config = ConfigDict(extra="forbid")
+    instruction: Instruction
+    fps: FrameRate = DEFAULT_FPS
+    score_every: Annotated[int, Field(ge=1, le=_MAX_EVERY)] | None = Field(
+        None, description="an append that brings so many frames since the last question is answered with the score"
+    )
+
+
+class ClipReference(BaseModel):
+    """A clip below the folder that the server may read."""
+
+    model_config = ConfigDict(extra="forbid")
+    instruction: Instruction
+    reference: Annotated[str, Field(min_length=1, max_length=_MAX_REFERENCE)]
+    fps: FrameRate = DEFAULT_FPS
+
+
+class BatchRequest(BaseModel):
+    """Several clips that are asked about together."""
+
+    model_config = ConfigDict(extra="forbid")
+    clips: Annotated[list[ClipReference], Field(min_length=1, max_length=1_000)]
+
+
+class AnswerBody(BaseModel):
+    """One answer: a level from 1 to 5, or why there is none; `trust` says how far it may be relied on."""
+
+    level: float | None = None
+    probabilities: list[float] | None = None
+    progress: list[float] | None = None
+    raw: str | None = None
+    failure: str | None = None
+    trust: dict[str, Any]
+    model: str
+    fingerprint: str
+
+
+class SessionBody(BaseModel):
+    """A session, and how many frames it has."""
+
+    session: str
+    frames: int
+
+
+class SessionAnswerBody(AnswerBody, SessionBody):
+    """The answer to the clip of a session so far."""
+
+
+class ErrorBody(BaseModel):
+    """Why a request was refused."""
+
+    error: str
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorBody, "description": "the request cannot be read"},
+    401: {"model": ErrorBody, "description": "the bearer token is missing or wrong"},
+    408: {"model": ErrorBody, "description": "the request did not arrive in time"},
+    413: {"model": ErrorBody, "description": "the request is too long"},
+    422: {"model": ErrorBody, "description": "the request holds no clip and instruction that can be scored"},
+    503: {"model": ErrorBody, "description": "too much is waiting; Retry-After says when to come again"},
+}
+REFERENCE_REFUSALS: dict[int | str, dict[str, Any]] = {
+    **REFUSALS,
+    403: {"model": ErrorBody, "description": "this server may not read the file that is named"},
+    404: {"model": ErrorBody, "description": "there is no such file"},
+}
+SESSION_REFUSALS: dict[int | str, dict[str, Any]] = {
+    **REFUSALS,
+    404: {"model": ErrorBody, "description": "there is no such session, or it has no frames"},
+}
+
+
+router = APIRouter()
+
+_FORM_SCHEMA = {
+    "type": "object",
+    "required": ["clip", "instruction"],
+    "properties": {
+        "clip": {"type": "string", "format": "binary", "description": "a video, or frames as .npy or .npz"},
+        "instruction": {"type": "string", "minLength": 1},
+        "fps": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_FPS, "default": DEFAULT_FPS},
+    },
+}
+_CLIP_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {"schema": _FORM_SCHEMA},
+            "application/json": {"schema": ClipReference.model_json_schema()},
+        },
+    }
+}
+_EPISODES_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {EPISODES_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFERENCE_REFUSALS, 200: {"model": AnswerBody}})
+async def score(request: Request, server: Server) -> dict[str, Any]:
+    """Score one clip: a file in a form (`clip`, `instruction`, `fps`), or JSON that names one below the root."""
+    episode = await _form_clip(request, server) if _is_form(request) else await _json_clip(request, server)
+    return (await server.answers([episode]))[0]
+
+
+@router.post("/v1/batch", responses={**REFERENCE_REFUSALS, 200: {"model": list[AnswerBody]}})
+async def batch(asked: BatchRequest, server: Server) -> list[dict[str, Any]]:
+    """Score several clips below the root; one answer each, in order."""
+    episodes = [await _referenced(server, clip) for clip in asked.clips]
+    return await server.answers(episodes)
+
+
+@router.post("/score", openapi_extra=_EPISODES_BODY, responses={**REFUSALS, 415: REFUSALS[422]})
+async def score_episodes(request: Request, server: Server) -> Response:
+    """Score the episodes of one archive, as `remote:URL` sends them; one answer each, in order."""
+    if media_type(request) != EPISODES_TYPE:
+        raise RequestRejected(415, f"expected the content type {EPISODES_TYPE}")
+    body = await whole_body(request)
+    episodes = await server.decode(partial(unpack_episodes, body))
+    if not episodes:
+        raise RequestRejected(422, "the request holds no episodes")
+    answers, served = await server.batcher.ask(episodes)
+    return Response(pack_answers(answers, served.fingerprint), media_type="application/json")
+
+
+def _is_form(request: Request) -> bool:
+    return media_type(request) == "multipart/form-data"
+
+
+async def _form_clip(request: Request, server: RewardServer) -> Episode:
+    form = read_form(await whole_body(request), request.headers["content-type"], most=8)
+    clip, instruction = form.get("clip"), form.get("instruction")
+    if not isinstance(clip, memoryview) or not isinstance(instruction, str):
+        raise RequestRejected(422, "expected a form with a file `clip` and a text `instruction`")
+    rate = _frame_rate(form.get("fps", str(DEFAULT_FPS)))
+    work = partial(server.decoder.uploaded, clip, require_instruction(instruction), rate)
+    return await server.decode_sent(clip, work)
+
+
+async def _json_clip(request: Request, server: RewardServer) -> Episode:
+    if media_type(request) != "application/json":
+        raise RequestRejected(422, "expected a form with a clip, or JSON that names one")
+    try:
+        asked = ClipReference.model_validate(parse_json(await whole_body(request)))
+    except ValidationError as error:
+        raise RequestRejected(422, validation_sentence(error.errors())) from error
+    except ValueError as error:
+        raise RequestRejected(400, f"the JSON cannot be read: {error}") from error
+    return await _referenced(server, asked)
+
+
+async def _referenced(server: RewardServer, asked: ClipReference) -> Episode:
+    work = partial(server.decoder.referenced, asked.reference, require_instruction(asked.instruction), asked.fps)
+    return await server.decode(work)
+
+
+def require_instruction(text: str) -> str:
+    """Return an instruction that is there, and no longer than is taken in."""
+    if not text.strip():
+        raise RequestRejected(422, "the instruction is empty; say what the robot was asked to do")
+    if len(text) > INSTRUCTION_CHARACTERS.value:
+        raise RequestRejected(422, f"the instruction has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
+    return text
+
+
+def _frame_rate(text: object) -> float:
+    try:
+        rate = float(text) if isinstance(text, str) else math.nan
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate <= MAX_FPS:
+        raise RequestRejected(422, f"fps must be a number above 0 and at most {MAX_FPS:g}")
+    return rate
+
+
+# What a server says of itself: health, models, metrics, and the live page.
+
+_PAGE = Path(__file__).with_name("live_page.html")
+_SHOWN_POINTS = 200  # of each session's curve
+_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
+_ASSETS = {"live.js": "text/javascript", "live.css": "text/css"}
+
+
+@router.get("/health")
+async def health(server: Server) -> dict[str, Any]:
+    """Return which model is served, and that it is."""
+    served = server.batcher.served
+    return {"protocol": PROTOCOL, "status": "healthy", **asdict(Health(served.name, served.fingerprint))}
+
+
+@router.get("/v1/models", responses={401: REFUSALS[401]})
+async def models(server: Server) -> dict[str, Any]:
+    """Return the models that are served: there is one."""
+    served = server.batcher.served
+    return {"models": [{"name": served.name, "fingerprint": served.fingerprint, "caveat": served.caveat}]}
+
+
+@router.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]})
+async def metrics(server: Server) -> Response:
+    """Return what was counted, as Prometheus reads it."""
+    return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/v1/live", responses={401: REFUSALS[401]})
+async def live(server: Server) -> dict[str, Any]:
+    """Return what the live page shows: the load, and the curve of every session."""
+    served = server.batcher.served
+    sessions = [
+        {"id": each.id, "instruction": each.instruction, "frames": each.count, "curve": each.curve[-_SHOWN_POINTS:]}
+        for each in server.sessions
+    ]
+    return {
+        "model": served.name,
+        "caveat": served.caveat,
+        "pending": server.batcher.pending,
+        "capacity": server.batcher.settings.capacity,
+        "sessions": sessions,
+    }
+
+
+@router.get("/", include_in_schema=False)
+async def page() -> HTMLResponse:
+    """Return the live page, for the person beside the robot."""
+    return HTMLResponse(_PAGE.read_text(encoding="utf-8"), headers={"content-security-policy": _POLICY})
+
+
+@router.get("/{name}", include_in_schema=False)
+async def asset(name: str) -> Response:
+    """Return the script or the style sheet of the live page."""
+    if name not in _ASSETS:
+        raise HTTPException(404)
+    return Response(_PAGE.with_name(name.replace("live", "live_page")).read_bytes(), media_type=_ASSETS[name])

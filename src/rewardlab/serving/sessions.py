@@ -1,0 +1,147 @@
+"""Live sessions: a clip that grows while the robot moves, and can be asked about at any time.
+
+The frames of a session stay here. `pocket` recognises frames that it has encoded before, so a question costs only the
+frames that are new to it, and the answer is the one that the whole clip would get.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, read_only, whole_clip
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, SERVER_MB
+from rewardlab.serving.listening import RequestRejected
+
+IDLE_SECONDS = 600.0  # a session that nobody touched for so long may be closed for a new one
+
+
+@dataclass(frozen=True, eq=False)
+class AppendedFrames:
+    """Frames as they came, part by part: nothing is copied until somebody reads, and then only what is read."""
+
+    parts: tuple[Frames, ...]
+    ends: tuple[int, ...]  # how many frames there are up to the end of each part
+
+    @property
+    def count(self) -> int:
+        """Return how many frames there are."""
+        return self.ends[-1]
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the content by its bytes."""
+        return fingerprint_frames(np.concatenate(self.parts))
+
+    def read(self, indices: Indices) -> Frames:
+        """Return a copy of these frames that cannot be written to."""
+        ends = np.array(self.ends)
+        places = np.searchsorted(ends, indices, side="right")
+        starts = ends - [len(part) for part in self.parts]
+        rows = [self.parts[place][row] for place, row in zip(places, indices - starts[places])]
+        return read_only(np.stack(rows))
+
+
+@dataclass(eq=False)
+class Session:
+    """One clip under way; `curve` is what was answered so far: after how many frames, and what."""
+
+    id: str
+    instruction: str
+    fps: float
+    touched: float
+    score_every: int | None = None  # frames after which an append is a question too
+    asked: int = 0  # how many frames there were at the last question
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    nbytes: int = 0  # of its frames
+    _parts: list[Frames] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Return how many frames it has."""
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def last_frame(self) -> Frames | None:
+        """Return the frame that came last."""
+        return self._parts[-1][-1] if self._parts else None
+
+    def asks_with(self, frames: int) -> bool:
+        """Tell whether an append of so many frames is to be answered with the score."""
+        return self.score_every is not None and self.count + frames - self.asked >= self.score_every
+
+    def append(self, frames: Frames) -> None:
+        """Take more frames, of the size of the first."""
+        if self._parts and frames.shape[1:] != self._parts[0].shape[1:]:
+            raise DataError(f"the frames of this session are {self._parts[0].shape[1:]}, got {frames.shape[1:]}")
+        count, size = self.count + len(frames), self.nbytes + frames.nbytes
+        if count > CLIP_FRAMES.value:
+            raise DataError(f"{count:,} frames are more than a session may hold, {CLIP_FRAMES.describe()}")
+        if size > CLIP_MB.in_bytes:
+            raise DataError(f"{size / 1e6:,.0f} MB are more than a session may hold, in MB {CLIP_MB.describe()}")
+        self._parts.append(frames)
+        self._ends.append(count)
+        self.nbytes = size
+
+    def episode(self) -> Episode:
+        """Return the clip so far; frames that come later do not reach into it."""
+        if not self._parts:
+            raise RequestRejected(409, "this session has no frames yet; append some before asking")
+        shown = AppendedFrames(tuple(self._parts), tuple(self._ends))
+        return Episode("", self.instruction, whole_clip(shown, self.fps))
+
+
+@dataclass(eq=False)
+class SessionStore:
+    """The sessions of a server, bounded in number and in memory."""
+
+    most: int
+    _sessions: dict[str, Session] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of all frames."""
+        return sum(session.nbytes for session in self)
+
+    def open(self, instruction: str, fps: float, score_every: int | None = None) -> Session:
+        """Return a new session; where there are too many, those that are idle make room, else 503."""
+        now = time.monotonic()
+        if len(self) >= self.most:
+            for session in self:
+                if now - session.touched > IDLE_SECONDS:
+                    self.close(session.id)
+        if len(self) >= self.most:
+            raise RequestRejected(503, f"{self.most} sessions are open already; close one or ask again later", 10)
+        session = Session(secrets.token_urlsafe(12), instruction, fps, now, score_every)
+        self._sessions[session.id] = session
+        return session
+
+    def find(self, name: str) -> Session:
+        """Return a session by its id, and note that it is in use."""
+        session = self._sessions.get(name)
+        if session is None:
+            raise RequestRejected(404, "there is no session of that id; open one with POST /v1/sessions")
+        session.touched = time.monotonic()
+        return session
+
+    def append(self, session: Session, frames: Frames) -> None:
+        """Append frames to a session as long as all sessions together fit into memory."""
+        if self.nbytes + frames.nbytes > SERVER_MB.in_bytes:
+            raise RequestRejected(503, "the frames of all sessions fill the memory of this server; close some", 10)
+        session.append(frames)
+
+    def close(self, name: str) -> None:
+        """Forget a session and its frames."""
+        self._sessions.pop(name, None)

@@ -1,0 +1,140 @@
+"""What lives between requests: decoder threads, sessions, counters, answers as JSON."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.requests import HTTPConnection
+
+from rewardlab.core.episode import Episode
+from rewardlab.core.trial import Answer, Failure
+from rewardlab.models.trust import trust_of
+from rewardlab.serving.batching import Batcher, ScoredBatch, ServedModel
+from rewardlab.serving.sessions import Session, SessionStore
+from rewardlab.serving.uploads import ClipDecoder, is_array_file
+
+
+def answer_json(answer: Answer, served: ServedModel) -> dict[str, Any]:
+    """Return one answer; a failure has a reason and no level, so that nothing stands in for it."""
+    if isinstance(answer, Failure):
+        said: dict[str, Any] = {"failure": answer.reason}
+    else:  # not by `asdict`, which copies every number of the progress by itself
+        said = {"level": answer.level, "probabilities": answer.probabilities, "progress": answer.progress}
+    return {
+        **said,
+        "raw": answer.raw,
+        "trust": trust_of(answer),
+        "model": served.name,
+        "fingerprint": served.fingerprint,
+    }
+
+
+# What a server counts, as Prometheus reads it.
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(eq=False)
+class ServerMetrics:
+    """Requests, batches and answers, in a registry of their own."""
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    def __post_init__(self) -> None:
+        registry = self.registry
+        labels = ("route", "status")
+        self.requests = Counter("rewardlab_requests", "requests by route and status", labels, registry=registry)
+        self.latency = Histogram(
+            "rewardlab_request_seconds", "seconds from a request to its answer", buckets=_SECONDS, registry=registry
+        )
+        self.batches = Histogram(
+            "rewardlab_batch_clips", "clips that were scored together", buckets=_SIZES, registry=registry
+        )
+        self.model_seconds = Counter("rewardlab_model_seconds", "seconds that the model took", registry=registry)
+        self.answers = Counter("rewardlab_answers", "answers by outcome", ("outcome",), registry=registry)
+
+    def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
+        """Show a number that is read whenever it is asked for."""
+        Gauge(name, meaning, registry=self.registry).set_function(read)
+
+    def observe_batch(self, batch: ScoredBatch) -> None:
+        """Count a batch and its answers."""
+        self.batches.observe(len(batch.answers))
+        self.model_seconds.inc(batch.seconds)
+        for answer in batch.answers:
+            self.answers.labels("failed" if isinstance(answer, Failure) else "scored").inc()
+
+    def observe_request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request by its route, never by its path: those are without end."""
+        self.requests.labels(route, str(status)).inc()
+        self.latency.observe(seconds)
+
+    def text(self) -> bytes:
+        """Return everything in the format of Prometheus."""
+        return generate_latest(self.registry)
+
+
+Result = TypeVar("Result")
+
+_DECODERS = 2  # threads that decode clips, beside the one of the model
+_MOST_POINTS = 2_000  # of the curve of a session that are kept
+
+
+@dataclass(eq=False)
+class RewardServer:
+    """The state of a server."""
+
+    batcher: Batcher
+    sessions: SessionStore
+    decoder: ClipDecoder
+    metrics: ServerMetrics
+    decoding: int = 0  # clips that are decoded now or wait for it
+    _decoders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_DECODERS, "rewardlab decoder"))
+
+    async def decode(self, work: Callable[[], Result], clips: int = 1) -> Result:
+        """Run the work of decoding clips in a thread; refuse with 503 where there is no room to score them."""
+        self.batcher.require_room(self.decoding + clips)
+        self.decoding += clips
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
+        finally:
+            self.decoding -= clips
+
+    async def decode_sent(self, data: bytes | memoryview, work: Callable[[], Result]) -> Result:
+        """Decode what came with a request; for an array that takes less time than to hand it to a thread."""
+        if not is_array_file(data):
+            return await self.decode(work)
+        self.batcher.require_room(self.decoding + 1)
+        return work()
+
+    async def answers(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
+        """Return the answer to each episode as JSON."""
+        answers, served = await self.batcher.ask(episodes)
+        return [answer_json(answer, served) for answer in answers]
+
+    async def ask_session(self, session: Session) -> dict[str, Any]:
+        """Return the answer to the clip of a session so far, and note it on the session's curve."""
+        episode = session.episode()
+        self.batcher.require_room(1)  # a question that is refused was not asked
+        session.asked = session.count
+        (answer,) = await self.answers([episode])
+        frames = len(episode.clip)
+        progress = answer.get("progress")
+        point = {"frames": frames, "progress": progress[-1] if progress else None}
+        session.curve.append(point | {key: answer.get(key) for key in ("level", "failure", "trust")})
+        del session.curve[:-_MOST_POINTS]
+        return {**answer, "session": session.id, "frames": frames}
+
+
+async def server_of(connection: HTTPConnection) -> RewardServer:
+    """Return the state of the server that a request came to; a plain function would be run in a thread each time."""
+    found: RewardServer = connection.app.state.server
+    return found
+
+
+Server = Annotated[RewardServer, Depends(server_of)]

@@ -1,0 +1,184 @@
+"""What people decided, in SQLite."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rewardlab.core.episode import LEVELS
+from rewardlab.core.errors import RunError
+
+Decision = Literal["accept", "reject", "correct", "flag"]
+DECISIONS: tuple[Decision, ...] = get_args(Decision)
+REJECTED, FLAGGED = 0, -1  # outcomes beside the levels 1 to 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one person says of one row; `level` is the one that the row deserves, None where it deserves none."""
+
+    item: str
+    annotator: str
+    decision: Decision
+    level: int | None
+    note: str = ""
+    rationale_seen: bool = False
+    seconds: float = 0.0
+    id: int = 0  # in the file of verdicts; 0 until it is there
+    made_at: str = ""
+
+    @property
+    def outcome(self) -> int:
+        """Return the level, or that the row is rejected or flagged."""
+        if self.decision == "flag":
+            return FLAGGED
+        return REJECTED if self.level is None else self.level
+
+
+def is_sound(verdict: Verdict) -> bool:
+    """Tell whether a verdict from a file is one: whoever wrote it may have meant harm."""
+    if not isinstance(verdict.annotator, str) or not isinstance(verdict.note, str) or verdict.decision not in DECISIONS:
+        return False
+    leveled = verdict.decision in ("accept", "correct")
+    return verdict.level in LEVELS if leveled else verdict.level is None
+
+
+def majority(verdicts: Iterable[Verdict]) -> int | None:
+    """Return the outcome that more than half of them have; None where there is none."""
+    outcomes = Counter(verdict.outcome for verdict in verdicts)
+    if not outcomes:
+        return None
+    outcome, count = outcomes.most_common(1)[0]
+    return outcome if 2 * count > outcomes.total() else None
+
+
+def is_disputed(verdicts: Iterable[Verdict]) -> bool:
+    """Tell whether another person should look: nobody has a majority, or one alone has flagged the row."""
+    given = list(verdicts)
+    return bool(given) and (majority(given) is None or (len(given) == 1 and given[0].outcome == FLAGGED))
+
+
+# Verdicts on disk: an SQLite file in WAL mode; what was acknowledged is there after a crash of process or machine.
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS verdicts (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    request TEXT NOT NULL UNIQUE,
+    item TEXT NOT NULL,
+    annotator TEXT NOT NULL,
+    decision TEXT NOT NULL,
+    level INTEGER,
+    note TEXT NOT NULL,
+    rationale_seen INTEGER NOT NULL,
+    seconds REAL NOT NULL,
+    made_at TEXT NOT NULL,
+    standing INTEGER NOT NULL DEFAULT 1
+);
+CREATE UNIQUE INDEX IF NOT EXISTS one_standing_verdict ON verdicts (item, annotator) WHERE standing = 1;
+"""
+_SETTINGS = (
+    "PRAGMA trusted_schema = OFF",  # the file may have come with a stranger's dataset
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # a commit returns when it is on the disk
+    "PRAGMA busy_timeout = 5000",
+)
+_COLUMNS = ", ".join(field.name for field in fields(Verdict))
+
+
+class VerdictStore:
+    """The open file; verdicts are only added, and one that is undone or replaced no longer stands."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _said(path):
+            self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            for setting in _SETTINGS:
+                self._file.execute(setting)
+            self._file.executescript(_SCHEMA)
+        self._version = self._data_version()
+
+    def changed_elsewhere(self) -> bool:
+        """Tell whether another process has written since this was last asked."""
+        before, self._version = self._version, self._data_version()
+        return before != self._version
+
+    def standing(self) -> list[Verdict]:
+        """Return the verdicts that stand, in the order in which they were given."""
+        with _said(self.path):
+            rows = self._file.execute(f"SELECT {_COLUMNS} FROM verdicts WHERE standing = 1 ORDER BY id").fetchall()
+        return [verdict for verdict in map(_verdict, rows) if is_sound(verdict)]
+
+    def record(self, verdict: Verdict, request: str) -> Verdict | None:
+        """Return the verdict as it is on disk; a request that was answered before is not carried out again.
+
+        None where that verdict has been undone since.
+        """
+        made_at = datetime.now(UTC).isoformat(timespec="seconds")
+        columns = [field.name for field in fields(Verdict) if field.name != "id"]
+        values = astuple(replace(verdict, made_at=made_at))
+        given = [value for field, value in zip(fields(Verdict), values) if field.name != "id"]
+        with self._transaction():
+            known = self._file.execute(
+                f"SELECT standing, {_COLUMNS} FROM verdicts WHERE request = ?", (request,)
+            ).fetchone()
+            if known is not None:
+                return _verdict(known[1:]) if known[0] else None
+            self._file.execute(
+                "UPDATE verdicts SET standing = 0 WHERE item = ? AND annotator = ?", (verdict.item, verdict.annotator)
+            )
+            marks = ", ".join("?" * (len(columns) + 1))
+            added = self._file.execute(
+                f"INSERT INTO verdicts ({', '.join(columns)}, request) VALUES ({marks})", (*given, request)
+            )
+        return replace(verdict, id=added.lastrowid or 0, made_at=made_at)
+
+    def undo(self, annotator: str, number: int) -> Verdict | None:
+        """Return the verdict, which no longer stands; None where this person gave no such verdict."""
+        with self._transaction():
+            mine = (number, annotator)
+            found = self._file.execute(
+                f"SELECT {_COLUMNS} FROM verdicts WHERE id = ? AND annotator = ?", mine
+            ).fetchone()
+            self._file.execute("UPDATE verdicts SET standing = 0 WHERE id = ? AND annotator = ?", mine)
+        return None if found is None else _verdict(found)
+
+    def close(self) -> None:
+        """Close the file; its log is folded into it."""
+        self._file.close()
+
+    def _data_version(self) -> int:
+        with _said(self.path):
+            return int(self._file.execute("PRAGMA data_version").fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Commit what the block does, as a whole or not at all."""
+        with _said(self.path):
+            self._file.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._file.execute("ROLLBACK")
+                raise
+            self._file.execute("COMMIT")
+
+
+def _verdict(row: tuple[Any, ...]) -> Verdict:
+    made = Verdict(*row)
+    return replace(made, rationale_seen=bool(made.rationale_seen))
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """Turn what SQLite says into one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise RunError(
+            f"{path} cannot be used as a file of verdicts ({error}); free the disk, fix the permission, "
+            "or name another file with --verdicts"
+        ) from error

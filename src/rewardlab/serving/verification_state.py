@@ -1,0 +1,381 @@
+"""Rows, who judges what next, live agreement, frames (cv2 and av inside functions)."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import Frames
+from rewardlab.core.errors import DataError
+from rewardlab.core.limits import CLIP_MB
+from rewardlab.core.seeding import digest, rng_for
+from rewardlab.data.row_listing import ListedRow, RowListing, rows_on_lines, stored_verdicts
+from rewardlab.data.safe_files import path_inside
+from rewardlab.data.video import VideoFile, frame_policy
+from rewardlab.metrics.annotator_agreement import cohen_kappa, krippendorff_alpha
+from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.verdicts import FLAGGED, REJECTED, Decision, Verdict, VerdictStore, is_disputed
+from rewardlab.serving.verified_split import VerifiedSplit, verified_split
+
+_LEASE_SECONDS = 15 * 60  # so long a row that somebody was shown is kept for them
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one person and all together are."""
+
+    rows: int
+    mine: int  # rows that this person judged
+    left: int  # rows that still wait for this person
+    done: int  # rows that need no further verdict
+    disputed: int
+
+
+@dataclass(eq=False)
+class Assignments:
+    """The verdicts that stand, by row and person, and who is looking at what."""
+
+    rows: Sequence[ListedRow]
+    overlap: float
+    seed: int
+    clock: Callable[[], float] = time.monotonic
+    verdicts: dict[str, dict[str, Verdict]] = field(default_factory=dict)
+    _by_person: dict[str, dict[str, Verdict]] = field(default_factory=dict)  # the newest last
+    _unfinished: dict[str, bool] = field(default_factory=dict)  # begun rows that need more, and whether disputed
+    _leases: dict[str, dict[str, float]] = field(default_factory=dict)  # person, row, until when
+
+    def __post_init__(self) -> None:
+        self.by_key = {row.key: row for row in self.rows}
+        shuffled = [self.rows[place] for place in rng_for(self.seed, "order of rows").permutation(len(self.rows))]
+        self._order = [row.key for row in sorted(shuffled, key=lambda row: not row.provenance.doubted)]
+
+    def reset(self, standing: Iterable[Verdict]) -> None:
+        """Take these as all verdicts that stand; those on rows that are not here are left alone."""
+        self.verdicts, self._by_person, self._unfinished = {}, {}, {}
+        for verdict in standing:
+            self.record(verdict)
+
+    def record(self, verdict: Verdict) -> None:
+        """Note a verdict, in place of an earlier one of the same person."""
+        if verdict.item not in self.by_key:
+            return
+        self._forget(verdict)
+        self.verdicts.setdefault(verdict.item, {})[verdict.annotator] = verdict
+        self._by_person.setdefault(verdict.annotator, {})[verdict.item] = verdict
+        self._leases.get(verdict.annotator, {}).pop(verdict.item, None)
+        self._weigh(verdict.item)
+
+    def remove(self, verdict: Verdict) -> None:
+        """Forget a verdict that was undone, and keep its row for the person who judged it."""
+        if verdict.item not in self.by_key:
+            return
+        self._forget(verdict)
+        self._weigh(verdict.item)
+        self._lease(verdict.item, verdict.annotator)
+
+    def next_rows(self, annotator: str, count: int) -> list[ListedRow]:
+        """Return the rows for a person to judge, first those that they were shown already; others do not get them."""
+        chosen: dict[str, ListedRow] = {}
+        for key in self._candidates(annotator):
+            if len(chosen) == count:
+                break
+            if key not in chosen and self._is_open(key, annotator):
+                chosen[key] = self.by_key[key]
+        for key in chosen:
+            self._lease(key, annotator)
+        return list(chosen.values())
+
+    def last_of(self, annotator: str) -> Verdict | None:
+        """Return the newest verdict of a person that stands."""
+        return next(reversed(self._by_person.get(annotator, {}).values()), None)
+
+    def progress(self, annotator: str) -> Progress:
+        """Return how far it is."""
+        mine = self._by_person.get(annotator, {})
+        done = len(self.verdicts) - len(self._unfinished)
+        left = len(self.rows) - done - sum(key in mine for key in self._unfinished)
+        return Progress(len(self.rows), len(mine), left, done, sum(self._unfinished.values()))
+
+    def _candidates(self, annotator: str) -> Iterator[str]:
+        """Yield rows that a person may be given, the most useful first."""
+        now = self.clock()
+        yield from [key for key, until in self._leases.get(annotator, {}).items() if until > now]
+        yield from [key for key, disputed in self._unfinished.items() if disputed]
+        yield from list(self._unfinished)
+        yield from (key for key in self._order if key not in self.verdicts)
+
+    def _is_open(self, key: str, annotator: str) -> bool:
+        given = self.verdicts.get(key, {})
+        return annotator not in given and len(given) + self._others_looking(key, annotator) < self._wanted(key)
+
+    def _wanted(self, key: str) -> int:
+        """Return how many verdicts a row needs: one, two for a share of them, and one more while they disagree."""
+        given = self.verdicts.get(key, {})
+        if is_disputed(given.values()):
+            return len(given) + 1
+        return 2 if int(digest(self.seed, "overlap", key), 16) < self.overlap * 2**64 else 1
+
+    def _weigh(self, key: str) -> None:
+        """Note whether a row that somebody has judged needs another verdict."""
+        given = self.verdicts.get(key, {})
+        self._unfinished.pop(key, None)
+        if given and len(given) < self._wanted(key):
+            self._unfinished[key] = is_disputed(given.values())
+
+    def _forget(self, verdict: Verdict) -> None:
+        given = self.verdicts.get(verdict.item, {})
+        given.pop(verdict.annotator, None)
+        self._by_person.get(verdict.annotator, {}).pop(verdict.item, None)
+        if not given:
+            self.verdicts.pop(verdict.item, None)
+
+    def _lease(self, key: str, annotator: str) -> None:
+        self._leases.setdefault(annotator, {}).setdefault(key, 0.0)  # a row that was shown keeps its place
+        self._leases[annotator][key] = self.clock() + _LEASE_SECONDS
+
+    def _others_looking(self, key: str, annotator: str) -> int:
+        now = self.clock()
+        return sum(held.get(key, 0.0) > now for name, held in self._leases.items() if name != annotator)
+
+
+# How far the annotators agree so far: kappa of each two of them, and Krippendorff's alpha of all.
+
+Labels = NDArray[np.float64]  # rows of the dataset x annotators; nan where nobody said
+
+
+@dataclass(frozen=True)
+class PairAgreement:
+    """Two annotators: rows that both judged, the share judged alike, and kappa; None where it is not defined."""
+
+    first: str
+    second: str
+    rows: int
+    alike: float | None
+    kappa: float | None
+    weighted_kappa: float | None  # of levels, by the square of their distance
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """All annotators: rows that two or more judged, and alpha of outcomes and of levels."""
+
+    rows: int
+    alpha: float | None  # of outcomes: a level or a rejection
+    alpha_of_levels: float | None  # ordinal
+    pairs: tuple[PairAgreement, ...]
+
+
+def live_agreement(verdicts: Iterable[Mapping[str, Verdict]]) -> Agreement:
+    """Return the agreement over rows, each with its verdicts by annotator; flags are no labels and do not count."""
+    rows = [{name: v.outcome for name, v in row.items() if v.outcome != FLAGGED} for row in verdicts]
+    shared = [row for row in rows if len(row) > 1]
+    names = sorted({name for row in shared for name in row})
+    outcomes = np.array([[row.get(name, np.nan) for name in names] for row in shared]).reshape(len(shared), len(names))
+    levels = np.where(outcomes == REJECTED, np.nan, outcomes)
+    alpha, of_levels = krippendorff_alpha(outcomes), krippendorff_alpha(levels, "ordinal")
+    pairs = [_pair(names[i], names[j], outcomes[:, [i, j]]) for i, j in combinations(range(len(names)), 2)]
+    return Agreement(len(shared), _known(alpha), _known(of_levels), tuple(pair for pair in pairs if pair.rows))
+
+
+def _pair(first: str, second: str, outcomes: Labels) -> PairAgreement:
+    both = outcomes[~np.isnan(outcomes).any(axis=1)]
+    levels = np.where(both == REJECTED, np.nan, both)
+    alike = float((both[:, 0] == both[:, 1]).mean()) if len(both) else None
+    kappa, weighted = cohen_kappa(both[:, 0], both[:, 1]), cohen_kappa(levels[:, 0], levels[:, 1], "quadratic")
+    return PairAgreement(first, second, len(both), alike, _known(kappa), _known(weighted))
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+Result = TypeVar("Result")
+
+AHEAD = 3  # rows that a page is given at once, so that the next clip is there before it is asked for
+_DECODERS = 2
+
+
+@dataclass(eq=False)
+class VerificationServer:
+    """The state of a server; one request at a time touches the verdicts."""
+
+    listing: RowListing
+    assignments: Assignments
+    store: VerdictStore
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _decoders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_DECODERS, "rewardlab decoder"))
+
+    def __post_init__(self) -> None:
+        self.assignments.reset(self.store.standing())
+
+    def prepare(self) -> None:
+        """Begin to load what decodes clips, in a thread: that takes a while, and the first is asked for soon."""
+        self._decoders.submit(_pictures)
+
+    def state_for(self, annotator: str) -> dict[str, Any]:
+        """Return what the page of one person shows: the rows to judge, how far it is, and what can be undone."""
+        with self._lock:
+            self._refresh()
+            return self._state(annotator)
+
+    def record(self, verdict: Verdict, request: str) -> dict[str, Any]:
+        """Write a verdict to disk, and return the state after it."""
+        self.row(verdict.item)
+        with self._lock:
+            self._refresh()
+            kept = self.store.record(verdict, request)
+            if kept is not None:
+                self.assignments.record(kept)
+            return self._state(verdict.annotator)
+
+    def undo(self, annotator: str, number: int) -> dict[str, Any]:
+        """Take back a verdict, and return the state after it, with its row first."""
+        with self._lock:
+            self._refresh()
+            undone = self.store.undo(annotator, number)
+            if undone is None:
+                raise RequestRejected(404, f"{annotator} has given no verdict {number}; there is nothing to undo")
+            self.assignments.remove(undone)
+            return self._state(annotator, undone.item)
+
+    def agreement(self) -> dict[str, Any]:
+        """Return how far the annotators agree."""
+        with self._lock:
+            self._refresh()
+            return asdict(live_agreement(self.assignments.verdicts.values()))
+
+    def verified(self) -> VerifiedSplit:
+        """Return what the verdicts so far say of each row."""
+        with self._lock:
+            self._refresh()
+            return verified_split(self.listing, self.assignments.verdicts)
+
+    def rationale(self, key: str) -> list[dict[str, Any]]:
+        """Return what the validator said of a row."""
+        listed = self.row(key)
+        _, row = next(rows_on_lines(self.listing, {listed.line}))
+        return [asdict(verdict) for verdict in stored_verdicts(row)]
+
+    async def pictures(self, key: str, kind: str) -> bytes:
+        """Return the frames of a row's clip, or its last one, decoded in a thread."""
+        name = self.row(key).file_name
+        return await self._decoded(lambda: _pictures()[kind](self.listing.folder, name))
+
+    def row(self, key: str) -> ListedRow:
+        """Return a row by its key; a request for another is refused."""
+        if key not in self.assignments.by_key:
+            raise RequestRejected(404, "there is no such row in this dataset")
+        return self.assignments.by_key[key]
+
+    def close(self) -> None:
+        """Close the file of verdicts."""
+        self._decoders.shutdown(cancel_futures=True)
+        self.store.close()
+
+    async def _decoded(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
+
+    def _refresh(self) -> None:
+        if self.store.changed_elsewhere():
+            self.assignments.reset(self.store.standing())
+
+    def _state(self, annotator: str, first: str = "") -> dict[str, Any]:
+        rows = self.assignments.next_rows(annotator, AHEAD)
+        if first in self.assignments.by_key:
+            rows = [self.assignments.by_key[first], *(row for row in rows if row.key != first)][:AHEAD]
+        last = self.assignments.last_of(annotator)
+        return {
+            "rows": [_row_json(row) for row in rows],
+            "progress": asdict(self.assignments.progress(annotator)),
+            "undo": None if last is None else {"id": last.id, "decision": last.decision, "level": last.level},
+            "data": self.listing.folder.name,
+            "problems": len(self.listing.problems),
+        }
+
+
+def _pictures() -> Mapping[str, Callable[[Path, str], bytes]]:
+    """Return what makes pictures of a clip, with the libraries that it will need."""
+    import av  # noqa: F401  # VideoFile would load it when it opens the first clip
+
+    return {"frames": played_frames, "last": last_frame}
+
+
+def require_judgeable(row: ListedRow, decision: Decision, level: int | None) -> tuple[Decision, int | None]:
+    """Return decision and level of a verdict on a row as they are kept; DataError where they make no sense."""
+    if decision == "accept" and row.level is None:
+        raise DataError("this row states no level to accept; give one from 1 to 5")
+    if decision == "correct" and level is None:
+        raise DataError("a correction needs a level from 1 to 5")
+    if decision == "correct":
+        return ("accept" if level == row.level else "correct"), level
+    return decision, row.level if decision == "accept" else None
+
+
+def _row_json(row: ListedRow) -> dict[str, Any]:
+    return {
+        "key": row.key,
+        "file_name": row.file_name,
+        "instruction": row.instruction,
+        "level": row.level,
+        "source": row.source,
+        "stage": row.provenance.stage,
+        "explained": row.provenance.explained,
+    }
+
+
+# The frames of a clip as the page shows them: decoded here, so that every codec plays and each step is one frame.
+
+MOST_FRAMES = 300  # of a clip that are shown; the first and the last always are
+_MOST_PIXELS = 960  # along the longer side, while it plays
+_PLAYED_QUALITY, _ENLARGED_QUALITY = 88, 95
+
+
+def played_frames(folder: Path, name: str) -> bytes:
+    """Return a clip as one body: length of the header (4 bytes), header (JSON), and the frames as JPEG."""
+    video = VideoFile(path_inside(folder, name, "file_name"))
+    info = video.info
+    most = max(2, min(MOST_FRAMES, CLIP_MB.in_bytes // info.frame_bytes))
+    shown = frame_policy(f"uniform:{most}")(info.positions, info.fps)
+    images = [_jpeg(_reduced(frame), _PLAYED_QUALITY) for frame in video.read(shown)]
+    header = {
+        "frames": [int(place) for place in shown],
+        "seconds": [round(float(info.positions[place]) / info.fps, 4) for place in shown],
+        "fps": round(info.fps, 3),
+        "count": info.count,
+        "width": info.width,
+        "height": info.height,
+        "bytes": [len(image) for image in images],
+    }
+    head = json.dumps(header).encode()
+    return b"".join((len(head).to_bytes(4, "big"), head, *images))
+
+
+def last_frame(folder: Path, name: str) -> bytes:
+    """Return the last frame in full size, as JPEG."""
+    video = VideoFile(path_inside(folder, name, "file_name"))
+    return _jpeg(video.read(np.array([video.count - 1]))[0], _ENLARGED_QUALITY)
+
+
+def _reduced(frame: Frames) -> Frames:
+    scale = _MOST_PIXELS / max(frame.shape[:2])
+    if scale >= 1:
+        return frame
+    size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
+    return np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _jpeg(frame: Frames, quality: int) -> bytes:
+    done, image = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise DataError(f"a frame of shape {frame.shape} cannot be shown; encode the video again")
+    return bytes(image)

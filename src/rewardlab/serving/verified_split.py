@@ -1,0 +1,145 @@
+"""The verified split: rows that a majority of the people who judged them upholds, at the level that they give."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.storage import writable
+from rewardlab.data.roboreward_rows import METADATA, Row
+from rewardlab.data.row_listing import ListedRow, RowListing, rows_on_lines
+from rewardlab.data.safe_files import path_inside
+from rewardlab.serving.verdicts import FLAGGED, REJECTED, Verdict, is_disputed, majority
+
+REJECTED_ROWS = "rejected.jsonl"
+
+Verdicts = Mapping[str, Mapping[str, Verdict]]  # row, person
+
+
+@dataclass(frozen=True)
+class JudgedRow:
+    """A row with what people say of it: the level that it has earned, or why it is left out."""
+
+    row: ListedRow
+    verdicts: tuple[Verdict, ...]
+    level: int | None
+    left_out: str
+
+
+@dataclass(frozen=True)
+class VerifiedSplit:
+    """The rows that somebody judged."""
+
+    listing: RowListing
+    judged: tuple[JudgedRow, ...]
+
+    @property
+    def kept(self) -> tuple[JudgedRow, ...]:
+        """Return the rows of the split."""
+        return tuple(row for row in self.judged if row.level is not None)
+
+    def sentence(self) -> str:
+        """Say how many rows are in the split, and why others are not."""
+        reasons = Counter(row.left_out for row in self.judged if row.level is None)
+        corrected = sum(row.level != row.row.level for row in self.kept)
+        out = "".join(f", {count} {reason}" for reason, count in sorted(reasons.items()))
+        unseen = len(self.listing.rows) - len(self.judged)
+        return f"{len(self.kept)} verified rows ({corrected} at a corrected level){out}, {unseen} not judged"
+
+
+def verified_split(listing: RowListing, verdicts: Verdicts) -> VerifiedSplit:
+    """Return what the verdicts say of each row that has any."""
+    judged = [_judged(row, tuple(verdicts[row.key].values())) for row in listing.rows if verdicts.get(row.key)]
+    return VerifiedSplit(listing, tuple(judged))
+
+
+def _judged(row: ListedRow, verdicts: tuple[Verdict, ...]) -> JudgedRow:
+    outcome = majority(verdicts)
+    if outcome in (REJECTED, FLAGGED):
+        return JudgedRow(row, verdicts, None, "rejected" if outcome == REJECTED else "flagged")
+    if is_disputed(verdicts):
+        return JudgedRow(row, verdicts, None, "disputed")
+    return JudgedRow(row, verdicts, outcome, "")
+
+
+def verified_rows(split: VerifiedSplit, *, kept: bool) -> Iterator[Row]:
+    """Yield the rows of the split, or those that are left out, each with its verdicts."""
+    chosen = {each.row.line: each for each in split.judged if (each.level is not None) == kept}
+    for line, row in rows_on_lines(split.listing, set(chosen)):
+        yield _verified_row(row, chosen[line])
+
+
+def metadata_line(row: Row) -> str:
+    """Return a row as a line of metadata."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _verified_row(row: Row, judged: JudgedRow) -> Row:
+    """Return the row with the level that people gave it, and the verdicts beside what the factory wrote."""
+    provenance = row.get("provenance")
+    made = dict(provenance) if isinstance(provenance, dict) else {}
+    before = made.get("verdicts")
+    said = [_stored(verdict, judged.row) for verdict in judged.verdicts]
+    made["verdicts"] = [*(before if isinstance(before, list) else ()), *said]
+    if judged.level is None:
+        made |= {"rejected": f"people say: {judged.left_out}", "rejected_at": "verify"}
+        return row | {"provenance": made}
+    if judged.level == judged.row.level:
+        return row | {"provenance": made}
+    made["proposed_level"] = judged.row.level
+    changed = {key: value for key, value in row.items() if key != "progress"}  # it ended at the level that was wrong
+    return changed | {"reward": judged.level, "success": judged.level == 5, "provenance": made}
+
+
+def _stored(verdict: Verdict, row: ListedRow) -> Row:
+    return {
+        "by": f"person:{verdict.annotator}",
+        "verdict": verdict.decision == "accept",
+        "rationale": verdict.note,
+        "prompt_hash": "",
+        "decision": verdict.decision,
+        "level": verdict.level,
+        "rationale_seen": verdict.rationale_seen,
+        "at": verdict.made_at,
+    }
+
+
+def write_verified_split(split: VerifiedSplit, target: Path) -> None:
+    """Write the split as a dataset with its videos, and the rows that are left out beside it; whole or not at all."""
+    if target.exists():
+        raise PlanError(f"{target} is there already; name a folder that is not, or remove it")
+    if not split.kept:
+        raise DataError(f"no row of {split.listing.folder} is verified yet; start `rewardlab verify` and judge some")
+    partial = target.with_name(f".{target.name}.partial")
+    with writable(target):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for file, kept in ((METADATA, True), (REJECTED_ROWS, False)):
+            with (partial / file).open("w", encoding="utf-8") as handle:
+                for row in verified_rows(split, kept=kept):
+                    if kept:
+                        _copy_files(split.listing.folder, row, partial)
+                    handle.write(metadata_line(row))
+        partial.rename(target)
+
+
+def _copy_files(folder: Path, row: Row, target: Path) -> None:
+    """Copy what a row names: its video, and the record of its world where it has one."""
+    world = row.get("world")
+    named = {"file_name": row["file_name"]} | ({"world.file": world["file"]} if _has_file(world) else {})
+    for key, name in named.items():
+        source = path_inside(folder, name, key)
+        if not source.is_file():
+            raise DataError(f"{source}: the file does not exist; correct {key} or add it")
+        copy = target / str(name)
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+
+
+def _has_file(world: object) -> TypeGuard[Row]:
+    return isinstance(world, dict) and "file" in world

@@ -1,0 +1,216 @@
+"""The application: the page, its rows and clips, and the verdicts, behind a token and the limits on requests.
+
+It is written for Starlette alone: nobody reads an OpenAPI page here, and FastAPI is slow to load.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from rewardlab.core.errors import DataError, RunError
+from rewardlab.core.limits import VERDICT_BYTES
+from rewardlab.core.records import parse_json
+from rewardlab.serving.http import (
+    BodyLimit,
+    RequestLimits,
+    WithHeaders,
+    media_type,
+    same_origin_only,
+    validation_sentence,
+    whole_body,
+)
+from rewardlab.serving.listening import RequestRejected, is_loopback
+from rewardlab.serving.verdicts import Decision, Verdict
+from rewardlab.serving.verification_state import VerificationServer, require_judgeable
+from rewardlab.serving.verified_split import metadata_line, verified_rows
+
+_FILES = {"/": "verify_page.html", "/verify.js": "verify_page.js", "/verify.css": "verify_page.css"}
+_KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+}
+_NAME_CHARACTERS, _NOTE_CHARACTERS = 40, 2_000
+OPEN_PATHS = frozenset(_FILES)  # the page holds nothing by itself; it asks with the token
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def _printable(text: str) -> str:
+    if text != text.strip() or not text.isprintable():
+        raise ValueError("must be printable and begin and end with no space")
+    return text
+
+
+Annotator = Annotated[str, Field(min_length=1, max_length=_NAME_CHARACTERS), AfterValidator(_printable)]
+RequestId = Annotated[str, Field(pattern="^[A-Za-z0-9-]{8,64}$")]
+
+
+class Asking(BaseModel):
+    """Who asks for rows."""
+
+    annotator: Annotator
+
+
+class GivenVerdict(BaseModel):
+    """A verdict as the page sends it; `request` is of its own making, so that sending it again changes nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    request: RequestId
+    annotator: Annotator
+    item: Annotated[str, Field(max_length=_NAME_CHARACTERS)]
+    decision: Decision
+    level: Annotated[int, Field(ge=1, le=5, strict=True)] | None = None
+    note: Annotated[str, Field(max_length=_NOTE_CHARACTERS)] = ""
+    rationale_seen: bool = False
+    seconds: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+
+
+class Undo(BaseModel):
+    """A verdict to take back, by its number."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    annotator: Annotator
+    verdict: Annotated[int, Field(ge=1, lt=2**63)]
+
+
+def state(request: Request) -> Response:
+    """Return the rows for a person to judge, and how far it is."""
+    asking = Asking.model_validate(dict(request.query_params))
+    return JSONResponse(_server_of(request).state_for(asking.annotator))
+
+
+async def judge(request: Request) -> Response:
+    """Keep a verdict; the answer is sent when it is on the disk."""
+    return await _carried_out(request, GivenVerdict, _judge)
+
+
+def _judge(server: VerificationServer, given: GivenVerdict) -> dict[str, Any]:
+    decision, level = require_judgeable(server.row(given.item), given.decision, given.level)
+    verdict = Verdict(given.item, given.annotator, decision, level, given.note, given.rationale_seen, given.seconds)
+    return server.record(verdict, given.request)
+
+
+async def undo(request: Request) -> Response:
+    """Take back a verdict."""
+    return await _carried_out(request, Undo, lambda server, asked: server.undo(asked.annotator, asked.verdict))
+
+
+def agreement(request: Request) -> Response:
+    """Return how far the annotators agree."""
+    return JSONResponse(_server_of(request).agreement())
+
+
+def rationale(request: Request) -> Response:
+    """Return what the validator said of a row."""
+    return JSONResponse(_server_of(request).rationale(request.path_params["key"]))
+
+
+async def frames(request: Request) -> Response:
+    """Return the frames of a row's clip."""
+    body = await _server_of(request).pictures(request.path_params["key"], "frames")
+    return Response(body, media_type="application/octet-stream")
+
+
+async def last(request: Request) -> Response:
+    """Return the last frame of a row's clip in full size."""
+    return Response(await _server_of(request).pictures(request.path_params["key"], "last"), media_type="image/jpeg")
+
+
+def verified(request: Request) -> Response:
+    """Return the verified rows, as the metadata of a dataset beside the same videos."""
+    lines = map(metadata_line, verified_rows(_server_of(request).verified(), kept=True))
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+def page(request: Request) -> Response:
+    """Return the page, its script or its style sheet."""
+    name = _FILES.get(request.url.path)
+    if name is None:
+        raise RequestRejected(404, "there is no such address here")
+    return Response(Path(__file__).with_name(name).read_bytes(), media_type=_KINDS[name.rpartition(".")[2]])
+
+
+_ROUTES = (
+    Route("/api/state", state),
+    Route("/api/verdicts", judge, methods=["POST"]),
+    Route("/api/undo", undo, methods=["POST"]),
+    Route("/api/agreement", agreement),
+    Route("/api/rows/{key}/rationale", rationale),
+    Route("/api/rows/{key}/frames", frames),
+    Route("/api/rows/{key}/last", last),
+    Route("/api/verified.jsonl", verified),
+    Route("/{path:path}", page),
+)
+
+
+def create_app(server: VerificationServer, host: str, token: str) -> RequestLimits:
+    """Return the ASGI application."""
+    kinds: tuple[type[Exception], ...] = (RequestRejected, DataError, RunError, ValidationError, HTTPException)
+    app = Starlette(routes=_ROUTES, lifespan=_lifespan, exception_handlers=dict.fromkeys(kinds, _refused))
+    app.state.server = server
+    app.add_middleware(WithHeaders, headers=_HEADERS)
+    if is_loopback(host) and ":" not in host:  # a page from elsewhere must not reach it by another name
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", host])
+    body = BodyLimit(VERDICT_BYTES, "bytes", 1)
+    return RequestLimits(same_origin_only(app, OPEN_PATHS), token, body, OPEN_PATHS)
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    app.state.server.prepare()
+    yield
+    app.state.server.close()
+
+
+def _server_of(request: Request) -> VerificationServer:
+    found: VerificationServer = request.app.state.server
+    return found
+
+
+async def _carried_out(
+    request: Request, kind: type[Body], carry_out: Callable[[VerificationServer, Body], dict[str, Any]]
+) -> Response:
+    """Do what the JSON of a request asks for, in a thread: it writes to the disk."""
+    if media_type(request) != "application/json":
+        raise RequestRejected(422, "expected JSON, with the content type application/json")
+    try:
+        found = parse_json(await whole_body(request))
+    except ValueError as error:
+        raise RequestRejected(422, f"the JSON cannot be read: {error}") from error
+    return JSONResponse(await run_in_threadpool(carry_out, _server_of(request), kind.model_validate(found)))
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    """Return why a request is not carried out, in one sentence."""
+    return JSONResponse({"error": _sentence(error).encode("utf-8", "replace").decode()}, _status(error))
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, RequestRejected):
+        return error.status
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return 503 if isinstance(error, RunError) else 422
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return validation_sentence(error.errors())
+    return str(error.detail) if isinstance(error, HTTPException) else str(error)

@@ -1,0 +1,223 @@
+"""The page of a comparison of objectives: the table, what it shows, learning curves, and traces side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewardlab.core.storage import atomic_write
+from rewardlab.evaluation.display import format_interval, format_number, format_p_value
+from rewardlab.evaluation.frame_rewards import MEASURES
+from rewardlab.evaluation.objective_comparison import (
+    Comparison,
+    ObjectiveCell,
+    ObjectiveContrast,
+    RewardTrace,
+    read_comparison,
+)
+from rewardlab.reporting.page import templates
+from rewardlab.reporting.svg_charts import ChartLine, TitledChart, line_chart
+
+PAGE = "index.html"
+_LEVEL = 0.05  # of a test after Holm's correction
+_HEADLINE = ("within", "across", "voc", "success_auc", "mae", "robustness_auc")
+_CONTROLLED = (
+    "within",
+    "across",
+    "success_auc",
+    "mae",
+)  # by the others a clock that sees nothing is best by definition
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of the table: an objective or a control, and its cells by measure."""
+
+    name: str
+    control: bool
+    cells: tuple[tuple[ObjectiveCell, bool], ...]  # each with whether it is the best of its column
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """The table of one backbone on one group of tasks."""
+
+    backbone: str
+    group: str
+    tasks: int
+    rows: tuple[TableRow, ...]
+
+
+@dataclass(frozen=True)
+class TracePanel:
+    """One clip with the trace of every objective."""
+
+    trace: RewardTrace
+    figures: tuple[TitledChart, ...]
+
+
+def write_objective_page(folder: Path) -> Path:
+    """Write the page of the comparison in a folder and return its path."""
+    html = render_objective_page(read_comparison(folder))
+    with atomic_write(folder / PAGE) as partial:
+        partial.write_text(html, encoding="utf-8")
+    return folder / PAGE
+
+
+def render_objective_page(comparison: Comparison) -> str:
+    """Return the page as text; every string from outside is escaped."""
+    backbones = list(dict.fromkeys(cell.backbone for cell in comparison.cells))
+    return (
+        templates("rewardlab.studies")
+        .get_template("objectives.html")
+        .render(
+            comparison=comparison,
+            cell_text=cell_text,
+            cell_detail=cell_detail,
+            contrast_text=contrast_text,
+            backbones=backbones,
+            measures=MEASURES,
+            findings=findings(comparison),
+            tables=[_group_table(comparison, b, g, n) for b in backbones for g, n in comparison.groups.items()],
+            contrasts=[c for c in comparison.contrasts if "," not in c.group],
+            curves={backbone: _curve_figures(comparison, backbone) for backbone in backbones},
+            traces=[_panel(trace) for trace in comparison.traces],
+            total=sum(comparison.seconds.values()),
+        )
+    )
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """Return what the table shows, in sentences: who is first by each measure, and how sure it is."""
+    found = []
+    for backbone in dict.fromkeys(cell.backbone for cell in comparison.cells):
+        for group in (group for group in comparison.groups if "," not in group):
+            found.append(f"{backbone}, {group}: {_firsts(comparison, backbone, group)}.")
+            tests = [c for c in comparison.contrasts if c.backbone == backbone and c.group == group]
+            said = [*_against(comparison, tests), *_beaten_by_controls(comparison, backbone, group)]
+            found += [f"{backbone}, {group}: {sentence}." for sentence in said]
+    return found
+
+
+def _firsts(comparison: Comparison, backbone: str, group: str) -> str:
+    said = []
+    for measure in _HEADLINE:
+        column = _ranked(comparison, backbone, group, measure)
+        if column:
+            best = column[0]
+            said.append(f"{best.objective} is first by {measure} ({format_number(best.value)}{_ranks(best)})")
+    return "; ".join(said) or "nothing could be measured"
+
+
+def _ranks(cell: ObjectiveCell) -> str:
+    return "" if cell.rank_low is None else f", rank {cell.rank_low} to {cell.rank_high}"
+
+
+def _ranked(comparison: Comparison, backbone: str, group: str, measure: str) -> list[ObjectiveCell]:
+    """Return the cells of objectives that have a value, the best first."""
+    cells = [
+        cell
+        for cell in comparison.cells
+        if (cell.backbone, cell.group, cell.measure) == (backbone, group, measure)
+        and cell.objective not in comparison.controls
+        and cell.value is not None
+    ]
+    sign = -1 if MEASURES[measure][0] == "higher" else 1
+    return sorted(cells, key=lambda cell: sign * (cell.value or 0.0))
+
+
+def _against(comparison: Comparison, tests: Sequence[ObjectiveContrast]) -> list[str]:
+    """Return how many objectives are surely better and worse than the reference, by each measure that tells any."""
+    said, even = [], []
+    for measure in _HEADLINE:
+        sure = [c for c in tests if c.measure == measure and c.p_holm is not None and c.p_holm < _LEVEL]
+        known = [c for c in tests if c.measure == measure and c.difference is not None]
+        sign = 1 if MEASURES[measure][0] == "higher" else -1
+        better = [c.objective for c in sure if sign * (c.difference or 0.0) > 0]
+        worse = [c.objective for c in sure if sign * (c.difference or 0.0) < 0]
+        if known and not sure:
+            even.append(measure)
+        elif known:
+            said.append(
+                f"by {measure}, {comparison.against} surely beats {len(worse)} of {len(known)} others"
+                + (f" and is surely beaten by {', '.join(better)}" if better else " and is surely beaten by none")
+            )
+    return [*said, *([f"no difference from {comparison.against} is sure by {', '.join(even)}"] if even else [])]
+
+
+def _beaten_by_controls(comparison: Comparison, backbone: str, group: str) -> list[str]:
+    """Return by which measures a control is better than every objective: what they show there is no sight."""
+    said = []
+    for control in comparison.controls:
+        place = (backbone, group, control)
+        mine = {c.measure: c.value for c in comparison.cells if (c.backbone, c.group, c.objective) == place}
+        best = {name: column[0].value for name in _CONTROLLED if (column := _ranked(comparison, backbone, group, name))}
+        beaten = [name for name, value in best.items() if _is_better(name, mine.get(name), value)]
+        if beaten:
+            said.append(f"{control}, a control, is better than every objective by {', '.join(beaten)}")
+    return said
+
+
+def _is_better(measure: str, value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return False
+    return value > other if MEASURES[measure][0] == "higher" else value < other
+
+
+def _group_table(comparison: Comparison, backbone: str, group: str, tasks: int) -> GroupTable:
+    best = {measure: _ranked(comparison, backbone, group, measure)[:1] for measure in MEASURES}
+    cells = {(c.objective, c.measure): c for c in comparison.cells if (c.backbone, c.group) == (backbone, group)}
+    names = [entry.name for entry in comparison.objectives] + list(comparison.controls)
+    rows = [
+        TableRow(
+            name,
+            name in comparison.controls,
+            tuple((cells[name, measure], cells[name, measure] in best[measure]) for measure in MEASURES),
+        )
+        for name in names
+    ]
+    return GroupTable(backbone, group, tasks, tuple(rows))
+
+
+def _curve_figures(comparison: Comparison, backbone: str) -> list[TitledChart]:
+    own = [curve for curve in comparison.curves if curve.backbone == backbone and curve.steps]
+    values = [value for curve in own for value in curve.agreement]
+    axis = (min(values), max(values)) if values and max(values) > min(values) else (0.0, 1.0)
+    figures = []
+    for name in dict.fromkeys(curve.objective for curve in own):
+        lines = [
+            ChartLine(f"seed {c.seed}", tuple(map(float, c.steps)), c.agreement, number % 8)
+            for number, c in enumerate(curve for curve in own if curve.objective == name)
+        ]
+        figures.append(TitledChart(name, line_chart(lines, f"validation agreement of {name} over steps", axis=axis)))
+    return figures
+
+
+def _panel(trace: RewardTrace) -> TracePanel:
+    time = tuple(float(place) for place in range(len(trace.progress)))
+    return TracePanel(trace, tuple(TitledChart(name, _trace_chart(trace, name, time)) for name in trace.rewards))
+
+
+def _trace_chart(trace: RewardTrace, name: str, time: tuple[float, ...]) -> str:
+    """Return a trace stretched over its own range, beside the true progress over 0 to 1."""
+    rewards = trace.rewards[name]
+    low, high = min(rewards), max(rewards)
+    stretched = tuple((value - low) / (high - low) if high > low else 0.5 for value in rewards)
+    lines = (ChartLine("true progress", time, trace.progress, 6, reference=True), ChartLine(name, time, stretched))
+    return line_chart(lines, f"reward of {name} over the frames of {trace.clip}", axis=(0.0, 1.0))
+
+
+def cell_text(cell: ObjectiveCell) -> str:
+    """Return the value of a cell."""
+    return format_number(cell.value, 3)
+
+
+def cell_detail(cell: ObjectiveCell) -> str:
+    """Return interval and ranks of a cell."""
+    rank = f" #{cell.rank_low}-{cell.rank_high}" if cell.rank_low is not None else ""
+    return f"{format_interval(cell)}{rank}"
+
+
+def contrast_text(contrast: ObjectiveContrast) -> str:
+    """Return a difference with its interval and corrected p-value."""
+    number = "-" if contrast.difference is None else f"{contrast.difference:+.3f}"
+    return f"{number} {format_interval(contrast, 3)} {format_p_value(contrast.p_holm)}"

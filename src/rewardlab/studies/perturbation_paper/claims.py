@@ -1,0 +1,317 @@
+"""The paper's claims as questions that intervals decide."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rewardlab.core.trial import CLEAN, SEVERITIES
+from rewardlab.evaluation.display import markdown_text
+from rewardlab.metrics.paired_differences import ConditionMeans, ContrastEstimate, Weights, less
+from rewardlab.studies.perturbation_paper.measured import MeasuredStudy, at, groups_evenly, over_categories
+from rewardlab.studies.perturbation_paper.paper import (
+    CATEGORIES,
+    COARSE,
+    PRECISE,
+    RELIABLE_AT,
+    ROLES,
+    STATED_TAU,
+    TASK_SEVERITY,
+    WORST,
+)
+
+Answer = Literal["yes", "no", "open"]
+Verdict = Literal["holds", "does not hold", "cannot be said"]
+SURE = 0.95
+RULE = (
+    "A claim asks one or more questions: is this number above, or below, that bound? It **holds** if the 95 % interval "
+    "of every one lies on the claim's side. It **does not hold** if the interval of at least one, widened for the "
+    "number of questions (Bonferroni), lies on the other side. Otherwise, and where something was not measured, it "
+    "**cannot be said**. For a claim that one case is enough to prove, the two rules change places."
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """Is this weighted sum of means above the bound, or below it?"""
+
+    words: str
+    means: ConditionMeans
+    weights: Weights
+    bound: float = 0.0
+    above: bool = True
+
+    def estimate(self, confidence: float = SURE) -> ContrastEstimate:
+        """Return the number that is asked for."""
+        return self.means.combined(self.weights, confidence)
+
+    def answer(self, confidence: float = SURE) -> Answer:
+        """Return what the interval says; open where it holds the bound or is unknown."""
+        found = self.estimate(confidence)
+        if not found.low <= found.high or found.low <= self.bound <= found.high:
+            return "open"
+        return "yes" if (found.low > self.bound) == self.above else "no"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, where it stands, what it is taken to mean, and the questions that decide it."""
+
+    sentence: str
+    where: str
+    meaning: str
+    questions: Sequence[Question]
+    one_is_enough: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what the questions say together."""
+        each = [question.answer() for question in self.questions]
+        strict = [question.answer(1 - (1 - SURE) / len(each)) for question in self.questions]
+        if self.one_is_enough:
+            proved, refuted = "yes" in strict, set(each) == {"no"}
+        else:
+            proved, refuted = set(each) == {"yes"}, "no" in strict
+        return "holds" if proved else "does not hold" if refuted else "cannot be said"
+
+
+def claims_page(claims: Sequence[Claim], head: str, not_judged: Sequence[str]) -> str:
+    """Return the claims in Markdown: all verdicts first, then each with its meaning and every number behind it."""
+    lines = ["# What the paper claims, and what was measured", "", head, "", RULE, ""]
+    lines += ["| | the paper says | where | verdict | questions |", "|---|---|---|---|---|"]
+    for place, claim in enumerate(claims, start=1):
+        answers = [question.answer() for question in claim.questions]
+        counts = ", ".join(f"{answers.count(kind)} {kind}" for kind in ("yes", "no", "open") if kind in answers)
+        lines.append(f"| {place} | {claim.sentence} | {claim.where} | **{claim.verdict}** | {counts} |")
+    for place, claim in enumerate(claims, start=1):
+        lines += ["", f"## {place}. {claim.sentence}: {claim.verdict}", "", f"Taken to mean: {claim.meaning}.", ""]
+        lines += [f"- {_finding(question)}" for question in claim.questions]
+    lines += ["", "## Not judged", "", *(f"- {sentence}" for sentence in not_judged)]
+    return "\n".join(lines) + "\n"
+
+
+def _finding(question: Question) -> str:
+    found, side = question.estimate(), "above" if question.above else "below"
+    number = "not measured" if found.value != found.value else f"{found.value:.3f} {found.ends}"
+    return f"{question.answer()}: {markdown_text(question.words)}: {number}, {side} {question.bound:g}?"
+
+
+_NEAR = 0.03  # how far a measured change may lie from the stated one and still be the same
+_MODERATE, _CLOSE = 2, 0.75  # our reading of moderate perturbations, and of approaching an accuracy of 0.70
+NOT_JUDGED = (
+    "Calibration: the paper measures a shift and states no number. Ours is in every.csv; `null` is what a calibrated "
+    "model stays below in 95 % of studies of this size.",
+    "That the ensemble takes more time: in a run its members' answers are shared with it, so its own time is not seen.",
+)
+_LOST = f"accuracy lost from clean to severity {WORST}, each cell that keeps its label against its own clean episode"
+
+
+def paper_claims(study: MeasuredStudy) -> list[Claim]:
+    """Return every claim that numbers can decide."""
+    makers: tuple[Callable[[MeasuredStudy], Iterator[Claim]], ...] = (
+        *(_losses, _losses_compared, _accuracies),
+        *(_orders, _thresholds, _tasks),
+    )
+    return [claim for make in makers for claim in make(study)]
+
+
+def _losses(study: MeasuredStudy) -> Iterator[Claim]:
+    general = study.model("general")
+    mean = {role: over_categories(study.model(role), WORST) for role in ROLES}
+    yield Claim(
+        "the general model degrades most",
+        "abstract",
+        f"{_LOST}, mean over categories",
+        [
+            _more(study.loss, f"{study.part('general')} less {study.part(other)}", mean["general"], mean[other])
+            for other in ("tuned", "ensemble")
+        ],
+    )
+    yield Claim(
+        "under visual change the general model loses 11.8 points (12.7 %)",
+        "abstract, 3.1",
+        f"{_LOST}, within {_NEAR:g} of 0.118",
+        _within(study.loss, f"{study.part('general')}, visual", at(general, "visual", WORST), 0.118),
+    )
+    yield Claim(
+        "the general model is most sensitive to visual and temporal change",
+        "Figure 1",
+        f"{_LOST}, each of the two against each of the other two",
+        [
+            _more(
+                study.loss,
+                f"{study.part('general')}, {one} less {other}",
+                at(general, one, WORST),
+                at(general, other, WORST),
+            )
+            for one in ("visual", "temporal")
+            for other in ("semantic", "domain")
+        ],
+    )
+
+
+def _losses_compared(study: MeasuredStudy) -> Iterator[Claim]:
+    def loses_more(one: str, other: str, category: str) -> Question:
+        sides = (at(study.model(role), category, WORST) for role in (one, other))
+        return _more(study.loss, f"{study.part(one)} less {study.part(other)}, {category}", *sides)
+
+    yield Claim(
+        "the tuned model is less sensitive to visual and temporal change than the general one",
+        "2.1, 4",
+        _LOST,
+        [loses_more("general", "tuned", category) for category in ("visual", "temporal")],
+    )
+    yield Claim(
+        "the tuned model is more sensitive to semantic change than the general one",
+        "2.1, 3.1, 4",
+        _LOST,
+        [loses_more("tuned", "general", "semantic")],
+    )
+    yield Claim(
+        "the ensemble is the least sensitive in every category",
+        "2.1",
+        _LOST,
+        [loses_more(other, "ensemble", category) for category in CATEGORIES for other in ("general", "tuned")],
+    )
+
+
+def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
+    def leads(one: str, other: str, category: str, severity: int) -> Question:
+        sides = (at(study.model(role), category, severity) for role in (one, other))
+        return _more(study.accuracy, f"{study.part(one)} less {study.part(other)}, {category}", *sides)
+
+    yield Claim(
+        "when nothing is changed, the general model is the worst",
+        "2.1",
+        "accuracy on clean episodes, against both other models",
+        [leads(other, "general", CLEAN, 0) for other in ("tuned", "ensemble")],
+    )
+    yield Claim(
+        "the tuned model stays at 91.8 % under all visual change",
+        "abstract, 3.1",
+        "accuracy at every severity from 1 on",
+        [_accurate(study, "tuned", "visual", severity, 0.918) for severity in SEVERITIES[1:]],
+    )
+    yield Claim(
+        "the ensemble has the best worst case in every category",
+        "abstract, 3.2, 4",
+        f"accuracy at severity {WORST}, against both other models",
+        [leads("ensemble", other, category, WORST) for category in CATEGORIES for other in ("general", "tuned")],
+    )
+    yield Claim(
+        "the ensemble's worst case is above 83 %",
+        "3.2",
+        f"accuracy at severity {WORST} in every category",
+        [_accurate(study, "ensemble", category, WORST, 0.83) for category in CATEGORIES],
+    )
+
+
+def _orders(study: MeasuredStudy) -> Iterator[Claim]:
+    words = f"tau-b of progress with true progress within an episode{_ceiling(study)}, mean over categories"
+    mean = {(role, severity): over_categories(study.model(role), severity) for role in ROLES for severity in SEVERITIES}
+    fall = round(STATED_TAU["general"][0] - STATED_TAU["general"][WORST], 3)
+    yield Claim(
+        "the general model's tau falls from .97 to .82",
+        "abstract, 3.3",
+        f"{words}: lost from clean to severity {WORST}, within {_NEAR:g} of {fall:g}",
+        _within(study.tau_loss, study.part("general"), mean["general", WORST], fall),
+    )
+    yield Claim(
+        "the ensemble's tau stays above .93",
+        "abstract, 3.3",
+        f"{words}, at every severity",
+        [Question(f"{study.part('ensemble')}, severity {s}", study.tau, mean["ensemble", s], 0.93) for s in SEVERITIES],
+    )
+    yield Claim(
+        "the ensemble preserves rank order best",
+        "4",
+        f"{words}, at severity {WORST}, against both other models",
+        [
+            _more(
+                study.tau,
+                f"{study.part('ensemble')} less {study.part(other)}",
+                mean["ensemble", WORST],
+                mean[other, WORST],
+            )
+            for other in ("general", "tuned")
+        ],
+    )
+
+
+def _ceiling(study: MeasuredStudy) -> str:
+    """Return how far tau-b can reach, as true progress has ties: no model without ties can meet a bound above that."""
+    found = [study.summary.clean(study.model(role), "progress_tau_b_ceiling").value for role in ROLES]
+    known = [value for value in found if value is not None]
+    return f" (progress without ties reaches at most {min(known):.2f} on clean episodes)" if known else ""
+
+
+def _thresholds(study: MeasuredStudy) -> Iterator[Claim]:
+    yield Claim(
+        "the general model is unreliable from severity 1 on in every category",
+        "abstract, 3.4",
+        f"accuracy at severity 1 below {RELIABLE_AT:g}",
+        [_accurate(study, "general", category, 1, RELIABLE_AT, above=False) for category in CATEGORIES],
+    )
+    for role, name, last, stated in (("tuned", "the tuned model", 3, "3-5"), ("ensemble", "the ensemble", 4, "4-5")):
+        yield Claim(
+            f"{name} is reliable up to severity {stated}",
+            "3.4" if role == "tuned" else "abstract, 3.4",
+            f"accuracy of {RELIABLE_AT:g} or more up to severity {last} in every category",
+            [_accurate(study, role, c, s, RELIABLE_AT) for c in CATEGORIES for s in range(1, last + 1)],
+        )
+    yield Claim(
+        "even the best models come close to unreliability at moderate severity",
+        "4",
+        f"in some category, the best of the judged models is below {_CLOSE:g} at severity {_MODERATE}",
+        [_best(study, category) for category in CATEGORIES],
+        one_is_enough=True,
+    )
+
+
+def _best(study: MeasuredStudy, category: str) -> Question:
+    """Ask about the model that was measured to be the best in a category."""
+    found = {m: study.accuracy.combined(at(m, category, _MODERATE)).value for m in study.summary.judged}
+    best = max(found, key=lambda model: (found[model] == found[model], found[model]))
+    words = f"accuracy of {best}, {category}, severity {_MODERATE}"
+    return Question(words, study.accuracy, at(best, category, _MODERATE), _CLOSE, above=False)
+
+
+def _tasks(study: MeasuredStudy) -> Iterator[Claim]:
+    present = {condition[1] for condition in study.group_loss.places}
+    precise, coarse = ([g for g in kind if g in present] or kind for kind in (PRECISE, COARSE))
+    gaps = {
+        role: less(groups_evenly(study.model(role), precise), groups_evenly(study.model(role), coarse))
+        for role in ROLES
+    }
+    words = f"accuracy lost at severity {TASK_SEVERITY}, {' and '.join(precise)} less {' and '.join(coarse)}"
+    yield Claim(
+        "tasks that need precision lose more",
+        "3.5, Figure 3",
+        f"{words}, for every model",
+        [Question(study.part(role), study.group_loss, gap) for role, gap in gaps.items()],
+    )
+    yield Claim(
+        "tasks that need precision lose more above all with the general model",
+        "3.5, Figure 3",
+        f"{words}, larger for the general model",
+        [
+            _more(study.group_loss, f"{study.part('general')} less {study.part(r)}", gaps["general"], gaps[r])
+            for r in ("tuned", "ensemble")
+        ],
+    )
+
+
+def _more(means: ConditionMeans, words: str, one: Weights, other: Weights) -> Question:
+    return Question(words, means, less(one, other))
+
+
+def _accurate(
+    study: MeasuredStudy, role: str, category: str, severity: int, bound: float, *, above: bool = True
+) -> Question:
+    words = f"{study.part(role)}, {category}, severity {severity}"
+    return Question(words, study.accuracy, at(study.model(role), category, severity), bound, above)
+
+
+def _within(means: ConditionMeans, words: str, weights: Weights, stated: float) -> list[Question]:
+    """Ask whether a change is the stated one, give or take what we call the same."""
+    ends = round(stated - _NEAR, 3), round(stated + _NEAR, 3)
+    return [Question(words, means, weights, end, above) for end, above in zip(ends, (True, False))]

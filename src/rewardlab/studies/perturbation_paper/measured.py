@@ -1,0 +1,169 @@
+"""What a run says about the study: accuracy, losses and tau per condition, to be combined under the same draws."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.errors import PlanError
+from rewardlab.core.run import Run
+from rewardlab.core.run_files import RunRecord
+from rewardlab.core.summary import Summary
+from rewardlab.core.trial import CLEAN, SEVERITIES
+from rewardlab.core.trial_table import TrialTable
+from rewardlab.evaluation.findings import values_of
+from rewardlab.evaluation.summary import load_summary
+from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
+from rewardlab.metrics.estimates import clean_values, clusters_of, with_clean_answers, with_clusters
+from rewardlab.metrics.paired_differences import Column, ConditionMeans, Weights, condition_means, mean_of
+from rewardlab.studies.perturbation_paper.paper import (
+    CATEGORIES,
+    GROUPS,
+    ROLES,
+    STATED_ACCURACY,
+    TASK_SEVERITY,
+    group_of,
+    name_of_part,
+    roles_of,
+)
+
+ACCURACY, TAU = "success_accuracy", "progress_tau_b"
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredStudy:
+    """One run, its summary, and which of its models play the paper's configurations."""
+
+    record: RunRecord
+    summary: Summary
+    trials: TrialTable
+    draws: Draws
+    roles: Mapping[str, str]
+
+    def model(self, role: str) -> str:
+        """Return the model that plays a configuration; a name that no model has where nobody does."""
+        return self.roles.get(role, f"no {role} model")
+
+    def part(self, role: str) -> str:
+        """Return what is in the place of a configuration, named for what it is."""
+        return name_of_part(role, self.roles.get(role, ""))
+
+    def role(self, model: str) -> str:
+        """Return the configuration that a model plays, nothing where it plays none."""
+        return next((role for role, name in self.roles.items() if name == model), "")
+
+    def stated(self, model: str, category: str) -> float | None:
+        """Return what the paper's Table 1 says of the part that a model plays; None where it plays none."""
+        return STATED_ACCURACY.get(self.role(model), {}).get(category)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """Return the paper's categories that were measured."""
+        return tuple(name for name in CATEGORIES if name in self.summary.categories)
+
+    @cached_property
+    def accuracy(self) -> ConditionMeans:
+        """Return success accuracy by model, category and severity, of cells that keep their label."""
+        return self._means(np.where(self.keeps_label, self._right, np.nan), self._conditions, rate=True)
+
+    @cached_property
+    def clean_accuracy(self) -> ConditionMeans:
+        """Return the clean accuracy of the very episodes behind each condition of `accuracy`."""
+        known = ~np.isnan(self._lost)
+        clean = np.where(known, clean_values(self.trials, self._right)[0], np.nan)
+        return self._means(clean, self._conditions, rate=True)
+
+    @cached_property
+    def relabelled_accuracy(self) -> ConditionMeans:
+        """Return success accuracy by model, category and severity, of cells whose label is another, and known."""
+        relabelled = self.trials.matches("expectation", "relabel")
+        return self._means(np.where(relabelled, self._right, np.nan), self._conditions, rate=True)
+
+    @cached_property
+    def loss(self) -> ConditionMeans:
+        """Return the accuracy lost by model, category and severity: each cell against its own clean episode."""
+        return self._means(self._lost, self._conditions)
+
+    @cached_property
+    def tau(self) -> ConditionMeans:
+        """Return tau-b within the episode, between progress and true progress, by model, category and severity."""
+        return self._means(values_of(self.trials, TAU), self._conditions)
+
+    @cached_property
+    def tau_loss(self) -> ConditionMeans:
+        """Return the tau-b lost, each cell against its own clean episode."""
+        tau = values_of(self.trials, TAU)
+        return self._means(clean_values(self.trials, tau)[0] - tau, self._conditions)
+
+    @cached_property
+    def group_loss(self) -> ConditionMeans:
+        """Return the accuracy lost by model, kind of task and category, at the severity of the paper's figure."""
+        task, names = self.trials.codes("task")
+        groups = [group_of(name) for name in names]
+        code = np.array([GROUPS.index(group) if group else -1 for group in groups] or [-1], dtype=np.int64)[task]
+        there = self.trials.number("severity") == TASK_SEVERITY
+        columns = self.trials.codes("model"), (np.where(there, code, -1), GROUPS), self.trials.codes("category")
+        return self._means(self._lost, columns)
+
+    @cached_property
+    def _right(self) -> NDArray[np.float64]:
+        return values_of(self.trials, ACCURACY)
+
+    @cached_property
+    def keeps_label(self) -> NDArray[np.bool_]:
+        """Return which cells have the label of their clean episode: only there has right or wrong one measure."""
+        return self.trials.matches("expectation", "same")
+
+    @cached_property
+    def _lost(self) -> NDArray[np.float64]:
+        lost = clean_values(self.trials, self._right)[0] - self._right
+        return np.where(self.keeps_label, lost, np.nan)
+
+    @property
+    def _conditions(self) -> Sequence[Column]:
+        severity = self.trials.number("severity").astype(np.int64)
+        return self.trials.codes("model"), self.trials.codes("category"), (severity, SEVERITIES)
+
+    def _means(self, values: NDArray[np.float64], columns: Sequence[Column], *, rate: bool = False) -> ConditionMeans:
+        return condition_means(values, clusters_of(self.trials), columns, self.draws, rate=rate)
+
+
+def open_study(run: Run, roles: Mapping[str, str] | None = None) -> MeasuredStudy:
+    """Read a run; `roles` says which model plays general, tuned and ensemble, else their names do.
+
+    The draws are those of the run's summary, so that every number is the one on the report page.
+    """
+    summary = load_summary(run)
+    parts = roles_of(summary.judged) if roles is None else roles
+    if not set(parts) <= set(ROLES) or not set(parts.values()) <= set(summary.models):
+        raise PlanError(
+            f"roles must give {', '.join(ROLES)} to models of the run ({', '.join(summary.models)}), got {dict(parts)}"
+        )
+    trials = with_clusters(with_clean_answers(run.trials()))
+    clusters = int(clusters_of(trials).max(initial=-1)) + 1
+    draws = draw_clusters(clusters, summary.bootstrap.draws, summary.bootstrap.seed)
+    return MeasuredStudy(run.record, summary, trials, draws, parts)
+
+
+def only(*names: str | int) -> Weights:
+    """Return the weights of one condition alone."""
+    return {names: 1.0}
+
+
+def at(model: str, category: str, severity: int) -> Weights:
+    """Return one condition of severity; 0 of every category is the clean episodes."""
+    return only(model, category, severity) if severity else only(model, CLEAN, 0)
+
+
+def over_categories(model: str, severity: int, categories: Sequence[str] = CATEGORIES) -> Weights:
+    """Return the mean over categories."""
+    if severity == 0:
+        return at(model, CLEAN, 0)
+    return mean_of(*(at(model, category, severity) for category in categories))
+
+
+def groups_evenly(model: str, groups: Sequence[str], categories: Sequence[str] = CATEGORIES) -> Weights:
+    """Return the mean over kinds of tasks and categories."""
+    return mean_of(*(only(model, group, category) for group in groups for category in categories))

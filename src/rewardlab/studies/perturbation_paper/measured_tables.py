@@ -1,0 +1,264 @@
+"""Its tables, seen and unseen tasks apart."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, fields
+
+import numpy as np
+
+from rewardlab.core.storage import csv_text
+from rewardlab.core.summary import CalibrationNull, Measurement
+from rewardlab.core.trial import CLEAN, SEVERITIES
+from rewardlab.evaluation.display import format_number, format_threshold, markdown_text
+from rewardlab.evaluation.findings import KINDS, REFERENCE, seen_or_unseen, severity_thresholds, values_of
+from rewardlab.metrics import METRICS
+from rewardlab.metrics.calibration import null_quantiles
+from rewardlab.metrics.contract import answered
+from rewardlab.metrics.estimates import clusters_of
+from rewardlab.metrics.paired_differences import ConditionMeans, ContrastEstimate, condition_means
+from rewardlab.studies.perturbation_paper.measured import (
+    ACCURACY,
+    MeasuredStudy,
+    at,
+    groups_evenly,
+    only,
+    over_categories,
+)
+from rewardlab.studies.perturbation_paper.paper import CATEGORIES, GROUPS, RELIABLE_AT, STATED_THRESHOLD, WORST
+
+COLUMNS = ("model", "tasks", "category", "severity", "value", "low", "high", "scored", REFERENCE)
+Row = tuple[str, str, str, int, float, float, float, int, float]
+
+
+def seen_unseen_rows(study: MeasuredStudy) -> Iterator[Row]:
+    """Yield accuracies over cells that keep their label, for every model whose training tasks are known."""
+    for model in study.record.trained_tasks:
+        means = _means(study, model)
+        for kind in KINDS:
+            for category in (CLEAN, *CATEGORIES):
+                for severity in SEVERITIES[1:] if category != CLEAN else (0,):
+                    here, blind = (only(name, kind, category, severity) for name in (model, REFERENCE))
+                    if scored := means.count(here):
+                        found, constant = means.combined(here), means.combined(blind).value
+                        numbers = (found.value, found.low, found.high, scored, constant)
+                        yield model, kind, category, severity, *numbers
+
+
+def seen_unseen_page(study: MeasuredStudy) -> Iterator[str]:
+    """Yield the table in Markdown: clean and at the highest severity, with the constant on the same cells."""
+    rows = [row for row in seen_unseen_rows(study) if row[3] in (0, WORST)]
+    if rows:
+        yield from ("## Tasks that a model was trained on, and others", "")
+        yield f"Success accuracy over cells that keep their label, clean and at severity {WORST}."
+        yield from ("", f"| model | tasks | category | accuracy | {REFERENCE} there | cells |", "|---" * 6 + "|")
+        for model, kind, category, _, value, low, high, scored, blind in rows:
+            interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
+            numbers = f"{format_number(value, 3)}{interval} | {format_number(blind, 3)} | {scored}"
+            yield f"| {markdown_text(model)} | {kind} | {category} | {numbers} |"
+        yield ""
+
+
+def _means(study: MeasuredStudy, model: str) -> ConditionMeans:
+    trials = study.trials
+    kind = seen_or_unseen(trials, study.record.trained_tasks[model])
+    severity = trials.number("severity").astype(np.int64)
+    columns = trials.codes("model"), kind, trials.codes("category"), (severity, SEVERITIES)
+    right = np.where(study.keeps_label, values_of(trials, ACCURACY), np.nan)
+    return condition_means(right, clusters_of(trials), columns, study.draws, rate=True)
+
+
+_MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
+_CHANGE = ("clean", "lost", "lost_low", "lost_high")  # of the same episodes
+_NUMBERS = ("value", "low", "high", "scored", "asked", "coverage")
+_CALIBRATION = (*(field.name for field in fields(CalibrationNull)), "miscalibrated")
+
+
+def number_files(study: MeasuredStudy) -> dict[str, str]:
+    """Return the tables by file name."""
+    return {
+        "table1.csv": _csv(("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
+        "seen_unseen.csv": _csv(COLUMNS, seen_unseen_rows(study)),
+        "relabelled.csv": _csv(("model", "category", "severity", *_NUMBERS[:4], REFERENCE), _relabelled(study)),
+        "table1.md": table_1_page(study),
+        "every.csv": _csv(("model", "category", "severity", "metric", "better", *_NUMBERS, "null"), _every(study)),
+        "reliability.csv": _csv(
+            ("model", "plays", "category", "level", "certified", "measured", "paper_fails_at"), _thresholds(study)
+        ),
+        "calibration.csv": _csv(_CALIBRATION, _calibration(study)),
+        "figure2.csv": _csv(("model", "severity", "tau", "low", "high", "clusters"), _figure_2(study)),
+        "figure3.csv": _csv(("model", "group", "loss", "low", "high", "clusters"), _figure_3(study)),
+    }
+
+
+def table_1_page(study: MeasuredStudy) -> str:
+    """Return the paper's Table 1 in Markdown, with what is missing and how it was measured."""
+    lines = [
+        f"# Success accuracy at severity {WORST}",
+        "",
+        "Each cell: ours with its 95 % interval over the cells whose",
+    ]
+    lines[-1] += (
+        " label the change keeps, the clean accuracy of the same episodes, the number that the paper states for"
+    )
+    lines[-1] += " the configuration that the model plays, and the cells scored of those asked."
+    lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
+    for model in study.summary.models:
+        cells = [_cell(study, model, category) for category in CATEGORIES]
+        lines.append(f"| {markdown_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", *seen_unseen_page(study), *_relabelled_page(study), *_remarks(study)]) + "\n"
+
+
+def _cell(study: MeasuredStudy, model: str, category: str) -> str:
+    here = at(model, category, WORST)
+    found, clean = study.accuracy.combined(here), study.clean_accuracy.combined(here)
+    scored, asked = _cells(study, model, category)
+    stated = study.stated(model, category)
+    beside = [f"clean {format_number(clean.value, 3)}"]
+    beside += [] if stated is None else [f"paper {stated:.3f}"]
+    return "<br>".join([f"**{format_number(found.value, 3)}** {_ends(found)}", *beside, f"{scored} of {asked}"])
+
+
+def _ends(estimate: ContrastEstimate) -> str:
+    return "" if estimate.low != estimate.low else estimate.ends
+
+
+def _cells(study: MeasuredStudy, model: str, category: str, severity: int = WORST) -> tuple[int, int]:
+    """Return how many cells that keep their label were scored, and how many were asked."""
+    trials = study.trials
+    here = trials.matches("model", model) & trials.matches("category", category)
+    asked = here & (trials.number("severity") == severity) & study.keeps_label
+    return int((asked & trials.matches("status", "scored")).sum()), int(asked.sum())
+
+
+def _relabelled_page(study: MeasuredStudy) -> Iterator[str]:
+    """Yield the cells whose label changes with the clip, each model beside what sees nothing."""
+    rows = [row for row in _relabelled(study) if row[2] == WORST]
+    if rows:
+        yield f"## Cells whose label changes, severity {WORST}"
+        yield ""
+        yield f"They have no clean accuracy to lose; `{REFERENCE}`, which sees nothing, stands beside each number."
+        yield ""
+        yield f"| model | category | accuracy | {REFERENCE} on the same | cells |"
+        yield "|---|---|---|---|---|"
+        for model, category, _, value, low, high, scored, blind in rows:
+            interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
+            numbers = f"{value:.3f}{interval} | {format_number(blind, 3)} | {scored}"
+            yield f"| {markdown_text(model)} | {category} | {numbers} |"
+        yield ""
+
+
+def _relabelled(study: MeasuredStudy) -> Iterator[tuple[str, str, int, float, float, float, int, float]]:
+    """Yield the accuracy on cells whose label changes, with that of the constant on the same cells."""
+    for model in study.summary.models:
+        for category in CATEGORIES:
+            for severity in SEVERITIES[1:]:
+                found = study.relabelled_accuracy.combined(at(model, category, severity))
+                if found.value == found.value:
+                    blind = study.relabelled_accuracy.combined(at(REFERENCE, category, severity)).value
+                    ends = found.low, found.high
+                    count = study.relabelled_accuracy.count(at(model, category, severity))
+                    yield model, category, severity, found.value, *ends, count, blind
+
+
+def _remarks(study: MeasuredStudy) -> Iterator[str]:
+    """Yield what is to be said below the table, what is missing first."""
+    for model in study.summary.models:
+        missing = [c for c in CATEGORIES if not _cells(study, model, c)[0]]
+        if missing:
+            yield f"- Not measured: {markdown_text(model)} under {', '.join(missing)} change at severity {WORST}."
+    asked = [(c, _cells(study, study.summary.judged[0], c)[1]) for c in CATEGORIES]
+    yield (
+        f"- Asked are the cells that keep their label, of {study.record.episodes} episodes: "
+        f"{', '.join(f'{category} {count}' for category, count in asked)}."
+    )
+    basis = study.summary.bootstrap
+    rough = ", so few that intervals are rough" if basis.few_clusters else ""
+    yield f"- Intervals: {basis.draws:,} draws of {basis.clusters} clusters{rough}; {basis.method}."
+
+
+def _table_1(study: MeasuredStudy) -> Iterator[Sequence[object]]:
+    for model in study.summary.models:
+        for category in CATEGORIES:
+            here = at(model, category, WORST)
+            found, lost = study.accuracy.combined(here), study.loss.combined(here)
+            clean = study.clean_accuracy.combined(here).value
+            scored, asked = _cells(study, model, category)
+            numbers = (found.value, found.low, found.high, scored, asked, scored / asked if asked else None)
+            change = (clean, lost.value, lost.low, lost.high)
+            yield model, study.role(model), category, *numbers, *change, study.stated(model, category)
+
+
+def _every(study: MeasuredStudy) -> Iterator[Sequence[object]]:
+    """Yield every row of the summary that is about a category; severity 0 is the clean episodes."""
+    nulls = _nulls(study)
+    for row in study.summary.measurements:
+        if row.group in study.summary.categories:
+            null = nulls.get((row.model, row.group if row.severity else CLEAN, row.severity), {}).get(row.metric)
+            better = METRICS[row.metric].better
+            yield row.model, row.group, row.severity, row.metric, better, *_numbers(row), null
+
+
+def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]:
+    """Return what calibration errors a calibrated model would show: these have no interval of their own."""
+    cells = study.trials.where(answered(study.trials, "probabilities"))
+    severity, found = cells.number("severity"), {}
+    for model in cells.codes("model")[1]:
+        for category in (CLEAN, *study.summary.categories):
+            for step in SEVERITIES:
+                mine = cells.matches("model", model) & cells.matches("category", category) & (severity == step)
+                if mine.any():
+                    found[model, category, step] = null_quantiles(cells.where(mine), study.draws.seed)
+    return found
+
+
+def _calibration(study: MeasuredStudy) -> Iterator[Sequence[object]]:
+    """Yield ECE and Brier score over severity beside what a calibrated model of this size would show."""
+    for entry in study.summary.calibration_nulls:
+        yield *astuple(entry), entry.miscalibrated
+
+
+def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
+    """Yield thresholds at the paper's level, where its own stand beside them, and at levels that ask for more."""
+    kept = study.trials.where(study.keeps_label)
+    for level in (RELIABLE_AT, *_MORE_RELIABLE):
+        found = {(t.model, t.category): t for t in severity_thresholds(kept, study.draws, level)}
+        for model in study.summary.models:
+            stated = STATED_THRESHOLD.get(study.role(model)) if level == RELIABLE_AT else None
+            for category in CATEGORIES:
+                threshold = found.get((model, category))
+                reached = (threshold.certified, threshold.measured) if threshold else (None, None)
+                words = [format_threshold(value).replace("-", "") for value in reached]
+                yield model, study.role(model), category, level, *words, stated
+
+
+def _figure_2(study: MeasuredStudy) -> Iterator[Sequence[object]]:
+    for model in study.summary.judged:
+        for severity in SEVERITIES:
+            weights = over_categories(model, severity, study.categories)
+            yield model, severity, *_estimate(study.tau.combined(weights))
+
+
+def _figure_3(study: MeasuredStudy) -> Iterator[Sequence[object]]:
+    for model in study.summary.judged:
+        for group in GROUPS:
+            weights = groups_evenly(model, (group,), study.categories)
+            yield model, group, *_estimate(study.group_loss.combined(weights))
+
+
+def _numbers(row: Measurement) -> tuple[object, ...]:
+    share = row.scored / row.asked if row.asked else None
+    return row.value, row.low, row.high, row.scored, row.asked, share
+
+
+def _estimate(estimate: ContrastEstimate) -> tuple[object, ...]:
+    return estimate.value, estimate.low, estimate.high, estimate.clusters
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    return csv_text([columns, *([_plain(value) for value in row] for row in rows)])
+
+
+def _plain(value: object) -> object:
+    """Return a value as the files hold it: nothing where it is missing, numbers to six digits."""
+    if value is None or value != value:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else value

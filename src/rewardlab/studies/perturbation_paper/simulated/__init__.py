@@ -1,1 +1,0 @@
-"""The simulated study of the perturbation paper: what it states, what its equation gives, and what sampling gives."""

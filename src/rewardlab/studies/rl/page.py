@@ -1,0 +1,222 @@
+"""The page of studies of rewards and policies: findings, learning curves, the figure of each, hacking and clips."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import setting
+from rewardlab.core.storage import atomic_write
+from rewardlab.metrics.policy_statistics import performance_profile, profile_band
+from rewardlab.reporting.page import data_address, templates
+from rewardlab.reporting.svg_charts import Axes, BandLine, ChartPoint, TitledChart, band_chart, point_chart
+from rewardlab.rl.results import RlResults, TrainingRunResult, read_results
+from rewardlab.studies.rl.analysis import (
+    SEVERITIES,
+    Prediction,
+    Series,
+    SeverityCurve,
+    learning_curve,
+    predictions,
+    quality_points,
+    series_of,
+    severity_curves,
+)
+from rewardlab.studies.rl.findings import (
+    HackingCluster,
+    HackingRate,
+    findings,
+    hacking_clusters,
+    hacking_rates,
+    success_text,
+)
+
+_THRESHOLDS = tuple(float(value) for value in np.linspace(0, 1, 21))
+_MOST_CLIPS, _MOST_CLUSTERS, _CLIP_BYTES = 24, 12, 400_000
+
+
+@dataclass(frozen=True)
+class RlReportPlan:
+    """Write the page of one or several studies that `rewardlab rl run` made."""
+
+    runs: tuple[Path, ...] = setting("folders of studies", positional=True)
+    out: Path = setting("file to write", Path("rl_report.html"))
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise PlanError("name the folder of a study, as `rewardlab rl run PLAN --out FOLDER` made it")
+
+
+@dataclass(frozen=True)
+class ClipView:
+    """A clip on the page with what is said of it; the video is part of the page."""
+
+    title: str
+    video: str
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """A cluster of false successes with its clips."""
+
+    cluster: HackingCluster
+    clips: tuple[ClipView, ...]
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """Everything that the page shows of one study."""
+
+    results: RlResults
+    findings: tuple[str, ...]
+    series: tuple[tuple[Series, int, str], ...]  # each with its colour and its final success in words
+    curves: tuple[TitledChart, ...]
+    figures: tuple[TitledChart, ...]
+    legend: tuple[tuple[str, int], ...]  # of the figures: names and colours
+    predictions: tuple[Prediction, ...]
+    severities: tuple[SeverityCurve, ...]
+    rates: tuple[HackingRate, ...]
+    clusters: tuple[ClusterView, ...]
+    clips: tuple[ClipView, ...]
+    failed: tuple[TrainingRunResult, ...]
+
+
+def write_rl_page(plan: RlReportPlan) -> Path:
+    """Write the page of some studies and return its path."""
+    studies = [study_view(read_results(folder), folder) for folder in plan.runs]
+    html = (
+        templates("rewardlab.studies.rl")
+        .get_template("page.html")
+        .render(studies=studies, percent=percent, number=number)
+    )
+    plan.out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(plan.out) as partial:
+        partial.write_text(html, encoding="utf-8")
+    return plan.out
+
+
+def study_view(results: RlResults, folder: Path) -> StudyView:
+    """Return what the page shows of a study."""
+    series = series_of(results)
+    return StudyView(
+        results,
+        tuple(findings(results)),
+        tuple((own, place % 8, success_text(own)) for place, own in enumerate(series)),
+        tuple(_curve_charts(results, series)),
+        tuple(_figures(results, series)),
+        tuple((name, place % 8) for place, name in enumerate(_figure_names(results, series))),
+        tuple(predictions(results)) if results.figure == "quality" else (),
+        tuple(severity_curves(results)) if results.figure == "severity" else (),
+        tuple(hacking_rates(results)),
+        tuple(_cluster_view(cluster, folder) for cluster in hacking_clusters(results)[:_MOST_CLUSTERS]),
+        tuple(_final_clips(results, folder)),
+        tuple(cell for cell in results.cells if cell.status == "failed"),
+    )
+
+
+def _figure_names(results: RlResults, series: Sequence[Series]) -> list[str]:
+    """Return what the colours of the figure stand for: tasks, rewards or series."""
+    if results.figure == "quality":
+        return list(dict.fromkeys(point.task for point in quality_points(results, "mae")))
+    if results.figure == "severity":
+        return list(dict.fromkeys(curve.reward for curve in severity_curves(results)))
+    return [own.name for own in series]
+
+
+def _curve_charts(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
+    """Return the learning curves over all tasks, then of each task by itself."""
+    tasks = list(dict.fromkeys(task for own in series for task in own.tasks))
+    charts = [TitledChart("all tasks", _curve_chart(series, None, "all tasks"))]
+    return charts + [TitledChart(task, _curve_chart(series, task, task)) for task in tasks if len(tasks) > 1]
+
+
+def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
+    lines = []
+    for place, own in enumerate(series):
+        cells = [cell for cell in own.cells if task in (None, cell.task)]
+        curve = learning_curve(cells, lambda cell: cell.base_success if cell.algorithm == "dsrl" else None)
+        x, y = tuple(at.steps for at in curve), tuple(at.mean for at in curve)
+        low, high = tuple(at.low for at in curve), tuple(at.high for at in curve)
+        lines.append(BandLine(own.name, x, y, low, high, place, dashed=own.algorithm == "sac"))
+    end = max((x for line in lines for x in line.x), default=1.0)
+    axes = Axes("simulator steps", "success, interquartile mean", right=end)
+    return band_chart(lines, axes, f"success over simulator steps, {title}")
+
+
+def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
+    """Return the figure that the plan is for; where series are few, their performance profiles."""
+    if results.figure == "quality":
+        return [TitledChart("reward accuracy and policy success", _quality_chart(results))]
+    if results.figure == "severity":
+        return _severity_charts(severity_curves(results))
+    profiles = []
+    for place, own in enumerate(series):
+        low, high = profile_band(own.final(), _THRESHOLDS)
+        values = tuple(performance_profile(own.final(), _THRESHOLDS))
+        profiles.append(BandLine(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
+    axes = Axes("success above", "share of trainings")
+    return [TitledChart("performance profiles", band_chart(profiles, axes, "share of trainings above each success"))]
+
+
+def _quality_chart(results: RlResults) -> str:
+    points = quality_points(results, "mae")
+    tasks = list(dict.fromkeys(point.task for point in points))
+    drawn = [ChartPoint(f"{p.reward}, {p.task}", p.quality, p.success, tasks.index(p.task)) for p in points]
+    left = min((point.quality for point in points), default=0.0) - 0.1
+    axes = Axes("4 - MAE on held-out episodes", "final success", left=max(0.0, left), right=4.0)
+    return point_chart(drawn, axes, "final success over reward accuracy, a point per reward and task")
+
+
+def _severity_charts(curves: Sequence[SeverityCurve]) -> list[TitledChart]:
+    rewards = list(dict.fromkeys(curve.reward for curve in curves))
+    levels, charts = tuple(float(level) for level in SEVERITIES), []
+    for name in dict.fromkeys(curve.perturbation for curve in curves):
+        lines = [
+            BandLine(curve.reward, levels, curve.success, curve.low, curve.high, rewards.index(curve.reward))
+            for curve in curves
+            if curve.perturbation == name
+        ]
+        axes = Axes("severity of what the reward watches", "final success", right=4.0)
+        charts.append(TitledChart(name, band_chart(lines, axes, f"success over the severity of {name}")))
+    return charts
+
+
+def _final_clips(results: RlResults, folder: Path) -> list[ClipView]:
+    """Return clips of final policies, one of each series and task first."""
+    chosen: dict[tuple[str, str, str, str], tuple[TrainingRunResult, str]] = {}
+    for cell in results.cells:
+        for clip in cell.clips[:1]:
+            chosen.setdefault((cell.task, cell.reward, cell.condition, cell.algorithm), (cell, clip))
+    found = []
+    for cell, clip in list(chosen.values())[:_MOST_CLIPS]:
+        world = "" if cell.condition == "clean" else f", watched through {cell.condition}"
+        title = f"{cell.task}: {cell.algorithm} on {cell.reward}{world}, {percent(cell.success)} success"
+        found.append(ClipView(title, _video(folder, clip)))
+    return found
+
+
+def _cluster_view(cluster: HackingCluster, folder: Path) -> ClusterView:
+    clips = [ClipView(f"called level {e.level:.1f}, true level {e.true_level}", _video(folder, e.clip))
+             for e in cluster.episodes if e.clip]  # fmt: skip
+    return ClusterView(cluster, tuple(clips[:4]))
+
+
+def _video(folder: Path, name: str) -> str:
+    """Return a clip as a data address; empty where it is missing, too large, or not inside the folder."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()) or not path.is_file() or path.stat().st_size > _CLIP_BYTES:
+        return ""
+    return data_address("video/mp4", path.read_bytes())
+
+
+def percent(share: float | None) -> str:
+    """Return a share as people read it."""
+    return "-" if share is None or math.isnan(share) else f"{share:.0%}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with two digits."""
+    return "-" if value is None or math.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,62 @@
+"""The held-out part of the catalog: drawn once when a training begins, then read from its folder."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from rewardlab.core.seeding import rng_for
+from rewardlab.core.storage import atomic_write
+from rewardlab.models.pocket import CatalogSplit, read_split
+from rewardlab.perturbations import PERTURBATIONS
+from rewardlab.perturbations.contract import Perturbation
+from rewardlab.worlds.edits import WORLD_EDITS
+
+# The goal is never shown here, so it cannot be hidden; an object of another colour would not be what the words say.
+_UNSUITABLE_WORLDS = ("world_goal_hidden", "world_object_colour")
+# Another arm is never trained with: a new embodiment stays a test.
+_NEVER_TRAINED_WORLDS = ("world_robot",)
+_HELD_OUT_SHARE = 0.3  # of every category of perturbations
+# Changes of the compressed video need a codec; they are held out, so that training needs none.
+_CODEC_PERTURBATIONS = ("codec", "codec_h265", "bit_error", "packet_loss")
+
+
+def recorded_split(folder: Path) -> CatalogSplit:
+    """Return the split of a training; the first call draws it from the catalog and writes it into the folder."""
+    path = folder / "catalog_split.json"
+    if not path.exists():
+        with atomic_write(path) as partial:
+            partial.write_text(json.dumps(draw_split().to_json(), indent=2) + "\n", encoding="utf-8")
+    return read_split(path)
+
+
+def split_of_variant(folder: Path, variant: str) -> CatalogSplit:
+    """Return the split of one variant; pocket-plain is trained with none of the catalog."""
+    split = recorded_split(folder)
+    return replace(split, train_perturbations=(), train_worlds=()) if variant == "pocket-plain" else split
+
+
+def draw_split() -> CatalogSplit:
+    """Draw a share of every category of the catalog as it is now."""
+    groups: dict[str, list[str]] = {}
+    for p in _video_perturbations():
+        groups.setdefault(p.category, []).append(p.name)
+    drawn = [name for category, names in groups.items() for name in _drawn(category, names)]
+    held_out = tuple(dict.fromkeys((*_CODEC_PERTURBATIONS, *drawn)))
+    drawn_worlds = _drawn("world", [name for name in WORLD_EDITS if name not in _NEVER_TRAINED_WORLDS])
+    held_out_worlds = (*drawn_worlds, *_NEVER_TRAINED_WORLDS)
+    return CatalogSplit(
+        tuple(p.name for p in _video_perturbations() if p.name not in held_out),
+        tuple(name for name in WORLD_EDITS if name not in (*held_out_worlds, *_UNSUITABLE_WORLDS)),
+        held_out,
+        held_out_worlds,
+    )
+
+
+def _drawn(category: str, names: list[str]) -> tuple[str, ...]:
+    rng = rng_for(0, "kept away from pocket", category)
+    return tuple(str(name) for name in rng.choice(sorted(names), round(_HELD_OUT_SHARE * len(names)), replace=False))
+
+
+def _video_perturbations() -> list[Perturbation]:
+    """Return the perturbations that change a video, not the world it was rendered in."""
+    return [p for p in PERTURBATIONS.values() if p.category != "pair" and not p.name.startswith("world_")]

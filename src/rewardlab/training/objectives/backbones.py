@@ -1,0 +1,343 @@
+"""Backbones: put together from parts, loaded, trained by projections or LoRA, written.
+
+`NAME=VISION+TEXT` names both: VISION is DINOv2 ViT-S/14 as .npz or .onnx, TinyViT-5M as .onnx, or a folder of either;
+TEXT is a folder of a BERT sentence encoder such as all-MiniLM-L6-v2. `NAME=FOLDER` is what `contrastive:` takes.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rewardlab.core.episode import Frames
+from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.records import read_json
+from rewardlab.core.storage import atomic_write
+from rewardlab.models.backends.checkpoint import folder_type, load_checkpoint
+from rewardlab.models.contrastive import CLIP_TYPES, ClipPair, load_clip_pair
+from rewardlab.models.projected_pair import (
+    IMAGE_ENCODER,
+    IMAGE_TYPES,
+    MODEL_TYPE,
+    PROJECTIONS,
+    TEXT_ENCODER,
+    TEXT_TYPES,
+    TINY_VIT,
+    WEIGHTS,
+    PairConfig,
+    ProjectedPair,
+    Projections,
+    TinyVitConfig,
+    load_encoders,
+    load_projected_pair,
+)
+from rewardlab.training.encoders import (
+    DINOV2,
+    Upstream,
+    folder_upstream,
+    is_tiny_vit,
+    tiny_vit_weights,
+    write_dinov2_folder,
+)
+from rewardlab.training.encoders import WIDTH as DINOV2_WIDTH
+from rewardlab.training.lora import loaded_peft
+from rewardlab.training.objectives import backbone_name
+
+UPSTREAM = "upstream.json"
+TINY_VIT_5M = Upstream("TinyViT-5M, ImageNet-22k (microsoft/Cream)", "mit", TINY_VIT)
+_TINY_VIT_PIXELS, _DINOV2_PIXELS = 224, 112
+_GRID, _HIDDEN, _WIDTH = 4, 512, 256  # tokens on a side of a frame's features, and the shape of the projections
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A backbone of the plan: its name, and the folder that holds it, or the two parts that it is made of."""
+
+    name: str
+    folder: Path | None
+    vision: Path | None = None
+    text: Path | None = None
+
+
+def name_backbone(text: str) -> Backbone:
+    """Return the backbone that a text means; PlanError where a file is not there or of another kind."""
+    _, equals, rest = text.partition("=")
+    parts = [Path(part).expanduser() for part in (rest if equals else text).split("+")]
+    for path in parts:
+        if not path.exists():
+            raise PlanError(f"backbone {text}: there is no {path}; write NAME=VISION+TEXT or NAME=FOLDER")
+    if len(parts) == 2:
+        return Backbone(backbone_name(text), None, *parts)
+    if len(parts) > 2 or not parts[0].is_dir():
+        raise PlanError(f"backbone {text}: expected NAME=VISION+TEXT or a folder that contrastive: takes")
+    kind = folder_type(parts[0])
+    if kind not in (*CLIP_TYPES, MODEL_TYPE):
+        raise PlanError(f"backbone {text}: expected clip, siglip or {MODEL_TYPE}, got {kind} in {parts[0]}")
+    return Backbone(backbone_name(text), parts[0])
+
+
+def write_pair(backbone: Backbone, out: Path) -> Path:
+    """Write the folder of a pair with random projections from its parts, unless it is there, and return it."""
+    assert backbone.vision is not None and backbone.text is not None
+    if (out / "config.json").exists():
+        return out
+    out.mkdir(parents=True, exist_ok=True)
+    pixels, image_width = _write_image_encoder(backbone.vision, out / IMAGE_ENCODER)
+    text_width = _write_text_encoder(backbone.text, out / TEXT_ENCODER)
+    _write_upstreams(backbone.vision, backbone.text, out)
+    config = PairConfig(MODEL_TYPE, pixels, _GRID, image_width, text_width, _HIDDEN, _WIDTH)
+    load_encoders(out, config)  # what does not load is said before anything is trained
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        write_projections(out, Projections(config))
+    with atomic_write(out / "config.json") as partial:
+        partial.write_text(json.dumps(asdict(config), indent=1) + "\n", encoding="utf-8")
+    return out
+
+
+def _write_upstreams(vision: Path, text: Path, out: Path) -> None:
+    """Write down where both encoders come from, for model cards."""
+    kind = folder_type(out / IMAGE_ENCODER)
+    published = TINY_VIT_5M if kind == TINY_VIT else DINOV2
+    parts = {
+        "image encoder": folder_upstream(vision) if vision.is_dir() else published,
+        "sentence encoder": folder_upstream(text),
+    }
+    said = {part: f"{upstream.name}, licence {upstream.licence}" for part, upstream in parts.items()}
+    (out / UPSTREAM).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+
+
+def read_upstreams(folder: Path) -> str:
+    """Return where the encoders of a folder come from, in words; its own name where nobody wrote it down."""
+    if not (folder / UPSTREAM).is_file():
+        return folder.resolve().name
+    return "; ".join(f"{part} {text}" for part, text in read_json(folder / UPSTREAM).items())
+
+
+def write_projections(folder: Path, projections: Projections) -> None:
+    """Write the projections as numbers alone."""
+    from safetensors.torch import save_file
+
+    tensors = {name: value.detach().float().cpu().contiguous() for name, value in projections.state_dict().items()}
+    with atomic_write(folder / PROJECTIONS) as partial:
+        save_file(tensors, partial)
+
+
+def copy_encoders(source: Path, folder: Path) -> None:
+    """Give a folder the config and encoders of another pair; files are linked where that is possible."""
+    for name in (IMAGE_ENCODER, TEXT_ENCODER):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for path in (source / name).iterdir():
+            _link(path, folder / name / path.name)
+    for name in ("config.json", UPSTREAM):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    shutil.copyfile(source, target)
+
+
+def _write_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
+    """Write an image encoder in half precision; return the side of its frames and the width of its features."""
+    try:
+        if source.is_dir():
+            return _copy_image_encoder(source, folder)
+        if source.suffix != ".onnx" or not is_tiny_vit(source):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_dinov2_folder(source, folder)
+            _halve(folder / WEIGHTS)
+            return _DINOV2_PIXELS, DINOV2_WIDTH
+        config = TinyVitConfig()
+        _write_weights(folder, tiny_vit_weights(source, config), asdict(config))
+        return _TINY_VIT_PIXELS, config.hidden_size
+    except RewardlabError:
+        raise
+    except Exception as error:  # a file that is something else may raise anything
+        raise PlanError(
+            f"{source} is no image encoder: {error}; expected DINOv2 ViT-S/14 as .npz or .onnx, TinyViT-5M as "
+            ".onnx, or a folder of either"
+        ) from None
+
+
+def _copy_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
+    kind = folder_type(source)
+    if kind not in IMAGE_TYPES:
+        raise PlanError(f"an image encoder is {' or '.join(IMAGE_TYPES)}, got {kind} in {source}")
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    _copy(source, folder, ("config.json", WEIGHTS))
+    if kind == TINY_VIT:
+        return 32 * config["windows"][-1], int(config["hidden_size"])
+    side = config["patch_size"]
+    return min(int(config["image_size"]), 8 * side), int(config["hidden_size"])
+
+
+def _write_text_encoder(source: Path, folder: Path) -> int:
+    kind = folder_type(source) if source.is_dir() else "a file"
+    if kind not in TEXT_TYPES:
+        raise PlanError(f"a sentence encoder is a folder of type {' or '.join(TEXT_TYPES)}, got {kind} in {source}")
+    _copy(source, folder, ("config.json", WEIGHTS, *_TOKENIZER_FILES))
+    _halve(folder / WEIGHTS)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return int(config["hidden_size"])
+
+
+def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
+
+
+def _halve(path: Path) -> None:
+    """Store weights in half precision: they are frozen, and what is trained sees them as they are stored."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = {name: value.half() if value.is_floating_point() else value for name, value in load_file(path).items()}
+    with atomic_write(path) as partial:
+        save_file(tensors, partial, metadata={"format": "pt"})
+
+
+def _write_weights(folder: Path, tensors: dict[str, Any], config: dict[str, Any]) -> None:
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.half().contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
+    (folder / "config.json").write_text(json.dumps(config) + "\n", encoding="utf-8")
+
+
+# A backbone as a training sees it: inputs that never change and are stored, and what is trained on top of them.
+#
+# Of a projected pair the encoders are frozen: the inputs are their features, and the projections are trained. Of CLIP
+# and SigLIP the inputs are pixels and tokens, and LoRA adapters in every layer are trained.
+
+_LORA_SCALE = 2  # alpha over rank
+
+
+class TrainablePair(Protocol):
+    """What trainings, evaluations and result folders need of a backbone."""
+
+    folder: Path
+    network: nn.Module  # its parameters that want gradients are trained
+
+    def image_inputs(self, frames: Frames) -> Tensor:
+        """Return what is stored of frames, one row each."""
+
+    def text_inputs(self, texts: Sequence[str]) -> Tensor:
+        """Return what is stored of texts, one row each."""
+
+    def images(self, inputs: Tensor) -> Tensor:
+        """Return a unit vector per stored frame."""
+
+    def texts(self, inputs: Tensor) -> Tensor:
+        """Return a unit vector per stored text."""
+
+    def write(self, folder: Path) -> None:
+        """Write the pair as it is now, as a folder for `contrastive:`."""
+
+
+class TrainableProjections:
+    """A projected pair: the inputs are features in half precision."""
+
+    def __init__(self, folder: Path, pair: ProjectedPair) -> None:
+        self.folder, self.pair = folder, pair
+        self.network: nn.Module = pair.projections.requires_grad_(True)
+
+    def image_inputs(self, frames: Frames) -> Tensor:
+        """Return the tokens of frames."""
+        return self.pair.image_tokens(list(frames)).half()
+
+    def text_inputs(self, texts: Sequence[str]) -> Tensor:
+        """Return the sentence vectors of texts."""
+        return self.pair.sentence_vectors(texts).half()
+
+    def images(self, inputs: Tensor) -> Tensor:
+        """Return a unit vector per frame."""
+        return nn.functional.normalize(self.pair.projections.images(inputs), dim=-1)
+
+    def texts(self, inputs: Tensor) -> Tensor:
+        """Return a unit vector per text."""
+        return nn.functional.normalize(self.pair.projections.texts(inputs), dim=-1)
+
+    def write(self, folder: Path) -> None:
+        """Write the encoders as they were and the projections as they are."""
+        copy_encoders(self.folder, folder)
+        write_projections(folder, self.pair.projections)
+
+
+class TrainableAdapters:
+    """CLIP or SigLIP with LoRA adapters: the inputs are pixels in half precision, and tokens with their mask."""
+
+    def __init__(self, folder: Path, pair: ClipPair, rank: int) -> None:
+        self.folder, self.pair = folder, pair
+        self.network: nn.Module = _with_adapters(pair.model, rank)
+
+    def image_inputs(self, frames: Frames) -> Tensor:
+        """Return the pixels as the model takes them."""
+        pixels: Tensor = self.pair.pixels(list(frames)).half()
+        return pixels
+
+    def text_inputs(self, texts: Sequence[str]) -> Tensor:
+        """Return tokens and mask, padded to the model's length."""
+        made = self.pair.tokens(texts, whole_length=True)
+        return torch.stack([made["input_ids"], made["attention_mask"]], 1)
+
+    def images(self, inputs: Tensor) -> Tensor:
+        """Return a unit vector per frame."""
+        return nn.functional.normalize(self.pair.embed_pixels(inputs.to(self.pair.model.dtype)), dim=-1)
+
+    def texts(self, inputs: Tensor) -> Tensor:
+        """Return a unit vector per text."""
+        return nn.functional.normalize(self.pair.embed_tokens(inputs[:, 0], inputs[:, 1]), dim=-1)
+
+    def write(self, folder: Path) -> None:
+        """Write the model with its adapters merged, and the files of its tokenizer and image processor."""
+        folder.mkdir(parents=True, exist_ok=True)
+        network: Any = self.network
+        network.merge_adapter()
+        try:
+            self._write_merged(folder)
+        finally:
+            network.unmerge_adapter()
+        for path in self.folder.iterdir():
+            if path.suffix in (".json", ".txt", ".model") and path.name != "config.json" and "index" not in path.name:
+                shutil.copyfile(path, folder / path.name)
+
+    def _write_merged(self, folder: Path) -> None:
+        plain = {n.replace(".base_layer", ""): p for n, p in self.pair.model.state_dict().items() if "lora_" not in n}
+        model = type(self.pair.model)(self.pair.model.config)
+        model.load_state_dict({name: value.cpu() for name, value in plain.items()})
+        model.config._name_or_path = ""  # else the path on this machine would be saved
+        model.save_pretrained(folder)
+
+
+def _with_adapters(model: Any, rank: int) -> nn.Module:
+    targets = [n for n, module in model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
+    need = "CLIP and SigLIP are trained by LoRA, which needs peft"
+    with loaded_peft(need) as peft, torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        config = peft.LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, lora_dropout=0.0, target_modules=targets)
+        adapted: nn.Module = peft.get_peft_model(model, config)
+    return adapted
+
+
+def load_pair(folder: Path, device: str, rank: int) -> TrainablePair:
+    """Return the backbone in a folder, in full precision, ready to be trained."""
+    if folder_type(folder) == MODEL_TYPE:
+        return load_checkpoint(
+            str(folder), lambda place: TrainableProjections(folder, load_projected_pair(folder, device, torch.float32))
+        )
+    pair = load_checkpoint(str(folder), lambda place: load_clip_pair(place, "main", device, torch.float32))
+    return TrainableAdapters(folder, pair, rank)

@@ -1,0 +1,211 @@
+"""Inputs encoded once, and the sampler that makes batches of them."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from rewardlab.core.episode import Frames
+from rewardlab.core.errors import DataError
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.core.storage import atomic_write
+from rewardlab.training.loop import LiveView
+from rewardlab.training.objectives import ObjectivePlan
+from rewardlab.training.objectives.backbones import TrainablePair
+from rewardlab.training.objectives.clips import TRAIN, ClipTable, PerturbedFrames, levels_of, only
+from rewardlab.training.objectives.contract import DRAWS, ClipBatch
+
+_AT_ONCE = 256  # frames or texts that are encoded together
+_DEVICE_SHARE = 0.4  # of a GPU's free memory that inputs may fill
+_LEAST_CROP = 0.8  # of the side
+_TINT, _SHIFT = 0.15, 15.0  # most by which a channel is scaled and moved
+
+
+@dataclass(frozen=True, eq=False)
+class InputStore:
+    """Everything that batches and evaluations are made from, on the device where it fits there."""
+
+    train: Tensor  # (views, training clips, frames, ...)
+    judged: Tensor  # (clips for validation and test, frames, ...)
+    cells: Tensor  # (perturbed cells, ...)
+    texts: Tensor  # (texts, ...)
+    text_row: dict[str, int]
+
+    def text_rows(self, texts: Sequence[str]) -> Tensor:
+        """Return the inputs of these texts."""
+        return self.texts[[self.text_row[text] for text in texts]]
+
+
+def encode_inputs(
+    plan: ObjectivePlan, pair: TrainablePair, table: ClipTable, cells: PerturbedFrames, folder: Path
+) -> None:
+    """Encode what is not in the folder yet; each file is written in one step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train = only(table, TRAIN)
+    judged = table.take(evaluated_rows(table))
+    texts = _all_texts(train, judged, cells)
+    view = LiveView(f"features of {folder.name}", 4, 0)
+    try:
+        _once(folder / "texts.npy", lambda: _many(pair.text_inputs, texts))
+        _write_texts(folder, texts)
+        view.step(1)
+        _once(folder / "judged.npy", lambda: _clips(pair, judged.pixels))
+        view.step(2)
+        _once(folder / "train.npy", lambda: np.stack([_clips(pair, _look(plan, train, v)) for v in range(plan.views)]))
+        view.step(3)
+        _once(folder / "cells.npy", lambda: _many(pair.image_inputs, cells.pixels))
+        view.step(4)
+    finally:
+        view.close()
+
+
+def evaluated_rows(table: ClipTable) -> Any:
+    """Return the clips for validation and test."""
+    return np.flatnonzero([clip.part != TRAIN for clip in table.clips])
+
+
+def load_inputs(folder: Path, device: str) -> InputStore:
+    """Return the encoded inputs of a backbone."""
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("train", "judged", "cells", "texts")}
+    texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
+    fits = device != "cpu" and sum(a.nbytes for a in arrays.values()) < _DEVICE_SHARE * torch.cuda.mem_get_info()[0]
+    placed = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
+    if fits:
+        placed = {name: tensor.to(device) for name, tensor in placed.items()}
+    return InputStore(**placed, text_row={text: row for row, text in enumerate(texts)})
+
+
+def _all_texts(train: ClipTable, judged: ClipTable, cells: PerturbedFrames) -> list[str]:
+    trained = [text for clip in train.clips for text in clip.texts]
+    return list(dict.fromkeys([*trained, *(clip.asked for clip in judged.clips), *cells.texts]))
+
+
+def _once(path: Path, make: Callable[[], Any]) -> None:
+    if path.exists():
+        return
+    made = make()
+    with atomic_write(path) as partial, partial.open("wb") as handle:
+        np.save(handle, made, allow_pickle=False)
+
+
+def _write_texts(folder: Path, texts: Sequence[str]) -> None:
+    with atomic_write(folder / "texts.json") as partial:
+        partial.write_text(json.dumps(texts) + "\n", encoding="utf-8")
+
+
+@torch.no_grad()
+def _many(encode: Callable[[Any], Tensor], rows: Any) -> Any:
+    if not len(rows):
+        return np.zeros((0, 1), np.float16)
+    parts = [encode(rows[start : start + _AT_ONCE]).cpu().numpy() for start in range(0, len(rows), _AT_ONCE)]
+    return np.concatenate(parts)
+
+
+def _clips(pair: TrainablePair, pixels: Frames) -> Any:
+    clips, frames = pixels.shape[:2]
+    made = _many(pair.image_inputs, pixels.reshape(-1, *pixels.shape[2:]))
+    return made.reshape(clips, frames, *made.shape[1:])
+
+
+def _look(plan: ObjectivePlan, train: ClipTable, view: int) -> Frames:
+    """Return the training clips in one of their looks: the first is as it is."""
+    if view == 0:
+        return train.pixels
+    looks = (augmented(frames, rng_for(plan.seed, "look", c.id, view)) for frames, c in zip(train.pixels, train.clips))
+    return np.stack(list(looks))
+
+
+def augmented(frames: Frames, rng: Generator) -> Frames:
+    """Return a clip cropped and tinted, the same in every frame."""
+    side = frames.shape[1]
+    kept = max(1, round(side * float(rng.uniform(_LEAST_CROP, 1.0))))
+    top, left = (int(rng.integers(0, side - kept + 1)) for _ in range(2))
+    x = torch.from_numpy(np.ascontiguousarray(frames[:, top : top + kept, left : left + kept])).permute(0, 3, 1, 2)
+    x = nn.functional.interpolate(x.float(), size=(side, side), mode="bilinear", antialias=True, align_corners=False)
+    scale, shift = rng.uniform(1 - _TINT, 1 + _TINT, (1, 3, 1, 1)), rng.uniform(-_SHIFT, _SHIFT, (1, 1, 1, 1))
+    tinted = x * torch.from_numpy(scale).float() + torch.from_numpy(shift).float()
+    made: Frames = tinted.round().clamp(0, 255).permute(0, 2, 3, 1).to(torch.uint8).numpy()
+    return made
+
+
+# The sampler: which clips a step shows, in which look and words; the same for every objective with the same seed.
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Sampler:
+    """The training clips of each task, successes and others apart."""
+
+    table: ClipTable
+    store: InputStore
+    by_task: tuple[tuple[Ints, Ints], ...]  # rows of others, rows of successes
+    levels: Ints
+    done: NDArray[np.bool_]  # which clips show their task done
+    device: str
+
+    def batch(self, pair: TrainablePair, seed: int, step: int, clips: int) -> ClipBatch:
+        """Return the embedded batch of a step: every task as often as any other, successes as often as not."""
+        rng = rng_for(seed, "objective batch", step)
+        rows = np.array([self._draw(rng) for _ in range(clips)], np.int64)
+        looks = rng.integers(0, len(self.store.train), clips)
+        words = [pick(self.table.clips[row].texts, rng) for row in rows.tolist()]
+        draws = torch.from_numpy(rng.random((clips, DRAWS), np.float32)).to(self.device)
+        where = self.store.train.device
+        inputs = self.store.train[torch.from_numpy(looks).to(where), torch.from_numpy(rows).to(where)].to(self.device)
+        texts = pair.texts(self.store.text_rows(words).to(self.device))
+        return ClipBatch(embed_clips(pair, inputs), texts, *self._truth(rows), draws)
+
+    def _draw(self, rng: np.random.Generator) -> int:
+        others, won = self.by_task[int(rng.integers(len(self.by_task)))]
+        chosen = won if len(won) and (rng.random() < 0.5 or not len(others)) else others
+        return int(chosen[int(rng.integers(len(chosen)))])
+
+    def _truth(self, rows: Ints) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        facts = self.table.facts
+        columns = (
+            facts.progress[rows].astype(np.float32),
+            self.levels[rows],
+            facts.success[rows] == 1,
+            facts.task[rows],
+            self.done[rows],
+        )
+        progress, level, success, task, done = (torch.from_numpy(column).to(self.device) for column in columns)
+        return progress, level, success, task, done
+
+
+def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
+    """Return the sampler of some training clips; DataError where they cannot be contrasted."""
+    facts = train.facts
+    if len(train.tasks) < 2:
+        raise DataError(
+            f"objectives contrast tasks, and the training clips show {len(train.tasks)} ({', '.join(train.tasks)}); "
+            "add another task, or change --fold, --holdout or --tasks"
+        )
+    for value, word in ((1, "success"), (0, "failure")):
+        if not (facts.success == value).any():
+            raise DataError(
+                f"none of the {len(train.clips)} training clips is known to be a {word}, and objectives and their "
+                "judging need both; add some, or label them"
+            )
+    groups = tuple(
+        (
+            np.flatnonzero((facts.task == task) & (facts.success != 1)),
+            np.flatnonzero((facts.task == task) & (facts.success == 1)),
+        )
+        for task in np.unique(facts.task)
+    )
+    done = (facts.success == 1) | np.array([clip.repeats_success for clip in train.clips], bool)
+    return Sampler(train, store, groups, levels_of(train), done, device)
+
+
+def embed_clips(pair: TrainablePair, inputs: Tensor) -> Tensor:
+    """Return the unit vectors of the frames of clips, (clips, frames, width)."""
+    return pair.images(inputs.flatten(0, 1)).unflatten(0, tuple(inputs.shape[:2]))

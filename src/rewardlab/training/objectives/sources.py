@@ -1,0 +1,305 @@
+"""Where clips come from: datasets, the simulator, perturbations; runs in workers, no torch."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.catalog import find
+from rewardlab.core.episode import Episode, Frames, Label, Provenance, in_memory, level_of_progress, whole_clip
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.core.storage import atomic_write
+from rewardlab.core.terminal import one_line
+from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.evaluation.replay import TrialReplay, trial_replay
+from rewardlab.perturbations import choose_perturbations
+from rewardlab.training.loop import LiveView
+from rewardlab.training.objectives import ObjectivePlan
+from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, only, write_shard
+from rewardlab.training.pocket import CAMERA_SHARES, PocketPlan
+from rewardlab.training.pocket.rollouts import SHARD_SIZE, Rollout, Shard, load_rollouts, shards_of, simulate_all
+from rewardlab.worlds.metaworld.physics import TASKS
+from rewardlab.worlds.metaworld.render import CameraView
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
+
+_SHARD = 64  # clips
+_JUDGED = (0.2, 0.4)  # of the clips of a seen task, below the first are for validation, below the second for the test
+
+
+def dataset_shards(plan: ObjectivePlan) -> list[Path]:
+    """Decode the clips of every dataset that are not there yet, and return the shards."""
+    from rewardlab.data import open_dataset
+
+    contents = {name: open_dataset(name) for name in plan.data}
+    for name, found in contents.items():
+        if found.problems:
+            note = f"{name}: {len(found.problems)} problems, left out; `rewardlab check {name}` lists them"
+            print(one_line(note), file=sys.stderr)
+    episodes = [episode for found in contents.values() for episode in found.episodes]
+    folder = plan.out / "clips"
+    folder.mkdir(parents=True, exist_ok=True)
+    some = [episodes[start : start + _SHARD] for start in range(0, len(episodes), _SHARD)]
+    items = [(part, folder / f"{number:05d}.npz") for number, part in enumerate(some)]
+    missing = [item for item in items if not item[1].exists()]
+    if missing:
+        successes = Successes.among(episodes)
+        unseen = _unseen(plan, sorted({successes.place(episode)[1] for episode in episodes}))
+        work = partial(_decode, plan, successes, unseen)
+        for _ in map_items(work, missing, plan.workers):
+            pass
+    return [path for _, path in items]
+
+
+def _unseen(plan: ObjectivePlan, tasks: Sequence[str]) -> frozenset[str]:
+    """Draw the tasks that are held out."""
+    if len(tasks) < 2:
+        raise DataError(
+            f"objectives contrast tasks, and {', '.join(plan.data)} holds {len(tasks)}; name data with two or more"
+        )
+    drawn = sorted(tasks, key=lambda task: float(rng_for(plan.seed, "unseen", task).random()))
+    return frozenset(drawn[: max(1, round(plan.holdout * len(tasks)))])
+
+
+@dataclass(frozen=True)
+class Successes:
+    """What successes show: a row that shows the same under another instruction belongs to the success.
+
+    So it is with counterfactual rows: the clip is no failure of its task, and is learned from where the success is.
+    """
+
+    by_clip: dict[tuple[str, bytes], tuple[str, str]]  # the video and the frames of it: id and task of the success
+
+    @classmethod
+    def among(cls, episodes: Sequence[Episode]) -> "Successes":
+        """Find them."""
+        won = [episode for episode in episodes if _level_and_success(episode)[1]]
+        return cls({_shown(episode): (episode.id, task_of(episode)) for episode in reversed(won)})
+
+    def place(self, episode: Episode) -> tuple[str, str]:
+        """Return the id and the task that an episode goes by."""
+        own = (episode.id, task_of(episode))
+        return self.by_clip[_shown(episode)] if self.is_repeated_by(episode) else own
+
+    def is_repeated_by(self, episode: Episode) -> bool:
+        """Tell whether an episode that is no success shows what one shows."""
+        return not _level_and_success(episode)[1] and _shown(episode) in self.by_clip
+
+
+def _shown(episode: Episode) -> tuple[str, bytes]:
+    """Return the video of an episode, and which frames of it."""
+    return episode.clip.source.digest, episode.clip.order.tobytes()
+
+
+def task_of(episode: Episode) -> str:
+    """Return the task of an episode by itself: what its origin says, else its instruction."""
+    return episode.origin.task or episode.instruction
+
+
+def _decode(
+    plan: ObjectivePlan, successes: Successes, unseen: frozenset[str], item: tuple[Sequence[Episode], Path]
+) -> None:
+    episodes, path = item
+    clips = [_clip(plan, successes, unseen, episode) for episode in episodes]
+    facts, progress, pixels = zip(*clips)
+    write_shard(path, ClipTable(facts, np.stack(progress), np.stack(pixels)))
+
+
+def _clip(
+    plan: ObjectivePlan, successes: Successes, unseen: frozenset[str], episode: Episode
+) -> tuple[ClipFact, NDArray[np.float64], Frames]:
+    count = len(episode.clip)
+    frames = np.linspace(0, count - 1, plan.frames).round().astype(np.int64)
+    shown = replace(episode.clip, order=episode.clip.order[frames], positions=episode.clip.positions[frames])
+    known = episode.truth.progress
+    progress = np.array(known)[frames] if known is not None else np.full(plan.frames, np.nan)
+    return (
+        _dataset_fact(plan, successes, unseen, episode),
+        progress.astype(np.float64),
+        _squared(shown.read(), plan.size),
+    )
+
+
+def _squared(frames: Frames, side: int) -> Frames:
+    """Return frames squeezed to a square, so that nothing at their sides is cut off."""
+    import cv2
+
+    return np.stack([cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA) for frame in frames])
+
+
+def _level_and_success(episode: Episode) -> tuple[int, bool | None]:
+    """Return the level, 0 where it is unknown, and whether the episode is a success."""
+    truth = episode.truth
+    level = truth.level or (level_of_progress(truth.progress[-1]) if truth.progress else 0)
+    return level, truth.success if truth.success is not None else (level == 5 if level else None)
+
+
+def _dataset_fact(plan: ObjectivePlan, successes: Successes, unseen: frozenset[str], episode: Episode) -> ClipFact:
+    (name, task), (level, success) = successes.place(episode), _level_and_success(episode)
+    lot = float(rng_for(plan.seed, "part", name).random())
+    part = TEST if task in unseen else VALIDATION if lot < _JUDGED[0] else TEST if lot < _JUDGED[1] else TRAIN
+    many = task in plan.multi_step
+    won = -1 if success is None else int(success)
+    words = (episode.instruction,)
+    repeats = successes.is_repeated_by(episode)
+    return ClipFact(episode.id, task, words, words[0], part, task not in unseen, many, level, won, repeats)
+
+
+# Clips from the simulator: pocket's rollouts, rendered from one camera each; no video file comes in between.
+
+KEPT = 24  # frames of a rollout, as pocket keeps them; a clip shows some of these
+_SEVERAL_STEPS = ("carry", "tool")  # families of tasks in which something is fetched before it is used or placed
+
+
+def chosen_tasks(plan: ObjectivePlan) -> tuple[str, ...]:
+    """Return the tasks of a plan; PlanError where nothing is left to train on or to judge by."""
+    if not 0 <= plan.fold < FOLDS:
+        raise PlanError(f"folds are numbers from 0 to {FOLDS - 1}, got {plan.fold}")
+    known = {task: task for task in TASKS}
+    named = TASKS if plan.tasks == ("all",) else tuple(find(known, task, "Meta-World task") for task in plan.tasks)
+    unseen = unseen_tasks(plan.fold)
+    if all(task in unseen for task in named):
+        raise PlanError(f"fold {plan.fold} trains on none of these tasks; name others, or another --fold")
+    return named
+
+
+def simulate(plan: ObjectivePlan) -> None:
+    """Simulate the rollouts that are not there yet: of unseen tasks only those that are judged."""
+    simulate_all(_pocket(plan), _shards(plan))
+
+
+def _pocket(plan: ObjectivePlan) -> PocketPlan:
+    return PocketPlan(
+        "pocket",
+        rollouts=plan.rollouts,
+        near=plan.near,
+        checks=plan.checks,
+        tasks=chosen_tasks(plan),
+        kept=KEPT,
+        seed=plan.seed,
+        workers=plan.workers,
+        out=plan.out,
+    )
+
+
+def _shards(plan: ObjectivePlan) -> list[Shard]:
+    unseen = unseen_tasks(plan.fold)
+    return [shard for shard in shards_of(_pocket(plan)) if shard.part == "check" or shard.task not in unseen]
+
+
+def render_clips(plan: ObjectivePlan) -> list[Path]:
+    """Render the clips of each task that are not there yet, and return the shards of all."""
+    folder = plan.out / "clips"
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = {task: folder / f"{task}.npz" for task in chosen_tasks(plan)}
+    missing = [task for task, path in shards.items() if not path.exists()]
+    view = LiveView("rendering tasks", len(shards), len(shards) - len(missing))
+    try:
+        for done, _ in enumerate(map_items(partial(_render_task, plan), missing, plan.workers), start=1):
+            view.step(len(shards) - len(missing) + done)
+    finally:
+        view.close()
+    return list(shards.values())
+
+
+def _render_task(plan: ObjectivePlan, task: str) -> None:
+    clips, progress, pixels = [], [], []
+    for shard in _shards(plan):
+        if shard.task != task:
+            continue
+        rollouts = load_rollouts(plan.out / "rollouts" / shard.name)[: shard.count]
+        for index, rollout in enumerate(rollouts, start=shard.number * SHARD_SIZE):
+            frames = np.linspace(0, KEPT - 1, plan.frames).round().astype(np.int64)
+            clips.append(_simulated_fact(plan, shard, index, rollout))
+            progress.append(rollout.trajectory.progress[frames])
+            rng = rng_for(plan.seed, "camera", shard.name, index)
+            camera = str(rng.choice(np.array(list(CAMERA_SHARES)), p=np.array(list(CAMERA_SHARES.values()))))
+            pixels.append(
+                render_rollout(rollout.trajectory, frames.tolist(), CameraView(camera, plan.size), tiled=True)
+            )
+    table = ClipTable(tuple(clips), np.array(progress, np.float64), np.stack(pixels))
+    write_shard(plan.out / "clips" / f"{task}.npz", table)
+
+
+def _simulated_fact(plan: ObjectivePlan, shard: Shard, index: int, rollout: Rollout) -> ClipFact:
+    seen = shard.task not in unseen_tasks(plan.fold)
+    part = TRAIN if shard.part != "check" else VALIDATION if seen and index % 2 else TEST
+    name = f"{shard.part}-{shard.task}-{index:03d}"
+    last = rollout.trajectory.readings[-1]
+    return ClipFact(
+        name,
+        shard.task,
+        rollout.texts,
+        pick(rollout.held_out_texts, rng_for(plan.seed, "asked", name)),
+        part,
+        seen,
+        PROGRESS_SPECS[shard.task].family in _SEVERAL_STEPS,
+        last.level,
+        int(last.level == 5),
+    )
+
+
+# Perturbing test clips: every perturbation of the plan at every severity, in processes.
+
+_SEVERITIES = (1, 2, 3, 4)
+_FPS = 10.0  # that a clip claims to have
+
+
+def perturb_clips(plan: ObjectivePlan, table: ClipTable) -> list[Path]:
+    """Perturb what is not there yet, one file to a perturbation, and return the files of all."""
+    folder = plan.out / "perturbed"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [p.name for p in choose_perturbations(plan.perturbations, worlds=False)]
+    missing = [name for name in names if not (folder / f"{name}.npz").exists()]
+    episodes = stressed_episodes(plan, table) if missing else ()
+    view = LiveView("perturbations", len(names), len(names) - len(missing))
+    try:
+        for done, _ in enumerate(map_items(partial(_perturb, plan, episodes), missing, plan.workers), start=1):
+            view.step(len(names) - len(missing) + done)
+    finally:
+        view.close()
+    return [folder / f"{name}.npz" for name in names]
+
+
+def stressed_episodes(plan: ObjectivePlan, table: ClipTable) -> tuple[Episode, ...]:
+    """Return the first test clips of each task whose level is known, as episodes."""
+    test, taken, episodes = only(table, TEST), dict.fromkeys(table.tasks, 0), []
+    for row, clip in enumerate(test.clips):
+        if clip.level and taken[clip.task] < plan.stressed:
+            taken[clip.task] += 1
+            known = tuple(test.progress[row].tolist()) if np.isfinite(test.progress[row]).all() else None
+            truth = Label(clip.level, None if clip.success < 0 else bool(clip.success), known)
+            source = whole_clip(in_memory(test.pixels[row]), _FPS)
+            episodes.append(Episode(clip.id, clip.asked, source, truth, Provenance("objectives", clip.task)))
+    return tuple(episodes)
+
+
+def _perturb(plan: ObjectivePlan, episodes: Sequence[Episode], name: str) -> None:
+    replay = trial_replay(tuple(episodes), (name,), f"uniform:{plan.frames}", plan.seed)
+    found = [cell for episode in episodes for cell in _cells(replay, episode, name)]
+    pixels = np.stack([frame for *_, frame in found]) if found else np.zeros((0, plan.size, plan.size, 3), np.uint8)
+    said = json.dumps([cell[:-1] for cell in found]).encode()
+    with atomic_write(plan.out / "perturbed" / f"{name}.npz") as path, path.open("wb") as handle:
+        np.savez(handle, cells=np.frombuffer(said, np.uint8), pixels=pixels)
+
+
+def _cells(replay: TrialReplay, episode: Episode, name: str) -> list[tuple[str, str, int, str, int, NDArray[np.uint8]]]:
+    """Return the severities of a perturbation at which it applies and keeps a known label."""
+    found = []
+    for severity in _SEVERITIES:
+        try:
+            change = replay.change(episode.id, name, severity)
+            frame = change.episode.frames[-1]
+        except DataError:
+            continue
+        level = change.episode.truth.level
+        if level is not None and change.expect == "same":  # only what keeps its label can lose accuracy
+            found.append((episode.id, name, severity, change.episode.instruction, level, frame))
+    return found

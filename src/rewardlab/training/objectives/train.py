@@ -1,0 +1,348 @@
+"""One training of one objective: settings tried, fitted, written as a folder for `contrastive:`."""
+
+import json
+import math
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rewardlab.core import __version__
+from rewardlab.core.errors import ModelError, PlanError, RunError
+from rewardlab.core.records import read_json
+from rewardlab.core.seeding import digest
+from rewardlab.core.storage import atomic_write
+from rewardlab.evaluation.frame_rewards import ranking_score
+from rewardlab.models.calibration import LevelMap
+from rewardlab.training.loop import (
+    BEST,
+    STATE,
+    Curves,
+    LiveView,
+    Progress,
+    load_trainable,
+    resume,
+    save_best,
+    save_state,
+)
+from rewardlab.training.objectives import ObjectivePlan
+from rewardlab.training.objectives.backbones import TrainablePair, read_upstreams
+from rewardlab.training.objectives.clips import VALIDATION, ClipTable, only
+from rewardlab.training.objectives.features import InputStore, Sampler, embed_clips
+from rewardlab.training.objectives.losses import NamedObjective
+from rewardlab.training.optimizer import MasterAdamW, learning_rate
+
+WORK, RECORD = "training", "fitted.json"
+_CLIPS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What the optimizer needs; the same for every objective but for the rate, which is tuned."""
+
+    rate: float
+    warm_up: float = 0.05
+    weight_decay: float = 0.01
+    max_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One training: an objective with its options, a seed, a budget, and the folder of what comes out."""
+
+    objective: NamedObjective
+    seed: int
+    numbers: Hyperparameters
+    steps: int
+    batch: int
+    interval: int
+    folder: Path
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """Return what decides the weights that come out, beside backbone and data."""
+        options = {name: str(value) for name, value in self.objective.options.items()}
+        budget = (self.seed, self.numbers.rate, self.steps, self.batch, self.interval)
+        return {
+            "objective": self.objective.text,
+            "code": self.objective.code,
+            "options": options,
+            "budget": list(budget),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class TrainContext:
+    """What all trainings of a backbone share: the pair, its weights before any training, and the encoded data."""
+
+    pair: TrainablePair
+    start: dict[str, Tensor]
+    sampler: Sampler
+    judged: ClipTable
+    device: str
+
+    @property
+    def store(self) -> InputStore:
+        """Return the encoded inputs."""
+        return self.sampler.store
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a training has come to: its validation agreement, nan where none can be measured, and at which step."""
+
+    agreement: float
+    step: int
+
+
+def fitted(job: TrainingJob) -> Fitted | None:
+    """Return what a training has come to, if it is done; RunError where the folder holds another."""
+    path = job.folder / RECORD
+    if not path.exists():
+        return None
+    record = read_json(path)
+    if record["job"] != job.identity:
+        raise RunError(f"{job.folder} holds a training with other settings; choose another --out or remove that folder")
+    agreement = record["agreement"]
+    return Fitted(math.nan if agreement is None else float(agreement), int(record["step"]))
+
+
+def fit(job: TrainingJob, bench: TrainContext, view: LiveView, done: int) -> Fitted:
+    """Train from the last checkpoint on; the best weights are then in its folder. `done` counts the steps before."""
+    found = fitted(job)
+    if found is not None:
+        return found
+    work = job.folder / WORK
+    work.mkdir(parents=True, exist_ok=True)
+    _begin(job, work)
+    load_trainable(bench.pair.network, bench.start)
+    optimizer = MasterAdamW(bench.pair.network, job.numbers, bench.device)
+    progress = resume(work, optimizer)
+    curves = Curves(job.folder, progress.step, tensorboard=False)  # hundreds of short trainings have a page
+    try:
+        progress = _run(job, bench, optimizer, progress, (view, curves, done))
+    finally:
+        curves.close()
+    agreement = None if progress.best_error < 0 else 1 - progress.best_error
+    record = {"job": job.identity, "agreement": agreement, "step": progress.best_step}
+    with atomic_write(job.folder / RECORD) as partial:
+        partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    (work / STATE).unlink(missing_ok=True)
+    return Fitted(math.nan if agreement is None else agreement, progress.best_step)
+
+
+def _begin(job: TrainingJob, work: Path) -> None:
+    path = work / "begun.json"
+    if path.exists() and read_json(path) != job.identity:
+        raise RunError(f"{job.folder} holds a training with other settings; choose another --out or remove that folder")
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(job.identity) + "\n", encoding="utf-8")
+
+
+def _run(
+    job: TrainingJob,
+    bench: TrainContext,
+    optimizer: MasterAdamW,
+    progress: Progress,
+    shown: tuple[LiveView, Curves, int],
+) -> Progress:
+    view, curves, before = shown
+    losses: list[Tensor] = []
+    for step in range(progress.step, job.steps):
+        losses.append(take_step(job, bench, optimizer, step))
+        view.step(before + step + 1, job.objective.text)
+        if (step + 1) % job.interval and step + 1 < job.steps:
+            continue
+        mean = _finite(job, losses, step + 1)
+        progress, agreement = _check(job, bench, optimizer, replace(progress, step=step + 1))
+        curves.add(step + 1, {"loss": mean, **({} if math.isnan(agreement) else {"agreement": agreement})})
+        losses = []
+    return progress
+
+
+def take_step(job: TrainingJob, bench: TrainContext, optimizer: MasterAdamW, step: int) -> Tensor:
+    """Take one optimizer step and return the loss, still on its device."""
+    batch = bench.sampler.batch(bench.pair, job.seed, step, job.batch)
+    loss = job.objective.loss(batch)
+    if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
+        raise ModelError(
+            f"objective {job.objective.text} must return one number that depends on the batch's images or texts, "
+            f"as a tensor without dimensions, got {_shown(loss)}"
+        )
+    loss.backward()
+    optimizer.collect()
+    optimizer.step(learning_rate(step, job.steps, job.numbers))
+    return loss.detach()
+
+
+def _shown(loss: object) -> str:
+    return f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+
+
+def _finite(job: TrainingJob, losses: Sequence[Tensor], step: int) -> float:
+    values = torch.stack(list(losses)).float().cpu()
+    wrong = (~torch.isfinite(values)).nonzero()
+    if len(wrong):
+        first = step - len(values) + int(wrong[0]) + 1
+        raise ModelError(f"the loss of {job.objective.text} is not a number at step {first}; try a lower --rate")
+    return float(values.mean())
+
+
+def _check(job: TrainingJob, bench: TrainContext, optimizer: MasterAdamW, progress: Progress) -> tuple[Progress, float]:
+    """Validate, keep the weights where they are the best so far (or the last, where nobody can say), and save."""
+    agreement = validation_agreement(bench)
+    error = -float(progress.step) if math.isnan(agreement) else 1 - agreement
+    better = error < progress.best_error
+    progress = replace(progress, best_step=progress.step, best_error=error) if better else progress
+    trained = optimizer.trained()
+    if better:
+        save_best(job.folder / WORK, trained)
+    if progress.step < job.steps:  # after the last step there is nothing to go on with
+        save_state(job.folder / WORK, progress, trained, optimizer.moments())
+    return progress, agreement
+
+
+def validation_agreement(bench: TrainContext) -> float:
+    """Return the agreement with true progress on the validation clips."""
+    rows = bench.judged.rows(VALIDATION)
+    if not len(rows):
+        return math.nan
+    return ranking_score(clip_values(bench, rows), only(bench.judged, VALIDATION).facts)
+
+
+@torch.no_grad()
+def clip_values(bench: TrainContext, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the reward of every frame of some judged clips, under the words that each is judged by."""
+    parts = [np.zeros((0, bench.store.judged.shape[1]))]
+    for start in range(0, len(rows), _CLIPS_AT_ONCE):
+        some = rows[start : start + _CLIPS_AT_ONCE]
+        inputs = bench.store.judged[torch.from_numpy(some)].to(bench.device)
+        asked = bench.store.text_rows([bench.judged.clips[row].asked for row in some]).to(bench.device)
+        similarity = torch.einsum("btd,bd->bt", embed_clips(bench.pair, inputs), bench.pair.texts(asked))
+        parts.append(similarity.double().cpu().numpy())
+    return np.concatenate(parts)
+
+
+def load_best(job: TrainingJob, bench: TrainContext) -> None:
+    """Put the best weights of a finished training in place."""
+    from safetensors.torch import load_file
+
+    load_trainable(bench.pair.network, load_file(job.folder / WORK / BEST))
+
+
+# Where each training of a comparison goes, and what it is.
+
+
+@dataclass(frozen=True)
+class TrainingPlace:
+    """The folders of one objective on one backbone, and how many steps of the comparison come before it."""
+
+    out: Path
+    backbone: str
+    objective: str
+    steps_before: int
+
+    def trial(self, number: int) -> Path:
+        """Return the folder of a setting that is tried."""
+        return self.out / "tuning" / self.backbone / slug(self.objective) / f"setting{number}"
+
+    def seed(self, seed: int) -> Path:
+        """Return the folder of a training, which `contrastive:` takes."""
+        return self.out / "trainings" / self.backbone / slug(self.objective) / f"seed{seed}"
+
+
+def slug(text: str) -> str:
+    """Return the text of an objective as the name of a folder; two texts never share one."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
+    return plain if plain == text else f"{plain}-{digest(text)[:6]}"
+
+
+def make_job(plan: ObjectivePlan, setting: tuple[NamedObjective, float], seed: int, folder: Path) -> TrainingJob:
+    """Return the training of an objective with a learning rate."""
+    objective, rate = setting
+    return TrainingJob(objective, seed, Hyperparameters(rate), plan.steps, plan.batch, plan.interval, folder)
+
+
+# Tuning with the same budget for every objective: so many settings on one seed, chosen by validation agreement.
+
+RATES = (1.0, 3.0, 1 / 3, 10.0, 0.1, 30.0, 1 / 30)  # times the plan's rate, in the order in which they are tried
+Setting = tuple[NamedObjective, float]  # an objective with its option, and a learning rate
+
+
+def settings_to_try(objective: NamedObjective, plan: ObjectivePlan) -> list[Setting]:
+    """Return as many settings as the plan tries for each objective: its own option first, then learning rates."""
+    if plan.tuning == 1:
+        return [(objective, plan.rate)]
+    entry = objective.entry
+    tuned = bool(entry.values) and entry.option not in objective.options
+    options = [objective.tuned(value) for value in entry.values] if tuned else [objective]
+    if plan.tuning > len(RATES) * len(options):
+        raise PlanError(f"tuning tries at most {len(RATES) * len(options)} settings of {objective.text}")
+    return [(option, plan.rate * times) for times in RATES for option in options][: plan.tuning]
+
+
+def tune(
+    objective: NamedObjective, plan: ObjectivePlan, bench: TrainContext, place: TrainingPlace, view: LiveView
+) -> Setting:
+    """Return the setting with the best validation agreement; of one alone nothing is trained."""
+    tried = settings_to_try(objective, plan)
+    if len(tried) == 1:
+        return tried[0]
+    scores = []
+    for number, setting in enumerate(tried):
+        job = make_job(plan, setting, plan.seeds[0], place.trial(number))
+        scores.append(fit(job, bench, view, place.steps_before + number * plan.steps).agreement)
+        shutil.rmtree(job.folder / WORK, ignore_errors=True)  # only the score is of use
+    return tried[_best(scores)]
+
+
+def _best(scores: Sequence[float]) -> int:
+    """Return the place of the highest score, the first where there is none."""
+    known = [-math.inf if math.isnan(score) else score for score in scores]
+    return known.index(max(known))
+
+
+# The result of a training: a folder for `contrastive:` with a calibration and a model card.
+
+LEVELS, CARD = "levels.json", "README.md"
+
+
+def model_string(job: TrainingJob) -> str:
+    """Return the string by which the trained pair is named, with its calibration."""
+    return f"contrastive:{job.folder}?levels={job.folder / LEVELS}"
+
+
+def write_result(job: TrainingJob, bench: TrainContext, plan: ObjectivePlan, found: Fitted) -> None:
+    """Write the pair as it is now, and its card."""
+    bench.pair.write(job.folder)
+    with atomic_write(job.folder / CARD) as partial:
+        partial.write_text(_card(job, plan, found, read_upstreams(bench.pair.folder)), encoding="utf-8")
+
+
+def write_levels(job: TrainingJob, level_map: LevelMap) -> None:
+    """Write the map from similarity to level beside the pair."""
+    level_map.write(job.folder / LEVELS)
+
+
+def _card(job: TrainingJob, plan: ObjectivePlan, found: Fitted, upstreams: str) -> str:
+    entry, options = job.objective.entry, ", ".join(f"{k} {v}" for k, v in job.objective.options.items())
+    return f"""# A contrastive reward model, trained with {job.objective.text}
+
+Trained with rewardlab {__version__}. The reward of a frame is its similarity to the instruction. Use it as
+`contrastive:FOLDER?levels=FOLDER/{LEVELS}`; without the levels its answers are an order and no more.
+
+- **Objective**: {entry.summary} {f"Options: {options}." if options else ""}
+- **Backbone**: {upstreams}. Whoever passes the folder on is bound by these licences.
+- **Data**: {", ".join(plan.data)}, seed {plan.seed}; whole tasks are kept from the training.
+- **Training**: {job.steps} steps of {job.batch} clips, learning rate {job.numbers.rate:g}, seed {job.seed}.
+- **Kept**: the checkpoint of step {found.step}, with a validation agreement of {found.agreement:.3f} (share of pairs
+  of frames in the order of their true progress, within and across clips of tasks that were trained on).
+
+Nothing is known of robots, cameras and tasks unlike those of the data: measure before you trust it.
+"""

@@ -1,0 +1,147 @@
+"""AdamW on float32 masters, parameter groups, the two learning-rate schedules.
+
+The network computes just as `hf:` does when it scores, without casts in between; gradients of all passes of a step are
+added up in float32. Where the network computes in float32, its parameters are their own masters.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class OptimizerConfig(Protocol):
+    """The highest learning rate, the share of steps in which it is reached, the decay of matrices, the largest norm."""
+
+    @property
+    def rate(self) -> float:
+        """Return the highest learning rate."""
+
+    @property
+    def warm_up(self) -> float:
+        """Return the share of the steps in which it is reached."""
+
+    @property
+    def weight_decay(self) -> float:
+        """Return the decay of matrices."""
+
+    @property
+    def max_norm(self) -> float:
+        """Return the norm at which gradients are clipped."""
+
+
+def learning_rate(step: int, steps: int, numbers: OptimizerConfig) -> float:
+    """Return the rate of a step: a linear warm-up from nothing, then half a cosine down to nothing."""
+    warm_up = math.ceil(numbers.warm_up * steps)
+    if step < warm_up:
+        return numbers.rate * step / warm_up
+    return numbers.rate * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
+
+
+class MasterAdamW:
+    """The optimizer of a training; its state is whole tensors by the names of the parameters."""
+
+    def __init__(self, network: nn.Module, numbers: OptimizerConfig, device: str) -> None:
+        self.working = trained_parameters(network)
+        self.apart = any(p.dtype != torch.float32 for p in self.working.values())
+        self.masters = {name: _master(p) if self.apart else p for name, p in self.working.items()}
+        fused = {"fused": True} if device != "cpu" else {}
+        self.counts_on = device  # where AdamW counts its steps: beside the parameters if it is fused
+        self.adamw = torch.optim.AdamW(
+            _groups(list(self.masters.values()), numbers.weight_decay), numbers.rate, **fused
+        )
+        self.max_norm = numbers.max_norm
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """Add the gradients of a pass to those of the masters."""
+        if not self.apart:
+            return
+        pairs = [(m, p) for m, p in zip(self.masters.values(), self.working.values()) if p.grad is not None]
+        for master, parameter in pairs:
+            if master.grad is None:
+                master.grad = parameter.grad.float()
+            else:
+                whole, part = _parts((master.grad, parameter.grad))
+                whole.add_(part)
+            parameter.grad = None
+
+    def step(self, rate: float) -> None:
+        """Clip the gradients, move the masters, and have the network compute with what they are now."""
+        nn.utils.clip_grad_norm_(self.masters.values(), self.max_norm)
+        for group in self.adamw.param_groups:
+            group["lr"] = rate
+        self.adamw.step()
+        self.adamw.zero_grad(set_to_none=True)
+        self._round()
+
+    @torch.no_grad()
+    def _round(self) -> None:
+        if self.apart:
+            torch._foreach_copy_(_parts(self.working.values()), _parts(self.masters.values()))
+
+    def trained(self) -> dict[str, Tensor]:
+        """Return the trained parameters in full and in float32, in main memory; every process must ask."""
+        return {_plain(name): _whole(master) for name, master in self.masters.items()}
+
+    def moments(self) -> dict[str, dict[str, Tensor]]:
+        """Return what AdamW remembers of each parameter, likewise."""
+        state = self.adamw.state
+        return {
+            _plain(n): {key: _whole(v) for key, v in state[m].items()} for n, m in self.masters.items() if m in state
+        }
+
+    @torch.no_grad()
+    def restore(self, trained: dict[str, Tensor], moments: dict[str, dict[str, Tensor]]) -> None:
+        """Put saved parameters and moments in place."""
+        for name, master in self.masters.items():
+            master.copy_(_placed(trained[_plain(name)], master))
+            kept = moments.get(_plain(name), {})
+            self.adamw.state[master] = {
+                key: _placed(value, master) if value.ndim else value.to(self.counts_on) for key, value in kept.items()
+            }
+        self._round()
+
+
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def _master(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().float().clone())
+
+
+def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
+    """Return the parameters, of which matrices decay and all else does not."""
+    parts = {flat: [p for p in parameters if (p.ndim < 2) == flat] for flat in (False, True)}
+    return [{"params": parts[False], "weight_decay": decay}, {"params": parts[True], "weight_decay": 0.0}]
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("module.")  # what several processes put before it
+
+
+def _parts(values: Iterable[Any]) -> list[Tensor]:
+    """Return what this process holds of each tensor."""
+    from torch.distributed.tensor import DTensor
+
+    return [value.to_local() if isinstance(value, DTensor) else value for value in values]
+
+
+def _whole(value: Tensor) -> Tensor:
+    """Return a copy in main memory, of which every process held a part where it is shared out."""
+    from torch.distributed.tensor import DTensor
+
+    full = value.full_tensor() if isinstance(value, DTensor) else value
+    return full.detach().cpu().clone()
+
+
+def _placed(value: Tensor, like: Tensor) -> Tensor:
+    """Return a whole tensor where another one is, shared out as that one is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    moved = value.to(like.device)
+    return distribute_tensor(moved, like.device_mesh, like.placements) if isinstance(like, DTensor) else moved

@@ -1,0 +1,215 @@
+"""Probes on validation rollouts, and the calibration fitted on other folds."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.evaluation.fit_calibration import conformal_quantile
+from rewardlab.models.pocket.inference import CLIP_FRAMES
+from rewardlab.models.pocket.novelty import (
+    FEATURES,
+    LEVELS,
+    calibration_features,
+    knn_ood_score,
+    mapped_probabilities,
+    unit_length,
+)
+from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gather_words
+from rewardlab.training.pocket.network import PocketNetwork
+from rewardlab.training.pocket.rendering import Ints, RolloutTable, levels_of
+from rewardlab.training.pocket.sampling import Batch, SampledClip, make_batch
+from rewardlab.worlds.metaworld.instructions import ask_for_thing, phrasings
+from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
+
+Floats = NDArray[np.float64]
+
+_COVERAGE = 0.9
+_UNSEEN_SHARE = 0.5  # of the weight in the fit; the other half is on tasks that the training knew
+_PENALTY = 1e-3  # on the squares of what is fitted
+_PARTS = 5  # of the tasks, for the conformal threshold
+
+
+@dataclass(frozen=True, eq=False)
+class ProbedClips:
+    """What trainings say of validation clips."""
+
+    features: Floats  # (n, FEATURES)
+    level: NDArray[np.int64]  # 1 to 5
+    unseen: NDArray[np.bool_]  # whether the training never saw the clip's task
+    task: NDArray[Any]
+
+    def where(self, chosen: NDArray[np.bool_]) -> "ProbedClips":
+        """Return the chosen clips."""
+        return ProbedClips(self.features[chosen], self.level[chosen], self.unseen[chosen], self.task[chosen])
+
+
+def fit_novelty_calibration(plan: PocketPlan, training: Training) -> dict[str, Any]:
+    """Return the calibration of a training as its settings hold it, fitted on the other folds of the same variant.
+
+    A calibration so never meets what its own training says of its unseen tasks; where a plan has one fold, it has to.
+    """
+    folds = [each for each in plan.trainings if each.variant == training.variant]
+    others = [each for each in folds if each.fold != training.fold] or folds
+    clips = _joined([probed_clips(plan, each) for each in others])
+    weight, bias = fit_linear_map(clips)
+    return {
+        "calibration": {"weight": np.round(weight, 5).tolist(), "bias": np.round(bias, 5).tolist()},
+        "conformal": round(_conformal_threshold(plan, clips), 6),
+        "calibrated_on": {"folds": [each.fold for each in others], "clips": len(clips.level)},
+    }
+
+
+def training_embeddings(plan: PocketPlan, training: Training) -> NDArray[np.float16]:
+    """Return the states of a training's own training clips."""
+    with np.load(_probe_file(plan, training)) as found:
+        states: NDArray[np.float16] = found["trained/state"].astype(np.float16)
+    return states
+
+
+def probed_clips(plan: PocketPlan, training: Training, probe: str = "own") -> ProbedClips:
+    """Return what a training says of the validation rollouts; where a plan has no unseen task, all count as unseen."""
+    with np.load(_probe_file(plan, training)) as found:
+        task, level = found[f"{probe}/task"], found[f"{probe}/level"].astype(np.int64)
+        logits, states = found[f"{probe}/logits"].astype(np.float64), found[f"{probe}/state"].astype(np.float32)
+        familiar = unit_length(found["trained/state"].astype(np.float32))
+    names = plan.unseen(training.fold)
+    unseen = np.isin(task, names) if names else np.ones(len(task), bool)
+    return ProbedClips(calibration_features(logits, knn_ood_score(states, familiar)), level, unseen, task)
+
+
+def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:
+    """Return weight (FEATURES, LEVELS) and bias (LEVELS,) of least cross-entropy, seen and unseen weighing the same."""
+    centre, scale = clips.features.mean(axis=0), clips.features.std(axis=0) + 1e-6
+    design = np.hstack([(clips.features - centre) / scale, np.ones((len(clips.level), 1))])
+    truth, importance = np.eye(LEVELS)[clips.level - 1], _importance(clips.unseen)
+
+    def loss(flat: Floats) -> tuple[float, Floats]:
+        logits = design @ flat.reshape(-1, LEVELS)
+        error = softmax(logits, axis=1) - truth
+        value = -importance @ (log_softmax(logits, axis=1) * truth).sum(axis=1) + _PENALTY * flat @ flat
+        return float(value), (design.T @ (importance[:, None] * error)).ravel() + 2 * _PENALTY * flat
+
+    start = np.zeros((FEATURES + 1) * LEVELS)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x.reshape(-1, LEVELS)
+    weight = found[:-1] / scale[:, None]
+    return weight, found[-1] - centre @ weight
+
+
+def _importance(unseen: NDArray[np.bool_]) -> Floats:
+    if unseen.all() or not unseen.any():
+        return np.full(len(unseen), 1 / len(unseen))
+    importance: Floats = np.where(unseen, _UNSEEN_SHARE / unseen.sum(), (1 - _UNSEEN_SHARE) / (~unseen).sum())
+    return importance
+
+
+def _conformal_threshold(plan: PocketPlan, clips: ProbedClips) -> float:
+    """Return the least probability of a level in a 90 % set, from tasks each judged by a map fitted without them."""
+    names = np.unique(clips.task)
+    part_of = dict(zip(names, rng_for(plan.seed, "conformal parts").permutation(len(names)) % _PARTS))
+    parts = np.array([part_of[task] for task in clips.task])
+    scores = []
+    for part in np.unique(parts):
+        judged = clips.where((parts == part) & clips.unseen)
+        fitted = clips.where(parts != part) if (parts != part).any() else clips
+        weight, bias = fit_linear_map(fitted)
+        probs = mapped_probabilities(judged.features, weight, bias)
+        scores.append(1 - probs[np.arange(len(judged.level)), judged.level - 1])
+    quantile = conformal_quantile(np.concatenate(scores), _COVERAGE)
+    return 0.0 if quantile is None else 1 - quantile
+
+
+def _joined(parts: list[ProbedClips]) -> ProbedClips:
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return ProbedClips(column("features"), column("level"), column("unseen"), column("task"))
+
+
+def _probe_file(plan: PocketPlan, training: Training) -> Path:
+    return plan.out / f"{training.name}-probes.npz"
+
+
+# Probes: what a trained network says of rollouts it was not trained on, under instructions that show what it reads.
+
+Predictions = dict[str, NDArray[Any]]
+TextOf = Callable[[int], str]  # the instruction for a rollout
+_SUCCESS = 5
+_FAMILIAR = 1200  # training clips that say what is familiar
+
+
+def probe_all(plan: PocketPlan, store: FrameStore, model: PocketNetwork) -> Predictions:
+    """Return for every probe the rollouts, the logits, progress and last states, and the level under their own task."""
+    table, found = store.table, Predictions()
+    for name, (source, clips) in _probes(plan, table).items():
+        if clips:
+            batch = make_batch(table, np.full(len(clips), source, dtype=object), clips)
+            found |= {f"{name}/{what}": values for what, values in predict(store, model, batch, plan.batch).items()}
+            found[f"{name}/row"], found[f"{name}/level"] = batch.row, batch.level[:, -1]
+            found[f"{name}/task"] = np.array([table.tasks[row] for row in batch.row])
+    return found
+
+
+@torch.no_grad()
+def predict(store: FrameStore, model: PocketNetwork, clips: Batch, size: int) -> dict[str, NDArray[np.float32]]:
+    """Return the logits of the level, progress per frame and the state at the end of every clip, not augmented."""
+    model.eval()
+    parts: dict[str, list[NDArray[np.float32]]] = {"logits": [], "progress": [], "state": []}
+    for members in np.array_split(np.arange(len(clips.row)), max(1, len(clips.row) // size)):
+        part = Batch(**{name: values[members] for name, values in vars(clips).items()})
+        out = model(gather_frames(store, part, None), *gather_words(store, part, augment=False))
+        parts["logits"].append(out.levels[:, -1].float().cpu().numpy())
+        parts["progress"].append(out.progress.float().cpu().numpy())
+        parts["state"].append(out.states[:, -1].float().cpu().numpy())
+    return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def _probes(plan: PocketPlan, table: RolloutTable) -> dict[str, tuple[str, list[SampledClip]]]:
+    rows, trained = table.checks.tolist(), table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()
+    done = [row for row in rows if table.levels[row, -1] == _SUCCESS]
+    both = [row for row in done if table.tasks[row] in OPPOSITE_TASKS]
+    whole = np.linspace(0, table.progress.shape[1] - 1, CLIP_FRAMES).round().astype(np.int64)
+    probes = {
+        "own": ("plain", _clips(table, rows, whole, lambda row: table.texts[row][0])),
+        "trained": ("plain", _clips(table, trained, whole, lambda row: table.texts[row][0])),
+        "held_out": ("plain", _clips(table, rows, whole, lambda row: table.held_out_texts[row][0])),
+        "still": ("plain", _clips(table, rows, np.zeros(CLIP_FRAMES, np.int64), lambda row: table.texts[row][0])),
+        "wordless": ("plain", _clips(table, rows, whole, lambda row: "")),
+        "reversed": ("plain", _clips(table, rows, whole[::-1], lambda row: table.texts[row][0])),
+        "contrary": ("plain", _clips(table, both, whole, _opposite_text(table))),
+    }
+    if "crowd" in table.scenes:
+        probes["crowd"] = ("crowd", _clips(table, rows, whole, lambda row: table.texts[row][0]))
+        probes["other_thing"] = ("crowd", list(_other_thing(plan, table, done, whole)))
+    return probes
+
+
+def _clips(table: RolloutTable, rows: Iterable[int], frames: Ints, text_of: TextOf) -> list[SampledClip]:
+    return [_clip(table, row, frames, text_of(row)) for row in rows]
+
+
+def _clip(table: RolloutTable, row: int, frames: Ints, text: str) -> SampledClip:
+    progress = table.progress[row, frames]
+    return SampledClip(row, frames, text, progress, levels_of(progress))
+
+
+def _opposite_text(table: RolloutTable) -> TextOf:
+    return lambda row: phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0]
+
+
+def _other_thing(plan: PocketPlan, table: RolloutTable, rows: Iterable[int], frames: Ints) -> Iterator[SampledClip]:
+    """Yield successes under the instruction for another thing that stands in the same scene."""
+    for row in rows:
+        scene = table.scenes["crowd"][row]
+        asked = [task for _, tasks in scene.things for task in tasks] if scene else []
+        if asked:
+            rng = rng_for(plan.seed, "other thing", row)
+            yield _clip(table, row, frames, ask_for_thing(pick(asked, rng), "train", rng).text)

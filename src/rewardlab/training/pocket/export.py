@@ -1,0 +1,193 @@
+"""Weights to the files that ship: ONNX, half precision, int8, settings."""
+
+import json
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rewardlab.core.episode import Frames
+from rewardlab.core.errors import DataError
+from rewardlab.core.storage import atomic_write
+from rewardlab.models.pocket import variant_files
+from rewardlab.models.pocket.inference import CLIP_FRAMES
+from rewardlab.models.pocket.parallel_onnx import int8_image_encoder
+from rewardlab.models.pocket.wordpiece import MAX_PIECES
+from rewardlab.training.encoders import WORD_VECTOR_WIDTH
+from rewardlab.training.holdout import split_of_variant
+from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket.calibration import fit_novelty_calibration, training_embeddings
+from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
+
+_BATCH = 16  # frames that are calibrated on at once
+_OPERATIONS = ["Conv", "Add", "Relu"]  # with convolutions alone, every shortcut would go to float and back
+_PREPROCESSING = ["Cast", "Sub", "Div", "QuantizeLinear", "DequantizeLinear"]  # from uint8 to the first convolution
+
+
+def quantise_image_encoder(source: Path, frames: Frames, out: Path) -> None:
+    """Write the int8 graph of an exported image encoder, calibrated on frames uint8 (N, H, W, 3) of the graph's size.
+
+    The frames should be of all kinds that the model will see: what goes beyond their range is clipped.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    _check_frames(onnx.load(source), frames)
+    with TemporaryDirectory() as folder, atomic_write(out) as partial:
+        fused = Path(folder) / "fused.onnx"  # weights in float32, batch norms inside the convolutions
+        quant_pre_process(source, fused, skip_symbolic_shape=True)
+        quantize_static(
+            fused,
+            partial,
+            _reader(frames),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=_OPERATIONS,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            extra_options={"WeightSymmetric": True},
+        )
+        graph = onnx.load(partial)
+        _read_pixels_directly(graph)
+        onnx.save(graph, partial)
+
+
+def _check_frames(model: Any, frames: Frames) -> None:
+    expected = tuple(side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim[1:])
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[1:] != expected or not len(frames):
+        raise DataError(f"frames to calibrate on must be uint8 (N, *{expected}), got {frames.dtype} {frames.shape}")
+
+
+def _reader(frames: Frames) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class FrameReader(CalibrationDataReader):
+        """Hands out the frames in batches, as the quantiser asks for them."""
+
+        def __init__(self) -> None:
+            self.starts = iter(range(0, len(frames), _BATCH))
+
+        def get_next(self) -> dict[str, Frames] | None:
+            start = next(self.starts, None)
+            return None if start is None else {"frames": frames[start : start + _BATCH]}
+
+    return FrameReader()
+
+
+def _read_pixels_directly(model: Any) -> None:
+    """Let the first convolution read the pixels as they are: (pixel - 110) / 60 is itself a quantised number.
+
+    So the normalisation is exact whatever the calibration saw, and no float copy of the frames is made.
+    """
+    from onnx import numpy_helper
+
+    cast, subtract, divide, quantise, dequantise = _preprocessing_nodes(model.graph)
+    known = {constant.name: numpy_helper.to_array(constant) for constant in model.graph.initializer}
+    known |= {n.output[0]: numpy_helper.to_array(n.attribute[0].t) for n in model.graph.node if n.op_type == "Constant"}
+    mean, deviation = (known[node.input[1]] for node in (subtract, divide))
+    if float(mean) not in range(256):
+        raise DataError(f"the image encoder must subtract a whole pixel value from 0 to 255, got {mean}")
+    numbers = {"pixel_scale": 1 / np.float32(deviation), "pixel_zero_point": np.uint8(mean)}
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(n), name) for name, n in numbers.items())
+    dequantise.input[:] = [cast.input[0], *numbers]
+    for node in (cast, subtract, divide, quantise):
+        model.graph.node.remove(node)
+
+
+def _preprocessing_nodes(graph: Any) -> list[Any]:
+    """Return the nodes between the transposed frames and the first convolution."""
+    (chain,) = [node for node in graph.node if "frames" in node.input]
+    found = []
+    for expected in _PREPROCESSING:
+        (chain,) = [node for node in graph.node if chain.output[0] in node.input]
+        if chain.op_type != expected:
+            raise DataError(f"the image encoder must begin with {_PREPROCESSING}, got {chain.op_type} for {expected}")
+        found.append(chain)
+    return found
+
+
+_OPSET = 17
+
+
+def export(plan: PocketPlan, training: Training, folder: Path, frames_seen: Frames) -> None:
+    """Write the graphs of a variant and `VARIANT.json`; weights are stored in half precision.
+
+    The image encoder is written in int8 too, calibrated on `frames_seen`, uint8 (N, H, W, 3).
+    """
+    model = load_rounded(plan, training)
+    config = NetworkConfig(size=plan.size)
+    frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
+    tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
+    words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
+    inputs, outputs = ["tokens", "words", "known"], ["p", "l", "s"]
+    _, image_path, temporal_path, states_path, settings_path = variant_files(folder / training.name)
+    _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))
+    quantise_image_encoder(image_path, frames_seen, int8_image_encoder(folder / training.name))
+    _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
+    with atomic_write(states_path) as partial, partial.open("wb") as handle:
+        np.save(handle, training_embeddings(plan, training), allow_pickle=False)
+    settings = {
+        "size": plan.size,
+        **fit_novelty_calibration(plan, training),
+        **split_of_variant(plan.out, training.variant).to_json(),
+        "fold": training.fold,
+        "trained_tasks": list(plan.seen(training.fold)),
+        "unseen_tasks": list(plan.unseen(training.fold)),
+    }
+    with atomic_write(settings_path) as partial:
+        partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def load_rounded(plan: PocketPlan, training: Training) -> PocketNetwork:
+    """Return the trained network with its weights rounded to half precision, as they ship."""
+    model = PocketNetwork(NetworkConfig(size=plan.size))
+    state = torch.load(plan.out / f"{training.name}.pt", map_location="cpu", weights_only=True)
+    model.load_state_dict({key: _rounded(value) for key, value in state.items()})
+    model.eval()
+    return model
+
+
+def _rounded(value: Tensor) -> Tensor:
+    return value.half().float() if value.is_floating_point() and value.ndim > 1 else value
+
+
+def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path, names: tuple[list[str], list[str]]) -> None:
+    with warnings.catch_warnings(), atomic_write(path) as partial:
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            inputs,
+            str(partial),
+            input_names=names[0],
+            output_names=names[1],
+            dynamic_axes={name: {0: "batch"} for name in (*names[0], *names[1])},
+            opset_version=_OPSET,
+            do_constant_folding=False,  # folding would multiply weights together that are stored rounded
+            dynamo=False,
+        )
+        _halve(partial)
+
+
+def _halve(path: Path) -> None:
+    """Store every large weight in half precision with a cast behind it, which onnxruntime resolves when it loads."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    model = onnx.load(path)
+    casts = []
+    for weight in list(model.graph.initializer):
+        values = numpy_helper.to_array(weight)
+        if values.dtype != np.float32 or values.size < 256 or values.ndim < 2:
+            continue
+        half = numpy_helper.from_array(values.astype(np.float16), f"{weight.name}.half")
+        casts.append(helper.make_node("Cast", [half.name], [weight.name], to=TensorProto.FLOAT))
+        model.graph.initializer.remove(weight)
+        model.graph.initializer.append(half)
+    for node in reversed(casts):
+        model.graph.node.insert(0, node)
+    onnx.save(model, path)

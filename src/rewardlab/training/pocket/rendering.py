@@ -1,0 +1,276 @@
+"""Every rollout rendered (plain, crowd, look, world, view), and the table of what is known of it."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import (
+    LEVEL_STARTS,
+    Episode,
+    Frames,
+    InMemoryFrames,
+    Label,
+    Provenance,
+    level_of_progress,
+    whole_clip,
+)
+from rewardlab.core.errors import DataError, NotApplicable
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.evaluation.replay import TrialReplay, trial_replay
+from rewardlab.models.pocket.inference import CLIP_FRAMES, pad_clip
+from rewardlab.training.holdout import recorded_split
+from rewardlab.training.pocket import CAMERA_SHARES, PocketPlan
+from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
+from rewardlab.worlds.edits import WORLD_EDITS
+from rewardlab.worlds.metaworld.distractors import THINGS, place_things
+from rewardlab.worlds.metaworld.instructions import phrasings
+from rewardlab.worlds.metaworld.render import CameraView
+from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, ThingLook, draw_look, render_rollout
+from rewardlab.worlds.metaworld.tasks import OTHER_OBJECTS
+
+SceneEdits = tuple[tuple[str, tuple[float, ...]], ...]
+
+# Kinds of rendering: `plain` as it was; `crowd` among things of other tasks; `look` so with other shapes and colours;
+# `world` among others in a changed world; `view` is `plain` under a perturbation of the video.
+CLEAN_KINDS = ("plain", "crowd", "look")
+ROBUST_KINDS = (*CLEAN_KINDS, "world", "view")
+_FPS = 10.0  # that a clip claims to have
+_MAX_DRAWS = 6  # until a perturbation applies and its label is known
+_MOST_THINGS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedClip:
+    """A perturbed clip: its text, progress per frame (nan where unknown) and the level at the end (0 if unknown)."""
+
+    text: str
+    progress: NDArray[np.float32]
+    level: int
+
+
+@dataclass(frozen=True)
+class RenderedScene:
+    """What a rendering shows beside the rollout: things with what could be asked of them, and the colours if others."""
+
+    things: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    look: ThingLook | None = None
+    perturbed: PerturbedClip | None = None
+
+
+def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[RenderedScene]]:
+    """Render every rollout in one kind, and return the pixels and what they show.
+
+    The pixels are a file in `folder` that the workers fill together; delete it when it has been copied. Perturbed
+    clips are made of `plain`, which must still be there.
+    """
+    shards = shards_of(plan)
+    starts = np.cumsum([0, *(shard.count for shard in shards)])
+    frames = CLIP_FRAMES if kind == "view" else plan.kept
+    path = folder / f"{kind}.npy"
+    shape = (int(starts[-1]), frames, plan.size, plan.size, 3)
+    np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    scenes: list[RenderedScene] = []
+    placed = zip(shards, starts[:-1].tolist())
+    for found in map_items(partial(_render_shard, plan, kind, path), placed, plan.workers):
+        scenes += found
+    return np.load(path, mmap_mode="r"), scenes
+
+
+def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]) -> list[RenderedScene]:
+    shard, start = placed
+    pixels = np.load(path, mmap_mode="r+")
+    rollouts = load_rollouts(plan.out / "rollouts" / shard.name)
+    scenes = []
+    plain = np.load(path.with_name("plain.npy"), mmap_mode="r")
+    replay = _replay(plan, shard) if kind == "view" else None
+    for index, rollout in enumerate(rollouts):
+        rng = rng_for(plan.seed, kind, shard.name, index)
+        if replay is None:
+            pixels[start + index], scene = _render(plan, kind, rollout, rng)
+        else:
+            episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
+            pixels[start + index], clip = _perturbed(replay, episode, rng)
+            scene = RenderedScene(perturbed=clip)
+        scenes.append(scene)
+    return scenes
+
+
+def _render(plan: PocketPlan, kind: str, rollout: Rollout, rng: Generator) -> tuple[Frames, RenderedScene]:
+    shares = np.array(list(CAMERA_SHARES.values()))
+    view = CameraView(str(rng.choice(np.array(list(CAMERA_SHARES)), p=shares)), plan.size)
+    if kind == "plain":
+        return render_rollout(rollout.trajectory, range(plan.kept), view, tiled=True), RenderedScene()
+    seed, count = int(rng.integers(2**31)), int(rng.integers(1, _MOST_THINGS + 1))
+    things = tuple((thing.name, thing.state.tasks) for thing in place_things(rollout.trajectory, count, seed))
+    edits: SceneEdits = ((THINGS_EDIT, (count, seed)),)
+    if kind == "look":
+        edits = (*edits, (LOOK_EDIT, (seed,)))
+    more = _draw_edits(recorded_split(plan.out).train_worlds, rng) if kind == "world" else ()
+    look = draw_look(seed) if kind == "look" else None
+    return _with_edits(plan, rollout, view, edits, more), RenderedScene(things, look)
+
+
+def _with_edits(plan: PocketPlan, rollout: Rollout, view: CameraView, edits: SceneEdits, more: SceneEdits) -> Frames:
+    try:
+        return render_rollout(rollout.trajectory, range(plan.kept), view, (*edits, *more), tiled=True)
+    except NotApplicable:  # such as no room on the table for one object more
+        return render_rollout(rollout.trajectory, range(plan.kept), view, edits, tiled=True)
+
+
+def _draw_edits(names: Sequence[str], rng: Generator) -> SceneEdits:
+    """Draw one or two scene edits, each at any severity."""
+    chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
+    entries = [WORLD_EDITS[names[int(i)]] for i in chosen]
+    return tuple((entry.edit, entry.sample(entry.table[int(rng.integers(4))], rng)) for entry in entries)
+
+
+def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Episode:
+    progress = tuple(float(reading.progress) for reading in rollout.trajectory.readings)
+    text = pick(rollout.texts, rng)
+    level = level_of_progress(progress[-1])
+    source = InMemoryFrames(frames, np.arange(len(frames)), len(frames), name)
+    return Episode(
+        name,
+        text,
+        whole_clip(source, _FPS),
+        Label(level, level == 5, progress),
+        Provenance("metaworld", rollout.trajectory.task),
+    )
+
+
+@lru_cache(maxsize=1)
+def _replay(plan: PocketPlan, shard: Shard) -> TrialReplay:
+    """Return the perturbations with two rollouts of the same task as the dataset, so that no other task comes in."""
+    rng = rng_for(plan.seed, "peers", shard.name)
+    dataset = []
+    for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
+        frames = render_rollout(rollout.trajectory, range(plan.kept), CameraView("right", plan.size), tiled=True)
+        dataset.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
+    return trial_replay(
+        tuple(dataset), recorded_split(plan.out).train_perturbations, f"uniform:{CLIP_FRAMES}", plan.seed
+    )
+
+
+def _perturbed(replay: TrialReplay, episode: Episode, rng: Generator) -> tuple[Frames, PerturbedClip | None]:
+    """Return the clip under a perturbation that applies and leaves a known label; else as it is, without a label."""
+    single = replace(replay, episodes={episode.id: episode})
+    for name, severity in _draw_perturbations(replay, rng):
+        try:
+            change = single.change(episode.id, name, severity)
+            frames = change.episode.frames
+        except DataError:
+            continue
+        truth = change.episode.truth
+        if change.expect in ("lower", "undefined") or truth.level is None:
+            continue
+        progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+        if truth.progress is not None:
+            progress[: len(truth.progress)] = truth.progress[:CLIP_FRAMES]
+        return pad_clip(frames), PerturbedClip(change.episode.instruction, progress, truth.level)
+    return pad_clip(episode.frames), None
+
+
+def _draw_perturbations(replay: TrialReplay, rng: Generator) -> Iterator[tuple[str, int]]:
+    groups: dict[str, list[str]] = {}
+    for p in replay.context.perturbations.values():
+        groups.setdefault(p.category, []).append(p.name)
+    shares = {"visual": 0.5, "domain": 0.1, "semantic": 0.25, "temporal": 0.15}
+    for _ in range(_MAX_DRAWS):
+        category = str(rng.choice(np.array(list(shares)), p=np.array(list(shares.values()))))
+        names = groups[category]
+        yield pick(names, rng), int(rng.integers(1, 5))
+
+
+# The rollout table: labels, positions, instructions and scenes of every rollout, in the order of the frames.
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+Key = TypeVar("Key", bound=Hashable)
+
+MIN_CLIP_FRAMES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutTable:
+    """What is known about each rollout; every column has one entry per rollout."""
+
+    tasks: tuple[str, ...]
+    progress: Floats  # (rollouts, kept)
+    gripper_pos: Floats  # (rollouts, kept, 3)
+    object_pos: Floats  # (rollouts, kept, 3)
+    texts: tuple[tuple[str, ...], ...]  # phrasings of the task
+    held_out_texts: tuple[tuple[str, ...], ...]
+    counterfactuals: tuple[tuple[tuple[int, str, int], ...], ...]  # (frame, text, level at that frame)
+    scenes: Mapping[str, tuple[RenderedScene | None, ...]]  # by kind of rendering; None may not be shown
+    training: Ints  # the rollouts to train on
+    checks: Ints  # the rollouts for validation
+
+    @cached_property
+    def levels(self) -> Ints:
+        """Return the level of every kept frame."""
+        return levels_of(self.progress)
+
+    @cached_property
+    def by_level(self) -> dict[tuple[str, int], list[int]]:
+        """Return the training rollouts of each task in which some later frame has a level."""
+        present = ((row, np.unique(self.levels[row, MIN_CLIP_FRAMES - 1 :])) for row in self.training.tolist())
+        return _grouped(((self.tasks[row], int(level)), row) for row, levels in present for level in levels)
+
+    @cached_property
+    def by_end(self) -> dict[tuple[str, int], list[int]]:
+        """Return the training rollouts of each task that end at a level."""
+        return _grouped(((self.tasks[row], int(self.levels[row, -1])), row) for row in self.training.tolist())
+
+    @cached_property
+    def by_task(self) -> dict[str, list[int]]:
+        """Return the training rollouts of each task."""
+        return _grouped((self.tasks[row], row) for row in self.training.tolist())
+
+    @cached_property
+    def task_names(self) -> tuple[str, ...]:
+        """Return the training tasks."""
+        return tuple(self.by_task)
+
+
+def of_fold(table: RolloutTable, unseen: tuple[str, ...]) -> RolloutTable:
+    """Return the table as a training may use it that never sees some tasks: no rollout, word or thing of them."""
+    unsaid = {text for task in unseen for lists in phrasings()[task].values() for text in lists}
+    unsaid |= {OTHER_OBJECTS["coffee-button"][0]} if "coffee-pull" in unseen else set()
+    rows = table.training
+    return replace(
+        table,
+        counterfactuals=tuple(tuple(other for other in row if other[1] not in unsaid) for row in table.counterfactuals),
+        scenes={
+            kind: tuple(s and _known_part(s, unseen, unsaid) for s in found) for kind, found in table.scenes.items()
+        },
+        training=rows[[table.tasks[row] not in unseen for row in rows]],
+    )
+
+
+def _known_part(scene: RenderedScene, unseen: tuple[str, ...], unsaid: set[str]) -> RenderedScene | None:
+    """Return what a training may know of a scene; None where a thing stands in it that only unseen tasks have."""
+    if any(set(THINGS[name].tasks) <= set(unseen) for name, _ in scene.things):
+        return None
+    things = tuple((name, tuple(task for task in asked if task not in unseen)) for name, asked in scene.things)
+    clip = None if scene.perturbed is None or scene.perturbed.text in unsaid else scene.perturbed
+    return replace(scene, things=things, perturbed=clip)
+
+
+def levels_of(progress: Floats) -> Ints:
+    """Return the level of every progress, 0 where it is nan."""
+    level = 1 + sum((progress >= start).astype(np.int64) for start in LEVEL_STARTS)
+    return np.where(np.isnan(progress), 0, level)
+
+
+def _grouped(pairs: Iterable[tuple[Key, int]]) -> dict[Key, list[int]]:
+    found: dict[Key, list[int]] = {}
+    for key, row in pairs:
+        found.setdefault(key, []).append(row)
+    return found

@@ -1,0 +1,401 @@
+"""Which clip, words and labels a step shows, drawn ahead by loader workers; no torch."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import LEVEL_STARTS
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.models.pocket import WORD_VECTORS
+from rewardlab.models.pocket.inference import CLIP_FRAMES, pad_clip
+from rewardlab.models.pocket.wordpiece import load_word_pieces
+from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket.instructions import (
+    ClipPositions,
+    names_a_colour,
+    new_name,
+    renamed,
+    synthetic_instruction,
+)
+from rewardlab.training.pocket.rendering import (
+    MIN_CLIP_FRAMES,
+    Floats,
+    Ints,
+    PerturbedClip,
+    RenderedScene,
+    RolloutTable,
+    levels_of,
+)
+from rewardlab.worlds.metaworld.instructions import (
+    CAPTION_WORDS,
+    SYMMETRIC_TASKS,
+    ask_for_thing,
+    caption,
+    inverse_instructions,
+    phrasings,
+)
+from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS, TASK_OBJECTS
+
+# How a clip is cut from a rollout and which instruction it gets, and how often.
+CLIP_KINDS = {
+    "forward": 0.46,
+    "other": 0.1,  # what was done, under an instruction for another thing that stands there
+    "synthetic": 0.18,  # under a synthetic instruction, labelled by positions
+    "undone": 0.09,  # reversed, under the contrary instruction
+    "contrary": 0.05,  # what was done, under the contrary instruction
+    "counterfactual": 0.02,  # under another instruction for the same scene, labelled at the end only
+    "reverse": 0.04,
+    "rewind": 0.02,
+    "static": 0.03,
+    "hold": 0.01,
+}
+_FORWARD_KINDS = ("forward", "static", "hold")  # in a reversed clip only the words say what was to be done
+_INVERSE_KINDS = ("undone", "contrary")
+_MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the contrary task
+_RENAMED = 0.4  # share of clips in which the object gets another name; where it looks other, always
+_MOST_DRAWS = 10_000  # of clips, until one may be shown
+
+
+@dataclass(frozen=True, eq=False)
+class SampledClip:
+    """One training clip: the frames of a rollout, a text, and the labels per frame; nan and 0 are unknown."""
+
+    row: int
+    frames: Ints  # (16,)
+    text: str
+    progress: Floats  # (16,)
+    level: Ints  # (16,)
+    caption: str = ""
+    matches_task: bool = False  # the text asks for what is done or begun, whatever words it uses for it
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingExample:
+    """What a clip is drawn from: the table, a kind of rendering, and whether contraries are asked."""
+
+    table: RolloutTable
+    source: str
+    contraries: bool
+
+    def scene(self, row: int) -> RenderedScene | None:
+        """Return what the rendering shows of a rollout; None where it may not be shown."""
+        return self.table.scenes[self.source][row]
+
+
+def sample_clip(lesson: TrainingExample, rng: Generator) -> SampledClip:
+    """Draw a clip of any kind from the training rollouts."""
+    kinds = {k: s for k, s in CLIP_KINDS.items() if lesson.contraries or k not in _INVERSE_KINDS}
+    shares = np.array(list(kinds.values()))
+    kind = str(rng.choice(np.array(list(kinds)), p=shares / shares.sum()))
+    for _ in range(_MOST_DRAWS):
+        clip = _RELABELLED.get(kind, _own_words)(lesson, kind, rng)
+        if clip is not None:
+            return clip
+        kind = "forward" if rng.random() < 0.5 else kind
+    raise _nothing_to_show(lesson)
+
+
+def _nothing_to_show(lesson: TrainingExample) -> PlanError:
+    return PlanError(f"no {lesson.source!r} rendering of a seen task may be shown; simulate more rollouts or tasks")
+
+
+def sample_perturbed_clip(lesson: TrainingExample, rng: Generator) -> SampledClip:
+    """Draw a perturbed clip with a known label."""
+    for _ in range(_MOST_DRAWS):
+        row = int(lesson.table.training[int(rng.integers(len(lesson.table.training)))])
+        scene = lesson.scene(row)
+        if scene is not None and scene.perturbed is not None:
+            return _perturbed_clip(row, scene.perturbed)
+    raise _nothing_to_show(lesson)
+
+
+def _perturbed_clip(row: int, clip: PerturbedClip) -> SampledClip:
+    level = levels_of(clip.progress)
+    if not level.any():
+        level[CLIP_FRAMES - 1] = clip.level
+    return SampledClip(row, np.arange(CLIP_FRAMES), clip.text, clip.progress, level)
+
+
+def _own_words(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    table = lesson.table
+    row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=False)
+    scene = lesson.scene(row)
+    if scene is None:
+        return None
+    frames, shown = _FRAME_ORDERS.get(kind, _forward)(end, rng)
+    progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+    progress[:shown] = table.progress[row, frames[:shown]]
+    text, name = _words(table.texts[row], table.tasks[row], scene, rng)
+    said = _caption(table, row, frames, name)
+    return SampledClip(row, frames, text, progress, levels_of(progress), said, kind in _FORWARD_KINDS)
+
+
+def _words(texts: tuple[str, ...], task: str, scene: RenderedScene, rng: Generator) -> tuple[str, str]:
+    """Return an instruction that is true of how the scene looks, and the name it uses if not the usual one."""
+    name = new_name(scene.look, dictionary_words(), rng)
+    text = pick(texts, rng)
+    other = renamed(text, task, name) if scene.look is not None or rng.random() < _RENAMED else None
+    if other is not None and not names_a_colour(other.replace(name, "")):
+        return other, name
+    if scene.look is not None and names_a_colour(text):
+        plain = [each for each in texts if not names_a_colour(each)]
+        return (pick(plain, rng), "") if plain else (f"Move {name} where it belongs.", name)
+    return text, ""
+
+
+def _other(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    """Ask for another thing that stands in the scene: nobody has touched it."""
+    table = lesson.table
+    row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=rng.random() < 0.5)
+    scene = lesson.scene(row)
+    asked = [] if scene is None else [task for _, tasks in scene.things for task in tasks]
+    if not asked:
+        return None
+    text = ask_for_thing(pick(asked, rng), "train", rng).text
+    frames, shown = _forward(end, rng)
+    progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+    progress[:shown] = 0.0
+    return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, ""))
+
+
+def _caption(table: RolloutTable, row: int, frames: Ints, name: str) -> str:
+    gripper, thing = (path[row, frames].astype(np.float64) for path in (table.gripper_pos, table.object_pos))
+    return caption(table.tasks[row], gripper, thing, name=name)
+
+
+def _row_and_end(table: RolloutTable, task: str, rng: Generator, *, success: bool) -> tuple[int, int]:
+    """Return a rollout and the frame where the clip ends, every level as often as any other."""
+    present = [level for level in range(1, 6) if (task, level) in table.by_level]
+    level = 5 if success and 5 in present else pick(present, rng)
+    if (task, level) in table.by_end and rng.random() < 0.5:  # as it came to rest, not as it went by
+        return pick(table.by_end[task, level], rng), table.levels.shape[1] - 1
+    row = pick(table.by_level[task, level], rng)
+    ends = np.flatnonzero(table.levels[row, MIN_CLIP_FRAMES - 1 :] == level) + MIN_CLIP_FRAMES - 1
+    return row, pick(ends.tolist(), rng)
+
+
+def _forward(end: int, rng: Generator) -> tuple[Ints, int]:
+    # The length is drawn whatever the level at the end.
+    shown = CLIP_FRAMES if rng.random() < 0.8 else int(rng.integers(MIN_CLIP_FRAMES, CLIP_FRAMES))
+    return pad_clip(_between(0, end, shown, rng)), shown
+
+
+def _reverse(end: int, rng: Generator) -> tuple[Ints, int]:
+    return _between(0, end, CLIP_FRAMES, rng)[::-1], CLIP_FRAMES
+
+
+def _rewind(end: int, rng: Generator) -> tuple[Ints, int]:
+    forward = int(rng.integers(6, 11))
+    turn = int(rng.integers(0, end + 1))
+    parts = [_between(0, end, forward, rng), _between(turn, end, CLIP_FRAMES - forward, rng)[::-1]]
+    return np.concatenate(parts), CLIP_FRAMES
+
+
+def _static(end: int, rng: Generator) -> tuple[Ints, int]:
+    shown = int(rng.integers(1, CLIP_FRAMES + 1)) if rng.random() < 0.3 else CLIP_FRAMES
+    return np.zeros(CLIP_FRAMES, np.int64), shown
+
+
+def _hold(end: int, rng: Generator) -> tuple[Ints, int]:
+    moving = int(rng.integers(5, 13))
+    return pad_clip(_between(0, end, moving, rng)), CLIP_FRAMES
+
+
+_FRAME_ORDERS = {"reverse": _reverse, "rewind": _rewind, "static": _static, "hold": _hold}
+
+
+def _between(start: int, end: int, count: int, rng: Generator) -> Ints:
+    """Return frame indices from start to end, evenly spaced, or now and then at a changing pace."""
+    if rng.random() < 0.3 and count > 2:
+        inner = np.sort(rng.uniform(start, end, count - 2)).round().astype(np.int64)
+        return np.concatenate([[start], inner, [end]])
+    return np.linspace(start, end, count).round().astype(np.int64)
+
+
+def _counterfactual(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    table = lesson.table
+    row = pick(table.by_task[pick(table.task_names, rng)], rng)
+    scene = lesson.scene(row)
+    if scene is None or scene.look is not None or not table.counterfactuals[row]:
+        return None
+    end, text, level = pick(table.counterfactuals[row], rng)
+    levels = np.zeros(CLIP_FRAMES, np.int64)
+    levels[-1] = level
+    frames = _between(0, end, CLIP_FRAMES, rng)
+    return SampledClip(row, frames, text, np.full(CLIP_FRAMES, np.nan, np.float32), levels)
+
+
+def _synthetic(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    table, task = lesson.table, pick(lesson.table.task_names, rng)
+    row, end = _row_and_end(table, task, rng, success=False)
+    scene = lesson.scene(row)
+    if scene is None:
+        return None
+    start = int(rng.integers(0, max(1, end - MIN_CLIP_FRAMES))) if rng.random() < 0.3 else 0
+    frames = _between(start, end, CLIP_FRAMES, rng)
+    if rng.random() < 0.3:
+        frames = frames[::-1]
+    gripper_pos, object_pos = (path[row, frames].astype(np.float64) for path in (table.gripper_pos, table.object_pos))
+    usual = scene.look is None and rng.random() < 0.5
+    name = TASK_OBJECTS[task] if usual else new_name(scene.look, dictionary_words(), rng)
+    text, progress = synthetic_instruction(ClipPositions(task, gripper_pos, object_pos), name, rng)
+    return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, name))
+
+
+def _undone(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    """Show a finished task reversed and ask for its contrary."""
+    drawn = _inverse(lesson, kind, rng)
+    if drawn is None:
+        return None
+    table, row, end = lesson.table, drawn.row, int(drawn.frames.max())
+    if table.progress[row, end] < _MIN_UNDOABLE:
+        return None
+    frames = _between(int(rng.integers(0, end // 2 + 1)) if rng.random() < 0.5 else 0, end, CLIP_FRAMES, rng)[::-1]
+    left = (table.progress[row, frames] - LEVEL_STARTS[0]) / (table.progress[row, end] - LEVEL_STARTS[0])
+    progress = (1 - left.clip(0, 1)).astype(np.float32)  # below level 2 the object is as it was
+    said = _caption(table, row, frames, "")
+    return SampledClip(row, frames, drawn.text, progress, levels_of(progress), said, matches_task=False)
+
+
+def _inverse(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    """Show what was done and ask for its contrary, from a rollout that came far enough for that to be clear."""
+    table, task = lesson.table, pick(lesson.table.task_names, rng)
+    row, end = _row_and_end(table, task, rng, success=True)
+    scene = lesson.scene(row)
+    if task in SYMMETRIC_TASKS or scene is None or table.levels[row, end] < 3:
+        return None
+    text, name = _inverse_words(task, table.task_names, scene, rng)
+    if not text or "{where}" in text:
+        return None
+    frames, shown = _forward(end, rng)
+    progress = np.full(CLIP_FRAMES, np.nan, np.float32)
+    levels = np.zeros(CLIP_FRAMES, np.int64)
+    levels[shown - 1] = 1
+    return SampledClip(row, frames, text, progress, levels, _caption(table, row, frames, name))
+
+
+def _inverse_words(task: str, seen: tuple[str, ...], scene: RenderedScene, rng: Generator) -> tuple[str, str]:
+    """Return how to ask for the contrary, or nothing; of an unseen opposite only with another name for the object."""
+    texts = inverse_instructions(task, seen)
+    if texts:
+        return _words(texts, task, scene, rng)
+    name = new_name(scene.look, dictionary_words(), rng)
+    unseen = phrasings()[OPPOSITE_TASKS[task]]["train"] if task in OPPOSITE_TASKS else ()
+    other = renamed(pick(unseen, rng), task, name) if unseen and scene.look is not None else None
+    return ("", "") if other is None or names_a_colour(other.replace(name, "")) else (other, name)
+
+
+_RELABELLED: dict[str, Callable[[TrainingExample, str, Generator], SampledClip | None]] = {
+    "other": _other,
+    "counterfactual": _counterfactual,
+    "synthetic": _synthetic,
+    "undone": _undone,
+    "contrary": _inverse,
+}
+
+
+@cache
+def dictionary_words() -> tuple[str, ...]:
+    """Return whole words of the vocabulary, to call objects by names that mean nothing here."""
+    ids = load_word_pieces(WORD_VECTORS).ids
+    return tuple(word for word in ids if word.isascii() and word.isalpha() and len(word) > 3)
+
+
+# Training batches: drawn by step from the rollout table, ahead of time where there are worker processes.
+
+_PREFETCH = 48  # batches that are drawn while the device is busy
+_LOADER_WORKERS = 12  # processes that draw them
+# Which rendering the pixels of a clip come from; `view` is a perturbed clip.
+_CLEAN_SHARES = {"plain": 0.35, "crowd": 0.35, "look": 0.3}
+_SCENES = ("crowd", "look", "world")  # in which things of other tasks stand
+_ROBUST_SHARES = {"plain": 0.2, "crowd": 0.2, "look": 0.2, "world": 0.15, "view": 0.25}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The clips of one step: where their frames are, their texts, and their labels; nan and 0 are unknown."""
+
+    source: NDArray[np.object_]  # (B,)
+    row: Ints  # (B,): rollouts
+    frames: Ints  # (B, 16): frames of the rollout
+    piece_ids: Ints  # (B, 48): word pieces of the text, -1 for none
+    progress: Floats  # (B, 16)
+    level: Ints  # (B, 16)
+    displacements: Floats  # (B, 16, 7): of object and gripper since the first frame, and the distance between them
+    caption: Floats  # (B, words): which words describe what happened
+    matches_task: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
+
+
+def training_batches(plan: PocketPlan, training: Training, table: RolloutTable, start: int) -> Iterator[Batch]:
+    """Yield the batch of every step from `start` on; other processes draw them ahead where there are any."""
+    steps = range(start, plan.steps)
+    workers = min(plan.workers, _LOADER_WORKERS)
+    yield from map_items(partial(_draw_step, plan, training, table), steps, workers, ahead=_PREFETCH)
+
+
+def _draw_step(plan: PocketPlan, training: Training, table: RolloutTable, step: int) -> Batch:
+    rng = rng_for(plan.seed, "lesson", training.variant, training.fold, step)
+    return draw_batch(plan, table, rng, robust=training.robust)
+
+
+def draw_batch(plan: PocketPlan, table: RolloutTable, rng: Generator, *, robust: bool) -> Batch:
+    """Draw a batch; it depends on the generator alone."""
+    shares = _ROBUST_SHARES if robust else _CLEAN_SHARES
+    left_out = _SCENES if "scenes" in plan.without else ()
+    kinds = np.array([kind for kind in shares if kind in table.scenes and kind not in left_out], dtype=object)
+    weights = np.array([shares[kind] for kind in kinds])
+    sources = rng.choice(kinds, size=plan.batch, p=weights / weights.sum())
+    clips = []
+    for source in sources:
+        lesson = TrainingExample(table, str(source), "contraries" not in plan.without)
+        clips.append((sample_perturbed_clip if source == "view" else sample_clip)(lesson, rng))
+    return make_batch(table, sources, clips)
+
+
+def make_batch(table: RolloutTable, sources: NDArray[np.object_], clips: list[SampledClip]) -> Batch:
+    """Return clips as the arrays of a batch."""
+    row, frames = np.array([clip.row for clip in clips]), np.stack([clip.frames for clip in clips])
+    perturbed = (sources == "view")[:, None, None]
+    return Batch(
+        source=sources,
+        row=row,
+        frames=frames,
+        piece_ids=np.stack([_piece_ids(clip.text) for clip in clips]),
+        progress=np.stack([clip.progress for clip in clips]),
+        level=np.stack([clip.level for clip in clips]),
+        displacements=np.where(perturbed, np.float32(np.nan), _displacements(table, row, frames)),
+        caption=np.stack([_caption_words(clip.caption) for clip in clips]),
+        matches_task=np.array([clip.matches_task for clip in clips]),
+    )
+
+
+def _displacements(table: RolloutTable, row: Ints, frames: Ints) -> Floats:
+    frames = np.minimum(frames, table.gripper_pos.shape[1] - 1)  # a perturbed clip may have more frames than were kept
+    gripper, obj = table.gripper_pos[row[:, None], frames], table.object_pos[row[:, None], frames]
+    distance = np.linalg.norm(gripper - obj, axis=2, keepdims=True)
+    return np.concatenate([obj - obj[:, :1], gripper - gripper[:, :1], distance], axis=2)
+
+
+@lru_cache(maxsize=50_000)
+def _piece_ids(text: str) -> Ints:
+    return load_word_pieces(WORD_VECTORS).piece_ids(text)
+
+
+def _caption_words(text: str) -> Floats:
+    """Return which words a caption has; nan where there is no caption."""
+    if not text:
+        return np.full(len(CAPTION_WORDS), np.nan, np.float32)
+    known, found = _caption_index(), np.zeros(len(CAPTION_WORDS), np.float32)
+    found[[known[word] for word in text.replace(",", "").split() if word in known]] = 1.0
+    return found
+
+
+@cache
+def _caption_index() -> dict[str, int]:
+    return {word: index for index, word in enumerate(CAPTION_WORDS)}

@@ -1,0 +1,253 @@
+"""From datasets to examples: counterfactual, clipped, perturbed, captioned.
+
+A label is kept only where the rule of a perturbation states it: a success under an instruction that it did not follow,
+a success cut off where per-frame progress says how far it had come.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+
+from rewardlab.core.episode import LEVELS, Episode
+from rewardlab.core.errors import DataError, NotApplicable
+from rewardlab.core.seeding import digest, pick, rng_for
+from rewardlab.core.trial import SEVERITIES
+from rewardlab.data import open_dataset
+from rewardlab.data.roboreward import captioned_videos
+from rewardlab.data.video import FramePolicy, frame_policy, sample_frames
+from rewardlab.perturbations import PERTURBATIONS
+from rewardlab.perturbations.contract import Perturbation
+from rewardlab.training.holdout import draw_split
+from rewardlab.training.vlm import (
+    CAPTIONED,
+    CLIPPED,
+    COUNTERFACTUAL,
+    MIXTURES,
+    ORIGINAL,
+    PERTURBED,
+    REPEATED,
+    VlmPlan,
+    VlmTraining,
+)
+
+# From an example and the number of an epoch to the episode with the frames that the model is shown.
+ShowFrames = Callable[["Example", int], Episode]
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """An episode, not sampled yet, under an instruction; `level` is what it deserves, `source` why that is known.
+
+    Where there is a caption, it is the answer, to another question, and the level is not known.
+    """
+
+    episode: Episode
+    level: int
+    source: str
+    caption: str = ""
+
+    @property
+    def answer(self) -> int | str:
+        """Return what the model should say."""
+        return self.caption or self.level
+
+    @property
+    def clip_key(self) -> str:
+        """Identify the stream of frames: examples that differ in their words alone share it."""
+        clip = self.episode.clip
+        return digest(clip.source.digest, clip.order.tobytes(), clip.positions.tobytes(), clip.fps)
+
+
+def show_as_is(example: Example, epoch: int) -> Episode:
+    """Return the episode of an example whose frames are sampled already."""
+    return example.episode
+
+
+def clips_of(examples: Sequence[Example]) -> list[list[int]]:
+    """Return the places of the examples that share a clip, clip by clip in the order of their first."""
+    groups: dict[str, list[int]] = {}
+    for place, example in enumerate(examples):
+        groups.setdefault(example.clip_key, []).append(place)
+    return list(groups.values())
+
+
+_COUNTERFACTUALS = ("task_swap", "relation_flip", "negation", "added_requirement")
+_CLIPPING = "truncate_end"
+_PERTURBED_TRIES = 8  # perturbations drawn for a copy until one applies; else it stays as it is
+_POOL = 500  # instructions that a clip may be judged by instead of its own
+_SUCCESS = LEVELS[-1]
+
+
+@dataclass(frozen=True)
+class EpisodeSplit:
+    """Episodes to train on and to validate by; `rule` says how they were parted, `notes` what was left out."""
+
+    train: tuple[Episode, ...]
+    validation: tuple[Episode, ...]
+    rule: str
+    notes: tuple[str, ...]
+    captions: Mapping[str, str] = field(default_factory=dict)  # by the clip, where these are learned
+
+
+def split_episodes(plan: VlmPlan) -> EpisodeSplit:
+    """Read the data of a plan, and hold out whole tasks unless other data is named for validation."""
+    notes: list[str] = []
+    captions: dict[str, str] = {}
+    read = partial(_read_captions, captions) if plan.captions else _read
+    episodes = tuple(episode for name in plan.data for episode in read(name, plan.limit, notes))
+    if plan.validation:
+        others = read(plan.validation, plan.limit, notes)
+        return EpisodeSplit(episodes, others, f"all of {plan.validation}", tuple(notes), captions)
+    tasks = sorted({_task(episode) for episode in episodes})
+    if len(tasks) < 2:
+        raise DataError(
+            f"all {len(episodes)} labelled episodes are of one task, {tasks[0]!r}, so that none can be held out; "
+            "name data to validate by with --validation"
+        )
+    count = min(len(tasks) - 1, max(1, round(plan.holdout * len(tasks))))
+    chosen = {str(task) for task in rng_for(0, "validation tasks").choice(tasks, count, replace=False)}
+    train, held_out = (tuple(e for e in episodes if (_task(e) in chosen) == held) for held in (False, True))
+    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole", tuple(notes), captions)
+
+
+def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
+    """Return the episodes of a dataset whose level is known, up to a number of them, and note what is left out."""
+    contents = open_dataset(name)
+    labelled = [_with_level(episode) for episode in contents.episodes[:limit]]
+    known = tuple(episode for episode in labelled if episode.truth.level is not None)
+    if contents.problems:
+        notes.append(f"{name}: {len(contents.problems)} problems, left out; `rewardlab check {name}` lists them")
+    if len(known) < len(labelled):
+        notes.append(f"{name}: {len(labelled) - len(known)} episodes have no level from 1 to 5 and are left out")
+    if not known:
+        raise DataError(
+            f"no episode of {name} has a level from 1 to 5, nor is one a success; there is nothing to learn"
+        )
+    return known
+
+
+def _read_captions(found: dict[str, str], name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
+    """Return the episodes of a folder that have a caption, which is put where it is found."""
+    described = list(captioned_videos(Path(name)))[:limit]
+    found |= {episode.clip.source.digest: caption for episode, caption in described}
+    return tuple(episode for episode, _ in described)
+
+
+def captioned_examples(episodes: Sequence[Episode], captions: Mapping[str, str]) -> tuple[Example, ...]:
+    """Return the examples of episodes whose captions are learned."""
+    return tuple(Example(each, 0, CAPTIONED, captions[each.clip.source.digest]) for each in episodes)
+
+
+def _with_level(episode: Episode) -> Episode:
+    if episode.truth.level is None and episode.truth.success:
+        return replace(episode, truth=replace(episode.truth, level=_SUCCESS))
+    return episode
+
+
+def _task(episode: Episode) -> str:
+    return episode.origin.task or episode.instruction
+
+
+def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tuple[Example, ...]:
+    """Return the examples of a mixture, episode by episode, copies after the rest."""
+    parts, found, pool = MIXTURES[mixture], [], _instruction_pool(episodes, seed)
+    for episode in episodes:
+        assert episode.truth.level is not None
+        found.append(Example(episode, episode.truth.level, ORIGINAL))
+        found += _counterfactuals(episode, pool, seed) if COUNTERFACTUAL in parts else []
+        found += _clipped(episode, seed) if CLIPPED in parts else []
+    copy = next((part for part in (PERTURBED, REPEATED) if part in parts), None)
+    return tuple(found + [replace(example, source=copy) for example in found if copy])
+
+
+def _instruction_pool(episodes: Sequence[Episode], seed: int) -> tuple[Episode, ...]:
+    """Return episodes whose instructions others may be judged by, each instruction once, a drawn few of very many."""
+    pool = list({episode.instruction: episode for episode in episodes}.values())
+    drawn = rng_for(seed, "instruction pool").permutation(len(pool))[:_POOL]
+    return tuple(pool[place] for place in sorted(drawn))
+
+
+def _counterfactuals(episode: Episode, pool: Sequence[Episode], seed: int) -> list[Example]:
+    """Return a success under other instructions, one for each level below success that a rule can state."""
+    ladder: dict[int, list[Episode]] = {}
+    if episode.truth.level == _SUCCESS:
+        for changed in _relabelled(episode, _COUNTERFACTUALS, pool, seed):
+            ladder.setdefault(changed.truth.level or _SUCCESS, []).append(changed)
+    rng = rng_for(seed, "counterfactual", episode.clip.source.digest, episode.instruction)
+    return [Example(pick(ladder[level], rng), level, COUNTERFACTUAL) for level in sorted(ladder) if level < _SUCCESS]
+
+
+def _clipped(episode: Episode, seed: int) -> list[Example]:
+    """Return a success cut off early, at each of four places where its progress says that it was none yet."""
+    if episode.truth.level != _SUCCESS or episode.truth.progress is None:
+        return []
+    cut = _relabelled(episode, (_CLIPPING,), (), seed)
+    return [Example(each, each.truth.level, CLIPPED) for each in cut if each.truth.level not in (None, _SUCCESS)]
+
+
+def _relabelled(episode: Episode, names: Sequence[str], pool: Sequence[Episode], seed: int) -> Iterator[Episode]:
+    """Yield the episode under each perturbation and severity whose rule states another label."""
+    for name in names:
+        for severity in SEVERITIES[1:]:
+            try:
+                changed = PERTURBATIONS[name](episode, severity, seed, pool)
+            except NotApplicable:
+                continue
+            if changed.expect == "relabel" and changed.episode.truth.level is not None:
+                yield changed.episode
+
+
+@dataclass(frozen=True)
+class FrameSampling:
+    """Shows the frames that scoring would show; perturbed copies are drawn anew in every epoch."""
+
+    frames: str
+    seed: int
+
+    def __call__(self, example: Example, epoch: int) -> Episode:
+        """Return the episode as the model is shown it, decoded when its frames are read."""
+        policy = frame_policy(self.frames)
+        if example.source != PERTURBED:
+            return sample_frames(example.episode, policy)
+        key = digest(example.clip_key, example.episode.instruction)
+        rng = rng_for(self.seed, "perturbed copy", epoch, key)
+        for _ in range(_PERTURBED_TRIES):
+            perturbation, severity = pick(training_perturbations(), rng), pick(SEVERITIES[1:], rng)
+            try:
+                shown = perturbed_frames(example.episode, perturbation, severity, int(rng.integers(2**31)), policy)
+            except NotApplicable:
+                continue
+            return shown
+        return sample_frames(example.episode, policy)
+
+
+def perturbed_frames(
+    episode: Episode, perturbation: Perturbation, severity: int, seed: int, policy: FramePolicy
+) -> Episode:
+    """Return the episode as a model is shown it under a perturbation; NotApplicable where that does not apply."""
+    if perturbation.stage == "sampled":
+        return perturbation(sample_frames(episode, policy), severity, seed).episode
+    return sample_frames(perturbation(episode, severity, seed).episode, policy)
+
+
+@cache
+def training_perturbations() -> tuple[Perturbation, ...]:
+    """Return the perturbations of the training split that keep the label and need no other episode."""
+    return label_keeping(draw_split().train_perturbations)
+
+
+def label_keeping(names: Sequence[str]) -> tuple[Perturbation, ...]:
+    """Return those of the perturbations that keep the label and need no other episode."""
+    kept = [PERTURBATIONS[name] for name in names if PERTURBATIONS[name].label in ("keeps", "keeps_if")]
+    return tuple(p for p in kept if not p.uses_dataset)
+
+
+def validation_examples(split: EpisodeSplit) -> tuple[Example, ...]:
+    """Return what every mixture is judged by alike: the held-out episodes with all their negatives, never perturbed."""
+    return mixture_examples(split.validation, "full", seed=0)
+
+
+def training_examples(split: EpisodeSplit, training: VlmTraining) -> tuple[Example, ...]:
+    """Return what a training learns from."""
+    return mixture_examples(split.train, training.mixture, training.seed)

@@ -1,0 +1,126 @@
+"""Collect a dataset into a folder: in order, resumable, with splits; the caller gives the map over workers."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.run import Run, locked
+from rewardlab.core.storage import atomic_write, store_address, writable
+from rewardlab.core.terminal import stream_behind
+from rewardlab.data.roboreward_rows import METADATA
+from rewardlab.worlds.metaworld.recording import (
+    SUBSET,
+    CollectPlan,
+    PlannedEpisode,
+    RecordedEpisode,
+    plan_episodes,
+    record_episode,
+)
+from rewardlab.worlds.metaworld.tasks import SPLITS
+
+RECORD = "collect.json"
+MapItems = Callable[[Callable[[PlannedEpisode], RecordedEpisode], Sequence[PlannedEpisode]], Iterable[RecordedEpisode]]
+
+
+def collect(plan: CollectPlan, map_items: MapItems = map) -> Counter[int]:
+    """Record every episode of the plan that is not there yet; return how many rows there are at each level.
+
+    `map_items` applies a function to every item, in order, on as many workers as the caller likes.
+    """
+    if store_address(plan.out):
+        raise PlanError(f"out must be a folder, one that all machines share for --engine ray, got {plan.out}")
+    with writable(plan.out):
+        (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
+    with locked(Run(plan.out)):
+        _claim_folder(plan)
+        planned = plan_episodes(plan)
+        done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
+        recorded = map_items(partial(_record, plan), planned[done:])
+        started, spent = time.monotonic(), Counter[str]()
+        with writable(plan.out), (plan.out / METADATA).open("a", encoding="utf-8") as handle:
+            for number, episode in enumerate(recorded, start=done + 1):
+                handle.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in episode.rows))
+                handle.flush()
+                spent.update(episode.seconds)
+                _show_progress(number, len(planned), (number - done) / (time.monotonic() - started))
+        _show_shares(spent)
+        return _write_splits(plan)
+
+
+def _record(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisode:
+    try:
+        return record_episode(plan, planned)
+    except RewardlabError as error:
+        raise RunError(f"{planned.stem} could not be made: {error}") from error
+
+
+def _claim_folder(plan: CollectPlan) -> None:
+    """Write down what is collected here, or check that it is the same; clear away what a killed run left behind."""
+    settings, path = _settings(plan), plan.out / RECORD
+    # A setting that is younger than the folder has its default there.
+    if (
+        path.exists()
+        and _settings(CollectPlan(plan.simulator)) | json.loads(path.read_text(encoding="utf-8")) != settings
+    ):
+        raise RunError(f"{plan.out} holds a collection with other settings; choose another --out or remove that folder")
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    for rest in (plan.out / SUBSET).glob(".*.tmp"):
+        rest.unlink(missing_ok=True)
+
+
+def _settings(plan: CollectPlan) -> dict[str, Any]:
+    """Return what decides the content of a collection, as JSON has it."""
+    settings: dict[str, Any] = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
+    del settings["out"], settings["engine_settings"]
+    return settings
+
+
+def _repair(plan: CollectPlan, planned: list[PlannedEpisode]) -> int:
+    """Return how many episodes are finished; the last one is made anew if the run was killed while writing its rows."""
+    path = plan.out / METADATA
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    names = [json.loads(line)["file_name"] for line in lines if line.endswith("\n")]
+    whole = (plan.out / "splits").exists()
+    torn = None if whole or not names else names[-1]
+    kept = [line for line, name in zip(lines, names) if name != torn]
+    with atomic_write(path) as partial:
+        partial.write_text("".join(kept), encoding="utf-8")
+    done = list(dict.fromkeys(name for name in names if name != torn))
+    if done != [f"{each.stem}.mp4" for each in planned[: len(done)]]:
+        raise RunError(f"{path} does not hold the episodes of this plan in order; collect into another folder")
+    return len(done)
+
+
+def _write_splits(plan: CollectPlan) -> Counter[int]:
+    """Write the file names of each split, and return how many rows there are at each level."""
+    rows = [json.loads(line) for line in (plan.out / METADATA).read_text(encoding="utf-8").splitlines()]
+    with writable(plan.out / "splits"):
+        (plan.out / "splits").mkdir(exist_ok=True)
+        for split in SPLITS:
+            names = dict.fromkeys(row["file_name"] for row in rows if row["split"] == split)
+            (plan.out / "splits" / f"{split}.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    return Counter(int(row["reward"]) for row in rows)
+
+
+def _show_progress(done: int, total: int, rate: float) -> None:
+    """Show how far the collection is: a line that renews itself on a terminal, every tenth part elsewhere."""
+    left = (total - done) / max(rate, 1e-9)
+    line = f"collected {done:,} of {total:,} episodes, {60 * rate:.0f} a minute, {left:.0f} s left"
+    if sys.stderr.isatty():
+        end, stream = "\n" if done == total else "", stream_behind(sys.stderr)
+        print(f"\r{line} ", end=end, file=stream, flush=True)
+    elif done == total or done % max(1, total // 10) == 0:
+        print(line, file=sys.stderr)
+
+
+def _show_shares(spent: "Counter[str]") -> None:
+    total = sum(spent.values())
+    if total:
+        print("time: " + ", ".join(f"{name} {spent[name] / total:.0%}" for name in spent), file=sys.stderr)

@@ -1,0 +1,269 @@
+"""One episode: what is asked for, choose a rollout, render, encode, rows with the exact label."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rewardlab.core.catalog import find
+from rewardlab.core.episode import Frames
+from rewardlab.core.errors import NotApplicable, PlanError
+from rewardlab.core.seeding import pick, rng_for
+from rewardlab.core.settings import EngineSettings, setting
+from rewardlab.core.storage import atomic_write
+from rewardlab.core.video_encoding import encode
+from rewardlab.worlds.metaworld.distractors import place_things
+from rewardlab.worlds.metaworld.instructions import (
+    PHRASINGS,
+    Counterfactual,
+    ask_for_thing,
+    caption,
+    counterfactuals,
+    draw_instruction,
+)
+from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASKS, Trajectory, simulate
+from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
+from rewardlab.worlds.metaworld.render import camera_view
+from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
+from rewardlab.worlds.metaworld.scene_edits import ROBOT_EDIT, THINGS_EDIT, render_rollout
+from rewardlab.worlds.metaworld.tasks import split_of_task
+
+
+@dataclass(frozen=True)
+class CollectPlan:
+    """Record rollouts in a simulator with true progress, at any quality, in any world."""
+
+    simulator: str = setting("the simulator: metaworld", positional=True)
+    tasks: tuple[str, ...] = setting("tasks such as drawer-open, or all", ("all",))
+    episodes: int = setting("episodes per task", 10)
+    quality: tuple[str, ...] = setting("ways of doing the task such as expert or drops, or all", ("all",))
+    world: tuple[str, ...] = setting(
+        "plain, or changed worlds such as world_camera:3; each episode gets one", ("plain",)
+    )
+    camera: tuple[str, ...] = setting("cameras; each episode gets one of them", ("right",))
+    balance: bool = setting("look for rollouts until every level is there equally often", False)
+    things: int = setting("things of other tasks that stand in the scene, at most so many", 0)
+    counterfactuals: int = setting("rows with another instruction for the same video, at most so many each", 0)
+    captions: bool = setting("say in every row what the video shows, for training that aligns images with words", False)
+    phrasings: str = setting("train or held_out phrasings of the instructions", "train")
+    marker: bool = setting("show the goal as a marker; it gives the goal away", False)
+    size: int = setting("side of the frame in pixels", 128)
+    fps: float = setting("frames per second that are kept of the simulator's 80", 10.0)
+    frames: tuple[int, ...] = setting("least and most frames of a video; the length is drawn without looking", (24, 48))
+    seed: int = setting("seed of everything that is random", 0)
+    workers: int = setting("processes; 0 takes one per core", 0)
+    engine_settings: EngineSettings = EngineSettings()
+    out: Path = setting("dataset folder to write to", Path("collected"))
+
+    def __post_init__(self) -> None:
+        if self.simulator != "metaworld":
+            raise PlanError(f"the simulator must be metaworld, got {self.simulator!r}")
+        for names, catalog, what in ((self.tasks, TASKS, "task"), (self.quality, POLICIES, "quality")):
+            for name in names:
+                find({**dict.fromkeys(catalog), "all": None}, name, what)
+        for camera in self.camera:
+            camera_view(camera, self.size, self.marker)
+        for text in self.world:
+            parse_world(text)
+        if self.phrasings not in PHRASINGS:
+            raise PlanError(f"phrasings must be one of {', '.join(PHRASINGS)}, got {self.phrasings!r}")
+        if len(self.frames) != 2 or not 2 <= self.frames[0] <= self.frames[1]:
+            raise PlanError(f"frames must be least,most with at least 2, got {self.frames}")
+        if self.episodes < 1 or self.workers < 0 or self.things < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
+            raise PlanError("episodes must be at least 1, workers and things not negative, fps above 0, size 16 to 512")
+        if (self.frames[1] - 1) * self.stride > MAX_STEPS:
+            raise PlanError(
+                f"{self.frames[1]} frames at {self.fps:g} fps are more than the {MAX_STEPS} steps there are"
+            )
+
+    @property
+    def stride(self) -> int:
+        """Return how many steps lie between two frames."""
+        return max(1, round(STEPS_PER_SECOND / self.fps))
+
+
+def parse_world(text: str) -> tuple[str, int]:
+    """Return name and severity of a world such as `world_camera:3`; `plain` has severity 0."""
+    if text == "plain":
+        return text, 0
+    from rewardlab.worlds.edits import WORLD_EDITS
+
+    name, _, severity = text.partition(":")
+    find(WORLD_EDITS, name, "changed world")
+    if severity not in ("1", "2", "3", "4"):
+        raise PlanError(f"a changed world needs a severity from 1 to 4, such as {name}:3, got {text!r}")
+    return name, int(severity)
+
+
+# Which rollout becomes an episode: any of the wanted quality, or the one nearest to the level that is wanted.
+
+SUBSET = "metaworld"
+_ATTEMPTS = 12  # rollouts tried for a wanted level; rollouts are cheap beside rendering
+# Where a wanted level is mostly found.
+_LIKELY = {
+    1: ("random", "other_task", "other_goal", "stops_early", "noise_high"),
+    2: ("stops_early", "drops", "other_goal", "noise_high", "overshoots"),
+    3: ("stops_early", "drops", "other_goal", "overshoots", "noise_mid"),
+    4: ("stops_early", "drops", "overshoots", "retries", "noise_mid"),
+    5: ("expert", "hesitates", "retries", "noise_low", "expert"),
+}
+# The progress at which a rollout that stops or lets go does so, for each wanted level.
+_STOPS = {1: (0.01, 0.08), 2: (0.12, 0.35), 3: (0.42, 0.65), 4: (0.72, 0.95), 5: (0.98, 1.0)}
+
+
+@dataclass(frozen=True)
+class PlannedEpisode:
+    """One episode to record: a task and its number."""
+
+    task: str
+    index: int
+
+    @property
+    def stem(self) -> str:
+        """Return the path of its files below the dataset folder, without the ending."""
+        return f"{SUBSET}/{self.task}-{self.index:04d}"
+
+
+def plan_episodes(plan: CollectPlan) -> list[PlannedEpisode]:
+    """Return the episodes of a plan in their order in the dataset."""
+    tasks = TASKS if "all" in plan.tasks else plan.tasks
+    return [PlannedEpisode(task, index) for task in dict.fromkeys(tasks) for index in range(plan.episodes)]
+
+
+def select_rollout(plan: CollectPlan, planned: PlannedEpisode, steps: int) -> tuple[Trajectory, str]:
+    """Return a rollout and its quality; where levels are balanced, the one nearest to the level that is wanted."""
+    wanted = 1 + planned.index % 5
+    tried: list[tuple[int, Trajectory, str]] = []
+    for attempt in range(_ATTEMPTS if plan.balance else 1):
+        rng = rng_for(plan.seed, "rollout", planned.task, planned.index, attempt)
+        seed = int(rng.integers(2**31))
+        quality = _quality(plan, planned, rng)
+        limit = float(rng.uniform(*_STOPS[wanted])) if plan.balance else None
+        trajectory = simulate(planned.task, seed, steps, make_policy(quality, planned.task, seed, limit))
+        tried.append((abs(trajectory.readings[-1].level - wanted), trajectory, quality))
+        if tried[-1][0] == 0:
+            break
+    _, trajectory, quality = min(tried, key=lambda found: found[0])
+    return trajectory, quality
+
+
+def _quality(plan: CollectPlan, planned: PlannedEpisode, rng: np.random.Generator) -> str:
+    allowed = list(POLICIES) if "all" in plan.quality else list(plan.quality)
+    if not plan.balance:
+        return allowed[planned.index % len(allowed)]
+    likely = [name for name in _LIKELY[1 + planned.index % 5] if name in allowed]
+    names = likely if likely and rng.random() < 0.8 else allowed
+    return pick(names, rng)
+
+
+# Recording one episode: simulate, render, encode, and the rows of metadata with the exact truth.
+
+_CRF = 21
+
+
+@dataclass(frozen=True)
+class RecordedEpisode:
+    """The rows of metadata of one recorded episode and the seconds that each stage took."""
+
+    rows: tuple[dict[str, Any], ...]
+    seconds: dict[str, float]
+
+
+def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisode:
+    """Roll out, render and write one episode; what comes out depends on the plan's seed and the planned alone."""
+    clock = [time.perf_counter()]
+    rng = rng_for(plan.seed, "collect", planned.task, planned.index)
+    steps = int(rng.integers(plan.frames[0] - 1, plan.frames[1])) * plan.stride
+    view = camera_view(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
+    world = str(rng.choice(np.array(plan.world)))
+    trajectory, quality = select_rollout(plan, planned, steps)
+    clock.append(time.perf_counter())
+    progress, edits, seed = float(trajectory.progress[-1]), _scene_edits(world, rng), planned.index
+    things = place_things(trajectory, plan.things, seed) if plan.things else ()
+    edits = (*edits, (THINGS_EDIT, (plan.things, seed))) if things else edits
+    record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
+    frames, record, world = _render(trajectory, record, world)
+    clock.append(time.perf_counter())
+    video, fps = plan.out / f"{planned.stem}.mp4", STEPS_PER_SECOND / plan.stride
+    with atomic_write(video) as partial:
+        encode(frames, partial, fps, crf=_CRF)
+    with atomic_write(plan.out / f"{planned.stem}.npy") as partial, partial.open("wb") as handle:
+        np.save(handle, trajectory.actions)
+    clock.append(time.perf_counter())
+    extra = {"file": f"{planned.stem}.npy", "video": sha256(video.read_bytes()).hexdigest()[:16]}
+    row = {"file_name": f"{planned.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
+    row |= {"world": record_json(trajectory, record) | extra}
+    row |= {"things": [thing.name for thing in things]} if plan.things else {}
+    row |= {"caption": _caption(trajectory, [thing.name for thing in things])} if plan.captions else {}
+    seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist()))
+    asked = [ask_for_thing(pick(thing.state.tasks, rng), plan.phrasings, rng) for thing in things]
+    return RecordedEpisode(_rows(plan, trajectory, row, asked, rng), seconds)
+
+
+def _rows(
+    plan: CollectPlan,
+    trajectory: Trajectory,
+    row: dict[str, Any],
+    asked: Sequence[Counterfactual],
+    rng: np.random.Generator,
+) -> tuple[dict[str, Any], ...]:
+    """Return the row of an episode and those of other instructions for it, among them what is asked of other things."""
+    kept = video_steps(len(trajectory.actions), plan.stride)
+    last = trajectory.readings[-1]
+    row |= {
+        "task_id": trajectory.task,
+        "split": split_of_task(trajectory.task),
+        "embodiment": _embodiment(row["world"]["changes"]),
+        "camera": row["world"]["camera"],
+        "license": "MIT",
+        "source": "Meta-World",
+    }
+    labels = {
+        "task": draw_instruction(trajectory, plan.phrasings, rng),
+        "reward": last.level,
+        "success": last.success,
+        "progress": [round(float(value), 4) for value in trajectory.progress[kept]],
+    }
+    others = [*counterfactuals(trajectory, rng), *asked]
+    chosen = [others[i] for i in sorted(rng.permutation(len(others))[: plan.counterfactuals])]
+    more = [
+        row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen
+    ]
+    return (row | labels, *more)
+
+
+def _caption(trajectory: Trajectory, things: Sequence[str]) -> str:
+    """Return what moved, and what else stands in the scene."""
+    moved = caption(trajectory.task, trajectory.gripper_pos, trajectory.object_pos)
+    return f"{moved}; beside it: {', '.join(things)}" if things else moved
+
+
+def _render(trajectory: Trajectory, record: RolloutRecord, world: str) -> tuple[Frames, RolloutRecord, str]:
+    """Return the frames, and the record and world they were filmed in: plain, where another arm cannot follow."""
+    steps = record.video_steps().tolist()
+    try:
+        return render_rollout(trajectory, steps, record.view, record.changes), record, world
+    except NotApplicable:
+        plain = replace(record, changes=tuple(change for change in record.changes if change[0] != ROBOT_EDIT))
+        if plain == record:  # any other change that has no meaning here is a mistake in the plan
+            raise
+        return render_rollout(trajectory, steps, record.view, plain.changes), plain, "plain"
+
+
+def _embodiment(changes: Sequence[Sequence[Any]]) -> str:
+    other = any(name == ROBOT_EDIT and amounts[0] for name, *amounts in changes)
+    return "Franka Panda, simulated" if other else "Sawyer, simulated"
+
+
+def _scene_edits(text: str, rng: np.random.Generator) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    name, severity = parse_world(text)
+    if not severity:
+        return ()
+    from rewardlab.worlds.edits import WORLD_EDITS
+
+    entry = WORLD_EDITS[name]
+    return ((entry.edit, entry.sample(entry.table[severity - 1], rng)),)

@@ -1,0 +1,70 @@
+"""Tasks that a model was trained on, and others: never in one number without being told apart."""
+
+from pathlib import Path
+
+import pytest
+
+import rewardlab
+from rewardlab.core.run import start_run
+from rewardlab.core.trial import Trial
+from rewardlab.evaluation.summary import summarise
+from rewardlab.models import name_model
+from rewardlab.reporting.findings_text import findings
+from rewardlab.worlds.metaworld.tasks import split_of_task
+from tests.handmade_runs import record_of
+from tests.metrics.handmade_trials import trial
+
+# Of two tasks the model knows one: there it is right, on the other it says 1 of everything.
+ANSWERS = {"known": ((5, 5), (2, 2)), "other": ((1, 5), (1, 3))}  # (level, truth)
+
+
+def cell(model: str, task: str, number: int, level: int, truth: int) -> Trial:
+    name = f"{task} {number}"
+    return trial(float(level), truth, id=f"{model} {name}", model=model, episode=name, video=name, task=task)
+
+
+def some_trials() -> list[Trial]:
+    pairs = [(task, n, *pair) for task, answers in ANSWERS.items() for n, pair in enumerate(answers)]
+    judged = [cell("judge", task, n, level, truth) for task, n, level, truth in pairs]
+    return judged + [cell("constant", task, n, 3, truth) for task, n, _, truth in pairs]
+
+
+def test_the_numbers_of_both_kinds_are_those_counted_by_hand(tmp_path: Path) -> None:
+    trials = some_trials()
+    record = record_of(trials, judged=["judge"], trained_tasks={"judge": ["known", "not in the data"]})
+    run = start_run(tmp_path / "run", record)
+    run.append(trials)
+    found = {(f.tasks, f.metric): (f.value, f.blind, f.episodes) for f in summarise(run).familiarity}
+    assert found == {
+        ("seen", "micro_mae"): (0.0, 1.5, 2),
+        ("unseen", "micro_mae"): (3.0, 1.0, 2),
+        ("seen", "success_accuracy"): (1.0, 0.5, 2),
+        ("unseen", "success_accuracy"): (0.5, 0.5, 2),
+    }
+    said = " ".join(findings(summarise(run), "judge"))
+    assert "0.00" in said and "on tasks it was trained on (2 episodes; constant 1.50)" in said
+    assert "on tasks it was not trained on (2 episodes; constant 1.00)" in said
+
+
+@pytest.mark.parametrize("trained", [{}, {"judge": ["elsewhere"]}])
+def test_nothing_is_said_where_the_tasks_are_not_known(tmp_path: Path, trained: dict[str, list[str]]) -> None:
+    trials = some_trials()
+    run = start_run(tmp_path / "run", record_of(trials, judged=["judge"], trained_tasks=trained))
+    run.append(trials)
+    assert summarise(run).familiarity == ()
+    assert "trained on" not in " ".join(findings(summarise(run), "judge"))
+
+
+def test_the_shipped_models_say_what_they_were_trained_on() -> None:
+    tasks = name_model("pocket").trained_tasks
+    assert len(tasks) == 40 and {split_of_task(task) for task in tasks} == {"train", "val"}
+    assert name_model("ensemble:pocket,constant").trained_tasks == tuple(sorted(tasks))
+    assert name_model("constant").trained_tasks == ()
+
+
+def test_a_run_of_pocket_tells_them_apart(tmp_path: Path) -> None:
+    run = rewardlab.stress(
+        "pocket", "sample-sim", perturbations=("none",), engine="local", out=tmp_path / "run", quiet=True
+    )
+    episodes = {f.tasks: f.episodes for f in run.summary.familiarity if f.metric == "micro_mae"}
+    assert set(episodes) == {"seen", "unseen"} and sum(episodes.values()) == 100
