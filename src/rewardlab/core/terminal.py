@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    import rich.progress
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
