@@ -160,7 +160,7 @@ def main() -> None:
         (REFERENCE / f"{name}.md").write_text(page())
     write_limits(REFERENCE.parents[1] / "SECURITY.md")
     simulated = open_dataset("sample-sim").episodes
-    EPISODES.extend(episode.id for episode in simulated if episode.truth.level == 5)
+    EPISODES.extend(episode.id for episode in simulated if episode.label.level == 5)
     every = {episode.id: episode for episode in (*open_dataset("sample").episodes, *simulated)}
     ordered = (*(every[name] for name in EPISODES), *(e for e in every.values() if e.id not in EPISODES))
     shown = trial_replay(ordered, ("all",), "uniform:16", seed=0)

@@ -67,7 +67,7 @@ def test_perturb_writes_copies_that_are_a_dataset_and_goes_on_where_it_stopped(t
     copies = {episode.id: episode for episode in contents.episodes}
     assert len(copies["arm/a.hold_last.2.mp4"].clip) == 14 + 4
     assert copies["arm/a.polite_filler.2.mp4"].instruction.endswith("put the red cup on the plate")
-    assert copies["arm/a.truncate_end.2.mp4"].truth.level is None
+    assert copies["arm/a.truncate_end.2.mp4"].label.level is None
 
 
 def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ class Judged:
     """What is known of the judged rollouts."""
 
     def __init__(self, episodes: list, rows: list[dict]) -> None:
-        self.task = np.array([episode.origin.task for episode in episodes])
-        self.success = np.array([bool(episode.truth.success) for episode in episodes])
+        self.task = np.array([episode.provenance.task for episode in episodes])
+        self.success = np.array([bool(episode.label.success) for episode in episodes])
         self.frames = np.array([float(len(episode.clip)) for episode in episodes])
         self.quality = np.array([row["quality"] for row in rows])
 

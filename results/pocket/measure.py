@@ -78,7 +78,7 @@ def clean_rows(models: Sequence[str], data: str, frames: str, folder: Path) -> l
     plan = StressPlan(tuple(models), data, ("reverse",), (4,), frames=frames, scoring=ScoringSettings(out=folder))
     run = run_stress(plan)
     summary, trials = load_summary(run), with_clean_answers(run.trials())
-    successes = {episode.id for episode in open_dataset(data).episodes if episode.truth.level == 5}
+    successes = {episode.id for episode in open_dataset(data).episodes if episode.label.level == 5}
     rows: list[Row] = []
     for model in models:
         errors = by_task(trials, model)
@@ -154,7 +154,7 @@ def order_rows(trials: TrialTable, model: str, successes: set[str]) -> list[tupl
 
 
 def counterfactual_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:
-    successes = [clip for clip in clips if clip.truth.level == 5]
+    successes = [clip for clip in clips if clip.label.level == 5]
     cases: dict[str, tuple[Sequence[Episode], Callable[[Sequence[Episode]], float]]] = {
         "mean level of a still first frame": (
             [rearrange(c, np.zeros(len(c.clip), np.int64)) for c in clips],
@@ -182,19 +182,19 @@ def mean_level(model: RewardModel) -> Callable[[Sequence[Episode]], float]:
 
 
 def error(model: RewardModel) -> Callable[[Sequence[Episode]], float]:
-    return lambda clips: float(np.nanmean(np.abs(np.array(answers(model, clips)) - [c.truth.level for c in clips])))
+    return lambda clips: float(np.nanmean(np.abs(np.array(answers(model, clips)) - [c.label.level for c in clips])))
 
 
 def under_another_task(clips: Sequence[Episode]) -> list[Episode]:
     rng = rng_for(0, "another task")
-    texts = [(clip.origin.task, clip.instruction) for clip in clips]
-    others = [[text for task, text in texts if task != clip.origin.task] for clip in clips]
+    texts = [(clip.provenance.task, clip.instruction) for clip in clips]
+    others = [[text for task, text in texts if task != clip.provenance.task] for clip in clips]
     return [replace(clip, instruction=many[int(rng.integers(len(many)))]) for clip, many in zip(clips, others)]
 
 
 def under_contrary(clips: Sequence[Episode]) -> list[Episode]:
-    both = [clip for clip in clips if clip.origin.task in OPPOSITE_TASKS]
-    return [replace(clip, instruction=phrasings()[OPPOSITE_TASKS[clip.origin.task]]["train"][0]) for clip in both]
+    both = [clip for clip in clips if clip.provenance.task in OPPOSITE_TASKS]
+    return [replace(clip, instruction=phrasings()[OPPOSITE_TASKS[clip.provenance.task]]["train"][0]) for clip in both]
 
 
 def phrased(clips: Sequence[Episode], kind: str) -> list[Episode]:
@@ -204,7 +204,7 @@ def phrased(clips: Sequence[Episode], kind: str) -> list[Episode]:
 
 
 def _rephrased(clip: Episode, kind: str, pick: int) -> str:
-    lists = phrasings()[clip.origin.task]
+    lists = phrasings()[clip.provenance.task]
     text = lists[kind][pick % len(lists[kind])]
     if "{where}" not in text:
         return text
@@ -212,7 +212,7 @@ def _rephrased(clip: Episode, kind: str, pick: int) -> str:
         match = re.fullmatch(re.escape(template).replace(re.escape("{where}"), "(.+)"), clip.instruction)
         if match:
             return text.replace("{where}", match[1])
-    raise ValueError(f"{clip.instruction!r} is no phrasing of {clip.origin.task}")
+    raise ValueError(f"{clip.instruction!r} is no phrasing of {clip.provenance.task}")
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ def main(datasets: Sequence[str]) -> None:
 def judged(name: str, clips: Sequence[Episode]) -> str:
     model = name_model(name).build()
     answers = [answer for start in range(0, len(clips), 16) for answer in model.score(clips[start : start + 16])]
-    scored = [(clip, a) for clip, a in zip(clips, answers) if isinstance(a, Score) and clip.truth.success is not None]
+    scored = [(clip, a) for clip, a in zip(clips, answers) if isinstance(a, Score) and clip.label.success is not None]
     chance = np.array([answer.probabilities[4] for _, answer in scored])
-    done = np.array([clip.truth.success for clip, _ in scored])
+    done = np.array([clip.label.success for clip, _ in scored])
     task = np.unique([clip.instruction for clip, _ in scored], return_inverse=True)[1]
     low, high = interval(chance, done, task)
     area = f"success AUC {auc(chance, done):.2f} [{low:.2f}, {high:.2f}]"
@@ -46,7 +46,7 @@ def judged(name: str, clips: Sequence[Episode]) -> str:
 
 
 def errors(scored: Sequence[tuple[Episode, Score]]) -> str:
-    known = [(clip.truth.level, answer.level) for clip, answer in scored if clip.truth.level is not None]
+    known = [(clip.label.level, answer.level) for clip, answer in scored if clip.label.level is not None]
     level, told = np.array(known, dtype=float).T
     blind = min(np.abs(constant - level).mean() for constant in range(1, 6))
     return f"MAE {np.abs(told - level).mean():.2f} (best constant {blind:.2f}) on {len(level)} with a level"

@@ -74,9 +74,9 @@ class Rollouts:
         level, progress = int(table.levels[row, -1]), tuple(float(p) for p in table.progress[row])
         said = text or table.texts[row][row % len(table.texts[row])]
         made = episode_from_frames(
-            np.asarray(self.pixels[row]), said, fps=10.0, truth=Label(level, self.succeeds(row), progress)
+            np.asarray(self.pixels[row]), said, fps=10.0, label=Label(level, self.succeeds(row), progress)
         )
-        return replace(made, id=f"{table.tasks[row]}-{row}", origin=Provenance(task=table.tasks[row]))
+        return replace(made, id=f"{table.tasks[row]}-{row}", provenance=Provenance(task=table.tasks[row]))
 
     def succeeds(self, row: int) -> bool:
         """Return whether a rollout ends with the task done."""

@@ -20,15 +20,15 @@ FRAMES, ROWS = 6, 14
 
 def main(data: str, out: Path) -> None:
     """Write level-1.jpg to level-5.jpg and changed-worlds.jpg."""
-    episodes = [episode for episode in open_dataset(data).episodes if episode.truth.progress]
+    episodes = [episode for episode in open_dataset(data).episodes if episode.label.progress]
     for level in LEVELS:
-        strips = [strip(episode) for episode in episodes if episode.truth.level == level][:ROWS]
+        strips = [strip(episode) for episode in episodes if episode.label.level == level][:ROWS]
         if len(strips) % 2:
             strips.append(np.full_like(strips[0], 255))
         half = len(strips) // 2
         sheet = np.hstack([np.vstack(strips[:half]), np.vstack(strips[half:])])
         cv2.imwrite(str(out / f"level-{level}.jpg"), sheet[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 82])
-    opened = next(e for e in episodes if e.origin.task == "drawer-open" and e.truth.success)
+    opened = next(e for e in episodes if e.provenance.task == "drawer-open" and e.label.success)
     worlds(replace(opened, instruction="Open the drawer."), out / "changed-worlds.jpg")
 
 
@@ -53,12 +53,12 @@ def worlds(episode: Episode, path: Path) -> None:
 
 def strip(episode: Episode) -> Frames:
     """Return a few frames side by side under the instruction, each with its progress."""
-    frames, progress = episode.frames, episode.truth.progress or ()
+    frames, progress = episode.frames, episode.label.progress or ()
     picks = np.round(np.linspace(0, len(frames) - 1, FRAMES)).astype(int)
     side = frames.shape[2]
     row = np.hstack([frames[pick] for pick in picks])
     head = np.full((22, row.shape[1], 3), 255, np.uint8)
-    write(head, f"{episode.origin.task}: {episode.instruction}"[:105], (4, 15), (0, 0, 0))
+    write(head, f"{episode.provenance.task}: {episode.instruction}"[:105], (4, 15), (0, 0, 0))
     for place, pick in enumerate(picks):
         write(row, f"{progress[pick]:.2f}", (place * side + 3, frames.shape[1] - 4), (255, 255, 0))
     return np.vstack([head, row])

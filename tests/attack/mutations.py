@@ -79,7 +79,7 @@ def _row_outcome(folder: Path) -> str:
         contents = read_folder(folder)
         for episode in contents.episodes:
             json.dumps(row_of(episode, "x.mp4"), ensure_ascii=False).encode()
-            f"{episode.hash} {episode.id} {episode.origin}".encode()
+            f"{episode.hash} {episode.id} {episode.provenance}".encode()
         "\n".join(map(str, contents.problems)).encode()
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -123,11 +123,11 @@ def test_any_row_is_an_episode_that_can_be_used_or_a_problem(tmp_path_factory: A
     assert len(contents.episodes) + len(contents.problems) == len(rows)
     for episode in contents.episodes:
         assert len(episode.hash) == 16
-        f"{episode.id} {episode.instruction} {episode.origin} {episode.times}".encode()
+        f"{episode.id} {episode.instruction} {episode.provenance} {episode.times}".encode()
         again = json.loads(json.dumps(row_of(episode, "x.mp4"), ensure_ascii=False).encode())
         (folder / "metadata.jsonl").write_text(json.dumps(again) + "\n")
         (read,) = read_folder(folder).episodes
-        assert (read.instruction, read.truth, read.clip.fps) == (episode.instruction, episode.truth, episode.clip.fps)
+        assert (read.instruction, read.label, read.clip.fps) == (episode.instruction, episode.label, episode.clip.fps)
     "\n".join(map(str, contents.problems)).encode()
 
 
@@ -147,7 +147,7 @@ def test_an_episode_of_a_strange_row_is_written_with_its_video(folder: Path, tmp
     (episode,) = read_folder(write_rows(folder, [strange])).episodes
     write_episode(tmp_path / "copy", episode, "y.mp4")
     (again,) = read_folder(tmp_path / "copy").episodes
-    assert (again.instruction, again.origin.task) == (episode.instruction, "7")
+    assert (again.instruction, again.provenance.task) == (episode.instruction, "7")
 
 
 def test_mutated_rows_are_sound_or_a_problem(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_clips_end_where_the_progress_says_and_show_the_first_frames(made: Augme
     for row in rows:
         clip, source = episodes[row["file_name"]], episodes[row["provenance"]["source_episode"]]
         assert len(clip.clip) == len(row["progress"]) < len(source.clip)
-        assert source.truth.progress is not None
-        assert row["progress"] == list(source.truth.progress[: len(clip.clip)])
+        assert source.label.progress is not None
+        assert row["progress"] == list(source.label.progress[: len(clip.clip)])
 
 
 def test_a_clip_is_encoded_once_and_later_stages_link_its_file(made: Augmented) -> None:

@@ -13,13 +13,13 @@ from rewardlab.core.episode import (
 from rewardlab.core.errors import DataError
 
 FRAMES = np.arange(6, dtype=np.uint8)[:, None, None, None] * np.ones((1, 4, 4, 3), dtype=np.uint8)
-EPISODE = episode_from_frames(FRAMES, "do it", fps=2, truth=Label(4, False, (0, 0.2, 0.4, 0.6, 0.8, 0.9)))
+EPISODE = episode_from_frames(FRAMES, "do it", fps=2, label=Label(4, False, (0, 0.2, 0.4, 0.6, 0.8, 0.9)))
 
 
 def test_rearranging_moves_frames_and_their_truth_and_restarts_the_time() -> None:
     moved = rearrange(EPISODE, np.array([5, 0, 0]))
     assert moved.frames[:, 0, 0, 0].tolist() == [5, 0, 0]
-    assert moved.truth.progress == (0.9, 0, 0)
+    assert moved.label.progress == (0.9, 0, 0)
     assert moved.times.tolist() == [0, 0.5, 1.0]
 
 
@@ -49,7 +49,7 @@ def test_frames_of_another_kind_are_refused(bad: np.ndarray) -> None:
 
 def test_a_blind_episode_tells_nothing_but_frames_text_and_time() -> None:
     seen = strip_labels(EPISODE)
-    assert (seen.id, seen.truth, seen.origin.subset, seen.origin.source) == ("", Label(), "", "")
+    assert (seen.id, seen.label, seen.provenance.subset, seen.provenance.source) == ("", Label(), "", "")
     assert seen.instruction == "do it"
 
 
@@ -58,7 +58,7 @@ def test_the_hash_follows_content_text_and_truth_but_not_the_name() -> None:
 
     assert replace(EPISODE, id="other").hash == EPISODE.hash
     assert replace(EPISODE, instruction="other").hash != EPISODE.hash
-    assert replace(EPISODE, truth=Label(5, True)).hash != EPISODE.hash
+    assert replace(EPISODE, label=Label(5, True)).hash != EPISODE.hash
     assert rearrange(EPISODE, np.array([0, 2, 1, 3, 4, 5])).hash != EPISODE.hash
 
 

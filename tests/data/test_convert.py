@@ -42,7 +42,7 @@ def rollouts(tmp_path: Path) -> Path:
 
 
 def told(episodes: Sequence[Episode]) -> list[tuple[object, ...]]:
-    return [(e.instruction, e.truth.level, e.truth.success, len(e.clip), e.times.tolist()) for e in episodes]
+    return [(e.instruction, e.label.level, e.label.success, len(e.clip), e.times.tolist()) for e in episodes]
 
 
 @pytest.mark.parametrize("to", WRITERS)
@@ -56,8 +56,8 @@ def test_a_conversion_and_the_way_back_keep_everything(to: str, rollouts: Path, 
         assert contents.problems == () and told(contents.episodes) == told(before)
         for old, new in zip(before, contents.episodes):
             assert np.abs(old.frames.astype(int) - new.frames).mean() < (1e-9 if to != "lerobot" else 3)
-            if to == "lerobot" and old.truth.progress is not None:
-                assert_allclose(new.truth.progress, old.truth.progress, atol=1e-6)
+            if to == "lerobot" and old.label.progress is not None:
+                assert_allclose(new.label.progress, old.label.progress, atol=1e-6)
     assert not list(tmp_path.glob(".*"))
 
 
@@ -118,8 +118,8 @@ def test_all_cameras_of_a_rollout_stay_together(tmp_path: Path) -> None:
     rewardlab.convert(f"{tmp_path / 'source'}@all", tmp_path / "out", to="lerobot")
     contents = rewardlab.open_dataset(f"{tmp_path / 'out'}@all")
     assert contents.problems == () and len(contents.episodes) == 2 * len(EPISODES)
-    assert {each.origin.camera for each in contents.episodes} == {key.rpartition(".")[2] for key in KEYS}
-    assert [each.truth.success for each in contents.episodes[::2]] == [each.success for each in EPISODES]
+    assert {each.provenance.camera for each in contents.episodes} == {key.rpartition(".")[2] for key in KEYS}
+    assert [each.label.success for each in contents.episodes[::2]] == [each.success for each in EPISODES]
 
 
 def test_splits_share_no_task_and_no_video(rollouts: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_rollouts_are_sampled_and_shown_at_another_rate(rollouts: Path, tmp_path
     source = {episode.id: episode for episode in rewardlab.open_dataset(rollouts).episodes}
     for episode in a:
         assert episode.clip.fps == 5 and episode.times[-1] == pytest.approx(source[episode.id].times[-1], abs=0.11)
-        assert episode.truth.progress is None or episode.truth.progress[-1] == source[episode.id].truth.progress[-1]
+        assert episode.label.progress is None or episode.label.progress[-1] == source[episode.id].label.progress[-1]
 
 
 def test_a_rate_picks_the_latest_frame_at_every_tick() -> None:
@@ -236,7 +236,7 @@ def test_names_from_outside_stay_below_the_folder(tmp_path: Path) -> None:
 
     made = episode_from_frames(moving_square("x"), "open it")
     names = ("../../etc/passwd.mp4", "/abs.mp4", "a/b\n.mp4", "a/b?.mp4", "x" * 500, "..", "a.mp4#2")
-    episodes = [replace(made, id=name, origin=Provenance(subset="../up", camera="../../a")) for name in names]
+    episodes = [replace(made, id=name, provenance=Provenance(subset="../up", camera="../../a")) for name in names]
     rollouts = grouped_rollouts(episodes, joins=False)
     assert {rollout.cameras for rollout in rollouts} == {("a",)}
     written = [rollout.name for rollout in rollouts]
@@ -246,7 +246,9 @@ def test_names_from_outside_stay_below_the_folder(tmp_path: Path) -> None:
 
 def test_tasks_go_to_the_split_that_lacks_most() -> None:
     made = episode_from_frames(moving_square("x"), "open it")
-    episodes = [replace(made, id=str(n), origin=Provenance(task=f"task {n % 20}"), truth=Label()) for n in range(200)]
+    episodes = [
+        replace(made, id=str(n), provenance=Provenance(task=f"task {n % 20}"), label=Label()) for n in range(200)
+    ]
     chosen = split_by_task(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)
     assert sorted(chosen.values()).count("test") == 40
     assert chosen == split_by_task(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)

@@ -50,8 +50,8 @@ def test_counts_times_and_frames_are_those_that_h5py_says(tmp_path: Path) -> Non
             assert_array_equal(episode.clip.source.read(np.array([3, 0, 3])), frames[[3, 0, 3]])
             assert_array_equal(episode.times, np.arange(len(frames)) / 20)
             assert episode.clip.frame_bytes == frames[0].nbytes
-            assert (episode.origin.embodiment, episode.instruction) == ("Panda", "lift the cube")
-    assert [each.truth for each in contents.episodes] == [Label(None, False), Label(5, True)]
+            assert (episode.provenance.embodiment, episode.instruction) == ("Panda", "lift the cube")
+    assert [each.label for each in contents.episodes] == [Label(None, False), Label(5, True)]
     assert rewardlab.check(tmp_path) == ()
 
 
@@ -59,7 +59,7 @@ def test_cameras_are_chosen(tmp_path: Path) -> None:
     path = write_demos(tmp_path / "lift.hdf5", {"demo_0": 4})
     assert len({each.id for each in open_dataset(f"{path}@all").episodes}) == 2
     (episode,) = open_dataset(f"{path}@robot0_eye_in_hand_image").episodes
-    assert episode.origin.camera == "robot0_eye_in_hand_image"
+    assert episode.provenance.camera == "robot0_eye_in_hand_image"
     assert "agentview_image is read" in str(dataset_notes(str(path))[0])
     (problem,) = open_dataset(f"{path}@top").problems
     assert "no camera 'top'; there are agentview_image, robot0_eye_in_hand_image" in problem.what

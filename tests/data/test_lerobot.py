@@ -54,9 +54,9 @@ def test_counts_texts_and_times_are_those_of_the_files(layout: str, tmp_path: Pa
         assert len(episode.clip) == len(mine) == len(episode.frames)
         assert np.abs(episode.times - [row["timestamp"] for row in mine]).max() < 1e-6
         assert episode.instruction == TASKS[mine[0]["task_index"]]
-        assert episode.truth.success is mine[-1]["next.success"]
-        assert episode.truth.level == (5 if written.success else None)
-        assert (episode.origin.camera, episode.origin.embodiment) == ("front", "so100")
+        assert episode.label.success is mine[-1]["next.success"]
+        assert episode.label.level == (5 if written.success else None)
+        assert (episode.provenance.camera, episode.provenance.embodiment) == ("front", "so100")
         assert episode.id == f"episode_{written.index:06d}@front"
 
 
@@ -113,7 +113,9 @@ def test_a_camera_is_named_and_the_others_are_told(tmp_path: Path) -> None:
     assert [str(note) for note in dataset_notes(str(tmp_path))] == [
         "cameras: front is read; others by DATA@NAME, or DATA@all: wrist"
     ]
-    assert {each.origin.camera for each in open_dataset(f"{tmp_path}@observation.images.wrist").episodes} == {"wrist"}
+    assert {each.provenance.camera for each in open_dataset(f"{tmp_path}@observation.images.wrist").episodes} == {
+        "wrist"
+    }
     with pytest.raises(DataError, match="no camera 'top'; there are wrist, front: name one of them, or all"):
         open_dataset(f"{tmp_path}@top")
 
@@ -217,7 +219,7 @@ def test_depth_maps_are_no_cameras_whichever_way_they_are_marked(tmp_path: Path)
     for about in ({"is_depth_map": True}, {"video.is_depth_map": True}):  # as LeRobot marks them, now and before
         info["features"][KEYS[1]]["info"] = about
         (tmp_path / "meta" / "info.json").write_text(json.dumps(info))
-        assert {each.origin.camera for each in open_dataset(f"{tmp_path}@all").episodes} == {"wrist"}
+        assert {each.provenance.camera for each in open_dataset(f"{tmp_path}@all").episodes} == {"wrist"}
 
 
 def test_an_episode_is_found_by_its_time_in_the_video(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_table_says_what_is_in_the_videos(name: str, videos: Path) -> None:
         assert [(each.id, each.instruction) for each in contents.episodes] == [
             (row["video"], row["instruction"]) for row in ROWS
         ]
-        assert [each.truth for each in contents.episodes] == [Label(5, True), Label(2, False)]
+        assert [each.label for each in contents.episodes] == [Label(5, True), Label(2, False)]
     for episode in contents.episodes:
         with av.open(str(videos / episode.id)) as container:
             frames = [frame for frame in container.decode(video=0)]
@@ -112,7 +112,7 @@ def test_a_table_beside_datasets_does_not_hide_them(videos: Path) -> None:
 def test_one_video_is_a_dataset(videos: Path) -> None:
     path = (videos / "clips" / "a.mp4").rename(videos / "open_the_drawer.mp4")
     (episode,) = open_dataset(str(path)).episodes
-    assert (episode.id, episode.instruction, episode.truth) == ("open_the_drawer.mp4", "open the drawer", Label())
+    assert (episode.id, episode.instruction, episode.label) == ("open_the_drawer.mp4", "open the drawer", Label())
     assert len(episode.frames) == 9
     assert open_dataset(str(videos / "clips" / "b.mp4")).episodes[0].instruction == ""
     (videos / "clips" / "task.txt").write_text("push the red block\n")
@@ -141,7 +141,7 @@ def test_folders_of_frames_are_episodes(tmp_path: Path) -> None:
     (tmp_path / "kitchen" / "0001" / "task.txt").write_text("close the window")
     contents = open_dataset(str(tmp_path))
     assert contents.problems == ()
-    assert {(each.id, each.instruction, each.origin.subset) for each in contents.episodes} == {
+    assert {(each.id, each.instruction, each.provenance.subset) for each in contents.episodes} == {
         ("kitchen/open_the_drawer", "open the drawer", "kitchen"),
         ("kitchen/0001", "close the window", "kitchen"),
         ("lift_it_up", "lift it up", ""),
@@ -162,7 +162,7 @@ def test_a_row_may_name_a_folder_of_frames(tmp_path: Path) -> None:
     write_frames(tmp_path / "0001", moving_square("x", count=4), ".jpg")
     (tmp_path / "metadata.csv").write_text("file_name,task,success,fps\n0001,open it,no,5\n")
     (episode,) = open_dataset(str(tmp_path)).episodes
-    assert (len(episode.frames), episode.clip.fps, episode.truth.success) == (4, 5.0, False)
+    assert (len(episode.frames), episode.clip.fps, episode.label.success) == (4, 5.0, False)
 
 
 def test_frames_that_cannot_be_used_are_said(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_frames_of_one_feature_per_step_are_what_protobuf_reads() -> None:
         (episode,) = open_dataset(f"{SAMPLES / 'bair'}@{camera}").episodes
         stored = [record[f"{step}/{camera}/encoded"][0] for step in range(30)]
         assert_array_equal(episode.frames, np.frombuffer(b"".join(stored), np.uint8).reshape(30, 64, 64, 3))
-    assert open_dataset(str(SAMPLES / "bair")).episodes[0].origin.camera == "image_main"
+    assert open_dataset(str(SAMPLES / "bair")).episodes[0].provenance.camera == "image_main"
 
 
 def test_lerobot_is_what_pyarrow_and_pyav_read() -> None:
@@ -148,7 +148,7 @@ def test_robonet_is_what_h5py_and_pyav_read_with_red_and_blue_put_right() -> Non
             decoded = list(container.decode(video=0))
     assert_array_equal(episode.frames, [frame.to_ndarray(format="rgb24")[..., ::-1] for frame in decoded])
     assert episode.times == pytest.approx([float(frame.time) for frame in decoded])
-    assert (episode.instruction, episode.origin.embodiment) == ("interact with the objects in the bin", "fetch")
+    assert (episode.instruction, episode.provenance.embodiment) == ("interact with the objects in the bin", "fetch")
 
 
 def test_a_riegeli_log_gives_back_every_byte_of_its_pictures() -> None:

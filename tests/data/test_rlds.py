@@ -47,13 +47,13 @@ def test_counts_texts_and_frames_are_those_written(packed: str, names: dict | No
         assert_array_equal(read.clip.source.read(np.array([2, 0, 0])), frames[[2, 0, 0]])
         assert read.clip.frame_bytes == frames[0].nbytes
         assert_array_equal(read.times, np.arange(len(frames)) / 10)
-        assert (read.truth, read.origin.subset, read.origin.camera) == (Label(5, True), "toys", "image")
+        assert (read.label, read.provenance.subset, read.provenance.camera) == (Label(5, True), "toys", "image")
     assert rewardlab.check(tmp_path) == ()
 
 
 def test_cameras_are_chosen(tmp_path: Path) -> None:
     write_rlds(tmp_path, TWO)
-    (wrist,) = {each.origin.camera for each in open_dataset(f"{tmp_path}@wrist_image").episodes}
+    (wrist,) = {each.provenance.camera for each in open_dataset(f"{tmp_path}@wrist_image").episodes}
     assert wrist == "wrist_image"
     every = open_dataset(f"{tmp_path}@all").episodes
     assert len(every) == len({each.id for each in every}) == len({each.hash for each in every}) == 4
@@ -101,7 +101,7 @@ def test_an_episode_without_words_is_noted_until_they_are_written(tmp_path: Path
 def test_success_is_known_only_where_it_is_said(given: dict[str, list], success: bool | None, tmp_path: Path) -> None:
     write_rlds(tmp_path, [episode("open it", 4) | given])
     (read,) = open_dataset(str(tmp_path)).episodes
-    assert read.truth == Label(5 if success else None, success)
+    assert read.label == Label(5 if success else None, success)
 
 
 def test_a_truncated_file_keeps_what_came_before(tmp_path: Path) -> None:

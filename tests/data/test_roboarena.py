@@ -44,7 +44,7 @@ def dump(tmp_path: Path) -> Path:
 def test_grades_texts_and_frames_are_those_of_the_files(dump: Path) -> None:
     contents = open_dataset(str(dump))
     assert contents.problems == ()
-    assert {(each.id, each.instruction, each.truth) for each in contents.episodes} == {
+    assert {(each.id, each.instruction, each.label) for each in contents.episodes} == {
         ("new/A_pi0_fast@left", "put the new cup down", Label(3, False)),
         ("new/B_pi0_fast@left", "put the new cup down", Label(5, True)),
         ("old/A_pi0_fast@left", "put the old cup down", Label(1, False)),
@@ -55,13 +55,13 @@ def test_grades_texts_and_frames_are_those_of_the_files(dump: Path) -> None:
         with av.open(str(path)) as container:
             stamps = [float(frame.time) for frame in container.decode(video=0)]
         assert len(episode.frames) == len(stamps) and episode.times.tolist() == pytest.approx(stamps)
-        assert (episode.origin.source, episode.origin.subset) == ("pi0_fast", "robo_arena")
+        assert (episode.provenance.source, episode.provenance.subset) == ("pi0_fast", "robo_arena")
 
 
 def test_a_view_is_named_or_all_are_asked_for(dump: Path) -> None:
     assert len(open_dataset(f"roboarena:{dump}@all").episodes) == 8
     right = open_dataset(f"{dump}@right_shoulder").episodes
-    assert {each.origin.camera for each in right} == {"right"} and len(right) == 3
+    assert {each.provenance.camera for each in right} == {"right"} and len(right) == 3
     assert "left is read; others by DATA@NAME, or DATA@all: right, wrist" in str(dataset_notes(str(dump))[0])
     wrist = open_dataset(f"{dump}@wrist")
     assert len(wrist.episodes) == 2 and "no camera 'wrist'; there are left, right" in wrist.problems[0].what
@@ -107,7 +107,7 @@ def test_a_video_that_is_a_link_to_elsewhere_is_not_read(dump: Path, tmp_path_fa
 def test_grades_from_0_to_100_are_levels_too_and_one_of_them_sets_the_scale(tmp_path: Path) -> None:
     write_session(tmp_path, "a", {"A": 100, "B": 70, "C": 40}, NEW[:1])
     write_session(tmp_path, "b", {"A": 1, "B": 10.0}, NEW[:1])
-    levels = {each.id.split("_")[0]: each.truth for each in open_dataset(str(tmp_path)).episodes}
+    levels = {each.id.split("_")[0]: each.label for each in open_dataset(str(tmp_path)).episodes}
     assert {name: truth.level for name, truth in levels.items()} == {"a/A": 5, "a/B": 4, "a/C": 3, "b/A": 1, "b/B": 2}
     assert [name for name, truth in levels.items() if truth.success] == ["a/A"]
 

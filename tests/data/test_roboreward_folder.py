@@ -14,7 +14,7 @@ from tests.conftest import moving_square, write_rows
 def test_rows_become_episodes_with_their_truth(tiny_data: Path) -> None:
     contents = read_folder(tiny_data)
     assert not contents.problems
-    truths = [(e.truth.level, e.truth.success, e.truth.progress is not None) for e in contents.episodes]
+    truths = [(e.label.level, e.label.success, e.label.progress is not None) for e in contents.episodes]
     assert truths == [
         (5, True, False),
         (1, False, False),
@@ -23,7 +23,7 @@ def test_rows_become_episodes_with_their_truth(tiny_data: Path) -> None:
         (None, False, False),
         (4, False, True),
     ]
-    assert [e.origin.subset for e in contents.episodes] == ["arm"] * 3 + ["hand"] * 3
+    assert [e.provenance.subset for e in contents.episodes] == ["arm"] * 3 + ["hand"] * 3
 
 
 def test_nothing_is_decoded_until_frames_are_asked_for(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_what_is_written_is_read_back(tiny_data: Path, tmp_path: Path) -> None:
     again = read_folder(tmp_path)
     assert not again.problems
     for before, after in zip(read_folder(tiny_data).episodes, again.episodes, strict=True):
-        assert (before.instruction, before.truth, before.origin.subset) == (
+        assert (before.instruction, before.label, before.provenance.subset) == (
             after.instruction,
-            after.truth,
-            after.origin.subset,
+            after.label,
+            after.provenance.subset,
         )
         assert np.abs(before.frames.astype(int) - after.frames).mean() < 5
     assert json.loads((tmp_path / "metadata.jsonl").read_text().splitlines()[0])["note"] == "kept"
@@ -96,13 +96,15 @@ def test_one_video_with_two_instructions_is_two_episodes(tiny_data: Path, tmp_pa
 def test_the_shipped_sample_is_sound_small_and_attributed() -> None:
     contents = open_dataset("sample")
     assert not contents.problems
-    levels = [episode.truth.level for episode in contents.episodes]
+    levels = [episode.label.level for episode in contents.episodes]
     assert set(levels) == {1, 2, 3, 4, 5}
-    assert all(e.origin.license in ("MIT", "Apache-2.0", "CC BY 4.0") and e.origin.source for e in contents.episodes)
+    assert all(
+        e.provenance.license in ("MIT", "Apache-2.0", "CC BY 4.0") and e.provenance.source for e in contents.episodes
+    )
     folder = contents.episodes[0].clip.source.path.parents[1]
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 8_000_000
     attribution = (folder / "ATTRIBUTION.md").read_text()
-    assert all(episode.origin.source in attribution for episode in contents.episodes)
+    assert all(episode.provenance.source in attribution for episode in contents.episodes)
 
 
 def test_other_encodings_and_marks_are_read_or_named(tiny_data: Path, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_bracket_found_is_where_a_known_model_breaks(tiny_data: Path, tmp_pa
         quiet=True,
     )
     result = found.result
-    truth = {e.id: first_dark(e) for e in open_dataset(str(tiny_data)).episodes if e.truth.success}
+    truth = {e.id: first_dark(e) for e in open_dataset(str(tiny_data)).episodes if e.label.success}
     assert {p.episode: p.breaks_at for p in result.cheapest("search")} == truth
     assert all(p.breaks_at - p.holds_at == 1 / 16 for p in result.cheapest("search"))
     assert result.wrong_when_clean == 6 - len(truth)  # it says 5 of everything bright: failures are judged wrong

@@ -348,7 +348,7 @@ def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_seve
 def test_a_model_given_as_an_object_is_judged_without_truth_or_names(tiny_data: Path, tmp_path: Path) -> None:
     class Nosy:
         def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
-            leaks = [(e.id, e.truth.level, e.truth.success, e.origin.task) for e in episodes]
+            leaks = [(e.id, e.label.level, e.label.success, e.provenance.task) for e in episodes]
             return [rewardlab.Score(3, raw=repr(leak)) for leak in leaks]
 
     run = rewardlab.stress(

@@ -12,7 +12,7 @@ from tests.conftest import moving_square
 
 
 def known(level: int, name: str = "x") -> object:
-    return episode_from_frames(moving_square(name), name, truth=Label(level, level == 5))
+    return episode_from_frames(moving_square(name), name, label=Label(level, level == 5))
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -36,7 +36,7 @@ def test_the_clock_rises_with_the_number_of_frames() -> None:
 
 def test_the_oracle_says_the_truth_and_does_not_guess() -> None:
     oracle = name_model("oracle").build()
-    answers = oracle.score([known(4), episode_from_frames(moving_square("y"), "t", truth=Label(None, False))])
+    answers = oracle.score([known(4), episode_from_frames(moving_square("y"), "t", label=Label(None, False))])
     assert isinstance(answers[0], Score) and answers[0].level == 4
     assert isinstance(answers[1], Failure)
 
@@ -46,7 +46,7 @@ def test_the_noisy_oracle_is_off_by_the_stated_error(error: float) -> None:
     model = name_model(f"noisy-oracle:{error}").build()
     truths = [1 + i % 5 for i in range(2000)]
     frames = moving_square("x", count=2, size=8)
-    episodes = [episode_from_frames(frames, f"task {i}", truth=Label(level)) for i, level in enumerate(truths)]
+    episodes = [episode_from_frames(frames, f"task {i}", label=Label(level)) for i, level in enumerate(truths)]
     errors = np.abs([s.level - t for s, t in zip(model.score(episodes), truths)])
     assert abs(errors.mean() - error) < 4 * errors.std() / np.sqrt(2000) + 1e-9
 

@@ -33,7 +33,7 @@ class Says:
 
 
 def one(name: str = "t", level: int | None = None) -> Episode:
-    return episode_from_frames(FRAMES, name, truth=Label(level))
+    return episode_from_frames(FRAMES, name, label=Label(level))
 
 
 def combined(by: str, *answers: Answer, weights: tuple[float, ...] | None = None) -> Answer:

@@ -44,8 +44,8 @@ def test_every_variant_keeps_the_contract(name: str, clips: list[Episode]) -> No
 def test_it_scores_clips_of_known_tasks_far_better_than_guessing(
     pocket: PocketRewardModel, clips: list[Episode]
 ) -> None:
-    known = [clip for clip in clips if split_of_task(clip.origin.task) != "test"]
-    truth = np.array([clip.truth.level for clip in known])
+    known = [clip for clip in clips if split_of_task(clip.provenance.task) != "test"]
+    truth = np.array([clip.label.level for clip in known])
     predicted = levels(pocket, known)
     assert np.abs(predicted - truth).mean() < 0.7
     assert ((predicted == 5) == (truth == 5)).mean() > 0.75
@@ -59,10 +59,10 @@ def test_a_clip_that_stands_still_is_no_success(pocket: PocketRewardModel, clips
 def test_a_success_is_worth_less_under_the_instruction_of_another_task(
     pocket: PocketRewardModel, clips: list[Episode]
 ) -> None:
-    done = [clip for clip in clips if clip.truth.level == 5 and split_of_task(clip.origin.task) != "test"]
-    texts = {clip.origin.task: clip.instruction for clip in done}
+    done = [clip for clip in clips if clip.label.level == 5 and split_of_task(clip.provenance.task) != "test"]
+    texts = {clip.provenance.task: clip.instruction for clip in done}
     swapped = [
-        replace(clip, instruction=text) for clip in done for task, text in texts.items() if task != clip.origin.task
+        replace(clip, instruction=text) for clip in done for task, text in texts.items() if task != clip.provenance.task
     ]
     assert levels(pocket, done).mean() > 4
     assert levels(pocket, swapped).mean() < levels(pocket, done).mean() - 0.8
@@ -92,7 +92,7 @@ def test_frames_that_are_resized_together_do_not_mix(shape: tuple[int, int]) -> 
 
 
 def test_streaming_and_one_pass_give_the_same_score(pocket: PocketRewardModel, clips: list[Episode]) -> None:
-    clip = next(clip for clip in clips if clip.truth.level == 5)
+    clip = next(clip for clip in clips if clip.label.level == 5)
     (whole,) = pocket.score([clip])
     stream = pocket.stream(clip.instruction)
     live = [stream.add_frame(frame) for frame in clip.frames]

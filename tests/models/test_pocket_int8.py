@@ -66,7 +66,7 @@ def in_float32(clips: list[Episode]) -> Callable[[str], list[Score]]:
 
 
 def assert_close(stem: Path, clips: list[Episode], expected_answers: list[Score]) -> None:
-    truth = np.array([clip.truth.level for clip in clips])
+    truth = np.array([clip.label.level for clip in clips])
     answers = [expected_answers, open_forced(stem, "1").score(clips)]
     error = [np.abs([a.level for a in found] - truth).mean() for found in answers]
     expected = [np.array([a.probabilities for a in found]) @ np.arange(1, 6) for found in answers]

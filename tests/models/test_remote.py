@@ -115,7 +115,7 @@ def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() ->
     for before, after in zip(sent, state.received):
         assert np.array_equal(before.frames, after.frames)
         assert np.array_equal(before.times, after.times)
-        assert (before.instruction, after.id, after.truth.level) == (after.instruction, "", None)
+        assert (before.instruction, after.id, after.label.level) == (after.instruction, "", None)
 
 
 def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -> None:

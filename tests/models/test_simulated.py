@@ -24,7 +24,7 @@ def built(argument: str) -> RewardModel:
 
 
 def ramp(number: int, level: int = 3) -> object:
-    return episode_from_frames(FRAMES, f"task {number}", truth=Label(level, level == 5, RAMP))
+    return episode_from_frames(FRAMES, f"task {number}", label=Label(level, level == 5, RAMP))
 
 
 @pytest.mark.parametrize("name", ["", *PAPER, "tuned@semantic=4"])
@@ -56,7 +56,7 @@ def test_without_truth_it_does_not_answer() -> None:
 
 
 def test_levels_stay_on_the_scale_and_progress_is_left_out_where_unknown() -> None:
-    episodes = [episode_from_frames(FRAMES, f"task {i}", truth=Label(1 + i % 5)) for i in range(200)]
+    episodes = [episode_from_frames(FRAMES, f"task {i}", label=Label(1 + i % 5)) for i in range(200)]
     for answer in built("general@visual=4").score(episodes):
         assert isinstance(answer, Score) and 1 <= answer.level <= 5 and answer.progress is None
 

@@ -42,8 +42,8 @@ def small_clips() -> tuple[Episode, ...]:
         episodes.remove(episode)
         frames = sample_frames(episode, frame_policy("uniform:8")).frames
         small = np.stack([cv2.resize(frame, (80, 64), interpolation=cv2.INTER_AREA) for frame in frames])
-        clip = episode_from_frames(small, instruction, truth=Label(5, True, tuple(np.linspace(0, 1, 8))))
-        clips.append(replace(clip, origin=Provenance(subset, instruction)))
+        clip = episode_from_frames(small, instruction, label=Label(5, True, tuple(np.linspace(0, 1, 8))))
+        clips.append(replace(clip, provenance=Provenance(subset, instruction)))
     return tuple(clips)
 
 
@@ -51,8 +51,8 @@ def simulated_clip() -> Episode:
     """Two frames of a recorded rollout whose world shows its goal marker."""
     prefix, instruction = SIMULATED_CLIP
     episode = next(e for e in open_dataset("sample-sim").episodes if e.id.startswith(prefix))
-    world = {**(episode.world or {}), "marker": True}
-    return replace(sample_frames(episode, frame_policy("uniform:2")), instruction=instruction, world=world)
+    world = {**(episode.sim_state or {}), "marker": True}
+    return replace(sample_frames(episode, frame_policy("uniform:2")), instruction=instruction, sim_state=world)
 
 
 CLIPS = small_clips()
@@ -63,7 +63,7 @@ SIMULATED = simulated_clip()
 def why_nothing_renders() -> str:
     """Return why no simulator renders here; empty where one does."""
     try:
-        open_world(SIMULATED.world or {}).render(SIMULATED.clip.order)
+        open_world(SIMULATED.sim_state or {}).render(SIMULATED.clip.order)
     except PlanError as error:
         return str(error)
     return ""
@@ -90,7 +90,7 @@ def outcome(change: PerturbedEpisode | None) -> str:
         return "dropped"
     episode = change.episode
     return digest(
-        episode.instruction, episode.clip.order.tobytes(), episode.frames.tobytes(), repr(episode.truth), change.expect
+        episode.instruction, episode.clip.order.tobytes(), episode.frames.tobytes(), repr(episode.label), change.expect
     )
 
 
@@ -158,13 +158,13 @@ def test_a_known_truth_is_kept_changed_or_forgotten_as_the_expectation_says(name
             change = applied(PERTURBATIONS[name], clip, severity)
             if change is None:
                 continue
-            truth = change.episode.truth
+            truth = change.episode.label
             if change.expect == "same":
-                assert (truth.level, truth.success) == (clip.truth.level, clip.truth.success)
+                assert (truth.level, truth.success) == (clip.label.level, clip.label.success)
             elif change.expect == "relabel":
                 assert truth.level is not None and truth.success == (truth.level == 5)
             elif change.expect in ("lower", "reversed"):
-                assert truth.level is None or truth.level <= (clip.truth.level or 5)
+                assert truth.level is None or truth.level <= (clip.label.level or 5)
             if truth.progress is not None:
                 assert len(truth.progress) == len(change.episode.clip)
 
@@ -180,10 +180,10 @@ def test_a_pair_applies_both_in_order_and_is_its_own_category() -> None:
 
 def test_a_pair_with_a_change_of_label_takes_its_label() -> None:
     (both,) = choose_perturbations(("truncate_end+gaussian_noise",))
-    alone = PERTURBATIONS["truncate_end"](CLIPS[0], 3, 3).episode.truth
+    alone = PERTURBATIONS["truncate_end"](CLIPS[0], 3, 3).episode.label
     change = both(CLIPS[0], 3, 3)
-    assert (change.expect, change.episode.truth) == ("relabel", alone)
-    unknown = replace(CLIPS[0], truth=Label(5, True))
+    assert (change.expect, change.episode.label) == ("relabel", alone)
+    unknown = replace(CLIPS[0], label=Label(5, True))
     assert both(unknown, 3, 3).expect == "lower"
 
 
@@ -202,7 +202,7 @@ def test_a_pair_with_a_change_of_label_takes_its_label() -> None:
 )
 def test_directions_compose_or_are_undefined(names: str, truth: Label, expect: str) -> None:
     (both,) = choose_perturbations((names,))
-    clip = episode_from_frames(np.repeat(CLIPS[0].frames, 4, axis=0), "open the drawer", truth=truth)
+    clip = episode_from_frames(np.repeat(CLIPS[0].frames, 4, axis=0), "open the drawer", label=truth)
     assert both(clip, 4 if "reverse" in names else 2, 3, CLIPS).expect == expect
 
 
@@ -228,7 +228,7 @@ def test_a_random_draw_needs_a_simulator_only_where_one_recorded_the_clip(catego
         clip = episode_from_frames(CLIPS[0].frames, f"task {i}")
         first = pick(drawn.members, rng_for(0, drawn.name, clip.clip.source.digest, clip.instruction))
         member = drawn.member_for(clip, 0)
-        assert drawn.member_for(replace(clip, world=SIMULATED.world), 0) is first
+        assert drawn.member_for(replace(clip, sim_state=SIMULATED.sim_state), 0) is first
         assert not member.uses_world and (first.uses_world or member is first)
         drawn_again += member is not first
     assert drawn_again > 0
@@ -269,7 +269,7 @@ ODD = odd_frames()
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_odd_clips_work_or_are_dropped_with_a_reason(name: str, kind: str) -> None:
-    episode = episode_from_frames(ODD[kind], CLIPS[0].instruction, truth=Label(5, True))
+    episode = episode_from_frames(ODD[kind], CLIPS[0].instruction, label=Label(5, True))
     for severity in (1, 4):
         change = applied(PERTURBATIONS[name], episode, severity)
         if change is None:

@@ -19,7 +19,7 @@ from tests.conftest import moving_square
 
 PROGRESS = tuple(i / 19 for i in range(20))
 EPISODE = episode_from_frames(
-    moving_square("graded", size=96), "put the red cup on the plate", truth=Label(5, True, PROGRESS)
+    moving_square("graded", size=96), "put the red cup on the plate", label=Label(5, True, PROGRESS)
 )
 WITHOUT_SIMULATOR = [name for name, p in PERTURBATIONS.items() if p not in WORLD_PERTURBATIONS]
 

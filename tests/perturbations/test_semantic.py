@@ -54,7 +54,7 @@ EVERY_ENTRY = pytest.mark.parametrize("entry", SEMANTIC, ids=lambda entry: entry
 
 
 def make(instruction: str, truth: Label = DONE, number: int = 0) -> Episode:
-    return episode_from_frames(np.full((2, 4, 4, 3), number, np.uint8), instruction, truth=truth)
+    return episode_from_frames(np.full((2, 4, 4, 3), number, np.uint8), instruction, label=truth)
 
 
 PEERS = [make("open the microwave", number=1), make("wash the spoon", number=2), make("fold the napkin", number=3)]

@@ -149,12 +149,12 @@ ROWS: tuple[tuple[str, str, int, Label, str, Outcome], ...] = (
 
 def make(instruction: str, truth: Label, number: int = 0, origin: Provenance | None = None) -> Episode:
     frames = np.full((2, 4, 4, 3), number, np.uint8)
-    episode = episode_from_frames(frames, instruction, truth=truth)
-    return replace(episode, origin=origin or Provenance("here", instruction))
+    episode = episode_from_frames(frames, instruction, label=truth)
+    return replace(episode, provenance=origin or Provenance("here", instruction))
 
 
 def outcome_of(change: PerturbedEpisode, before: Label) -> Outcome:
-    after = change.episode.truth
+    after = change.episode.label
     if change.expect == "relabel":
         assert after == Label(after.level, after.level == 5), "a new level is exact and tells success; progress is gone"
         assert after.level is not None

@@ -27,12 +27,12 @@ ENDS_ELSEWHERE = {"reverse", "truncate_end", "latency"}
 def numbered(count: int, progress: tuple[float, ...] | None = None, level: int | None = None) -> Episode:
     """Return a tiny clip whose frame i has the value i mod 256."""
     pixels = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None, None], (count, 2, 2, 3))
-    return episode_from_frames(np.array(pixels), "do it", truth=Label(level, None, progress))
+    return episode_from_frames(np.array(pixels), "do it", label=Label(level, None, progress))
 
 
 def attempt(perturbation: Perturbation, episode: Episode, severity: int, seed: int = 0) -> PerturbedEpisode | str:
     """Return the change, or the reason for which the cell is dropped."""
-    dataset = [replace(numbered(3), instruction="else", origin=Provenance(task="b"))]
+    dataset = [replace(numbered(3), instruction="else", provenance=Provenance(task="b"))]
     try:
         return perturbation(episode, severity, seed, dataset)
     except NotApplicable as dropped:
@@ -206,7 +206,7 @@ PROGRESS = (0.0, 0.0, 0.05, 0.2, 0.3, 0.5, 0.75, 0.8, 1.0, 1.0)
 )
 def test_the_truth_is_that_of_the_frame_now_last(name: str, severity: int, last: int, level: int) -> None:
     change = BY_NAME[name](numbered(10, PROGRESS, level=5), severity, 0)
-    truth = change.episode.truth
+    truth = change.episode.label
     assert change.episode.clip.order[-1] == last
     assert (change.expect, truth.level, truth.success) == ("relabel", level, level == 5)
     assert truth.progress == tuple(PROGRESS[i] for i in change.episode.clip.order)
@@ -217,15 +217,15 @@ def test_the_truth_is_that_of_the_frame_now_last(name: str, severity: int, last:
 def test_without_known_progress_only_the_direction_is_expected(name: str, severity: int) -> None:
     change = BY_NAME[name](numbered(20, level=5), severity, 0)
     flipped = name == "reverse" and severity == 4
-    assert (change.expect, change.episode.truth) == ("reversed" if flipped else "lower", Label())
+    assert (change.expect, change.episode.label) == ("reversed" if flipped else "lower", Label())
 
 
 @pytest.mark.parametrize("name", sorted(BY_NAME.keys() - ENDS_ELSEWHERE))
 def test_what_keeps_the_end_keeps_the_level(name: str, clips: list[Episode]) -> None:
-    episode = replace(clips[0], truth=Label(4, False, tuple(np.linspace(0, 0.8, len(clips[0].clip)))))
+    episode = replace(clips[0], label=Label(4, False, tuple(np.linspace(0, 0.8, len(clips[0].clip)))))
     change = BY_NAME[name](episode, 3, 0, clips)
-    assert (change.expect, change.episode.truth.level, change.episode.truth.success) == ("same", 4, False)
-    progress = change.episode.truth.progress
+    assert (change.expect, change.episode.label.level, change.episode.label.success) == ("same", 4, False)
+    progress = change.episode.label.progress
     assert progress is not None
     assert (len(progress), progress[-1]) == (len(change.episode.clip), 0.8)
 
@@ -277,9 +277,11 @@ def test_black_frames_blacken_their_share() -> None:
 
 
 def test_a_spliced_stretch_comes_from_another_task_in_one_piece() -> None:
-    mine = replace(episode_from_frames(np.full((20, 6, 8, 3), 10, np.uint8), "do it"), origin=Provenance(task="a"))
-    twin = replace(episode_from_frames(np.full((9, 6, 8, 3), 99, np.uint8), "do it"), origin=Provenance(task="a"))
-    other = replace(episode_from_frames(np.full((9, 30, 20, 3), 200, np.uint8), "else"), origin=Provenance(task="b"))
+    mine = replace(episode_from_frames(np.full((20, 6, 8, 3), 10, np.uint8), "do it"), provenance=Provenance(task="a"))
+    twin = replace(episode_from_frames(np.full((9, 6, 8, 3), 99, np.uint8), "do it"), provenance=Provenance(task="a"))
+    other = replace(
+        episode_from_frames(np.full((9, 30, 20, 3), 200, np.uint8), "else"), provenance=Provenance(task="b")
+    )
     after = BY_NAME["splice_foreign"](mine, 3, 0, [twin, mine, other]).episode.frames[:, 0, 0, 0]
     assert sorted(set(after.tolist())) == [10, 200]
     assert (after == 200).sum() == 4

@@ -148,7 +148,7 @@ def test_the_verified_split_is_a_dataset_and_what_is_left_out_stays_with_the_rea
     write_verified_split(split, tmp_path / "verified")
     contents = open_dataset(str(tmp_path / "verified"))
     assert contents.problems == ()
-    assert [(e.instruction, e.truth.level) for e in contents.episodes] == [
+    assert [(e.instruction, e.label.level) for e in contents.episodes] == [
         ("push square 0", 1),
         ("push square 3", 4),
         ("push square 4", 2),

@@ -408,7 +408,7 @@ def test_adapters_are_merged_and_kept(bases: Callable[[str], Path], data: Path, 
 def test_mixtures_hold_what_their_rules_can_label(data: Path) -> None:
     split = split_episodes(VlmPlan("m", (str(data),), holdout=0.25))
     assert len(split.train) == 6 and len(split.validation) == 2
-    assert not {e.origin.task for e in split.train} & {e.origin.task for e in split.validation}
+    assert not {e.provenance.task for e in split.train} & {e.provenance.task for e in split.validation}
     made = {name: mixture_examples(split.train, name, 0) for name in MIXTURES}
     sources = {name: Counter(example.source for example in examples) for name, examples in made.items()}
     assert set(sources["no-negatives"]) == {"original"} and set(sources["no-clipping"]) == {
@@ -419,11 +419,11 @@ def test_mixtures_hold_what_their_rules_can_label(data: Path) -> None:
     assert len(made["clean"]) == len(made["perturbed"]) == 2 * len(made["full"])
     for example in made["full"]:
         if example.source == "clipped":
-            assert example.episode.truth.progress is not None and example.level < 5
-            assert example.level == level_of_progress(example.episode.truth.progress[-1])
+            assert example.episode.label.progress is not None and example.level < 5
+            assert example.level == level_of_progress(example.episode.label.progress[-1])
         if example.source == "counterfactual":
             original = next(e for e in split.train if e.clip.source.digest == example.episode.clip.source.digest)
-            assert original.truth.level == 5 and example.episode.instruction != original.instruction
+            assert original.label.level == 5 and example.episode.instruction != original.instruction
             assert example.level < 5
 
 
@@ -621,5 +621,5 @@ def test_an_episode_without_a_level_is_left_out_and_a_success_is_a_five(tmp_path
     for row in rows:
         encode(moving_square("a", 4, 32), folder / str(row["file_name"]), fps=10)
     split = split_episodes(VlmPlan("m", (str(folder),), validation=str(folder)))
-    assert [episode.truth.level for episode in split.train] == [5] and split.rule == f"all of {folder}"
+    assert [episode.label.level for episode in split.train] == [5] and split.rule == f"all of {folder}"
     assert split.notes[0] == f"{folder}: 1 episodes have no level from 1 to 5 and are left out"

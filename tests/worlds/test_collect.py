@@ -46,11 +46,11 @@ def test_what_is_collected_is_a_sound_dataset_with_truth_and_world(reference: Pa
     assert not found.problems
     assert len({episode.id.split("#")[0] for episode in found.episodes}) == 6
     for episode in found.episodes:
-        assert episode.world is not None and Path(str(episode.world["file"])).exists()
-        assert episode.truth.success == (episode.truth.level == 5)
-    own = [episode for episode in found.episodes if episode.truth.progress]
+        assert episode.sim_state is not None and Path(str(episode.sim_state["file"])).exists()
+        assert episode.label.success == (episode.label.level == 5)
+    own = [episode for episode in found.episodes if episode.label.progress]
     assert len(own) == 6 and len(found.episodes) > 6
-    assert all((e.truth.progress or (0,))[-1] == 1 for e in own if e.truth.success)
+    assert all((e.label.progress or (0,))[-1] == 1 for e in own if e.label.success)
 
 
 def test_two_workers_give_the_same_bytes_as_one(reference: Path, tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_a_changed_world_is_recorded_and_rendered_again(renderer: None, tmp_path
 
     collect(plan(tmp_path, tasks=("reach",), episodes=1, world=("world_table_texture:4",), counterfactuals=0))
     (episode,) = open_dataset(str(tmp_path)).episodes
-    assert episode.world is not None
-    again = open_world(episode.world).render(episode.clip.order)
+    assert episode.sim_state is not None
+    again = open_world(episode.sim_state).render(episode.clip.order)
     assert np.abs(again.astype(float) - episode.frames).mean() < 12
     twice = next(entry for entry in WORLD_PERTURBATIONS if entry.name == "world_light_intensity")(
         episode, 4, 0

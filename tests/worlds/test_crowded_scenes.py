@@ -112,9 +112,9 @@ def test_collected_things_are_written_down_asked_for_and_rendered_again(renderer
     assert len(asked) == len(first[0]["things"]) and all(row["reward"] == 1 for row in asked)
     assert len({row["task"] for row in first}) == len(first)
     episode = sample_frames(open_dataset(str(tmp_path)).episodes[0], frame_policy("uniform:3"))
-    assert episode.world is not None
-    again = open_world(episode.world).render(episode.clip.order)
-    empty = open_world({**episode.world, "changes": []}).render(episode.clip.order)
+    assert episode.sim_state is not None
+    again = open_world(episode.sim_state).render(episode.clip.order)
+    empty = open_world({**episode.sim_state, "changes": []}).render(episode.clip.order)
     off = [np.abs(frames.astype(int) - episode.frames).mean() for frames in (again, empty)]
     assert off[0] < off[1] / 1.4  # only the codec lies between what was recorded and what is rendered again
     light = next(entry for entry in WORLD_PERTURBATIONS if entry.name == "world_camera")

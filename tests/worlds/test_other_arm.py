@@ -145,12 +145,12 @@ def test_severities_grow_from_paint_to_another_painted_arm(renderer: None, drawe
 
 def test_the_labels_and_the_physics_are_those_of_the_recorded_arm(episodes: tuple[Episode, ...]) -> None:
     episode = sample_frames(episodes[0], frame_policy("uniform:3"))
-    assert episode.world is not None
-    before = open_world(episode.world).trajectory.qpos.copy()
+    assert episode.sim_state is not None
+    before = open_world(episode.sim_state).trajectory.qpos.copy()
     changed = WORLD_ROBOT(episode, 3, 0)
-    assert changed.expect == "same" and changed.episode.truth == episode.truth
+    assert changed.expect == "same" and changed.episode.label == episode.label
     assert changed.episode.instruction == episode.instruction
-    assert same(open_world(episode.world).trajectory.qpos, before)
+    assert same(open_world(episode.sim_state).trajectory.qpos, before)
 
 
 def one_episode(out: Path, world: str) -> CollectPlan:
@@ -173,8 +173,8 @@ def test_a_collection_says_which_arm_it_shows(renderer: None, tmp_path: Path) ->
     row = rows_of(tmp_path)[0]
     assert row["embodiment"] == "Franka Panda, simulated" and row["world_change"] == "world_robot:4" and row["things"]
     (episode,) = open_dataset(str(tmp_path)).episodes
-    assert episode.world is not None
-    again = open_world(episode.world).render(episode.clip.order)
+    assert episode.sim_state is not None
+    again = open_world(episode.sim_state).render(episode.clip.order)
     assert np.abs(again.astype(float) - episode.frames).mean() < 12
 
 

@@ -33,8 +33,8 @@ def applied(entry: Perturbation, episode: Episode, severity: int) -> PerturbedEp
 
 def test_an_episode_rendered_again_is_bit_identical_and_near_its_video(episodes: tuple[Episode, ...]) -> None:
     episode = original(episodes)
-    assert episode.world is not None
-    world = open_world(episode.world)
+    assert episode.sim_state is not None
+    world = open_world(episode.sim_state)
     first, again = (world.render(episode.clip.order) for _ in range(2))
     assert same(first, again)
     error = np.mean((first.astype(float) - episode.frames) ** 2)
@@ -52,11 +52,11 @@ def test_threads_that_render_at_once_see_what_each_sees_alone(renderer: None, dr
 
 
 def test_a_record_of_another_outcome_is_refused(episodes: tuple[Episode, ...]) -> None:
-    assert episodes[0].world is not None
+    assert episodes[0].sim_state is not None
     with pytest.raises(DataError, match=r"0\.123"):
-        open_world({**episodes[0].world, "end": 0.123})
+        open_world({**episodes[0].sim_state, "end": 0.123})
     with pytest.raises(DataError, match="copy the file again"):
-        open_world({**episodes[0].world, "file": "/nowhere.npy"})
+        open_world({**episodes[0].sim_state, "file": "/nowhere.npy"})
     with pytest.raises(DataError, match="stride"):
         open_world({key: value for key, value in episodes[0].world.items() if key != "stride"})
     with pytest.raises(PlanError, match="no world is called 'mars'"):
@@ -70,22 +70,22 @@ def test_every_changed_world_keeps_the_contract_and_the_truth(name: str, episode
     changed = [change for severity in (1, 2, 3, 4) if (change := applied(NAMES[name], episode, severity))]
     assert changed or name == "world_goal_hidden"
     for change in changed:
-        assert change.expect == "same" and change.episode.truth == episode.truth
+        assert change.expect == "same" and change.episode.label == episode.label
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"world_goal_hidden", "world_object_colour"}))
 def test_a_higher_severity_changes_the_frames_more(name: str, episodes: tuple[Episode, ...]) -> None:
     episode = original(episodes)
-    assert episode.world is not None
-    clean = open_world(episode.world).render(episode.clip.order).astype(float)
+    assert episode.sim_state is not None
+    clean = open_world(episode.sim_state).render(episode.clip.order).astype(float)
     weak, strong = (NAMES[name](episode, severity, 1).episode.frames for severity in (1, 4))
     assert 0 < np.abs(weak - clean).mean() < np.abs(strong - clean).mean()
 
 
 def test_changes_leave_nothing_behind(episodes: tuple[Episode, ...]) -> None:
     episode = original(episodes)
-    assert episode.world is not None
-    world = open_world(episode.world)
+    assert episode.sim_state is not None
+    world = open_world(episode.sim_state)
     before = world.render(episode.clip.order)
     for entry in WORLD_PERTURBATIONS:
         applied(entry, episode, 4)
@@ -101,9 +101,9 @@ def test_an_instruction_follows_the_colour_of_its_object(episodes: tuple[Episode
         entry(episode, 1, 1)
     other = entry(replace(episode, instruction="Push the button on the yellow box."), 4, 1)
     assert "yellow box" in other.episode.instruction
-    assert episode.world is not None
+    assert episode.sim_state is not None
     two = replace(
-        episode, world={**episode.world, "colours": ["red", "black"]}, instruction="Push the red black button."
+        episode, sim_state={**episode.sim_state, "colours": ["red", "black"]}, instruction="Push the red black button."
     )
     with pytest.raises(NotApplicable, match="red, black"):
         entry(two, 4, 1)

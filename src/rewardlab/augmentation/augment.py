@@ -138,7 +138,7 @@ def forecast_questions(
     """Return what the stages of a plan ask about these rows."""
     sources = [row for row in rows if row.is_source]
     won = [row for row in sources if row.row.get("reward") == SUCCESS]
-    unknown = sum(row.episode.truth.progress is None for row in won)
+    unknown = sum(row.episode.label.progress is None for row in won)
     made = len(rows) - len(sources)
     least: dict[Role, int] = {"vision": 0, "text": 0}
     most: dict[Role, int] = {"vision": 0, "text": 0}

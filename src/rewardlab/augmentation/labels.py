@@ -100,7 +100,7 @@ def clip_episodes(rows: Sequence[DatasetRow], interviewer: BatchedTeacher, attem
 def _interview(row: DatasetRow, done: set[str], attempts: int) -> Interview[StageRows]:
     if not row.is_source or row.row.get("reward") != SUCCESS or row.provenance["source_episode"] in done:
         return StageRows((row,))
-    progress = row.episode.truth.progress
+    progress = row.episode.label.progress
     if progress is not None:
         return StageRows((row, *_known_clips(row, progress)))
     made = yield from _proposed_clips(row, attempts)
@@ -161,6 +161,6 @@ def shortened(episode: Episode, shown: int) -> Episode:
 
 def _columns(row: DatasetRow, shown: int) -> dict[str, object]:
     path = PurePosixPath(str(row.row["file_name"]))
-    progress = row.episode.truth.progress
+    progress = row.episode.label.progress
     cut = None if progress is None else list(progress[:shown])
     return {"file_name": str(path.with_name(f"{path.stem}-first{shown}.mp4")), "progress": cut}

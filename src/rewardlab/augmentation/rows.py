@@ -86,7 +86,7 @@ def with_provenance(row: Row, episode: Episode) -> DatasetRow:
         "verdicts": [],
         "license": str(row.get("license") or UNSTATED),
     }
-    level = {} if episode.truth.level is None else {"reward": episode.truth.level}
+    level = {} if episode.label.level is None else {"reward": episode.label.level}
     return DatasetRow({**row, **level, ORIGINAL_TASK: episode.instruction, PROVENANCE: about}, episode)
 
 
@@ -229,8 +229,8 @@ def _video_of(folder: Path, row: DatasetRow) -> Path:
 def _place_world(folder: Path, row: DatasetRow) -> None:
     """Put the record of a row's simulation below the folder, unless it is there."""
     world = row.row.get("world")
-    if row.episode.world is not None and isinstance(world, dict) and "file" in world:
-        _link(Path(str(row.episode.world["file"])), folder / str(world["file"]))
+    if row.episode.sim_state is not None and isinstance(world, dict) and "file" in world:
+        _link(Path(str(row.episode.sim_state["file"])), folder / str(world["file"]))
 
 
 def _read(name: str) -> list[tuple[Row, Episode] | Problem]:

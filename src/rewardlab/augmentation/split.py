@@ -40,7 +40,7 @@ def sample_sources(rows: Sequence[DatasetRow], per_source: int, seed: int) -> li
 
 def source_group(row: DatasetRow) -> str:
     """Return the dataset that a row's episode is from: its subset, else its source."""
-    origin = row.episode.origin
+    origin = row.episode.provenance
     return origin.subset or origin.source or "unnamed"
 
 
@@ -114,13 +114,13 @@ def _source(row: DatasetRow) -> str:
 
 def _as_task(row: DatasetRow) -> Episode:
     """Return the episode under its source's name, its task the original description."""
-    return replace(row.episode, id=_source(row), origin=replace(row.episode.origin, task=row.original_task))
+    return replace(row.episode, id=_source(row), provenance=replace(row.episode.provenance, task=row.original_task))
 
 
 def _words(row: DatasetRow) -> set[str]:
     """Return every description of the task of a row's source: original, rewritten, and the id where there is one."""
     rewritten = {str(row.row["task"])} if row.is_source else set()
-    return {text_key(text) for text in {row.original_task, row.episode.origin.task, *rewritten} if text}
+    return {text_key(text) for text in {row.original_task, row.episode.provenance.task, *rewritten} if text}
 
 
 def _same_words(rows: Sequence[DatasetRow]) -> Iterator[Pair]:

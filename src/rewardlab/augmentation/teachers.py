@@ -109,9 +109,9 @@ def _vocabulary() -> frozenset[str]:
 
 
 def _rollout(episode: Episode) -> ReplayedRollout:
-    if episode.world is None:
+    if episode.sim_state is None:
         raise PlanError(f"the scripted teacher knows simulated episodes alone, and {episode.id} has no world record")
-    return _replayed(json.dumps(episode.world, default=str))
+    return _replayed(json.dumps(episode.sim_state, default=str))
 
 
 @lru_cache(maxsize=2 * TOGETHER)  # as many episodes ask in turn, and a replay takes seconds

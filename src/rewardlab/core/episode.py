@@ -167,16 +167,16 @@ class Provenance:
 class Episode:
     """One rollout. Models read `instruction`, `frames`, `times` and nothing else.
 
-    `world` is the record from which a simulator can render the same rollout again, if there is one: its `kind` names
+    `sim_state` is the record from which a simulator can render the same rollout again, if there is one: its `kind` names
     the simulator, the rest is the simulator's own.
     """
 
     id: str
     instruction: str
     clip: Clip
-    truth: Label = field(default_factory=Label)
-    origin: Provenance = field(default_factory=Provenance)
-    world: Mapping[str, object] | None = None
+    label: Label = field(default_factory=Label)
+    provenance: Provenance = field(default_factory=Provenance)
+    sim_state: Mapping[str, object] | None = None
 
     @property
     def frames(self) -> Frames:
@@ -192,13 +192,14 @@ class Episode:
     def hash(self) -> str:
         """Identify the content: video, instruction, timing and truth, not the file name."""
         shown = (self.clip.order.tobytes(), self.clip.positions.tobytes(), self.clip.fps)
-        return digest(self.clip.source.digest, self.instruction, *shown, repr(self.truth))
+        known = repr(self.label).replace("Label", "Truth", 1)  # the text that identifies a label; results hang on it
+        return digest(self.clip.source.digest, self.instruction, *shown, known)
 
 
-def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, truth: Label | None = None) -> Episode:
+def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, label: Label | None = None) -> Episode:
     """Build an episode from an array of frames, for code that has no dataset on disk."""
     source = in_memory(frames)
-    return Episode(source.digest, instruction, whole_clip(source, fps), truth or Label())
+    return Episode(source.digest, instruction, whole_clip(source, fps), label or Label())
 
 
 def rearrange(episode: Episode, picks: Indices) -> Episode:
@@ -207,13 +208,13 @@ def rearrange(episode: Episode, picks: Indices) -> Episode:
     Per-frame truth follows the frames.
     """
     clip = replace(episode.clip, order=episode.clip.order[picks], positions=np.arange(len(picks)))
-    return replace(episode, clip=clip, truth=_pick_progress(episode.truth, picks))
+    return replace(episode, clip=clip, label=_pick_progress(episode.label, picks))
 
 
 def show_only(episode: Episode, keep: Indices) -> Episode:
     """Return the episode with only these frames shown, each still at its own time."""
     clip = replace(episode.clip, order=episode.clip.order[keep], positions=episode.clip.positions[keep])
-    return replace(episode, clip=clip, truth=_pick_progress(episode.truth, keep))
+    return replace(episode, clip=clip, label=_pick_progress(episode.label, keep))
 
 
 def with_frames(episode: Episode, pixels: Frames) -> Episode:

@@ -163,7 +163,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 def rollout_name(episode: Episode) -> str:
     """Return the id of a rollout, without the camera that an episode's id names where there are several."""
-    return episode.id.removesuffix(f"@{episode.origin.camera}") if episode.origin.camera else episode.id
+    return episode.id.removesuffix(f"@{episode.provenance.camera}") if episode.provenance.camera else episode.id
 
 
 def grouped_rollouts(episodes: Sequence[Episode], *, joins: bool) -> list[Rollout]:
@@ -190,7 +190,7 @@ def _written_cameras(groups: Sequence[Sequence[Episode]]) -> tuple[str, ...]:
 
 
 def _cameras(views: Sequence[Episode]) -> tuple[str, ...]:
-    return tuple(_safe(view.origin.camera) or _UNNAMED for view in views) or (_UNNAMED,)
+    return tuple(_safe(view.provenance.camera) or _UNNAMED for view in views) or (_UNNAMED,)
 
 
 def _require_same_cameras(views: Sequence[Episode], cameras: tuple[str, ...]) -> None:
@@ -204,7 +204,7 @@ def _require_same_cameras(views: Sequence[Episode], cameras: tuple[str, ...]) ->
 def _file_stem(episode: Episode) -> str:
     """Return the path of a video without its suffix: the subset, and a name made of the episode's id."""
     parts = PurePosixPath(episode.id.replace("#", "-row")).parts
-    subset = episode.origin.subset or (parts[0] if len(parts) > 1 else "episodes")
+    subset = episode.provenance.subset or (parts[0] if len(parts) > 1 else "episodes")
     rest = "--".join(parts[1:] if len(parts) > 1 and parts[0] == subset else parts)
     stem = re.sub(r"\.mp4(?=$|-row|@)", "", rest)
     short = stem if len(stem) <= _NAME_CHARACTERS else f"{stem[:_NAME_CHARACTERS]}-{digest(stem)[:8]}"

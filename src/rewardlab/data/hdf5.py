@@ -201,7 +201,9 @@ def episodes_of_trajectory(path: Path, file: "h5py.File", wanted: str) -> Iterat
     task = bounded_task(task_beside(path.parent) or _TASK)
     for camera in choose_cameras(cameras, wanted):
         origin = Provenance(subset=path.stem, task=task, embodiment=robot, camera=camera)
-        yield Episode(episode_id(path.name, camera, cameras), task, _robonet_clip(path, file, camera), origin=origin)
+        yield Episode(
+            episode_id(path.name, camera, cameras), task, _robonet_clip(path, file, camera), provenance=origin
+        )
 
 
 def _robonet_clip(path: Path, file: "h5py.File", camera: str) -> Clip:

@@ -171,7 +171,7 @@ def _episode(folder: Path, place: str) -> Episode:
     task = bounded_task(task_beside(folder, place) or task_beside(folder, "") or _own_name(folder, place))
     parts = PurePosixPath(place).parts
     origin = Provenance(subset=parts[0] if len(parts) > 1 else "", task=task)
-    return Episode(name, task, image_clip(folder, folder / place, None), origin=origin)
+    return Episode(name, task, image_clip(folder, folder / place, None), provenance=origin)
 
 
 def _own_name(folder: Path, place: str) -> str:

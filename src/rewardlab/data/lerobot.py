@@ -235,7 +235,7 @@ class EpisodeEntry:
     length: int
     data: PathValues
     videos: Mapping[str, VideoPlace] = field(default_factory=dict)
-    truth: Label | None = None
+    label: Label | None = None
 
 
 def read_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
@@ -339,7 +339,7 @@ class EpisodeRows:
     fps: float
     positions: Positions
     task_index: int
-    truth: Label
+    label: Label
 
 
 class DataFiles:
@@ -475,7 +475,7 @@ class _Dataset:
         progress = self.progress.get(entry.index)
         if progress is not None and len(progress) != entry.length:
             raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
-        return replace(entry.truth or rows.truth, progress=progress)
+        return replace(entry.label or rows.label, progress=progress)
 
     def _instruction(self, rows: EpisodeRows) -> str:
         instruction = self.tasks.get(rows.task_index, "")

@@ -176,15 +176,15 @@ def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, i
     return {
         "id": episode.id,
         "task": episode.instruction,
-        "robot": episode.origin.embodiment,
+        "robot": episode.provenance.embodiment,
         "fps": episode.clip.fps,
         "length": length,
         "file": [place["chunk_index"], place["file_index"]],
         "seconds": [start / episode.clip.fps, (start + length) / episode.clip.fps],
         "shapes": {key: list(shape) for key, shape in shapes.items()},
-        "level": episode.truth.level,
-        "success": episode.truth.success,
-        "progress": episode.truth.progress,
+        "level": episode.label.level,
+        "success": episode.label.success,
+        "progress": episode.label.progress,
     }
 
 

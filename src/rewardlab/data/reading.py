@@ -52,8 +52,8 @@ def only_camera(contents: Contents, wanted: str) -> Contents:
     """Return the episodes whose origin names this camera, for formats that state a camera per episode."""
     if wanted == ALL_CAMERAS:
         return contents
-    names = sorted({episode.origin.camera for episode in contents.episodes} - {""})
-    kept = tuple(episode for episode in contents.episodes if episode.origin.camera == wanted)
+    names = sorted({episode.provenance.camera for episode in contents.episodes} - {""})
+    kept = tuple(episode for episode in contents.episodes if episode.provenance.camera == wanted)
     if not kept:
         raise DataError(f"no episode of a camera {wanted!r}; there are {', '.join(names) or 'no named cameras'}")
     return Contents(kept, contents.problems)

@@ -24,11 +24,11 @@ def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:
                 "id": episode.id,
                 "task": episode.instruction,
                 "lang_vector": None,  # that of whoever trains: its encoder is not known here
-                "data_source": episode.origin.subset or "rewardlab",
+                "data_source": episode.provenance.subset or "rewardlab",
                 "frames": name,
                 "is_robot": True,
-                "quality_label": quality_label(episode.truth),
-                "partial_success": partial_success(episode.truth),
+                "quality_label": quality_label(episode.label),
+                "partial_success": partial_success(episode.label),
             }
         )
     return rows

@@ -126,7 +126,7 @@ def sim_state_of(folder: Path, name: str, row: Row) -> Row | None:
 
 def row_of(episode: Episode, file_name: str) -> Row:
     """Return the row of an episode; frames that come at their own times have these in the video, and no fps here."""
-    truth, origin, clip = episode.truth, episode.origin, episode.clip
+    truth, origin, clip = episode.label, episode.provenance, episode.clip
     row: Row = {
         "file_name": file_name,
         "task": episode.instruction,

@@ -12,7 +12,7 @@ Pair = tuple[str, str]  # ids of episodes that must not be parted
 
 def task_key(episode: Episode) -> str:
     """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
-    return text_key(episode.origin.task or episode.instruction)
+    return text_key(episode.provenance.task or episode.instruction)
 
 
 def text_key(task: str) -> str:

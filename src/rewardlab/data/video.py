@@ -335,7 +335,7 @@ def read_video(path: Path) -> Contents:
     """Read the video as one episode."""
     try:
         task = bounded_task(task_beside(path.parent) or task_beside(path.parent, path.name))
-        return Contents((Episode(path.name, task, VideoFile(path).clip(), origin=Provenance(task=task)),), ())
+        return Contents((Episode(path.name, task, VideoFile(path).clip(), provenance=Provenance(task=task)),), ())
     except DataError as error:
         return Contents((), (Problem(path.name, str(error)),))
 

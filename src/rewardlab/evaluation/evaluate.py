@@ -305,7 +305,7 @@ def _json_settings(plan: StressPlan) -> dict[str, Any]:
 def _identity(plan: StressPlan, context: ScoringContext, contents: Contents, kind: str) -> dict[str, Any]:
     """Return everything that the numbers of a run depend on."""
     settings = _json_settings(plan)
-    data = digest(*(f"{episode.hash} {episode.id} {episode.origin}" for episode in contents.episodes))
+    data = digest(*(f"{episode.hash} {episode.id} {episode.provenance}" for episode in contents.episodes))
     definitions = {p.name: p.fingerprint for p in context.perturbations.values()}
     fingerprints = {name: model.fingerprint for name, model in context.models.items()}
     identity = {key: settings[key] for key in _IDENTITY}

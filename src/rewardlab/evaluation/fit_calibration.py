@@ -104,7 +104,7 @@ class AnsweredEpisodes:
     """Some answered episodes: what the model said, and what is true."""
 
     scores: list[Score]
-    truth: NDArray[np.int64]
+    label: NDArray[np.int64]
     tasks: int
 
     def size(self) -> Plain:
@@ -134,14 +134,14 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     calibration = _fit(fit, conformal, coverage)
     after = [apply_calibration(score, calibration) for score in held_out.scores]
     sets = [prediction_set(score, calibration) for score in after]
-    holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.truth, sets)]
+    holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.label, sets)]
     return {
         "method": "isotonic" if calibration.temperature is None else "temperature",
         "fitted": asdict(calibration),
         "fit": fit.size(),
         "conformal": conformal.size(),
         "held_out": held_out.size()
-        | {"before": _quality(held_out.scores, held_out.truth), "after": _quality(after, held_out.truth)}
+        | {"before": _quality(held_out.scores, held_out.label), "after": _quality(after, held_out.label)}
         | {"coverage": float(np.mean(holds)), "mean_set_size": float(np.mean([len(levels) for levels in sets]))},
     }
 
@@ -210,12 +210,12 @@ def _answered_episodes(trials: TrialTable) -> AnsweredEpisodes:
 def _fit(fit: AnsweredEpisodes, conformal: AnsweredEpisodes, coverage: float) -> Calibration:
     if fit.scores[0].probabilities is None:
         levels = np.array([score.level for score in fit.scores])
-        calibration = Calibration(None, isotonic_steps(levels, (fit.truth + 1).astype(np.float64)), coverage, None)
+        calibration = Calibration(None, isotonic_steps(levels, (fit.label + 1).astype(np.float64)), coverage, None)
     else:
-        calibration = Calibration(fit_temperature(_probs(fit.scores), fit.truth), (), coverage, None)
+        calibration = Calibration(fit_temperature(_probs(fit.scores), fit.label), (), coverage, None)
     nonconformities = [
         nonconformity(apply_calibration(score, calibration))[truth]
-        for score, truth in zip(conformal.scores, conformal.truth)
+        for score, truth in zip(conformal.scores, conformal.label)
     ]
     threshold = conformal_quantile(np.array(nonconformities), coverage)
     return Calibration(calibration.temperature, calibration.steps, coverage, threshold)

@@ -48,7 +48,7 @@ class PerturbedLevels:
     clip: Codes
     perturbation: Codes
     severity: Codes
-    truth: Codes
+    label: Codes
 
 
 def measure_values(values: Numbers, levels: Numbers, facts: ClipFacts, reversed_values: Numbers) -> dict[str, Measured]:
@@ -126,7 +126,7 @@ def robustness(clean: Numbers, levels: Numbers, facts: ClipFacts, cells: Perturb
     A perturbation counts for a clip where every severity from 1 to 4 keeps a known label.
     """
     above, below = np.zeros((2, len(clean)))
-    accuracy = 1 - np.abs(levels - cells.truth) / 4
+    accuracy = 1 - np.abs(levels - cells.label) / 4
     start = 1 - np.abs(clean - facts.level) / 4
     keys = cells.clip * (int(cells.perturbation.max(initial=0)) + 1) + cells.perturbation
     for key in np.unique(keys):

@@ -39,7 +39,7 @@ class ScoringContext:
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
         """Return the perturbations that the names mean."""
-        worlds = any(episode.world is not None for episode in self.dataset)
+        worlds = any(episode.sim_state is not None for episode in self.dataset)
         return {p.name: p for p in choose_perturbations(self.names, worlds=worlds)}
 
     def perturbation(self, name: str) -> Perturbation:

@@ -169,7 +169,7 @@ def _ask_models(
 
 
 def _has_level(group: TrialGroup) -> bool:
-    return isinstance(group.outcome, PerturbedEpisode) and group.outcome.episode.truth.level is not None
+    return isinstance(group.outcome, PerturbedEpisode) and group.outcome.episode.label.level is not None
 
 
 def _without_label(draft: Trial) -> Trial:
@@ -212,16 +212,16 @@ def _draft(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Tr
         model=cell.model,
         episode=origin.id,
         video=origin.clip.source.digest,
-        subset=origin.origin.subset,
-        task=origin.origin.task,
+        subset=origin.provenance.subset,
+        task=origin.provenance.task,
         perturbation=cell.perturbation,
         category=group.category,
         severity=cell.severity,
         seed=context.seed,
         expectation=expect,
-        truth_level=episode.truth.level,
-        truth_success=episode.truth.success,
-        truth_progress=None if broken else episode.truth.progress,
+        truth_level=episode.label.level,
+        truth_success=episode.label.success,
+        truth_progress=None if broken else episode.label.progress,
         instruction=episode.instruction,
         shown=() if broken else tuple(episode.clip.order.tolist()),
         frames_hash="" if broken else digest(episode.clip.source.digest, episode.clip.order.tobytes()),

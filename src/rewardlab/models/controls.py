@@ -63,7 +63,7 @@ class Oracle:
         return [self._score(episode) for episode in episodes]
 
     def _score(self, episode: Episode) -> Answer:
-        truth = episode.truth
+        truth = episode.label
         if truth.level is None:
             return Failure("the true level of this cell is unknown, and an oracle does not guess")
         if not self.error:

@@ -72,7 +72,7 @@ class Simulated:
         return [self._score(episode) for episode in episodes]
 
     def _score(self, episode: Episode) -> Answer:
-        truth = episode.truth
+        truth = episode.label
         if truth.level is None:
             return Failure("the true level of this cell is unknown, and a simulated model does not guess")
         normals = rng_for(0, "simulated", self.name, episode.hash).standard_normal(len(episode.clip))

@@ -77,9 +77,9 @@ def _joint_expectation(clean: Episode, between: PerturbedEpisode, after: Perturb
         only_order = between.expect == "reversed" and after.expect == "same" and not reordered
         return "reversed" if only_order or between.episode.clip is clean.clip else "undefined"
     directed = expectations <= {"lower", "relabel"}
-    if expectations == {"relabel"} or (directed and after.episode.truth.level is not None):
+    if expectations == {"relabel"} or (directed and after.episode.label.level is not None):
         return "relabel"
-    raised = (between.episode.truth.level or 0) > (clean.truth.level or 5)
+    raised = (between.episode.label.level or 0) > (clean.label.level or 5)
     return "lower" if directed and not raised else "undefined"
 
 

@@ -98,7 +98,7 @@ class Perturbation:
         """Return a member; where no simulator recorded the episode, one that needs none."""
         rng = self._rng(episode, seed)
         member = pick(self.members, rng)
-        if episode.world is not None or not member.uses_world:
+        if episode.sim_state is not None or not member.uses_world:
             return member
         # A second draw, not one among fewer, so that clips with and without a simulator share every other member.
         return pick([other for other in self.members if not other.uses_world] or self.members, rng)
@@ -172,18 +172,18 @@ def relabel_by_last_frame(before: Episode, after: Episode) -> PerturbedEpisode:
 
     Without known progress, only a success must not be rewarded more; a failure may have undone what it had done.
     """
-    if before.truth.progress is None or after.truth.progress is None:
-        success = before.truth.success is True or before.truth.level == 5
+    if before.label.progress is None or after.label.progress is None:
+        success = before.label.success is True or before.label.level == 5
         return with_unknown_label(after, "lower" if success else "undefined")
     if after.clip.order[-1] == before.clip.order[-1]:
         return PerturbedEpisode(after, "same")
-    level = level_of_progress(after.truth.progress[-1])
-    return PerturbedEpisode(replace(after, truth=replace(after.truth, level=level, success=level == 5)), "relabel")
+    level = level_of_progress(after.label.progress[-1])
+    return PerturbedEpisode(replace(after, label=replace(after.label, level=level, success=level == 5)), "relabel")
 
 
 def with_unknown_label(episode: Episode, expect: Expectation) -> PerturbedEpisode:
     """Return the episode without its truth: at most the direction of the reward is still known."""
-    return PerturbedEpisode(replace(episode, truth=Label()), expect)
+    return PerturbedEpisode(replace(episode, label=Label()), expect)
 
 
 def _perturbation(function: Callable[..., object], spec: Spec, channel: Channel, apply: Apply) -> Perturbation:
@@ -216,13 +216,13 @@ def is_known_success(truth: Label) -> bool:
 
 def require_known_success(episode: Episode) -> None:
     """Raise NotApplicable unless the rollout is a success: only then is another instruction known not to be done."""
-    if not is_known_success(episode.truth):
+    if not is_known_success(episode.label):
         raise NotApplicable("not known to be a success: a failure may have done just what is asked for now")
 
 
 def relabel_as_undone(episode: Episode, text: str) -> PerturbedEpisode:
     """Return the episode under an instruction of which nothing was done."""
-    return PerturbedEpisode(replace(episode, instruction=text, truth=Label(1, False)), "relabel")
+    return PerturbedEpisode(replace(episode, instruction=text, label=Label(1, False)), "relabel")
 
 
 def expect_lower(episode: Episode, text: str) -> PerturbedEpisode:

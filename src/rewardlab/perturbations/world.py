@@ -28,7 +28,7 @@ def _perturbation(entry: WorldEdit) -> Perturbation:
 
 def _rerender(episode: Episode, edit: str, amounts: EditAmounts) -> Episode:
     """Return the episode as it looks in the edited scene; only the shown frames are rendered."""
-    record = episode.world
+    record = episode.sim_state
     if record is None:
         raise NotApplicable("the episode was not recorded in a simulator, so its scene cannot be edited")
     if record.get("video") != episode.clip.source.digest:
@@ -59,7 +59,7 @@ def world_object_colour(episode: Episode, opacity: float, rng: Generator, datase
 
 def _object_colours(episode: Episode) -> list[str]:
     """Return the colour words that mean the object of the task, as the record lists them."""
-    listed = (episode.world or {}).get("colours", ())
+    listed = (episode.sim_state or {}).get("colours", ())
     return [str(word) for word in listed] if isinstance(listed, list | tuple) else []
 
 

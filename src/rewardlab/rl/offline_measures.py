@@ -121,7 +121,7 @@ def stressed_conditions(plan: RlPlan) -> list[Condition]:
 
 
 def _trial(reward: str, clip: Episode, paid: Payment, condition: Condition) -> Trial:
-    truth, name = clip.truth, condition.name if condition.severity else CLEAN
+    truth, name = clip.label, condition.name if condition.severity else CLEAN
     category = condition.perturbation.category if condition.perturbation else ""
     return Trial(
         id=f"{clip.id} {name}@{condition.severity}",
@@ -129,7 +129,7 @@ def _trial(reward: str, clip: Episode, paid: Payment, condition: Condition) -> T
         episode=clip.id,
         video=clip.id,
         subset="metaworld",
-        task=clip.origin.task,
+        task=clip.provenance.task,
         perturbation=name,
         category=category,
         severity=condition.severity,

@@ -124,7 +124,7 @@ def collect_clips(
         clips.append(clean_clip(simulate(task, scene, control.steps, policy), watched, seed))
     encoded = [encode_clips(encoder, [clip], settings.frames) for clip in clips]
     tokens, words = (np.concatenate(part) for part in zip(*encoded))
-    truths = [clip.truth for clip in clips]
+    truths = [clip.label for clip in clips]
     success = np.array([bool(truth.success) for truth in truths], np.float32)
     progress = np.array([(truth.progress or (0.0,))[-1] for truth in truths], np.float32)
     return LabelledClips(tokens, words, success, progress, np.array([int(truth.level or 1) for truth in truths]))

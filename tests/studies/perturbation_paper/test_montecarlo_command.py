@@ -86,7 +86,7 @@ def test_success_accuracy_of_a_run_is_the_accuracy_of_the_study(tmp_path: Path) 
     _, made = made_in(tmp_path, episodes=400, severities=(4,), trials=False)
     assert made.results is not None
     results = replace(made.results, outcomes=(made.results.find("general", "visual", 4),), votes=())
-    run = write_run(MonteCarloPlan(out=tmp_path / "run"), results, tmp_path / "run")
+    run = write_run(results, tmp_path / "run", {"reliable_at": 0.7}, "rewardlab study montecarlo")
     value = summarise(run).measurement("general", "visual", 4, "success_accuracy").value
     assert value is not None
     exact = results.outcomes[0].given["accuracy"]

@@ -64,10 +64,10 @@ def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) ->
     negated = replace(episode, instruction=_negate(command, style))
     if style == "double":
         return PerturbedEpisode(negated, "same")
-    if is_known_success(episode.truth):
-        return PerturbedEpisode(replace(negated, truth=Label(1, False)), "relabel")
-    if episode.truth.level == 1 and not episode.truth.success:
-        return PerturbedEpisode(replace(negated, truth=Label(5, True)), "relabel")
+    if is_known_success(episode.label):
+        return PerturbedEpisode(replace(negated, label=Label(1, False)), "relabel")
+    if episode.label.level == 1 and not episode.label.success:
+        return PerturbedEpisode(replace(negated, label=Label(5, True)), "relabel")
     raise NotApplicable("a negated instruction has a known label only where nothing or all of it was done")
 
 
@@ -97,8 +97,8 @@ def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator,
     more = f"then {' and '.join(steps)}" if steps else f"and leave {' and '.join(objects)} beside the robot"
     text = f"{bare}, {more}{body[len(bare) :]}"
     level = _NEAR_MISS.get(counts)
-    if episode.truth.level == 5 and is_known_success(episode.truth) and level:
-        return PerturbedEpisode(replace(episode, instruction=text, truth=Label(level, False)), "relabel")
+    if episode.label.level == 5 and is_known_success(episode.label) and level:
+        return PerturbedEpisode(replace(episode, instruction=text, label=Label(level, False)), "relabel")
     return expect_lower(episode, text)
 
 
@@ -146,12 +146,12 @@ def _may_swap_with(other: Episode, episode: Episode, pool: str) -> bool:
     """
     if other.clip.source.digest == episode.clip.source.digest:
         return False
-    if episode.origin.task and other.origin.task == episode.origin.task:
+    if episode.provenance.task and other.provenance.task == episode.provenance.task:
         return False
-    near = other.origin.subset == episode.origin.subset
+    near = other.provenance.subset == episode.provenance.subset
     if pool == "same subset":
         return near
-    return not near or (pool == "whole dataset" and is_known_success(episode.truth))
+    return not near or (pool == "whole dataset" and is_known_success(episode.label))
 
 
 def _surely_differ(one: str, other: str) -> bool:

@@ -57,8 +57,10 @@ def splice_foreign(episode: Episode, fraction: float, rng: Generator, dataset: E
 
 def _episode_of_another_task(episode: Episode, rng: Generator, dataset: Episodes) -> Episode:
     """Return an episode of another task; the order of the dataset makes no difference."""
-    task, instruction = episode.origin.task, episode.instruction
-    others = {other.id: other for other in dataset if other.origin.task != task and other.instruction != instruction}
+    task, instruction = episode.provenance.task, episode.instruction
+    others = {
+        other.id: other for other in dataset if other.provenance.task != task and other.instruction != instruction
+    }
     if not others:
         raise NotApplicable("no episode of another task to splice in")
     return others[pick(sorted(others), rng)]

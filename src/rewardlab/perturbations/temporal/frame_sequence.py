@@ -73,7 +73,7 @@ def reverse(episode: Episode, fraction: float, rng: Generator, dataset: Episodes
     tail = part_of(count, fraction, at_least=2)
     indices = np.append(np.arange(count - tail), np.arange(count)[::-1][:tail])
     after = rearrange(episode, require_changed(indices, count))
-    if fraction == 1.0 and episode.truth.progress is None:
+    if fraction == 1.0 and episode.label.progress is None:
         return with_unknown_label(after, "reversed")
     return relabel_by_last_frame(episode, after)
 

@@ -100,7 +100,7 @@ def _shown(episode: Episode) -> tuple[str, bytes]:
 
 def task_of(episode: Episode) -> str:
     """Return the task of an episode by itself: what its origin says, else its instruction."""
-    return episode.origin.task or episode.instruction
+    return episode.provenance.task or episode.instruction
 
 
 def _decode(
@@ -118,7 +118,7 @@ def _clip(
     count = len(episode.clip)
     frames = np.linspace(0, count - 1, plan.frames).round().astype(np.int64)
     shown = replace(episode.clip, order=episode.clip.order[frames], positions=episode.clip.positions[frames])
-    known = episode.truth.progress
+    known = episode.label.progress
     progress = np.array(known)[frames] if known is not None else np.full(plan.frames, np.nan)
     return (
         _dataset_fact(plan, successes, unseen, episode),
@@ -136,7 +136,7 @@ def _squared(frames: Frames, side: int) -> Frames:
 
 def _level_and_success(episode: Episode) -> tuple[int, bool | None]:
     """Return the level, 0 where it is unknown, and whether the episode is a success."""
-    truth = episode.truth
+    truth = episode.label
     level = truth.level or (level_of_progress(truth.progress[-1]) if truth.progress else 0)
     return level, truth.success if truth.success is not None else (level == 5 if level else None)
 
@@ -299,7 +299,7 @@ def _cells(replay: TrialReplay, episode: Episode, name: str) -> list[tuple[str, 
             frame = change.episode.frames[-1]
         except DataError:
             continue
-        level = change.episode.truth.level
+        level = change.episode.label.level
         if level is not None and change.expect == "same":  # only what keeps its label can lose accuracy
             found.append((episode.id, name, severity, change.episode.instruction, level, frame))
     return found

@@ -167,7 +167,7 @@ def _perturbed(replay: TrialReplay, episode: Episode, rng: Generator) -> tuple[F
             frames = change.episode.frames
         except DataError:
             continue
-        truth = change.episode.truth
+        truth = change.episode.label
         if change.expect in ("lower", "undefined") or truth.level is None:
             continue
         progress = np.full(CLIP_FRAMES, np.nan, np.float32)

@@ -115,7 +115,7 @@ def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]
     """Return the episodes of a dataset whose level is known, up to a number of them, and note what is left out."""
     contents = open_dataset(name)
     labelled = [_with_level(episode) for episode in contents.episodes[:limit]]
-    known = tuple(episode for episode in labelled if episode.truth.level is not None)
+    known = tuple(episode for episode in labelled if episode.label.level is not None)
     if contents.problems:
         notes.append(f"{name}: {len(contents.problems)} problems, left out; `rewardlab check {name}` lists them")
     if len(known) < len(labelled):
@@ -140,21 +140,21 @@ def captioned_examples(episodes: Sequence[Episode], captions: Mapping[str, str])
 
 
 def _with_level(episode: Episode) -> Episode:
-    if episode.truth.level is None and episode.truth.success:
-        return replace(episode, truth=replace(episode.truth, level=_SUCCESS))
+    if episode.label.level is None and episode.label.success:
+        return replace(episode, label=replace(episode.label, level=_SUCCESS))
     return episode
 
 
 def _task(episode: Episode) -> str:
-    return episode.origin.task or episode.instruction
+    return episode.provenance.task or episode.instruction
 
 
 def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tuple[Example, ...]:
     """Return the examples of a mixture, episode by episode, copies after the rest."""
     parts, found, pool = MIXTURES[mixture], [], _instruction_pool(episodes, seed)
     for episode in episodes:
-        assert episode.truth.level is not None
-        found.append(Example(episode, episode.truth.level, ORIGINAL))
+        assert episode.label.level is not None
+        found.append(Example(episode, episode.label.level, ORIGINAL))
         found += _counterfactuals(episode, pool, seed) if COUNTERFACTUAL in parts else []
         found += _clipped(episode, seed) if CLIPPED in parts else []
     copy = next((part for part in (PERTURBED, REPEATED) if part in parts), None)
@@ -171,19 +171,19 @@ def _instruction_pool(episodes: Sequence[Episode], seed: int) -> tuple[Episode, 
 def _counterfactuals(episode: Episode, pool: Sequence[Episode], seed: int) -> list[Example]:
     """Return a success under other instructions, one for each level below success that a rule can state."""
     ladder: dict[int, list[Episode]] = {}
-    if episode.truth.level == _SUCCESS:
+    if episode.label.level == _SUCCESS:
         for changed in _relabelled(episode, _COUNTERFACTUALS, pool, seed):
-            ladder.setdefault(changed.truth.level or _SUCCESS, []).append(changed)
+            ladder.setdefault(changed.label.level or _SUCCESS, []).append(changed)
     rng = rng_for(seed, "counterfactual", episode.clip.source.digest, episode.instruction)
     return [Example(pick(ladder[level], rng), level, COUNTERFACTUAL) for level in sorted(ladder) if level < _SUCCESS]
 
 
 def _clipped(episode: Episode, seed: int) -> list[Example]:
     """Return a success cut off early, at each of four places where its progress says that it was none yet."""
-    if episode.truth.level != _SUCCESS or episode.truth.progress is None:
+    if episode.label.level != _SUCCESS or episode.label.progress is None:
         return []
     cut = _relabelled(episode, (_CLIPPING,), (), seed)
-    return [Example(each, each.truth.level, CLIPPED) for each in cut if each.truth.level not in (None, _SUCCESS)]
+    return [Example(each, each.label.level, CLIPPED) for each in cut if each.label.level not in (None, _SUCCESS)]
 
 
 def _relabelled(episode: Episode, names: Sequence[str], pool: Sequence[Episode], seed: int) -> Iterator[Episode]:
@@ -194,7 +194,7 @@ def _relabelled(episode: Episode, names: Sequence[str], pool: Sequence[Episode],
                 changed = PERTURBATIONS[name](episode, severity, seed, pool)
             except NotApplicable:
                 continue
-            if changed.expect == "relabel" and changed.episode.truth.level is not None:
+            if changed.expect == "relabel" and changed.episode.label.level is not None:
                 yield changed.episode
 
 
