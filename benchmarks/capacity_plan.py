@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from rewardlab.core.episode import hold_frames
-from rewardlab.core.settings import build_plan
+from rewardlab.core.old_settings import build_plan
 from rewardlab.data import open_dataset
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials

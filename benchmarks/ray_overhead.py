@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from rewardlab.core.settings import build_plan
+from rewardlab.core.old_settings import build_plan
 from rewardlab.core.trial import Score, Trial
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials

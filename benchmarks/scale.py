@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.settings import build_plan
+from rewardlab.core.old_settings import build_plan
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation import evaluate as stress
@@ -131,7 +131,7 @@ def score(cells: int, engine: str, workers: int, folder: Path) -> list[dict[str,
 FIRST_TRIAL = """
 import resource, sys, time
 started = time.perf_counter()
-from rewardlab.core.settings import build_plan
+from rewardlab.core.old_settings import build_plan
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials
 plan = build_plan(stress.StressPlan, {"models": ("clock", "constant"), "data": sys.argv[1], "perturbations": ("all",),

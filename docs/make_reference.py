@@ -11,8 +11,8 @@ from pathlib import Path
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import LIMITS
+from rewardlab.core.old_settings import flag_of, flat_fields, setting_text
 from rewardlab.core.records import record_tables
-from rewardlab.core.settings import flag_of, flat_fields, setting_text
 from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
 from rewardlab.data.convert import WRITERS

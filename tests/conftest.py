@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.settings import EngineSettings
 from rewardlab.core.video_encoding import encode
 
 os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds; tests of figures ask for them

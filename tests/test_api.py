@@ -15,7 +15,7 @@ import rewardlab
 from rewardlab import api as options
 from rewardlab.cli import COMMANDS, plan_of
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.settings import flat_fields
+from rewardlab.core.old_settings import flat_fields
 from rewardlab.core.trial import Failure, Score
 from rewardlab.reporting.terminal_summary import OutputSettings
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 from rewardlab.augmentation.augment import Augmented, AugmentPlan, augment_dataset
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
+from rewardlab.core.old_settings import build_plan, flat_fields, setting_text
 from rewardlab.core.run import Run, open_run
-from rewardlab.core.settings import build_plan, flat_fields, setting_text
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import Answer
 from rewardlab.data import open_dataset as read_dataset

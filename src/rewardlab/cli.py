@@ -22,7 +22,7 @@ from rewardlab.core.errors import (
     PlanError,
     RewardlabError,
 )
-from rewardlab.core.settings import build_plan, command_parser, flat_settings
+from rewardlab.core.old_settings import build_plan, command_parser, flat_settings
 from rewardlab.core.terminal import one_line, safe_streams
 
 if TYPE_CHECKING:

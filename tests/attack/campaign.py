@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rewardlab.core.settings import build_plan
+from rewardlab.core.old_settings import build_plan
 from rewardlab.evaluation.bench import BenchPlan, run_benchmark
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from tests.attack.bit_flips import flip_bits

@@ -19,7 +19,7 @@ VICTIMS = ("parent", "worker", "group")
 _RUN = """
 import sys
 from pathlib import Path
-from rewardlab.core.settings import build_plan
+from rewardlab.core.old_settings import build_plan
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 
 perturbations = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")

@@ -15,10 +15,10 @@ import pytest
 
 from rewardlab.cli import main
 from rewardlab.core.errors import RunError
+from rewardlab.core.old_settings import build_plan
 from rewardlab.core.records import checksummed
 from rewardlab.core.run import Run, locked
 from rewardlab.core.run_files import encode_part, part_name
-from rewardlab.core.settings import build_plan
 from rewardlab.core.summary import Summary
 from rewardlab.evaluation.bench import BenchmarkErrors, BenchPlan, run_benchmark
 from rewardlab.evaluation.evaluate import StressPlan, run_stress

@@ -15,7 +15,7 @@ from rewardlab.augmentation.rows import StageRows, read_dataset
 from rewardlab.augmentation.task_texts import relabel_counterfactually
 from rewardlab.augmentation.teachers import NamedTeacher
 from rewardlab.core.episode import Frames, Indices
-from rewardlab.core.settings import EngineSettings
+from rewardlab.core.old_settings import EngineSettings
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, VlmBackend
 

@@ -16,7 +16,7 @@ from rewardlab.augmentation.labels import shortened
 from rewardlab.augmentation.rows import StageRows, read_dataset, write_dataset
 from rewardlab.core.episode import whole_clip
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import EngineSettings, build_plan
+from rewardlab.core.old_settings import EngineSettings, build_plan
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
 from tests.augmentation.local_teacher import COMMANDS, POISONED, DeadlyFrames, make_counterfactuals

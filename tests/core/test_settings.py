@@ -5,7 +5,7 @@ import pytest
 
 from rewardlab.cli import _parser, parsed
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import as_command, build_plan, flat_settings
+from rewardlab.core.old_settings import as_command, build_plan, flat_settings
 from rewardlab.evaluation.evaluate import StressPlan
 from rewardlab.evaluation.plan import ScoringSettings
 

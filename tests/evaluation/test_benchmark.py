@@ -9,8 +9,8 @@ from rich.console import Console
 
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError
+from rewardlab.core.old_settings import build_plan
 from rewardlab.core.run import Run
-from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Failure, Score
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import choose_split

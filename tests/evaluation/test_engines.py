@@ -19,8 +19,8 @@ import pytest
 
 import rewardlab
 from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.old_settings import ENGINE_NAMES, EngineSettings
 from rewardlab.core.run import Run
-from rewardlab.core.settings import ENGINE_NAMES, EngineSettings
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation import evaluate as stress

@@ -17,9 +17,9 @@ import pytest
 import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
+from rewardlab.core.old_settings import build_plan
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.settings import build_plan
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import DATASETS

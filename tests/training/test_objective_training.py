@@ -21,8 +21,8 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.episode import episode_from_frames, level_of_progress
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
+from rewardlab.core.old_settings import flat_settings
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.settings import flat_settings
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.objective_comparison import Comparison, read_comparison
 from rewardlab.models import name_model

@@ -27,10 +27,10 @@ from rewardlab.augmentation.task_texts import relabel_counterfactually, rewrite_
 from rewardlab.augmentation.teachers import NamedTeacher, name_teacher
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import Interrupted, PlanError, RunError, StoppedByModel, StopRun
+from rewardlab.core.old_settings import EngineSettings, setting
 from rewardlab.core.records import read_json
 from rewardlab.core.run import Run, locked
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import EngineSettings, setting
 from rewardlab.core.storage import atomic_write, store_address, writable
 from rewardlab.core.terminal import one_line
 from rewardlab.data.task_split import parse_shares

@@ -20,9 +20,9 @@ from rewardlab.augmentation.teachers import NamedTeacher, Teacher
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import RunError, StopRun
 from rewardlab.core.limits import ANSWER_CHARACTERS
+from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import EngineSettings
 from rewardlab.core.storage import writable
 from rewardlab.core.terminal import one_line
 from rewardlab.core.trial import Failure

@@ -167,8 +167,8 @@ class Provenance:
 class Episode:
     """One rollout. Models read `instruction`, `frames`, `times` and nothing else.
 
-    `sim_state` is the record from which a simulator can render the same rollout again, if there is one: its `kind` names
-    the simulator, the rest is the simulator's own.
+    `sim_state` is the record from which a simulator can render the same rollout again, if there is one: its `kind`
+    names the simulator, the rest is the simulator's own.
     """
 
     id: str

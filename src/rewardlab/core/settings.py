@@ -1,217 +1,268 @@
-"""Settings from a function's signature: flags, help, parser, record, command line; the shared groups.
+"""Settings from a function's signature: flags, help, command line, run record and reference page come from it.
 
-The command line, the saved record and the reference show nested settings flat, each by its own name.
+A command is one typed function. Parameters before the `*` are words on the command line, keywords after it are flags,
+and a parameter that is a dataclass is a group whose fields are flags too:
+
+    def stress(models: Models, data: Data, *, limit: Limit = None, execution: Execution = Execution()) -> Run:
+
+`Annotated[type, Help("...")]` says what a setting is for. The type says how it is read: a union is read as the first
+type that a word can be, `Sequence` and `tuple` take several words, `Literal` lists the choices.
 """
 
 import argparse
+import inspect
+import json
 import math
 import re
 import shlex
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn
 
-from rewardlab.core.catalog import did_you_mean, find
+from rewardlab.core.catalog import did_you_mean
 from rewardlab.core.errors import PlanError
 
-Plan = TypeVar("Plan")
+_KINDS: dict[Any, tuple[str, str]] = {  # what stands for a value in the help, and what it must be
+    bool: ("", "true or false"),
+    int: ("N", "a whole number"),
+    float: ("X", "a number"),
+    str: ("TEXT", "text"),
+    Path: ("PATH", "a path"),
+}
 
 
-def setting(
-    help_text: str, default: Any = MISSING, *, positional: bool = False, short: str = "", commas: bool = True
-) -> Any:
-    """Return a dataclass field with its help; the command line, the saved record and the reference read it.
+@dataclass(frozen=True)
+class Help:
+    """What a setting is for; `metavar` stands for its value, and one with `more` is shown by --help-all only.
 
-    A setting may have a `short` flag; where it takes several values, `commas` part them.
+    Where a flag takes several values, commas part them, unless `commas` is off: then the flag is given again.
     """
-    metadata = {"help": help_text, "positional": positional, "short": short, "commas": commas}
-    return field(default=default, metadata=metadata)
+
+    text: str
+    metavar: str = ""
+    short: str = ""
+    commas: bool = True
+    more: bool = False
 
 
-def flag_of(entry: "Field[Any]") -> str:
-    """Return the flag of a setting on the command line."""
-    return "--" + entry.name.replace("_", "-")
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a command, as its signature states it."""
+
+    name: str
+    kind: Any
+    help: Help
+    default: Any = MISSING
+    many: bool = False
+    positional: bool = False
+    choices: tuple[str, ...] = ()
+    group: str = ""  # the parameter that holds it, where that is a group
+
+    @property
+    def flag(self) -> str:
+        """Return the flag on the command line; a switch that is on by default has one that turns it off."""
+        off = "no-" if self.default is True else ""
+        return f"--{off}{self.name.replace('_', '-')}"
+
+    @property
+    def metavar(self) -> str:
+        """Return what stands for the value in the help."""
+        return self.help.metavar or (self.name.upper() if self.positional else _KINDS[self.kind][0])
+
+    @property
+    def shown_default(self) -> str:
+        """Return the default as it is written on the command line; empty where there is none to tell."""
+        hidden = self.positional or self.kind is bool or self.default in (MISSING, None, (), "")
+        return "" if hidden else setting_text(self.default)
 
 
 def setting_text(value: object) -> str:
     """Return a value as it is written on the command line: several with commas between them."""
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def flat_fields(plan_type: Any) -> Iterator[tuple["Field[Any]", Any]]:
-    """Yield every setting of a plan and its type, those of nested settings in their place."""
-    hints = typing.get_type_hints(plan_type)
-    for entry in fields(plan_type):
-        hint = hints[entry.name]
-        if is_dataclass(hint):
-            yield from flat_fields(hint)
-        else:
-            yield entry, hint
+def settings_of(function: Callable[..., Any]) -> tuple[Setting, ...]:
+    """Return the settings of a function, those of its groups in their place; parameters without Help are none."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    found: list[Setting] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
+        if is_dataclass(hints[name]):
+            found += _group_settings(hints[name], name, default)
+        elif typing.get_origin(hints[name]) is Annotated:
+            positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            found.append(_setting(name, hints[name], default, positional=positional))
+    return tuple(found)
 
 
-def flat_settings(plan: Any) -> dict[str, Any]:
-    """Return the settings of a plan by name, nested ones among the others."""
-    found: dict[str, Any] = {}
-    for name, value in vars(plan).items():
-        found |= flat_settings(value) if is_dataclass(value) else {name: value}
-    return found
+def _group_settings(group: Any, parameter: str, given: Any) -> Iterator[Setting]:
+    hints = typing.get_type_hints(group, include_extras=True)
+    for entry in fields(group):
+        yield _setting(entry.name, hints[entry.name], getattr(given, entry.name), group=parameter)
 
 
-def build_plan(plan_type: type[Plan], values: Mapping[str, Any]) -> Plan:
-    """Return the plan with these settings, given flat and by name; what is left out keeps its default."""
-    known = {entry.name: entry for entry, _ in flat_fields(plan_type)}
-    for name in values:
-        find(known, name, "setting")
-    plan: Plan = _build(plan_type, values)
-    return plan
+def _setting(name: str, hint: Any, default: Any, *, positional: bool = False, group: str = "") -> Setting:
+    hint, *extra = typing.get_args(hint)
+    (told,) = (each for each in extra if isinstance(each, Help))
+    kind, many, choices = _read_hint(hint)
+    return Setting(name, kind, told, default, many, positional, choices, group)
 
 
-def as_command(name: str, plan: Any) -> str:
-    """Return the command line that makes this plan; settings at their default are left out."""
-    words, values = ["rewardlab", name], flat_settings(plan)
-    for entry, _ in flat_fields(type(plan)):
-        words += _words(entry, values[entry.name])
+def _read_hint(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
+    """Return the type of one value, whether there may be several, and the choices; ValueError where nothing is read."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    for part in parts:
+        if typing.get_origin(part) in (tuple, Sequence, Iterable):
+            kind, _, choices = _read_hint(typing.get_args(part)[0])
+            return kind, True, choices
+    for part in parts:
+        if typing.get_origin(part) is Literal:
+            return str, False, typing.get_args(part)
+        if part in _KINDS:
+            return part, False, ()
+    raise ValueError(f"no word of a command line can be a {hint}")
+
+
+def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what to call a function with, from settings given flat and by name; groups are put together."""
+    arguments, groups = dict[str, Any](), dict[str, dict[str, Any]]()
+    for setting in settings_of(function):
+        if setting.name in values:
+            (groups.setdefault(setting.group, {}) if setting.group else arguments)[setting.name] = values[setting.name]
+    hints = typing.get_type_hints(function)
+    return arguments | {name: hints[name](**given) for name, given in groups.items()}
+
+
+def recorded(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a function was called with, flat and as JSON holds them; `locals()` will do."""
+    found = dict[str, Any]()
+    for setting in settings_of(function):
+        holder = arguments[setting.group] if setting.group else None
+        value = arguments[setting.name] if holder is None else getattr(holder, setting.name)
+        found[setting.name] = [value] if setting.many and isinstance(value, str) else value
+    plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    return plain
+
+
+def as_command(name: str, function: Callable[..., Any], values: Mapping[str, Any]) -> str:
+    """Return the command line with these recorded settings; those at their default are left out."""
+    words = ["rewardlab", *name.split()]
+    for setting in settings_of(function):
+        words += _words(setting, values[setting.name])
     return shlex.join(words)
 
 
-def _build(plan_type: Any, values: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(plan_type)
-    own: dict[str, Any] = {}
-    for entry in fields(plan_type):
-        if is_dataclass(hints[entry.name]):
-            own[entry.name] = _build(hints[entry.name], values)
-        elif entry.name in values:
-            own[entry.name] = values[entry.name]
-    return plan_type(**own)
-
-
-def _words(entry: "Field[Any]", value: Any) -> Iterator[str]:
-    if entry.metadata["positional"]:
-        yield from map(str, value) if isinstance(value, tuple) else [str(value)]
-    elif value != entry.default:
-        if isinstance(value, bool):
-            yield flag_of(entry) if value else flag_of(entry).replace("--", "--no-", 1)
-        else:
-            yield flag_of(entry)
+def _words(setting: Setting, value: Any) -> Iterator[str]:
+    if setting.positional:
+        yield from map(str, value) if setting.many else [] if value is None else [str(value)]
+    elif json.dumps(value, default=str) != json.dumps(setting.default, default=str):
+        yield setting.flag
+        if setting.kind is not bool:
             yield setting_text(value)
-
-
-# The parser of the command line: flags from the settings of a command, mistakes in one sentence.
-
-_KINDS: dict[Any, tuple[str, str]] = {  # what stands for a value in the help, and what it must be
-    int: ("N", "a whole number"),
-    float: ("X", "a number"),
-    str: ("NAME", "text"),
-    Path: ("PATH", "a path"),
-}
 
 
 class CommandParser(argparse.ArgumentParser):
     """A parser that raises what is wrong as one sentence, without the usage of every flag."""
 
-    words = "COMMAND"  # the positional settings, as they are written
-    flags: tuple[str, ...] = ()  # those of the command that is read
-    command = "rewardlab"  # whose help is of use
+    settings: tuple[Setting, ...] = ()
 
     def error(self, message: str) -> NoReturn:
         """Raise the mistake in our words."""
         said = self._sentence(message)
-        raise PlanError(f"{said}{'' if said.endswith('?') else ';'} `{self.command} --help` shows all settings")
+        raise PlanError(f"{said}{'' if said.endswith('?') else ';'} `{self.prog} --help` shows what it takes")
 
     def _sentence(self, message: str) -> str:
         kind, _, rest = message.partition(": ")
         if kind == "the following arguments are required":
-            return f"{rest.replace(', ', ' and ')} must be given: {self.prog} {self.words}"
+            words = " ".join(s.metavar + "..." * s.many for s in self.settings if s.positional)
+            return f"{rest.replace(', ', ' and ')} must be given: {self.prog} {words}"
         if kind == "unrecognized arguments":
             written = rest.split()[0].partition("=")[0]
-            near = did_you_mean(written, self.flags) if written.startswith("-") else ""
-            return f"{self.command} takes no {written!r}; {near}".rstrip("; ")
+            flags = [setting.flag for setting in self.settings if not setting.positional]
+            near = did_you_mean(written, flags) if written.startswith("-") else ""
+            return f"{self.prog} takes no {written!r}; {near}".rstrip("; ")
         name = kind.removeprefix("argument ")
         return f"{name} needs a value" if rest == "expected one argument" else re.sub(r"^argument ", "", message)
 
 
-def command_parser(summary: str, version: str, epilog: str, plans: Mapping[str, Any]) -> argparse.ArgumentParser:
-    """Return the parser for these commands, each given with the dataclass of its settings."""
-    parser = CommandParser("rewardlab", description=summary, epilog=epilog, allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"rewardlab {version}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, plan_type in plans.items():
-        text = (plan_type.__doc__ or "").strip()
-        sub = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        entries = list(flat_fields(plan_type))
-        for entry, hint in entries:
-            _add_argument(sub, entry, hint)
-        sub.words = " ".join(_placeholder(entry, hint) for entry, hint in entries if entry.metadata["positional"])
-        sub.command = sub.prog
-        parser.command = sub.prog if len(plans) == 1 else "rewardlab"
-        parser.flags += tuple(flag_of(entry) for entry, _ in entries if not entry.metadata["positional"])
+def command_parser(name: str, documented: Callable[..., Any], settings: Sequence[Setting]) -> CommandParser:
+    """Return the parser of one command: its settings, and the docstring of the function that documents it."""
+    summary, _, examples = inspect.cleandoc(documented.__doc__ or "").partition("Examples:\n")
+    parser = CommandParser(
+        f"rewardlab {name}",
+        description=summary.strip(),
+        epilog=examples and f"examples:\n{inspect.cleandoc(examples)}",
+        allow_abbrev=False,
+        add_help=False,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=80),
+    )
+    parser.settings = tuple(settings)
+    parser.add_argument("-h", "--help", action=_ShowHelp, nargs=0, help="show this and stop")
+    if any(setting.help.more for setting in settings):
+        parser.add_argument("--help-all", action=_ShowHelp, nargs=0, help="show every option and stop")
+    for setting in settings:
+        _add_argument(parser, setting)
     return parser
 
 
-def _placeholder(entry: "Field[Any]", hint: Any) -> str:
-    return entry.name.upper() + "..." * (typing.get_origin(hint) is tuple)
+class _ShowHelp(argparse.Action):
+    """Print the help and stop: that of every option, or without those that few people need."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        rare = {setting.name for setting in parser.settings if setting.help.more}
+        for action in parser._actions:
+            if option_string != "--help-all" and action.dest in rare:
+                action.help = argparse.SUPPRESS
+        parser.print_help()
+        parser.exit()
 
 
-def _add_argument(parser: argparse.ArgumentParser, entry: "Field[Any]", hint: Any) -> None:
-    help_text = entry.metadata["help"].replace("%", "%%")
-    many = typing.get_origin(hint) is tuple
-    kind = typing.get_args(hint)[0] if many else _plain(hint)
-    default = None if entry.default is MISSING else entry.default
-    if entry.metadata["positional"]:
-        nargs = "+" if many else None if entry.default is MISSING else "?"
-        read, metavar = _reader(kind), entry.name.upper()
-        parser.add_argument(entry.name, type=read, default=default, help=help_text, metavar=metavar, nargs=nargs)
+def _add_argument(parser: argparse.ArgumentParser, setting: Setting) -> None:
+    shown = f" (default: {setting.shown_default})" if setting.shown_default else ""
+    default = None if setting.default is MISSING else setting.default
+    options: dict[str, Any] = {"default": default, "help": setting.help.text.replace("%", "%%") + shown}
+    if setting.positional:
+        nargs = "+" if setting.many else None if setting.default is MISSING else "?"
+        parser.add_argument(setting.name, type=_reader(setting), metavar=setting.metavar, nargs=nargs, **options)
         return
-    flags = [*([entry.metadata["short"]] if entry.metadata["short"] else []), flag_of(entry)]
-    if kind is bool:
-        parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=default, help=help_text)
+    flags = [*filter(None, [setting.help.short]), setting.flag]
+    if setting.kind is bool:
+        action = "store_false" if default else "store_true"
+        parser.add_argument(*flags, dest=setting.name, action=action, **options)
         return
-    metavar, _ = _KINDS[kind]
-    shown = "" if default in (None, (), "") else f" (default: {setting_text(default)})"
-    parser.add_argument(
-        *flags,
-        type=_several(kind, commas=entry.metadata["commas"]) if many else _reader(kind),
-        action=_Several if many and not entry.metadata["commas"] else "store",
-        default=default,
-        help=help_text + shown,
-        metavar=f"{metavar},{metavar}" if many else metavar,
-    )
+    metavar = "{" + ",".join(setting.choices) + "}" if setting.choices and not setting.many else setting.metavar
+    again = setting.many and not setting.help.commas
+    options |= {"metavar": f"{metavar},..." if setting.many and not again else metavar}
+    options |= {"type": _several(setting) if setting.many else _reader(setting)}
+    parser.add_argument(*flags, dest=setting.name, action=_Again if again else "store", **options)
 
 
-def _plain(hint: Any) -> Any:
-    """Return the type inside `X | None`, or the type itself."""
-    if isinstance(hint, types.UnionType):
-        return next(part for part in typing.get_args(hint) if part is not type(None))
-    return hint
-
-
-def _reader(kind: Any) -> Callable[[str], Any]:
+def _reader(setting: Setting) -> Callable[[str], Any]:
     def read(text: str) -> Any:
         try:
-            value = kind(text)
+            value = setting.kind(text)
         except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(f"expected {_KINDS[kind][1]}, got {text!r}") from None
-        if kind is float and not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"expected {_KINDS[setting.kind][1]}, got {text!r}") from None
+        if setting.kind is float and not math.isfinite(value):
             raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
+        if setting.choices and value not in setting.choices:
+            near = did_you_mean(text, setting.choices)
+            raise argparse.ArgumentTypeError(f"expected one of {', '.join(setting.choices)}, got {text!r}; {near}")
         return value
 
     return read
 
 
-def _several(kind: Any, *, commas: bool) -> Callable[[str], tuple[Any, ...]]:
-    read = _reader(kind)
-
-    def several(text: str) -> tuple[Any, ...]:
-        parts = text.split(",") if commas else [text]
-        return tuple(read(part.strip()) for part in parts if part.strip())
-
-    return several
+def _several(setting: Setting) -> Callable[[str], tuple[Any, ...]]:
+    read = _reader(setting)
+    parts: Callable[[str], list[str]] = lambda text: text.split(",") if setting.help.commas else [text]
+    return lambda text: tuple(read(part.strip()) for part in parts(text) if part.strip())
 
 
-class _Several(argparse.Action):
+class _Again(argparse.Action):
     """A flag that may be given again: its values are put together, in place of the default."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
@@ -219,25 +270,91 @@ class _Several(argparse.Action):
         setattr(namespace, self.dest, (*before, *values))
 
 
-ENGINE_NAMES = ("processes", "local", "ray")
+# What several commands take. A group stands only where all of it is honoured.
+
+ENGINES = ("processes", "local", "ray")
+Data = Annotated[str | Path, Help("dataset folder, file, hub id, or a shipped name such as sample")]
+FramePolicyText = Annotated[str, Help("frames shown to the model: uniform:N, fps:X or all", metavar="POLICY")]
+Seed = Annotated[int, Help("seed of everything that is random", more=True)]
+Limit = Annotated[int | None, Help("use only N episodes")]
+SkipInvalid = Annotated[bool, Help("skip rows and videos with problems instead of stopping")]
+Names = Annotated[
+    str | Sequence[str], Help("short names of the models in tables and pages, in order", metavar="NAME", more=True)
+]
 
 
 @dataclass(frozen=True)
-class EngineSettings:
-    """Where work runs."""
+class Execution:
+    """Where work runs, and on how many workers."""
 
-    engine: str = setting(
-        "where work runs: processes, local (in the command itself, for debugging) or ray (extra `ray`)", "processes"
-    )
-    address: str | None = setting(
-        "Ray cluster to join: auto or HOST:PORT; by default RAY_ADDRESS, or one that is started here",
-        None,
-    )
-    gpus: float = setting("share of a GPU that each worker takes on a Ray cluster, such as 1 or 0.5", 0.0)
+    workers: Annotated[int, Help("parallel processes; 0 uses one per core")] = 0
+    engine: Annotated[
+        Literal["processes", "local", "ray"],
+        Help("where work runs; local runs in this process, for debugging; ray needs the extra `ray`", more=True),
+    ] = "processes"
+    address: Annotated[
+        str | None,
+        Help("Ray cluster to join: auto or HOST:PORT; default: RAY_ADDRESS, else a new local one", more=True),
+    ] = None
+    gpus: Annotated[float, Help("share of a GPU for each worker on a Ray cluster, such as 1 or 0.5", more=True)] = 0.0
+    quiet: Annotated[bool, Help("print neither the size of the run nor its progress", short="-q")] = False
 
     def __post_init__(self) -> None:
-        find(dict.fromkeys(ENGINE_NAMES), self.engine, "engine")
+        if self.engine not in ENGINES:
+            raise PlanError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        if self.workers < 0:
+            raise PlanError(f"workers must be 0 or more, got {self.workers}")
         if self.engine != "ray" and (self.address or self.gpus):
             raise PlanError(f"address and gpus are for --engine ray, but the engine is {self.engine!r}")
         if not 0 <= self.gpus < math.inf:
             raise PlanError(f"gpus must be 0 or more, got {self.gpus}")
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How models are asked: batches, time limits, and what happens after failures."""
+
+    batch_size: Annotated[int, Help("episodes given to a model at once", more=True)] = 8
+    timeout: Annotated[float, Help("seconds a model may take for one batch", more=True)] = 120.0
+    load_timeout: Annotated[float, Help("seconds the models may take to load", more=True)] = 900.0
+    max_restarts: Annotated[int, Help("stop when worker processes crashed more than N times", more=True)] = 100
+    max_failures: Annotated[
+        int, Help("stop when the first N answers of a model all fail alike; 0 never stops", more=True)
+    ] = 20
+    retry_failures: Annotated[bool, Help("score trials again that failed in an earlier attempt", more=True)] = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise PlanError(f"batch-size must be at least 1, got {self.batch_size}")
+        if self.max_restarts < 0 or self.max_failures < 0:
+            given = f"{self.max_restarts} and {self.max_failures}"
+            raise PlanError(f"max-restarts and max-failures must be 0 or more, got {given}")
+        timeouts = (self.timeout, self.load_timeout)
+        if not all(0 < seconds < math.inf for seconds in timeouts):
+            raise PlanError(f"timeout and load-timeout must be seconds above 0, got {timeouts}")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent on models that cost money."""
+
+    max_requests: Annotated[int | None, Help("stop before more than N requests to paid models", more=True)] = None
+    max_cost: Annotated[float | None, Help("stop before paid models have cost more than X", more=True)] = None
+
+    def __post_init__(self) -> None:
+        if (self.max_requests or 0) < 0 or not 0 <= (self.max_cost or 0) < math.inf:
+            raise PlanError("max-requests and max-cost must be 0 or more; leave out what has no limit")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """Which part of the work is done here."""
+
+    shard: Annotated[
+        str, Help("score only part I of N of the episodes; `runs merge` joins the parts", metavar="I/N", more=True)
+    ] = ""
+
+
+def several(value: object) -> tuple[Any, ...]:
+    """Return one value or several as a tuple; a text is one value."""
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)

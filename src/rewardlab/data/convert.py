@@ -14,9 +14,9 @@ import numpy as np
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest, rng_for
-from rewardlab.core.settings import setting
 from rewardlab.core.storage import atomic_write, writable
 from rewardlab.data.contract import Batch, Contents, Problem, Rollout, Writer, WrittenRow
 from rewardlab.data.duplicates import OrderedMap, episodes_to_leave_out, find_duplicates

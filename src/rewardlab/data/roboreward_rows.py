@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from rewardlab.core.episode import LEVELS, Episode, Label, Provenance
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
+from rewardlab.core.old_settings import setting
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import setting
 from rewardlab.data.contract import Problem
 from rewardlab.data.reading import task_in
 from rewardlab.data.safe_files import path_inside, shown, video_names

@@ -13,9 +13,9 @@ from typing import Literal, get_args
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
+from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run, locked
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import SEVERITIES, Trial, graded_name
 from rewardlab.evaluation.attack_search import (
     LearnedPriors,

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rewardlab.core.errors import DataError
+from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.records import (
     TRIALS_DIGEST,
     meaning,
@@ -17,7 +18,6 @@ from rewardlab.core.records import (
     without_checksums,
 )
 from rewardlab.core.run import Run
-from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial_table import TrialTable, trials_digest
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.run import Run
-from rewardlab.core.settings import setting
 from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.core.trial_table import WITHOUT_RAW, TrialTable
 from rewardlab.evaluation.display import display_names, format_p_value

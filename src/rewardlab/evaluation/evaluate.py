@@ -17,10 +17,10 @@ from typing import Any
 from rewardlab.core import __version__
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
+from rewardlab.core.old_settings import as_command, flat_settings, setting
 from rewardlab.core.run import RECORD, Run, locked, open_run, start_run
 from rewardlab.core.run_files import INSTRUCTION
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command, flat_settings, setting
 from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TrialTable

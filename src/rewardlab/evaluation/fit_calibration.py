@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.records import none_if_nan
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command, setting
 from rewardlab.core.trial import Score
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.evaluate import StressPlan, clean_plan, run_stress

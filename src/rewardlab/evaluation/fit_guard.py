@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command, setting
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.run import RECORD, SUMMARY, Run, locked, start_run
 from rewardlab.core.run_files import plan_differences, read_part
-from rewardlab.core.settings import setting
 from rewardlab.evaluation.summary import save_summary
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
+from rewardlab.core.old_settings import EngineSettings, setting
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import EngineSettings, setting
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data.video import FramePolicy, frame_policy

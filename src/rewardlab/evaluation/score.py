@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import Answer
 from rewardlab.data.video import VideoFile, frame_policy, sample_frames

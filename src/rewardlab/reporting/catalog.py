@@ -10,7 +10,7 @@ from rich.table import Table
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import flag_of, flat_fields, setting, setting_text
+from rewardlab.core.old_settings import flag_of, flat_fields, setting, setting_text
 from rewardlab.core.terminal import safe_markup
 from rewardlab.data import DATASETS, READERS
 from rewardlab.data.convert import WRITERS

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.core.terminal import one_line, safe_markup
 from rewardlab.core.trial import Failure, Score
 from rewardlab.evaluation.breaking_points import (

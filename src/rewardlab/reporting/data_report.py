@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.settings import setting
 from rewardlab.data.contract import Problem
 from rewardlab.data.duplicates import ExactCopies, VideoName, exact_copies
 from rewardlab.data.roboreward_rows import METADATA

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.run import Run
-from rewardlab.core.settings import setting
 from rewardlab.core.storage import atomic_write, writable
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN

@@ -9,7 +9,7 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.core.storage import writable
 from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.data.roboreward import write_episode

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.records import record_to_json
 from rewardlab.core.run import Run
 from rewardlab.core.run_files import RunRecord
-from rewardlab.core.settings import setting
 from rewardlab.core.storage import atomic_write, csv_text, writable, write_parquet
 from rewardlab.core.summary import Measurement, Summary, join_summaries, rename_models
 from rewardlab.evaluation.display import (

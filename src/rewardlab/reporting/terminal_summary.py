@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rewardlab.core.errors import GATE_FAILED, MODEL_FAILED, PlanError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.run import Run
-from rewardlab.core.settings import setting
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.terminal import safe_markup
 from rewardlab.core.trial_table import TrialTable

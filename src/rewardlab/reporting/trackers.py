@@ -7,8 +7,8 @@ from typing import Literal
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
+from rewardlab.core.old_settings import setting
 from rewardlab.core.run import Run
-from rewardlab.core.settings import setting
 from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.evaluation.display import names_of_run
 from rewardlab.evaluation.summary import load_summary

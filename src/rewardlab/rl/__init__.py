@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import EngineSettings, setting
+from rewardlab.core.old_settings import EngineSettings, setting
 from rewardlab.core.terminal import terminal_console
 from rewardlab.rl.results import TrainingRunResult
 

@@ -11,9 +11,9 @@ import torch
 
 from rewardlab.core import __version__
 from rewardlab.core.errors import RewardlabError, RunError
+from rewardlab.core.old_settings import as_command
 from rewardlab.core.records import read_json, record_to_json
 from rewardlab.core.run import Run, locked
-from rewardlab.core.settings import as_command
 from rewardlab.core.storage import atomic_write, writable
 from rewardlab.core.trial import error_text
 from rewardlab.evaluation.engines.ordered_map import map_items

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
+from rewardlab.core.old_settings import EngineSettings, as_command, setting
 from rewardlab.core.run import Run, locked
-from rewardlab.core.settings import EngineSettings, as_command, setting
 from rewardlab.core.storage import store_address, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset

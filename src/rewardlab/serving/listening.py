@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import PlanError, RewardlabError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.data.video import frame_policy
 from rewardlab.models.remote import TOKEN_VARIABLE, read_token
 

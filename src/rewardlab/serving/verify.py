@@ -10,7 +10,7 @@ from pathlib import Path
 import uvicorn
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.core.terminal import loading, one_line
 from rewardlab.data.row_listing import RowListing, list_rows
 from rewardlab.data.safe_files import require_inside

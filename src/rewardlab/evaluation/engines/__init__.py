@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import EngineSettings
+from rewardlab.core.old_settings import EngineSettings
 from rewardlab.evaluation.engines.contract import Engine
 from rewardlab.evaluation.engines.local import LocalEngine
 from rewardlab.evaluation.engines.processes import ProcessEngine

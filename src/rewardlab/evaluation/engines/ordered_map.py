@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import cloudpickle
 
 from rewardlab.core.errors import RunError
-from rewardlab.core.settings import EngineSettings
+from rewardlab.core.old_settings import EngineSettings
 from rewardlab.evaluation.engines import open_engine
 from rewardlab.evaluation.engines.contract import Engine, Worker
 from rewardlab.evaluation.engines.worker_process import serve_items

@@ -16,7 +16,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import EngineSettings
+from rewardlab.core.old_settings import EngineSettings
 from rewardlab.evaluation.engines.contract import Worker
 from rewardlab.evaluation.engines.processes import received, send, start_worker, stop_process
 

@@ -13,9 +13,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from rewardlab.core.errors import PlanError
+from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command, setting
 from rewardlab.core.storage import atomic_write, csv_text, writable
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.evaluation.display import format_interval, format_number, markdown_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.core.storage import atomic_write
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
 from rewardlab.reporting.page import data_address, templates

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import DataError, PlanError, RunError
+from rewardlab.core.old_settings import flat_fields, flat_settings, setting
 from rewardlab.core.records import read_json
-from rewardlab.core.settings import flat_fields, flat_settings, setting
 from rewardlab.core.storage import atomic_write
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import RunError
+from rewardlab.core.old_settings import as_command
 from rewardlab.core.records import none_if_nan, read_json
-from rewardlab.core.settings import as_command
 from rewardlab.core.storage import atomic_write
 from rewardlab.evaluation.frame_rewards import Measured, PerturbedLevels, measure_values, robustness
 from rewardlab.evaluation.objective_comparison import (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
 

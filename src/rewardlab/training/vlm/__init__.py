@@ -14,7 +14,7 @@ import numpy as np
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import setting
+from rewardlab.core.old_settings import setting
 from rewardlab.core.storage import atomic_write, csv_text
 from rewardlab.core.terminal import one_line
 from rewardlab.training.lora import require_adapter

@@ -13,9 +13,9 @@ import torch
 
 from rewardlab.core import __version__
 from rewardlab.core.errors import ModelError, RunError
+from rewardlab.core.old_settings import as_command, flat_settings
 from rewardlab.core.records import read_json
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import as_command, flat_settings
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model

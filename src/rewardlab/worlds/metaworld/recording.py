@@ -12,8 +12,8 @@ import numpy as np
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable, PlanError
+from rewardlab.core.old_settings import EngineSettings, setting
 from rewardlab.core.seeding import pick, rng_for
-from rewardlab.core.settings import EngineSettings, setting
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.video_encoding import encode
 from rewardlab.worlds.metaworld.distractors import place_things
