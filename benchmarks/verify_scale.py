@@ -1,4 +1,4 @@
-"""How long 50,000 rows take to open: `rewardlab verify` until its first clip is on the screen, `data-report` until its
+"""How long 50,000 rows take to open: `rewardlab data verify` until its first clip is on the screen, `data-report` until its
 page is. Every row has a video of its own, and modules are compiled beforehand, as those of an installed package are.
 Needs the extras `serve` and `dev`, and Chromium.
 
@@ -65,7 +65,7 @@ def processor_seconds() -> float:
 def time_verify(browser: Browser, data: Path, environment: dict[str, str]) -> tuple[float, float, float]:
     """Return seconds from the command to its address, from there to the first clip, and of one verdict."""
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "rewardlab", "verify", str(data), "--port", "0"]
+    command = [sys.executable, "-m", "rewardlab", "data", "verify", str(data), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]
@@ -87,7 +87,7 @@ def time_verify(browser: Browser, data: Path, environment: dict[str, str]) -> tu
 def time_report(browser: Browser, data: Path, out: Path, environment: dict[str, str]) -> tuple[float, float]:
     """Return seconds of the command, and until its page is open."""
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "rewardlab", "data-report", str(data), "--out", str(out)]
+    command = [sys.executable, "-m", "rewardlab", "data", "report", str(data), "--out", str(out)]
     subprocess.run(command, check=True, env=environment)
     written = time.perf_counter()
     browser.new_page().goto(out.resolve().as_uri())

@@ -41,10 +41,10 @@ def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
 
 def test_check_lists_problems_with_their_lines_and_fails(tmp_path: Path) -> None:
     write_rows(tmp_path, [{"file_name": "gone.mp4", "task": "t", "reward": 5}, "oops"])
-    done = run_here("check", str(tmp_path))
+    done = run_here("data", "check", str(tmp_path))
     assert done.returncode == 4
     assert "line 1: " in done.stdout and "line 2: not JSON" in done.stdout
-    assert run_here("check", "sample").returncode == 0
+    assert run_here("data", "check", "sample").returncode == 0
 
 
 def test_perturb_writes_copies_that_are_a_dataset_and_goes_on_where_it_stopped(tiny_data: Path, tmp_path: Path) -> None:
@@ -71,7 +71,9 @@ def test_perturb_writes_copies_that_are_a_dataset_and_goes_on_where_it_stopped(t
 
 
 def test_perturb_draws_a_contact_sheet(tiny_data: Path, tmp_path: Path) -> None:
-    done = run_here("perturb", str(tiny_data), "--perturbations", "gaussian_noise", "--sheet", "--out", str(tmp_path))
+    done = run_here(
+        "data", "perturb", str(tiny_data), "--perturbations", "gaussian_noise", "--sheet", "--out", str(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     sheet = cv2.imread(str(tmp_path / "gaussian_noise.png"))
     assert sheet.shape[0] > 5 * 48  # five severities, one below the other

@@ -141,7 +141,7 @@ def planted_labels(made: Path, work: Path) -> Row:
         row["reward"] = row["reward"] % 4 + 1
     (work / "planted" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (work / "planted" / "rejected.jsonl").write_text("", encoding="utf-8")
-    rewardlab.augment(work / "planted", stage="validate", out=work / "validated", calls=work / "calls", quiet=True)
+    rewardlab.data_augment(work / "planted", stage="validate", out=work / "validated", calls=work / "calls", quiet=True)
     wrong = {row["provenance"]["row"] for row in planted}
     refused = {row["provenance"]["row"] for row in rows_of(work / "validated" / "rejected.jsonl")}
     hit = len(wrong & refused)

@@ -5,7 +5,7 @@
 
 KNOWN and UNSEEN are rollouts of the tasks that `pocket` was trained on and of those it was not, as its own file lists
 them; `--tasks` prints either list. The tasks are in five folds. For each fold a guard is fitted on all other tasks,
-clean and under FITTED, by the functions behind `rewardlab guard fit`, and judged on the tasks of the fold, clean and
+clean and under FITTED, by the functions behind `rewardlab fit guard`, and judged on the tasks of the fold, clean and
 under JUDGED. Rates are means over clips of all folds; intervals are percentiles of 2,000 bootstrap draws over tasks.
 """
 

@@ -1,7 +1,7 @@
-"""rewardlab: find out when a vision-language reward for robots may be trusted.
+"""rewardlab: find out when you can trust a vision-language reward for robots.
 
-The verbs of the command line are functions here: `rewardlab.stress("clock", "sample")` returns a Run, and
-`help(rewardlab.stress)` lists every setting.
+Each command is a function here: `rewardlab.stress("pocket", "sample")` returns a Run, and `help(rewardlab.stress)`
+lists every setting. `rewardlab data check` is `rewardlab.data_check`.
 """
 
 from importlib import import_module
@@ -10,56 +10,87 @@ from typing import TYPE_CHECKING
 from rewardlab.core import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api import (
-        assemble_vlm,
-        attack,
-        augment,
-        bench,
-        calibrate,
-        check,
-        collect,
-        compare,
-        convert,
-        data_report,
-        export,
-        guard_fit,
-        leaderboard,
-        load_model,
-        merge,
-        open_dataset,
-        perturb,
-        query,
-        relabel,
-        report,
-        rl_report,
-        rl_run,
-        runs,
-        score,
-        serve,
-        stress,
-        study,
-        train,
-        train_objective,
-        train_vlm,
-        verify,
-    )
-    from rewardlab.core.episode import Episode, episode_from_frames
-    from rewardlab.core.run import Run
-    from rewardlab.core.trial import Failure, Score
+    from rewardlab.api import assemble_vlm as train_assemble
+    from rewardlab.api import attack as attack
+    from rewardlab.api import augment as data_augment
+    from rewardlab.api import bench as bench
+    from rewardlab.api import calibrate as fit_calibration
+    from rewardlab.api import check as data_check
+    from rewardlab.api import collect as collect
+    from rewardlab.api import convert as data_convert
+    from rewardlab.api import data_report as data_report
+    from rewardlab.api import export as runs_export
+    from rewardlab.api import guard_fit as fit_guard
+    from rewardlab.api import leaderboard as leaderboard
+    from rewardlab.api import load_model as load_model
+    from rewardlab.api import merge as runs_merge
+    from rewardlab.api import open_dataset as open_dataset
+    from rewardlab.api import perturb as data_perturb
+    from rewardlab.api import query as runs_sql
+    from rewardlab.api import relabel as relabel
+    from rewardlab.api import report as report
+    from rewardlab.api import rl_report as study_rl_page
+    from rewardlab.api import rl_run as study_rl
+    from rewardlab.api import runs as runs_list
+    from rewardlab.api import score as score
+    from rewardlab.api import serve as serve
+    from rewardlab.api import stress as stress
+    from rewardlab.api import train as train_pocket
+    from rewardlab.api import train_objective as train_objective
+    from rewardlab.api import train_vlm as train_vlm
+    from rewardlab.api import verify as data_verify
+    from rewardlab.core.episode import Episode as Episode
+    from rewardlab.core.episode import episode_from_frames as episode_from_frames
+    from rewardlab.core.run import Run as Run
+    from rewardlab.core.trial import Failure as Failure
+    from rewardlab.core.trial import Score as Score
+    from rewardlab.evaluation.compare import compare as compare
+    from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
 
-
-_HOME = {
-    **dict.fromkeys(("data_report", "verify"), "rewardlab.api"),
-    **dict.fromkeys(("augment", "check", "convert", "open_dataset"), "rewardlab.api"),
-    **dict.fromkeys(("attack", "bench", "calibrate", "load_model", "score", "stress"), "rewardlab.api"),
-    **dict.fromkeys(("export", "merge", "query", "runs"), "rewardlab.api"),
-    **dict.fromkeys(("compare", "leaderboard", "perturb", "report", "study"), "rewardlab.api"),
-    **dict.fromkeys(("assemble_vlm", "collect", "train", "train_objective", "train_vlm"), "rewardlab.api"),
-    **dict.fromkeys(("guard_fit", "relabel", "serve"), "rewardlab.api"),
-    **dict.fromkeys(("rl_report", "rl_run"), "rewardlab.api"),
-    **dict.fromkeys(("Episode", "episode_from_frames"), "rewardlab.core.episode"),
-    **dict.fromkeys(("Score", "Failure"), "rewardlab.core.trial"),
-    "Run": "rewardlab.core.run",
+_HOME = {  # where each public name is; it is loaded on first use, so that the import itself stays light
+    # Judge a reward model
+    "score": "rewardlab.api:score",
+    "stress": "rewardlab.api:stress",
+    "bench": "rewardlab.api:bench",
+    "attack": "rewardlab.api:attack",
+    "compare": "rewardlab.evaluation.compare:compare",
+    "report": "rewardlab.api:report",
+    "leaderboard": "rewardlab.api:leaderboard",
+    "load_model": "rewardlab.api:load_model",
+    # Prepare data
+    "open_dataset": "rewardlab.api:open_dataset",
+    "data_check": "rewardlab.api:check",
+    "data_convert": "rewardlab.api:convert",
+    "data_report": "rewardlab.api:data_report",
+    "data_augment": "rewardlab.api:augment",
+    "data_verify": "rewardlab.api:verify",
+    "data_perturb": "rewardlab.api:perturb",
+    "collect": "rewardlab.api:collect",
+    # Improve a model
+    "train_pocket": "rewardlab.api:train",
+    "train_vlm": "rewardlab.api:train_vlm",
+    "train_objective": "rewardlab.api:train_objective",
+    "train_assemble": "rewardlab.api:assemble_vlm",
+    "fit_calibration": "rewardlab.api:calibrate",
+    "fit_guard": "rewardlab.api:guard_fit",
+    # Use it on a robot
+    "serve": "rewardlab.api:serve",
+    "relabel": "rewardlab.api:relabel",
+    # Study what rewards do
+    "study_perturbation": "rewardlab.studies.perturbation_paper.commands:study_perturbation",
+    "study_rl": "rewardlab.api:rl_run",
+    "study_rl_page": "rewardlab.api:rl_report",
+    # Keep house
+    "runs_list": "rewardlab.api:runs",
+    "runs_merge": "rewardlab.api:merge",
+    "runs_export": "rewardlab.api:export",
+    "runs_sql": "rewardlab.api:query",
+    # Nouns
+    "Episode": "rewardlab.core.episode:Episode",
+    "episode_from_frames": "rewardlab.core.episode:episode_from_frames",
+    "Score": "rewardlab.core.trial:Score",
+    "Failure": "rewardlab.core.trial:Failure",
+    "Run": "rewardlab.core.run:Run",
 }
 
 __all__ = [
@@ -68,46 +99,47 @@ __all__ = [
     "Run",
     "Score",
     "__version__",
-    "assemble_vlm",
     "attack",
-    "augment",
     "bench",
-    "calibrate",
-    "check",
     "collect",
     "compare",
-    "convert",
+    "data_augment",
+    "data_check",
+    "data_convert",
+    "data_perturb",
     "data_report",
+    "data_verify",
     "episode_from_frames",
-    "export",
-    "guard_fit",
+    "fit_calibration",
+    "fit_guard",
     "leaderboard",
     "load_model",
-    "merge",
     "open_dataset",
-    "perturb",
-    "query",
     "relabel",
     "report",
-    "rl_report",
-    "rl_run",
-    "runs",
+    "runs_export",
+    "runs_list",
+    "runs_merge",
+    "runs_sql",
     "score",
     "serve",
     "stress",
-    "study",
-    "train",
+    "study_perturbation",
+    "study_rl",
+    "study_rl_page",
+    "train_assemble",
     "train_objective",
+    "train_pocket",
     "train_vlm",
-    "verify",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first used, so that the import itself stays light."""
+    """Load a public name when it is first used."""
     if name not in _HOME:
         raise AttributeError(f"module 'rewardlab' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    module, _, attribute = _HOME[name].partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:

@@ -24,8 +24,6 @@ from rewardlab.data.row_listing import paused_garbage_collection
 from rewardlab.data.video import check_videos, frame_policy, map_threads, sample_frames
 from rewardlab.evaluation.attack import AttackPlan, AttackRun, run_attack
 from rewardlab.evaluation.bench import BenchPlan, run_benchmark
-from rewardlab.evaluation.compare import Comparison, compare_runs
-from rewardlab.evaluation.display import run_and_model
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.fit_calibration import CalibratePlan, CalibrationRun, run_calibration
 from rewardlab.evaluation.fit_guard import GuardPlan, GuardRun, run_guard_fit
@@ -47,7 +45,6 @@ from rewardlab.rl.relabel import relabel as relabel_by_plan
 from rewardlab.rl.results import RlResults
 from rewardlab.serving.listening import ServePlan
 from rewardlab.serving.verify import VerifyPlan
-from rewardlab.studies.perturbation_paper.commands import write_study
 from rewardlab.studies.rl.page import RlReportPlan, write_rl_page
 from rewardlab.training.objectives import ObjectivePlan
 from rewardlab.training.pocket import PocketPlan
@@ -557,12 +554,6 @@ def data_report(data: Place, **settings: Unpack[DataReportOptions]) -> Path:
 AnyRun = Run | Place
 
 
-def compare(a: AnyRun, b: AnyRun, *, draws: int = 10_000, seed: int = 0) -> Comparison:
-    """Compare two models on the cells both scored: runs, run folders, or FOLDER::MODEL for one model of several."""
-    (run_a, model_a), (run_b, model_b) = (run_and_model(str(x.folder if isinstance(x, Run) else x)) for x in (a, b))
-    return compare_runs(run_a, run_b, model_a, model_b, draws, seed)
-
-
 def leaderboard(runs: Sequence[AnyRun], out: Place = "leaderboard", *, trust: bool = False) -> Path:
     """Write a static site that ranks the judged models of runs beside published ones; return the path of its index.
 
@@ -590,14 +581,6 @@ def report(*runs: AnyRun, out: Place | None = None, trust: bool = False) -> Path
 def perturb(data: Place, **settings: Unpack[PerturbOptions]) -> list[str]:
     """Write perturbed copies or contact sheets; return what was written and what was left out, with the reason."""
     return list(perturbed_files(plan_from(PerturbPlan, {"data": data, **settings})))
-
-
-def study(run: AnyRun, out: Place, roles: Mapping[str, str] | None = None) -> list[Path]:
-    """Write the tables, figures and claims of the perturbation paper as a run measured them, and return the paths.
-
-    `roles` says which of the run's models plays general, tuned and ensemble; without it the shipped ones do.
-    """
-    return write_study(_opened([run])[0], Path(out), roles)
 
 
 def _opened(runs: Sequence[AnyRun]) -> list[Run]:

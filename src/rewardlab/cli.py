@@ -1,13 +1,15 @@
-"""The command line: one thin function per command; flags are made from each command's settings."""
+"""The command line: one line a command, in groups; flags come from signatures, and a function here shows the result."""
 
-import argparse
 import gc
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import rewardlab
 from rewardlab.core import __version__
@@ -22,7 +24,9 @@ from rewardlab.core.errors import (
     PlanError,
     RewardlabError,
 )
-from rewardlab.core.old_settings import build_plan, command_parser, flat_settings
+from rewardlab.core.old_settings import build_plan, flat_settings
+from rewardlab.core.old_settings import command_parser as old_parser
+from rewardlab.core.settings import Help, Setting, arguments_of, command_parser, settings_of
 from rewardlab.core.terminal import one_line, safe_streams
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from rewardlab.data.convert import CheckPlan, ConvertPlan
     from rewardlab.data.roboreward_rows import InitPlan
     from rewardlab.evaluation.attack import AttackPlan
-    from rewardlab.evaluation.compare import ComparePlan
+    from rewardlab.evaluation.compare import Comparison
     from rewardlab.evaluation.fit_calibration import CalibratePlan
     from rewardlab.evaluation.fit_guard import GuardPlan
     from rewardlab.evaluation.merge import MergePlan
@@ -64,12 +68,11 @@ _FEW_MODELS = 12  # so many trained models are named one by one
 def score(plan: "ScorePlan") -> int:
     """Ask a model once and print all that explains its answer; exit with 3 where it gave none."""
     from rewardlab.core.trial import Failure
-    from rewardlab.evaluation.score import score_clips as ask_once
-    from rewardlab.reporting.command_text import score_json as asked_json
-    from rewardlab.reporting.command_text import score_lines as asked_lines
+    from rewardlab.evaluation.score import score_clips
+    from rewardlab.reporting.command_text import score_json, score_lines
 
-    asked = ask_once(plan)
-    print(asked_json(asked) if plan.json else "\n".join(asked_lines(asked)))
+    asked = score_clips(plan)
+    print(score_json(asked) if plan.json else "\n".join(score_lines(asked)))
     return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
 
 
@@ -84,7 +87,7 @@ def stress(command: "StressCommand") -> int:
         return 0
     if command.plan.scoring.shard:
         run = rewardlab.stress(**flat_settings(command.plan))
-        _say(f"shard {command.plan.scoring.shard}: {run.folder}; `rewardlab merge` puts shards together")
+        _say(f"shard {command.plan.scoring.shard}: {run.folder}; `rewardlab runs merge` puts shards together")
         return 0
     return _judged(
         command.plan.models,
@@ -192,7 +195,7 @@ def calibrate(plan: "CalibratePlan") -> int:
     from rewardlab.evaluation.fit_calibration import calibration_sentences
     from rewardlab.reporting.findings_text import spending
 
-    calibrated = rewardlab.calibrate(**flat_settings(plan))
+    calibrated = rewardlab.fit_calibration(**flat_settings(plan))
     for sentence in (*calibration_sentences(calibrated.record), *spending(calibrated.run.folder)):
         _say(sentence)
     _say(f"calibrated model: {plan.model}+{calibrated.run.folder}")
@@ -203,7 +206,7 @@ def guard_fit(plan: "GuardPlan") -> int:
     """Fit the guard, say what it does, and print how to use it."""
     from rewardlab.evaluation.fit_guard import guard_sentences
 
-    fitted = rewardlab.guard_fit(**flat_settings(plan))
+    fitted = rewardlab.fit_guard(**flat_settings(plan))
     for sentence in guard_sentences(fitted.record):
         _say(sentence)
     _say(f"guarded model: {plan.model}+{fitted.folder}")
@@ -212,10 +215,6 @@ def guard_fit(plan: "GuardPlan") -> int:
 
 def report(plan: "ReportPlan") -> int:
     """Write the report and print where it is."""
-    if plan.study is not None:
-        for path in rewardlab.study(plan.runs[0], plan.study):
-            _say(path)
-        return 0
     from rewardlab.core.terminal import loading
 
     with loading("writing the report"):
@@ -224,18 +223,31 @@ def report(plan: "ReportPlan") -> int:
     return 0
 
 
-def compare(plan: "ComparePlan") -> int:
+def show_comparison(
+    call: "partial[Comparison]",
+    *,
+    out: Annotated[Path | None, Help("write the comparison to this file instead: .md or .json")] = None,
+) -> int:
     """Print the verdict and a table of every test, or write them to a file."""
     from rewardlab.core.terminal import loading, terminal_console
     from rewardlab.reporting.command_text import print_comparison, verdict, write_comparison
 
+    if out is not None and out.suffix not in (".md", ".json"):
+        raise PlanError(f"--out must be a file that ends in .md or .json, got {str(out)!r}")
     with loading("comparing"):
-        comparison = rewardlab.compare(plan.a, plan.b, draws=plan.draws, seed=plan.seed)
-    if plan.out is None:
+        comparison = call()
+    if out is None:
         print_comparison(comparison, terminal_console())
         return 0
     _say(verdict(comparison))
-    _say(f"comparison: {write_comparison(comparison, plan.out)}")
+    _say(f"comparison: {write_comparison(comparison, out)}")
+    return 0
+
+
+def show_paths(call: "partial[Sequence[Path]]") -> int:
+    """Print where each file is that was written."""
+    for path in call():
+        _say(path)
     return 0
 
 
@@ -282,7 +294,7 @@ def collect(plan: "CollectPlan") -> int:
 
 def train(plan: "PocketPlan") -> int:
     """Train and export, and print how to use what came out."""
-    for model in rewardlab.train(**flat_settings(plan)):
+    for model in rewardlab.train_pocket(**flat_settings(plan)):
         _say(f"trained model: {model}")
     return 0
 
@@ -314,7 +326,7 @@ def train_objective(command: "TrainObjectiveCommand") -> int:
 
 def assemble_vlm(plan: "AssemblePlan") -> int:
     """Put the model together and print how to use it."""
-    _say(f"assembled model: {rewardlab.assemble_vlm(**flat_settings(plan))}")
+    _say(f"assembled model: {rewardlab.train_assemble(**flat_settings(plan))}")
     return 0
 
 
@@ -326,7 +338,7 @@ def serve(plan: "ServePlan") -> int:
 
 def verify(plan: "VerifyPlan") -> int:
     """Serve the page on which people check labels, or write out what they have verified."""
-    rewardlab.verify(**flat_settings(plan))
+    rewardlab.data_verify(**flat_settings(plan))
     return 0
 
 
@@ -351,16 +363,16 @@ def relabel(plan: "RelabelPlan") -> int:
 
 def rl_run(plan: "RlRunPlan") -> int:
     """Train every cell of a plan, and say where its page can be made from."""
-    results = rewardlab.rl_run(**flat_settings(plan))
+    results = rewardlab.study_rl(**flat_settings(plan))
     failed = sum(cell.status == "failed" for cell in results.cells)
     _say(f"{len(results.cells) - failed} of {len(results.cells)} trainings are finished: {plan.out}")
-    _say(f"their page: rewardlab rl report {plan.out}")
+    _say(f"their page: rewardlab study rl-page {plan.out}")
     return MODEL_FAILED if failed else 0
 
 
 def rl_report(plan: "RlReportPlan") -> int:
     """Write the page of some studies and print where it is."""
-    _say(str(rewardlab.rl_report(plan.runs, out=plan.out)))
+    _say(str(rewardlab.study_rl_page(plan.runs, out=plan.out)))
     return 0
 
 
@@ -394,7 +406,7 @@ def convert(plan: "ConvertPlan") -> int:
     from rewardlab.core.terminal import loading
 
     with loading(f"converting {plan.source}"):
-        made = rewardlab.convert(**flat_settings(plan))
+        made = rewardlab.data_convert(**flat_settings(plan))
     for problem in made.left_out:
         _say(f"left out {problem}")
     counts = ", ".join(f"{name or 'rollouts'}: {count}" for name, count in made.counts.items())
@@ -410,7 +422,7 @@ def augment(command: "AugmentCommand") -> int:
     if command.dry_run:
         _say(forecast_augmentation(command.plan).sentence)
         return 0
-    made = rewardlab.augment(**flat_settings(command.plan))
+    made = rewardlab.data_augment(**flat_settings(command.plan))
     for line in (*augmentation_lines(made), *spending(command.plan.calls_folder)):
         _say(line)
     return 0
@@ -449,7 +461,7 @@ def merge(plan: "MergePlan") -> int:
     from rewardlab.core.terminal import loading
 
     with loading("putting shards together"):
-        made = rewardlab.merge(plan.runs, plan.out)
+        made = rewardlab.runs_merge(plan.runs, plan.out)
     for note in made.notes:
         _say(f"note: {note}")
     left = made.cells - made.trials
@@ -460,7 +472,7 @@ def merge(plan: "MergePlan") -> int:
 
 def export(plan: "ExportPlan") -> int:
     """Write the numbers of a run to an experiment tracker and print where they are."""
-    _say(f"{plan.to}: {rewardlab.export(plan.run, plan.to, project=plan.project, place=plan.place)}")
+    _say(f"{plan.to}: {rewardlab.runs_export(plan.run, plan.to, project=plan.project, place=plan.place)}")
     return 0
 
 
@@ -485,69 +497,129 @@ def completion(plan: "CompletionPlan") -> int:
     """Print the script that teaches a shell to complete."""
     from rewardlab.reporting.catalog import completion_script
 
-    print(completion_script(plan.shell, {name: plan_of(name) for name in COMMANDS}), end="")
+    print(completion_script(plan.shell, {name: command.load() for name, command in COMMANDS.items()}), end="")
     return 0
 
 
-# Where each command's settings are; only those of the command that is asked for are loaded.
-COMMANDS: dict[str, tuple[str, Callable[[Any], int]]] = {
-    "score": ("rewardlab.evaluation.score:ScorePlan", score),
-    "stress": ("rewardlab.reporting.terminal_summary:StressCommand", stress),
-    "bench": ("rewardlab.reporting.terminal_summary:BenchCommand", bench),
-    "attack": ("rewardlab.evaluation.attack:AttackPlan", attack),
-    "calibrate": ("rewardlab.evaluation.fit_calibration:CalibratePlan", calibrate),
-    "guard-fit": ("rewardlab.evaluation.fit_guard:GuardPlan", guard_fit),
-    "report": ("rewardlab.reporting.report:ReportPlan", report),
-    "compare": ("rewardlab.evaluation.compare:ComparePlan", compare),
-    "leaderboard": ("rewardlab.reporting.leaderboard:LeaderboardPlan", leaderboard),
-    "runs": ("rewardlab.reporting.command_text:RunsPlan", runs),
-    "merge": ("rewardlab.evaluation.merge:MergePlan", merge),
-    "export": ("rewardlab.reporting.trackers:ExportPlan", export),
-    "perturb": ("rewardlab.reporting.perturbed_copies:PerturbPlan", perturb),
-    "collect": ("rewardlab.worlds.metaworld.recording:CollectPlan", collect),
-    "train": ("rewardlab.training.pocket:PocketPlan", train),
-    "train-vlm": ("rewardlab.training.vlm:TrainVlmCommand", train_vlm),
-    "train-objective": ("rewardlab.training.objectives:TrainObjectiveCommand", train_objective),
-    "assemble-vlm": ("rewardlab.training.vlm:AssemblePlan", assemble_vlm),
-    "montecarlo": ("rewardlab.studies.perturbation_paper.commands:MonteCarloPlan", montecarlo),
-    "serve": ("rewardlab.serving.listening:ServePlan", serve),
-    "relabel": ("rewardlab.rl.relabel:RelabelPlan", relabel),
-    "verify": ("rewardlab.serving.verify:VerifyPlan", verify),
-    "data-report": ("rewardlab.reporting.data_report:DataReportPlan", data_report),
-    "rl-run": ("rewardlab.rl:RlRunPlan", rl_run),
-    "rl-report": ("rewardlab.studies.rl.page:RlReportPlan", rl_report),
-    "check": ("rewardlab.data.convert:CheckPlan", check),
-    "convert": ("rewardlab.data.convert:ConvertPlan", convert),
-    "augment": ("rewardlab.augmentation.augment:AugmentCommand", augment),
-    "init": ("rewardlab.data.roboreward_rows:InitPlan", init),
-    "list": ("rewardlab.reporting.catalog:ListPlan", list_catalog),
-    "show": ("rewardlab.reporting.catalog:ShowPlan", show),
-    "completion": ("rewardlab.reporting.catalog:CompletionPlan", completion),
-}
+@dataclass(frozen=True)
+class Command:
+    """A line of the help: the function that does the work, what it does in a few words, and what shows its result.
 
+    `show` is given the call itself, with all its arguments; its own keywords are flags too. It returns the exit code.
+    """
+
+    target: str  # module:function, within rewardlab
+    summary: str
+    show: Callable[..., int]
+
+    def load(self) -> Any:
+        """Return the function; its module is imported now."""
+        module, _, name = self.target.partition(":")
+        return getattr(import_module(f"rewardlab.{module}"), name)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Return every setting: those of the function, then those of what shows its result."""
+        return (*settings_of(self.load()), *settings_of(self.show))
+
+
+_P = "studies.perturbation_paper.commands"
+GROUPS: dict[str, dict[str, Command]] = {
+    "Judge a reward model": {
+        "score": Command("evaluation.score:ScorePlan", "score a clip and explain the answer", score),
+        "stress": Command(
+            "rewardlab.reporting.terminal_summary:StressCommand", "perturb data, score it, report what breaks", stress
+        ),
+        "bench": Command(
+            "rewardlab.reporting.terminal_summary:BenchCommand",
+            "error per subset by the RoboRewardBench protocol",
+            bench,
+        ),
+        "attack": Command(
+            "rewardlab.evaluation.attack:AttackPlan", "find the smallest change that flips a verdict", attack
+        ),
+        "compare": Command("evaluation.compare:compare", "paired tests between two models", show_comparison),
+        "report": Command("reporting.report:ReportPlan", "write the page of one run or several", report),
+        "leaderboard": Command(
+            "rewardlab.reporting.leaderboard:LeaderboardPlan", "rank models of many runs on a static site", leaderboard
+        ),
+    },
+    "Prepare data": {
+        "data check": Command("data.convert:CheckPlan", "list what is wrong with a dataset", check),
+        "data convert": Command("data.convert:ConvertPlan", "write a dataset in another layout", convert),
+        "data report": Command("reporting.data_report:DataReportPlan", "a page about a dataset", data_report),
+        "data augment": Command(
+            "rewardlab.augmentation.augment:AugmentCommand", "make failures out of successes", augment
+        ),
+        "data verify": Command("serving.verify:VerifyPlan", "a page on which people check labels", verify),
+        "data perturb": Command(
+            "rewardlab.reporting.perturbed_copies:PerturbPlan", "write perturbed copies or contact sheets", perturb
+        ),
+        "data init": Command("data.roboreward_rows:InitPlan", "metadata.jsonl for a folder of videos", init),
+        "collect": Command(
+            "rewardlab.worlds.metaworld.recording:CollectPlan", "record simulated rollouts with exact labels", collect
+        ),
+    },
+    "Improve a model": {
+        "train pocket": Command("training.pocket:PocketPlan", "train the model that ships", train),
+        "train vlm": Command("training.vlm:TrainVlmCommand", "fine-tune a vision-language model", train_vlm),
+        "train objective": Command(
+            "rewardlab.training.objectives:TrainObjectiveCommand",
+            "train an encoder with one objective",
+            train_objective,
+        ),
+        "train assemble": Command(
+            "rewardlab.training.vlm:AssemblePlan", "join a vision tower and a language model", assemble_vlm
+        ),
+        "fit calibration": Command(
+            "rewardlab.evaluation.fit_calibration:CalibratePlan", "make probabilities mean what they say", calibrate
+        ),
+        "fit guard": Command(
+            "rewardlab.evaluation.fit_guard:GuardPlan", "withhold claims of success that are risky", guard_fit
+        ),
+    },
+    "Use it on a robot": {
+        "serve": Command("serving.listening:ServePlan", "serve a model over HTTP and WebSocket", serve),
+        "relabel": Command("rl.relabel:RelabelPlan", "write a reward for every frame of a dataset", relabel),
+    },
+    "Study what rewards do": {
+        "study montecarlo": Command(
+            f"{_P}:MonteCarloPlan", "the simulated study of the perturbation paper", montecarlo
+        ),
+        "study perturbation": Command(f"{_P}:study_perturbation", "the same study measured on a run", show_paths),
+        "study rl": Command("rl:RlRunPlan", "policies trained on different rewards", rl_run),
+        "study rl-page": Command("studies.rl.page:RlReportPlan", "the page of such trainings", rl_report),
+    },
+    "Keep house": {
+        "runs list": Command("reporting.command_text:RunsPlan", "runs below a folder", runs),
+        "runs merge": Command("evaluation.merge:MergePlan", "join the shards of a run", merge),
+        "runs export": Command(
+            "rewardlab.reporting.trackers:ExportPlan", "write a run to MLflow or Weights & Biases", export
+        ),
+        "list": Command(
+            "rewardlab.reporting.catalog:ListPlan", "list models, perturbations, metrics, datasets", list_catalog
+        ),
+        "show": Command("reporting.catalog:ShowPlan", "explain one of them", show),
+        "completion": Command("reporting.catalog:CompletionPlan", "tab completion for a shell", completion),
+    },
+}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+_FAMILIES = tuple(dict.fromkeys(name.split()[0] for name in COMMANDS if " " in name))
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000  # with 700, as Python has it, a sixth of loading modules is looking for garbage
-_TWO_WORDS = ("train-vlm", "train-objective", "guard-fit", "rl-run", "rl-report")
 _EXIT_CODES = (
-    f"Exit codes: 0 fine, {GATE_FAILED} a gate failed, {WRONG_USE} wrong use, {MODEL_FAILED} a model failed, "
-    f"{BAD_DATA} the data is bad, {FAULT} a fault of rewardlab, {CTRL_C} Ctrl-C."
+    f"exit codes: 0 fine, {GATE_FAILED} gate failed, {WRONG_USE} wrong use, {MODEL_FAILED} model failed, "
+    f"{BAD_DATA} bad data,\n{FAULT} fault of rewardlab, {CTRL_C} Ctrl-C"
 )
-
-
-def plan_of(command: str) -> Any:
-    """Return the dataclass with the settings of a command."""
-    module, _, name = COMMANDS[command][0].partition(":")
-    return getattr(import_module(module), name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; what the user can correct is said in one sentence, and the exit code says whose fault it is."""
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    words = _command_first(sys.argv[1:] if arguments is None else list(arguments))
+    words = sys.argv[1:] if arguments is None else list(arguments)
     with safe_streams():
         try:
-            command, plan = parsed(vars(_parser(_asked(words)).parse_args(words)))
-            return command(plan)
+            return _run(words)
         except (RewardlabError, UnicodeEncodeError, KeyboardInterrupt) as error:
             print(f"rewardlab: {_sentence(error)}", file=sys.stderr)
             return _exit_code(error)
@@ -559,10 +631,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return FAULT
 
 
-def _command_first(words: list[str]) -> list[str]:
-    """Return the words with two that name one command, such as `train vlm` or `rl run`, as one."""
-    joined = "-".join(words[:2])
-    return [joined, *words[2:]] if joined in _TWO_WORDS else list(words)
+def _run(words: Sequence[str]) -> int:
+    if words and words[0] == "--version":
+        print(f"rewardlab {__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return 0 if words else WRONG_USE
+    if words[0] in _FAMILIES and (len(words) == 1 or words[1] in ("-h", "--help")):
+        print(_family_overview(words[0]))
+        return 0 if len(words) > 1 else WRONG_USE
+    name = " ".join(words[: 2 if words[0] in _FAMILIES else 1])
+    find(COMMANDS, name, "command")
+    command, rest = COMMANDS[name], words[len(name.split()) :]
+    function = command.load()
+    if isinstance(function, type):
+        return _run_plan(name, command, function, rest)
+    given = vars(command_parser(name, function, command.settings).parse_args(rest))
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    call = partial(function, **arguments_of(function, values))
+    return command.show(call, **arguments_of(command.show, values))
+
+
+def _run_plan(name: str, command: Command, plan_type: Any, words: Sequence[str]) -> int:
+    parser = old_parser("", "", "", {name: plan_type})
+    given = vars(parser.parse_args([name, *words]))
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items() if key != "command"}
+    return command.show(build_plan(plan_type, values))
+
+
+def _overview() -> str:
+    """Return the help on one screen: every command that is one word, and what the others begin with."""
+    lines = [f"rewardlab {__version__}: find out when you can trust a reward model for robots.", ""]
+    lines += ["usage: rewardlab COMMAND ...   (`rewardlab COMMAND --help` explains one)"]
+    for title, commands in GROUPS.items():
+        lines += ["", title]
+        for first in dict.fromkeys(name.split()[0] for name in commands):
+            whole = commands.get(first)
+            parts = [name.split()[1] for name in commands if name.startswith(f"{first} ")]
+            lines.append(f"  {first:12} {whole.summary if whole else ', '.join(parts)}")
+    return "\n".join([*lines, "", _EXIT_CODES])
+
+
+def _family_overview(family: str) -> str:
+    lines = [f"  {name:20} {command.summary}" for name, command in COMMANDS.items() if name.split()[0] == family]
+    return "\n".join([f"usage: rewardlab {family} COMMAND ...   (--help behind it explains one)", "", *lines])
 
 
 def _exit_code(error: BaseException) -> int:
@@ -580,24 +693,3 @@ def _sentence(error: BaseException) -> str:
             "give it another name, or set PYTHONUTF8=1 if it is right"
         )
     return "\n  ".join(line.strip() for line in str(error).split("\n"))  # no name from outside begins a line
-
-
-def parsed(names: dict[str, Any]) -> tuple[Callable[[Any], int], Any]:
-    """Return the command and its plan from what argparse read."""
-    values = {name: tuple(v) if isinstance(v, list) else v for name, v in names.items() if name != "command"}
-    return COMMANDS[names["command"]][1], build_plan(plan_of(names["command"]), values)
-
-
-def _asked(words: Sequence[str]) -> Sequence[str]:
-    """Return the commands whose settings must be known to read these words: one, none for the version, or all."""
-    if not words:
-        raise PlanError(f"name a command: {', '.join(COMMANDS)}; `rewardlab --help` says what each does")
-    if words[0].startswith("-"):
-        return () if words[0] == "--version" else tuple(COMMANDS)
-    find(COMMANDS, words[0], "command")
-    return words[:1]
-
-
-def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    summary = "Find out when a vision-language reward for robots may be trusted."
-    return command_parser(summary, __version__, _EXIT_CODES, {name: plan_of(name) for name in names})

@@ -101,7 +101,7 @@ def test_pipes_folders_and_devices_are_problems_and_block_nobody(dataset: Path) 
     write_rows(dataset, [row(name) for name in names])
     # A process of its own: a pipe that is waited for would stop this one for good.
     done = subprocess.run(
-        [sys.executable, "-m", "rewardlab", "check", str(dataset)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "rewardlab", "data", "check", str(dataset)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 4
     assert "pipe.mp4: expected a regular file, got a pipe" in done.stdout

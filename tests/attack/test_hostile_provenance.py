@@ -60,7 +60,7 @@ def test_refused_rows_that_are_no_json_are_said_with_their_line(tmp_path: Path) 
 def test_a_clip_is_never_written_outside_the_folder(tmp_path: Path) -> None:
     folder = dataset(tmp_path / "data", SOUND, file_name="../data/a.mp4")
     with pytest.raises(DataError, match="must stay below the folder"):
-        rewardlab.augment(folder, stage="clip", out=tmp_path / "out", quiet=True, engine="local")
+        rewardlab.data_augment(folder, stage="clip", out=tmp_path / "out", quiet=True, engine="local")
     assert not (tmp_path / "out" / "metadata.jsonl").exists()
 
 
@@ -68,14 +68,14 @@ def test_a_world_file_is_never_linked_from_outside(tmp_path: Path) -> None:
     (tmp_path / "secret.npy").write_text("secret")
     folder = dataset(tmp_path / "data", SOUND, world={"kind": "metaworld", "file": "../secret.npy"})
     with pytest.raises(DataError, match="must stay below the folder"):
-        rewardlab.augment(folder, stage="clip", out=tmp_path / "out", quiet=True, engine="local")
+        rewardlab.data_augment(folder, stage="clip", out=tmp_path / "out", quiet=True, engine="local")
 
 
 @pytest.mark.parametrize("answer", ["\x1b]0;owned\x07ANSWER: TRUE", "ANSWER: TRUE\nANSWER: FALSE", "", "x" * 200_000])
 def test_what_a_teacher_says_is_text_and_no_more(answer: str, tmp_path: Path) -> None:
     folder = dataset(tmp_path / "data", SOUND, reward=3)
     with chat_server(lambda call: call.say(answer)) as server:
-        made = rewardlab.augment(
+        made = rewardlab.data_augment(
             folder, stage="validate", vision=server.model("retries=0"), out=tmp_path / "out", quiet=True
         )
     assert (made.stages[0].kept, made.stages[0].rejected) == (0, 1)

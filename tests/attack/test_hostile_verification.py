@@ -1,4 +1,4 @@
-"""Attacks on `rewardlab verify`: other pages, no token, paths that lead out, bodies too long, no verdicts."""
+"""Attacks on `rewardlab data verify`: other pages, no token, paths that lead out, bodies too long, no verdicts."""
 
 import json
 import os
@@ -161,5 +161,5 @@ def test_rows_of_a_strange_file_of_verdicts_change_nothing(tmp_path: Path, capsy
             item, decision, level = values
             row = (f"r{number}", item, "\x1b[2Jeve", decision, level, "", 0, 0.0, "")
             file.execute(f"INSERT INTO verdicts {columns} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-    assert main(["verify", str(data), "--export", str(tmp_path / "out")]) == 4
+    assert main(["data", "verify", str(data), "--export", str(tmp_path / "out")]) == 4
     assert "no row of" in capsys.readouterr().err

@@ -67,19 +67,19 @@ def test_a_query_reaches_nothing_but_the_tables(sql: str, runs: Path) -> None:
     folder = runs.parent
     before = sorted(folder.rglob("*"))
     with pytest.raises(PlanError, match=r"the query cannot be answered|expected one SELECT") as told:
-        rewardlab.query(sql.format(secret=folder / "secret.csv", folder=folder), runs)
+        rewardlab.runs_sql(sql.format(secret=folder / "secret.csv", folder=folder), runs)
     assert SECRET not in str(told.value) and sorted(folder.rglob("*")) == before
 
 
 def test_texts_of_strangers_are_values_and_nothing_more(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from rewardlab.cli import main
 
-    (row,) = rewardlab.query("SELECT model, raw, instruction FROM trials", runs).to_pylist()
+    (row,) = rewardlab.runs_sql("SELECT model, raw, instruction FROM trials", runs).to_pylist()
     assert set(row.values()) == {HOSTILE_TEXT.format(runs.parent / "stolen.csv")}
     assert not (runs.parent / "stolen.csv").exists()
-    assert main(["runs", str(runs), "--sql", "SELECT model FROM trials"]) == 0
-    assert main(["runs", str(runs)]) == 0
+    assert main(["runs", "list", str(runs), "--sql", "SELECT model FROM trials"]) == 0
+    assert main(["runs", "list", str(runs)]) == 0
     shown = capsys.readouterr().out
     assert "\x1b]0" not in shown and "\x07" not in shown
-    assert main(["runs", str(runs), "--json"]) == 0
+    assert main(["runs", "list", str(runs), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "open"

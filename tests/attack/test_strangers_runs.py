@@ -267,7 +267,7 @@ def test_names_with_markup_stay_text_on_every_page(tmp_path: Path) -> None:
     run = start_run(tmp_path / "run", record)
     run.append(trials)
     written = [rewardlab.report(run), rewardlab.leaderboard([run], tmp_path / "site")]
-    rewardlab.study(run, tmp_path / "study", roles={})
+    rewardlab.study_perturbation(run, tmp_path / "study", roles={})
     for path in [*written, *tmp_path.rglob("*.html"), *tmp_path.rglob("*.md"), *tmp_path.rglob("*.svg")]:
         text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(), flags=re.DOTALL)  # code is shown, not rendered
         assert not re.search(r"(?<!\\)<script>alert", text), path

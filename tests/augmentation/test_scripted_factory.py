@@ -49,7 +49,7 @@ def successes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(successes: Path, tmp_path_factory: pytest.TempPathFactory) -> Augmented:
     out = tmp_path_factory.mktemp("made") / "out"
-    return rewardlab.augment(successes, out=out, splits=("train=0.6", "test=0.4"), quiet=True, engine="local")
+    return rewardlab.data_augment(successes, out=out, splits=("train=0.6", "test=0.4"), quiet=True, engine="local")
 
 
 def true_level(folder: Path, row: dict[str, Any], frames: int) -> int | None:
@@ -126,7 +126,7 @@ def test_wrong_labels_that_are_planted_are_the_rows_that_are_refused(made: Augme
         row["reward"] = row["reward"] % 4 + 1
         row["provenance"]["verdicts"] = []
     (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rewardlab.augment(folder, stage="validate", out=tmp_path / "validated", quiet=True, engine="local")
+    rewardlab.data_augment(folder, stage="validate", out=tmp_path / "validated", quiet=True, engine="local")
     refused = [row for row in rows_of(tmp_path / "validated", "rejected.jsonl") if "annotator" in str(row)]
     judged = [row for row in refused if row["provenance"]["rejected_at"] == "validate"]
     assert {row["provenance"]["row"] for row in judged} == {row["provenance"]["row"] for row in planted}
@@ -135,7 +135,9 @@ def test_wrong_labels_that_are_planted_are_the_rows_that_are_refused(made: Augme
 
 def test_a_teacher_that_errs_is_caught_by_the_annotator(successes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    rewardlab.augment(successes, stage="counterfactual", out=out, text="scripted?wrong=0.6", quiet=True, engine="local")
+    rewardlab.data_augment(
+        successes, stage="counterfactual", out=out, text="scripted?wrong=0.6", quiet=True, engine="local"
+    )
     episodes = open_dataset(str(out)).episodes
     for row, episode in zip(rows_of(out), episodes, strict=True):
         assert row["provenance"]["stage"] == "source" or true_level(out, row, len(episode.clip)) == row["reward"]
@@ -154,8 +156,10 @@ def test_splits_share_no_task_and_the_balance_is_written(made: Augmented) -> Non
 
 def test_the_same_command_again_asks_nothing_and_writes_the_same(made: Augmented, successes: Path) -> None:
     before = (made.folder / "validate" / "metadata.jsonl").read_bytes()
-    again = rewardlab.augment(successes, out=made.folder, splits=("train=0.6", "test=0.4"), quiet=True, engine="local")
+    again = rewardlab.data_augment(
+        successes, out=made.folder, splits=("train=0.6", "test=0.4"), quiet=True, engine="local"
+    )
     assert again.asked == {} and sum(again.known.values()) == sum(made.asked.values()) + sum(made.known.values())
     assert (made.folder / "validate" / "metadata.jsonl").read_bytes() == before
     with pytest.raises(RunError, match="other settings"):
-        rewardlab.augment(successes, out=made.folder, attempts=2, quiet=True, engine="local")
+        rewardlab.data_augment(successes, out=made.folder, attempts=2, quiet=True, engine="local")

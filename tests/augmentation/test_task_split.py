@@ -116,7 +116,7 @@ def test_so_many_episodes_of_each_source_are_drawn_with_all_that_was_made_of_the
 
 
 def test_the_split_stage_writes_a_dataset_for_each_split(data: Path, tmp_path: Path) -> None:
-    made = rewardlab.augment(
+    made = rewardlab.data_augment(
         data, stage="split", out=tmp_path / "out", splits=("train=0.5", "test=0.5"), quiet=True, engine="local"
     )
     counts = {name: len(rewardlab.open_dataset(made.folder / name).episodes) for name in SHARES}

@@ -85,7 +85,7 @@ def run_stages(data: Path, out: Path, server: ChatServer, **more: Any) -> Augmen
     model = server.model("retries=0")
     stages = ("rewrite", "counterfactual", "clip", "validate")
     settings = {"engine": "local", "quiet": True} | more
-    return rewardlab.augment(data, out=out, stage=stages, vision=model, text=model, **settings)
+    return rewardlab.data_augment(data, out=out, stage=stages, vision=model, text=model, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_no_question_is_asked_twice_and_a_second_run_asks_nothing(asked: tuple[P
     out, first = asked
     assert max(first.asked.values()) == 1
     before = {path: path.read_bytes() for path in sorted(out.rglob("*.jsonl")) if ".calls" not in path.parts}
-    again = rewardlab.augment(
+    again = rewardlab.data_augment(
         demos,
         out=out,
         stage=("rewrite", "counterfactual", "clip", "validate"),
@@ -220,7 +220,7 @@ def test_what_it_would_cost_is_said_before_anything_is_asked(
 def test_a_teacher_of_no_use_makes_no_row(demos: Path, tmp_path: Path, wrong: Callable[[Call], None]) -> None:
     with chat_server(wrong) as server:
         model = server.model("retries=0")
-        rewardlab.augment(
+        rewardlab.data_augment(
             demos, out=tmp_path / "out", stage="counterfactual", vision=model, text=model, quiet=True, engine="local"
         )
     assert len(rows_of(tmp_path / "out")) == 3

@@ -47,9 +47,9 @@ def told(episodes: Sequence[Episode]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("to", WRITERS)
 def test_a_conversion_and_the_way_back_keep_everything(to: str, rollouts: Path, tmp_path: Path) -> None:
-    made = rewardlab.convert(rollouts, tmp_path / "there", to=to)
+    made = rewardlab.data_convert(rollouts, tmp_path / "there", to=to)
     assert made.counts == {"": 10} and made.left_out == ()
-    rewardlab.convert(tmp_path / "there", tmp_path / "back", to="roboreward")
+    rewardlab.data_convert(tmp_path / "there", tmp_path / "back", to="roboreward")
     before = rewardlab.open_dataset(rollouts).episodes
     for folder in ("there", "back"):
         contents = rewardlab.open_dataset(tmp_path / folder)
@@ -63,7 +63,7 @@ def test_a_conversion_and_the_way_back_keep_everything(to: str, rollouts: Path, 
 
 def test_a_lerobot_folder_is_what_lerobot_writes(rollouts: Path, tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
-    rewardlab.convert(rollouts, tmp_path / "out", to="lerobot")
+    rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot")
     info = json.loads((tmp_path / "out" / "meta" / "info.json").read_text())
     assert (info["codebase_version"], info["total_episodes"], info["fps"], info["total_tasks"]) == ("v3.0", 10, 10, 5)
     tasks = pandas.read_parquet(tmp_path / "out" / "meta" / "tasks.parquet")
@@ -101,7 +101,7 @@ def test_episodes_in_several_files_are_found_again(tmp_path: Path) -> None:
 
 
 def test_rows_of_robometer_have_its_columns(rollouts: Path, tmp_path: Path) -> None:
-    rewardlab.convert(rollouts, tmp_path / "out", to="robometer")
+    rewardlab.data_convert(rollouts, tmp_path / "out", to="robometer")
     rows = pq.read_table(tmp_path / "out" / "metadata.parquet").to_pylist()
     assert list(rows[0]) == [
         *("id", "task", "lang_vector", "data_source", "frames", "is_robot", "quality_label", "partial_success")
@@ -115,7 +115,7 @@ def test_rows_of_robometer_have_its_columns(rollouts: Path, tmp_path: Path) -> N
 
 def test_all_cameras_of_a_rollout_stay_together(tmp_path: Path) -> None:
     write_v2(tmp_path / "source")
-    rewardlab.convert(f"{tmp_path / 'source'}@all", tmp_path / "out", to="lerobot")
+    rewardlab.data_convert(f"{tmp_path / 'source'}@all", tmp_path / "out", to="lerobot")
     contents = rewardlab.open_dataset(f"{tmp_path / 'out'}@all")
     assert contents.problems == () and len(contents.episodes) == 2 * len(EPISODES)
     assert {each.provenance.camera for each in contents.episodes} == {key.rpartition(".")[2] for key in KEYS}
@@ -127,7 +127,7 @@ def test_splits_share_no_task_and_no_video(rollouts: Path, tmp_path: Path) -> No
     for row in ({"file_name": rows[1]["file_name"], "task": TASKS[3]}, {**rows[2], "task": "Lift  the lid."}):
         rows.append(row)  # the first video asked for another task; one question again in other letters
     write_rows(rollouts, rows)
-    made = rewardlab.convert(rollouts, tmp_path / "out", splits=["train=0.5", "test=0.5"])
+    made = rewardlab.data_convert(rollouts, tmp_path / "out", splits=["train=0.5", "test=0.5"])
     assert sum(made.counts.values()) + len(made.left_out) == 12 and set(made.counts) == {"train", "test"}
     parts = {name: rewardlab.open_dataset(tmp_path / "out" / name).episodes for name in ("train", "test")}
     tasks = {name: {task_key(episode) for episode in episodes} for name, episodes in parts.items()}
@@ -142,14 +142,14 @@ def test_copies_with_the_same_instruction_are_left_out(rollouts: Path, tmp_path:
     encode(frames, rollouts / "kitchen" / "again.mp4", 10, crf=24)
     rows = [json.loads(line) for line in (rollouts / "metadata.jsonl").read_text().splitlines()]
     write_rows(rollouts, [*rows, {"file_name": "kitchen/again.mp4", "task": TASKS[4]}])
-    made = rewardlab.convert(rollouts, tmp_path / "out")
+    made = rewardlab.data_convert(rollouts, tmp_path / "out")
     assert made.counts == {"": 10} and "kitchen/009.mp4 (near copy)" in str(made.left_out[0])
-    kept = rewardlab.convert(rollouts, tmp_path / "all", duplicates=False)
+    kept = rewardlab.data_convert(rollouts, tmp_path / "all", duplicates=False)
     assert kept.counts == {"": 11} and kept.left_out == ()
 
 
 def test_rollouts_are_sampled_and_shown_at_another_rate(rollouts: Path, tmp_path: Path) -> None:
-    first, again = (rewardlab.convert(rollouts, tmp_path / name, sample=4, fps=5, seed=3) for name in ("a", "b"))
+    first, again = (rewardlab.data_convert(rollouts, tmp_path / name, sample=4, fps=5, seed=3) for name in ("a", "b"))
     assert first.counts == again.counts == {"": 4}
     a, b = (rewardlab.open_dataset(tmp_path / name).episodes for name in ("a", "b"))
     assert [episode.id for episode in a] == [episode.id for episode in b]
@@ -210,14 +210,14 @@ def test_a_rollout_that_changed_meanwhile_is_written_again(tmp_path: Path) -> No
 def test_what_cannot_be_written_is_one_sentence(rollouts: Path, tmp_path: Path) -> None:
     encode(moving_square("other rate"), rollouts / "kitchen" / "007.mp4", 15)
     with pytest.raises(PlanError, match=r"lerobot has one frame rate, but frames come at 10, 15 per second; give one"):
-        rewardlab.convert(rollouts, tmp_path / "out", to="lerobot")
+        rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot")
     encode(np.zeros((8, 96, 96, 3), np.uint8), rollouts / "kitchen" / "007.mp4", 10)
     with pytest.raises(DataError, match=r"LeRobot has one size per camera"):
-        rewardlab.convert(rollouts, tmp_path / "out", to="lerobot", duplicates=False)
+        rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot", duplicates=False)
     (rollouts / "kitchen" / "007.mp4").write_bytes(b"")
     with pytest.raises(DataError, match=r"has 1 problems; correct them, or leave them out with --skip-bad"):
-        rewardlab.convert(rollouts, tmp_path / "new")
-    made = rewardlab.convert(rollouts, tmp_path / "new", skip_bad=True)
+        rewardlab.data_convert(rollouts, tmp_path / "new")
+    made = rewardlab.data_convert(rollouts, tmp_path / "new", skip_bad=True)
     assert made.counts == {"": 9} and len(made.left_out) == 1
     for settings, words in (
         ({"splits": ("train=0.8",)}, "must be above 0 and 1 together"),
@@ -228,7 +228,7 @@ def test_what_cannot_be_written_is_one_sentence(rollouts: Path, tmp_path: Path) 
         ({"sample": 0}, "sample must be at least 1"),
     ):
         with pytest.raises(PlanError, match=words):
-            rewardlab.convert(rollouts, tmp_path / "never", **settings)
+            rewardlab.data_convert(rollouts, tmp_path / "never", **settings)
 
 
 def test_names_from_outside_stay_below_the_folder(tmp_path: Path) -> None:
@@ -256,6 +256,6 @@ def test_tasks_go_to_the_split_that_lacks_most() -> None:
 
 
 def test_the_command_says_what_it_wrote(rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", str(rollouts), str(tmp_path / "out"), "--splits", "train=0.6,test=0.4"]) == 0
+    assert main(["data", "convert", str(rollouts), str(tmp_path / "out"), "--splits", "train=0.6,test=0.4"]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'out'}: train: 6, test: 4, left out: 0\n"
-    assert main(["convert", str(rollouts), str(tmp_path / "out")]) == 2
+    assert main(["data", "convert", str(rollouts), str(tmp_path / "out")]) == 2

@@ -89,7 +89,7 @@ def test_a_stress_test_runs_on_it_as_it_is(kind: str, tmp_path: Path, capsys: py
     assert {trial.episode for trial in trials} == {each.id for each in episodes}
     assert {trial.status for trial in trials} == {"scored"}
     assert main(["stress", "pocket", data, "--dry-run", "--out", str(tmp_path / "other")]) == 0
-    assert main(["check", data]) == 0
+    assert main(["data", "check", data]) == 0
     assert f"{len(episodes)} sound episodes, 0 problems" in capsys.readouterr().out
 
 
@@ -99,7 +99,7 @@ def test_perturbed_copies_are_written_in_the_common_layout(kind: str, tmp_path: 
     write(tmp_path / "data")
     data = f"{tmp_path / 'data'}{suffix}"
     out = ["--out", str(tmp_path / "out"), "--perturbations", "jpeg", "--severities", "1"]
-    assert main(["perturb", data, *out]) == 0
+    assert main(["data", "perturb", data, *out]) == 0
     copies = open_dataset(str(tmp_path / "out"))
     assert copies.problems == ()
     assert [len(each.clip) for each in copies.episodes] == [len(each.clip) for each in open_dataset(data).episodes]

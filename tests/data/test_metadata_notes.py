@@ -33,7 +33,7 @@ def test_check_names_misspelt_missing_repeated_contradictory_and_left_out(videos
         {"task": "lift it", "reward": 2},
         {"file_name": "clip_7.mp4", "task": "drop it", "reward": 2, "success": True, "operator": "Ada"},
     ]
-    done = run_here("check", str(write_rows(videos, rows)))
+    done = run_here("data", "check", str(write_rows(videos, rows)))
     assert done.returncode in (1, 4), done.stderr
     assert done.stdout.splitlines() == [
         "line 5: task is missing; rename its 'instruction'",
@@ -60,37 +60,37 @@ def test_a_note_stops_no_run(videos: Path) -> None:
 
 def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
-    empty = run_here("check", str(tmp_path / "rows"))
+    empty = run_here("data", "check", str(tmp_path / "rows"))
     assert empty.returncode in (2, 4) and "it holds nothing" in empty.stderr
     (tmp_path / "rows" / "metadata.jsonl").write_text("\n")
-    no_rows = run_here("check", str(tmp_path / "rows"))
+    no_rows = run_here("data", "check", str(tmp_path / "rows"))
     assert no_rows.returncode in (1, 4) and no_rows.stdout.startswith("metadata.jsonl: holds no row; ")
     assert "0 sound episodes, 1 problems" in no_rows.stdout
-    assert "holds no video" in run_here("init", str(tmp_path / "rows")).stderr
-    assert "no folder at" in run_here("init", str(tmp_path / "none")).stderr
+    assert "holds no video" in run_here("data", "init", str(tmp_path / "rows")).stderr
+    assert "no folder at" in run_here("data", "init", str(tmp_path / "none")).stderr
 
 
 def test_init_writes_a_skeleton_and_check_says_exactly_what_is_left(videos: Path) -> None:
-    assert f"`rewardlab init {videos}`" in run_here("check", str(videos)).stderr
-    done = run_here("init", str(videos))
+    assert f"`rewardlab data init {videos}`" in run_here("data", "check", str(videos)).stderr
+    done = run_here("data", "init", str(videos))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"{videos / 'metadata.jsonl'}: 4 rows, one per video",
         "read the 3 tasks that were guessed from names, and correct them",
         "fill in task, what the robot was asked to do: line 1",
         "fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line",
-        f"then: rewardlab check {videos}",
+        f"then: rewardlab data check {videos}",
     ]
-    left = run_here("check", str(videos)).stdout.splitlines()
+    left = run_here("data", "check", str(videos)).stdout.splitlines()
     assert left[0].startswith("line 1: clip_7.mp4: task must be a non-empty text")
     assert left[1].startswith("note: lines 1, 2, 3, 4: neither reward")
     assert left[2] == "3 sound episodes, 1 problems, 1 notes"
     rows = [json.loads(line) for line in (videos / "metadata.jsonl").read_text().splitlines()]
     assert [row["task"] for row in rows] == ["", "open the drawer", "open the drawer", "put cup on plate"]
-    again = run_here("init", str(videos))
+    again = run_here("data", "init", str(videos))
     assert again.returncode in (2, 4) and "is there already and was left as it is" in again.stderr
     write_rows(videos, [row | {"task": row["task"] or "lift it", "reward": 4} for row in rows])
-    assert run_here("check", str(videos)).stdout == "4 sound episodes, 0 problems, 0 notes\n"
+    assert run_here("data", "check", str(videos)).stdout == "4 sound episodes, 0 problems, 0 notes\n"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_which_policy_was_preferred_is_kept_beside_the_rows(dump: Path, tmp_path
     assert (kept["a"], kept["b"]) == ("new/A_pi0_fast", "new/B_pi0_fast")
     assert (kept["preferred"], kept["feedback"]) == ("b", "A stopped halfway.")
     out = tmp_path / "out"
-    rewardlab.augment(dump, stage="rewrite", out=out, quiet=True, engine="local")
+    rewardlab.data_augment(dump, stage="rewrite", out=out, quiet=True, engine="local")
     assert [json.loads(line) for line in (out / "preferences.jsonl").read_text().splitlines()] == [kept]
     rows = [json.loads(line) for line in (out / "metadata.jsonl").read_text().splitlines()]
     assert {row["episode_id"].split("@")[0]: row["reward"] for row in rows} == {

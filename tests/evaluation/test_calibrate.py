@@ -171,7 +171,21 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a calibration of clock."""
     folder = tmp_path_factory.mktemp("fitted") / "cal"
     assert (
-        main(["calibrate", "clock", "sample-sim", "--out", str(folder), "--engine", "local", "--frames", "fps:1"]) == 0
+        main(
+            [
+                "fit",
+                "calibration",
+                "clock",
+                "sample-sim",
+                "--out",
+                str(folder),
+                "--engine",
+                "local",
+                "--frames",
+                "fps:1",
+            ]
+        )
+        == 0
     )
     return folder
 
@@ -218,7 +232,9 @@ def test_a_changed_calibration_is_another_model(fitted: Path, tmp_path: Path) ->
 
 
 def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="was not fitted for clock:50 but for clock; run `rewardlab calibrate clock:50"):
+    with pytest.raises(
+        PlanError, match="was not fitted for clock:50 but for clock; run `rewardlab fit calibration clock:50"
+    ):
         name_model(f"clock:50+{fitted}")
     record = record_of(fitted)
     for change, words in (

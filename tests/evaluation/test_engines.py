@@ -241,7 +241,7 @@ def augment_files(data: Path, out: Path, engine: dict[str, object]) -> object:
         (demos / "lab").mkdir(parents=True)
         encode(moving_square("demo"), demos / "lab/a.mp4", fps=10)
         write_rows(demos, [row])
-    rewardlab.augment(demos, out=out, stage=("rewrite", "clip"), quiet=True, **engine)
+    rewardlab.data_augment(demos, out=out, stage=("rewrite", "clip"), quiet=True, **engine)
     return contents(out)
 
 

@@ -35,15 +35,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> Path:
 
 
 def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {entry.name: entry for entry in rewardlab.runs(runs)}
+    found = {entry.name: entry for entry in rewardlab.runs_list(runs)}
     assert set(found) == {"whole", "other", "shards/1", "shards/2"}
     whole, shard = found["whole"], found["shards/1"]
     assert (whole.state, whole.trials, whole.cells, whole.models, whole.episodes) == ("finished", 30, 30, ("clock",), 6)
     assert (shard.state, shard.trials, shard.cells) == ("open", 15, 30)
-    assert main(["runs", str(runs)]) == 0
+    assert main(["runs", "list", str(runs)]) == 0
     out = capsys.readouterr().out
     assert "15/30" in out and "finished" in out
-    assert main(["runs", str(runs), "--json", "--where", "state=open"]) == 0
+    assert main(["runs", "list", str(runs), "--json", "--where", "state=open"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["name"] for row in rows] == ["shards/1", "shards/2"]
 
@@ -60,63 +60,63 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
     ],
 )
 def test_conditions_keep_some(runs: Path, where: tuple[str, ...], names: set[str]) -> None:
-    assert {entry.name for entry in rewardlab.runs(runs, where=where)} == names
+    assert {entry.name for entry in rewardlab.runs_list(runs, where=where)} == names
 
 
 def test_a_broken_run_is_listed_and_hides_no_other(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs, tmp_path / "copy")
     (tmp_path / "copy" / "other" / "run.json").write_text('{"kind": ')
-    found = {entry.name: entry for entry in rewardlab.runs(tmp_path / "copy")}
+    found = {entry.name: entry for entry in rewardlab.runs_list(tmp_path / "copy")}
     assert found["other"].state == "unreadable" and "is no record of a run" in found["other"].problem
     assert found["whole"].state == "finished"
     with pytest.raises(PlanError, match="a condition must be KEY=PATTERN with a key among name, kind"):
-        rewardlab.runs(tmp_path, where="colour=red")
+        rewardlab.runs_list(tmp_path, where="colour=red")
     with pytest.raises(PlanError, match="no folder at"):
-        rewardlab.runs(tmp_path / "nowhere")
+        rewardlab.runs_list(tmp_path / "nowhere")
 
 
 def test_sql_says_what_the_trials_say(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("duckdb")
     sql = "SELECT run, perturbation, avg(level) AS mean, count(*) AS n FROM trials GROUP BY ALL ORDER BY ALL"
-    answer = rewardlab.query(sql, runs, where="name=whole").to_pylist()
+    answer = rewardlab.runs_sql(sql, runs, where="name=whole").to_pylist()
     trials = Run(runs / "whole").trials().rows()
     for row in answer:
         levels = [trial.level for trial in trials if trial.perturbation == row["perturbation"]]
         assert row["mean"] == pytest.approx(sum(levels) / len(levels)) and row["n"] == len(levels)
     joined = "SELECT r.state, count(*) AS n FROM trials t JOIN runs r ON t.run = r.name GROUP BY ALL ORDER BY ALL"
-    assert rewardlab.query(joined, runs).to_pylist() == [{"state": "finished", "n": 48}, {"state": "open", "n": 30}]
-    (row,) = rewardlab.query("SELECT max(len(shown)) AS most FROM trials", runs).to_pylist()
+    assert rewardlab.runs_sql(joined, runs).to_pylist() == [{"state": "finished", "n": 48}, {"state": "open", "n": 30}]
+    (row,) = rewardlab.runs_sql("SELECT max(len(shown)) AS most FROM trials", runs).to_pylist()
     assert row["most"] == max(len(trial.shown) for trial in trials)
-    assert main(["runs", str(runs), "--sql", "SELECT count(*) AS all_trials FROM trials"]) == 0
+    assert main(["runs", "list", str(runs), "--sql", "SELECT count(*) AS all_trials FROM trials"]) == 0
     assert capsys.readouterr().out.split() == ["all_trials", "78"]
 
 
 def test_trials_of_many_runs_are_joined_in_one_file(runs: Path, tmp_path: Path) -> None:
     for name in ("all.parquet", "all.csv"):
-        assert main(["runs", str(runs), "--join", str(tmp_path / name), "--where", "state=finished"]) == 0
+        assert main(["runs", "list", str(runs), "--join", str(tmp_path / name), "--where", "state=finished"]) == 0
     table = pq.read_table(tmp_path / "all.parquet")
     assert table.num_rows == 48 and set(table["run"].to_pylist()) == {"whole", "other"}
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 49
-    assert main(["runs", str(runs), "--join", str(tmp_path / "all.xlsx")]) == 2
+    assert main(["runs", "list", str(runs), "--join", str(tmp_path / "all.xlsx")]) == 2
 
 
 def test_runs_are_removed_only_where_it_is_meant(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(runs, folder)
     (folder / "link").symlink_to(runs / "whole")
-    assert main(["runs", str(folder), "--prune"]) == 2  # without a condition
-    assert main(["runs", str(folder), "--prune", "--where", "state=open"]) == 0
-    assert len(rewardlab.runs(folder)) == 4  # nobody said yes
+    assert main(["runs", "list", str(folder), "--prune"]) == 2  # without a condition
+    assert main(["runs", "list", str(folder), "--prune", "--where", "state=open"]) == 0
+    assert len(rewardlab.runs_list(folder)) == 4  # nobody said yes
     with locked(Run(folder / "shards" / "1")):
         assert other_process_says(folder) == 2
     assert (folder / "shards" / "2").exists()  # none is removed where one is being written
     (folder / "no run").mkdir()
     (folder / "no run" / "run.json").write_text('{"of": "another program"}')
-    assert main(["runs", str(folder), "--prune", "--where", "name=*", "--yes"]) == 2
-    assert len(rewardlab.runs(folder)) == 5  # nor is anything where a run.json is somebody else's
+    assert main(["runs", "list", str(folder), "--prune", "--where", "name=*", "--yes"]) == 2
+    assert len(rewardlab.runs_list(folder)) == 5  # nor is anything where a run.json is somebody else's
     shutil.rmtree(folder / "no run")
-    assert main(["runs", str(folder), "--prune", "--where", "state=open", "--yes"]) == 0
-    assert {entry.name for entry in rewardlab.runs(folder)} == {"whole", "other"} and (runs / "whole").is_dir()
+    assert main(["runs", "list", str(folder), "--prune", "--where", "state=open", "--yes"]) == 0
+    assert {entry.name for entry in rewardlab.runs_list(folder)} == {"whole", "other"} and (runs / "whole").is_dir()
 
 
 def other_process_says(folder: Path) -> int:
@@ -131,35 +131,37 @@ def other_process_says(folder: Path) -> int:
 def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [runs / "shards" / part for part in ("1", "2")]
     assert not any((shard / SUMMARY).exists() for shard in shards)
-    made = rewardlab.merge(shards, tmp_path / "merged")
+    made = rewardlab.runs_merge(shards, tmp_path / "merged")
     assert (made.trials, made.cells, made.notes) == (30, 30, ())
     without_seconds = lambda run: [{**vars(trial), "seconds": 0} for trial in run.trials().rows()]
     assert without_seconds(made.run) == without_seconds(Run(runs / "whole"))
     assert made.run.summary == Run(runs / "whole").summary
     assert "--shard" in Run(shards[0]).record.command and "--shard" not in Run(tmp_path / "merged").record.command
     again = [str(shards[0]), str(tmp_path / "merged")]
-    assert main(["merge", *again, "--out", str(tmp_path / "again")]) == 0
+    assert main(["runs", "merge", *again, "--out", str(tmp_path / "again")]) == 0
     assert "30 of 30 cells, whole" in capsys.readouterr().out
     shutil.copytree(shards[0], tmp_path / "copy")
-    part = rewardlab.merge([shards[0], tmp_path / "copy"], tmp_path / "part")
+    part = rewardlab.runs_merge([shards[0], tmp_path / "copy"], tmp_path / "part")
     assert part.trials == 15 and not (part.run.folder / SUMMARY).exists()
 
 
 def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"are no shards of one run: the model clock was there .*severities was 1,4"):
-        rewardlab.merge([runs / "whole", runs / "other"], tmp_path / "out")
+        rewardlab.runs_merge([runs / "whole", runs / "other"], tmp_path / "out")
     with pytest.raises(PlanError, match="name at least two run folders"):
-        rewardlab.merge([runs / "whole"], tmp_path / "out")
+        rewardlab.runs_merge([runs / "whole"], tmp_path / "out")
     other = tmp_path / "version"
     shutil.copytree(runs / "shards" / "2", other)
     content = Run(other).stored("run.json")
     Run(other).save("run.json", content | {"versions": {**content["versions"], "numpy": "1.0"}})
     assert (
-        rewardlab.merge([runs / "shards" / "1", other], tmp_path / "noted").notes[0].startswith("shards were made with")
+        rewardlab.runs_merge([runs / "shards" / "1", other], tmp_path / "noted")
+        .notes[0]
+        .startswith("shards were made with")
     )
     Run(other).save("run.json", content | {"versions": {**content["versions"], "rewardlab": "0.0"}})
     with pytest.raises(RunError, match=r"were made by rewardlab .* and 0\.0; use one version"):
-        rewardlab.merge([runs / "shards" / "1", other], tmp_path / "out")
+        rewardlab.runs_merge([runs / "shards" / "1", other], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -174,7 +176,7 @@ def test_shards_that_disagree_are_refused(runs: Path, tmp_path: Path) -> None:
         path.unlink()
     run.append_table(table.set_column(place, table.schema.field(place), [levels]))
     with pytest.raises(RunError, match=r"the shards disagree on cell \w+: .* says .* and .* 3\.5"):
-        rewardlab.merge([runs / "shards" / "1", other], tmp_path / "out")
+        rewardlab.runs_merge([runs / "shards" / "1", other], tmp_path / "out")
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/99999999"])

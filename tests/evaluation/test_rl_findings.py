@@ -31,7 +31,7 @@ def training(task: str, reward: str, success: float, *, seed: int = 0, condition
 def study(figure: str, cells: list[TrainingRunResult], offline: tuple[OfflineMeasures, ...] = ()) -> RlResults:
     """Return a study of these trainings."""
     base = dict.fromkeys(TASKS, 0.3)
-    return RlResults("0", "{}", "a study", figure, "rewardlab rl run", 60.0, 1, base, base, tuple(cells), offline)
+    return RlResults("0", "{}", "a study", figure, "rewardlab study rl", 60.0, 1, base, base, tuple(cells), offline)
 
 
 def test_a_task_is_lifted_only_if_every_seed_is() -> None:

@@ -128,10 +128,10 @@ def test_videos_are_opened_here_where_the_process_beside_this_one_dies() -> None
 
 
 def test_a_folder_with_nothing_to_report_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="rewardlab convert"):
+    with pytest.raises(DataError, match="rewardlab data convert"):
         rewardlab.data_report(tmp_path)
     (tmp_path / "metadata.jsonl").write_text("[]\n", encoding="utf-8")
-    assert main(["data-report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 4
+    assert main(["data", "report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 4
 
 
 def test_videos_are_drawn_from_rows_that_name_one_whatever_stands_between_them(tmp_path: Path) -> None:

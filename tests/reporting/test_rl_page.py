@@ -63,7 +63,7 @@ def test_no_clip_from_outside_the_folder_is_shown(page: Path) -> None:
 
 
 def test_a_folder_without_a_study_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"rl\.json cannot be read .*rewardlab rl run PLAN"):
+    with pytest.raises(RunError, match=r"rl\.json cannot be read .*rewardlab study rl PLAN"):
         write_rl_page(RlReportPlan((tmp_path,), tmp_path / "page.html"))
 
 

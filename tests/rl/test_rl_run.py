@@ -1,4 +1,4 @@
-"""`rewardlab rl run` and `rl report` on a tiny study: what is finished stays, whatever happens to the rest."""
+"""`rewardlab study rl` and `rl report` on a tiny study: what is finished stays, whatever happens to the rest."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A finished study of five rewards, and its plan."""
     folder = tmp_path_factory.mktemp("rl")
     plan = write_plan(folder / "plan.toml", rewards=REWARDS, figure="quality", title="Tiny <study>")
-    rewardlab.rl_run(plan, out=folder / "out", workers=1, engine="processes")
+    rewardlab.study_rl(plan, out=folder / "out", workers=1, engine="processes")
     return plan, folder / "out"
 
 
@@ -93,20 +93,20 @@ def test_a_second_run_tries_only_what_failed_and_another_plan_is_refused(
     assert "4 of 5 trainings are finished" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("result.json")}
     with pytest.raises(RunError, match="holds another plan"):
-        rewardlab.rl_run(write_plan(tmp_path / "other.toml", seeds=2), out=out, workers=1)
+        rewardlab.study_rl(write_plan(tmp_path / "other.toml", seeds=2), out=out, workers=1)
 
 
 def test_a_worker_that_dies_costs_its_cell_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewards = ["tests.rl.tiny_killer:KillsItsProcess", "true"]
     plan = write_plan(tmp_path / "plan.toml", rewards=rewards)
     out = tmp_path / "out"
-    results = rewardlab.rl_run(plan, out=out, workers=2)
+    results = rewardlab.study_rl(plan, out=out, workers=2)
     by_reward = {cell.reward: cell for cell in results.cells}
     assert by_reward["true"].status == "finished"
     assert by_reward[rewards[0]].status == "failed" and "its process died 2 times" in by_reward[rewards[0]].reason
     finished = RunFolder(out).result(tiny_plan(rewards=rewards).cells()[1]).read_bytes()
     monkeypatch.setenv("TINY_KILLER", "asleep")  # mended: the next start tries the cell again, and only that one
-    results = rewardlab.rl_run(plan, out=out, workers=1)
+    results = rewardlab.study_rl(plan, out=out, workers=1)
     assert [cell.status for cell in results.cells] == ["finished"] * 2
     assert RunFolder(out).result(tiny_plan(rewards=rewards).cells()[1]).read_bytes() == finished
 

@@ -53,8 +53,8 @@ def verification_server(plan: VerifyPlan) -> Iterator[httpx2.Client]:
 
 @contextmanager
 def verifying_process(data: Path, port: int) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    """Run `rewardlab verify` until the block ends; give the process and the address that it prints."""
-    command = [sys.executable, "-m", "rewardlab", "verify", str(data), "--port", str(port), "--overlap", "0"]
+    """Run `rewardlab data verify` until the block ends; give the process and the address that it prints."""
+    command = [sys.executable, "-m", "rewardlab", "data", "verify", str(data), "--port", str(port), "--overlap", "0"]
     pipe, environment = subprocess.PIPE, os.environ | {"REWARDLAB_TOKEN": TOKEN}
     with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:

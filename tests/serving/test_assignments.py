@@ -172,7 +172,7 @@ def test_listing_opens_no_video_and_names_what_is_wrong_with_a_line(tmp_path: Pa
     assert [row.level for row in listing.rows] == [4, 4] and len({row.key for row in listing.rows}) == 2
     assert [problem.place for problem in listing.problems] == ["line 2", "line 3", "line 4", "line 5"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="rewardlab convert"):
+    with pytest.raises(DataError, match="rewardlab data convert"):
         list_rows(str(tmp_path / "empty"))
     (tmp_path / "split/test").mkdir(parents=True)
     (tmp_path / "split/test/metadata.jsonl").write_text(lines[0], encoding="utf-8")

@@ -31,7 +31,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     folder = tmp_path_factory.mktemp("adapters")
     vision, language = save_dinov2(folder / "tower"), save_llama(folder / "llama")
-    rewardlab.assemble_vlm(vision=vision, language=language, out=folder / "base", **FRAMES)
+    rewardlab.train_assemble(vision=vision, language=language, out=folder / "base", **FRAMES)
     named = name_base(str(folder / "base"))
     base = load_base(named, TrainedParts(lora=2), "cpu")
     torch.manual_seed(3)
@@ -54,7 +54,7 @@ def test_parts_and_adapters_are_the_trained_model_whatever_the_projector_was(
     import torch
 
     chosen = {name: parts[name] for name in ("vision", "language", "adapter")}
-    rewardlab.assemble_vlm(**chosen, out=tmp_path / "again", **FRAMES, seed=5)
+    rewardlab.train_assemble(**chosen, out=tmp_path / "again", **FRAMES, seed=5)
     made, wanted = weights(tmp_path / "again"), weights(parts["merged"])
     assert made.keys() == wanted.keys()
     for name, value in wanted.items():
@@ -76,16 +76,16 @@ def test_adapters_touch_language_layers_alone_and_name_no_folder(parts: dict[str
 def test_what_is_no_adapter_of_these_models_is_said(parts: dict[str, Path], tmp_path: Path) -> None:
     chosen = {"vision": parts["vision"], "language": parts["language"], "out": tmp_path / "made", **FRAMES}
     with pytest.raises(PlanError, match=r"has no adapter_config.json; name the `adapter` folder"):
-        rewardlab.assemble_vlm(**chosen, adapter=tmp_path)
+        rewardlab.train_assemble(**chosen, adapter=tmp_path)
     other = tmp_path / "other"
     other.mkdir()
     for path in parts["adapter"].iterdir():
         (other / path.name).write_bytes(path.read_bytes())
     (other / "adapter_config.json").write_text('{"peft_type": "IA3"}')
     with pytest.raises(PlanError, match="says IA3, expected LORA"):
-        rewardlab.assemble_vlm(**chosen, adapter=other)
+        rewardlab.train_assemble(**chosen, adapter=other)
     with pytest.raises(ModelError, match="do not fit these two models"):
-        rewardlab.assemble_vlm(**{**chosen, "vision": _wider(tmp_path / "wide")}, adapter=parts["adapter"])
+        rewardlab.train_assemble(**{**chosen, "vision": _wider(tmp_path / "wide")}, adapter=parts["adapter"])
     assert not (tmp_path / "made").exists()
 
 

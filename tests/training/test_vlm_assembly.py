@@ -154,7 +154,7 @@ def dinov2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def assembled(llama: Path, dinov2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("assembled") / "tiny-vlm"
-    assert rewardlab.assemble_vlm(vision=dinov2, language=llama, out=out, tokens=9) == f"hf:{out}"
+    assert rewardlab.train_assemble(vision=dinov2, language=llama, out=out, tokens=9) == f"hf:{out}"
     return out
 
 
@@ -168,7 +168,7 @@ def first_logits(model: Any, tokenizer: Any, text: str) -> Any:
 @pytest.mark.parametrize(("kind", "pool"), [*((kind, 1) for kind in TOWERS), ("dinov2", 2), ("siglip", 3)])
 def test_every_kind_of_tower_becomes_a_model_that_scores(kind: str, pool: int, llama: Path, tmp_path: Path) -> None:
     tower, parts = TOWERS[kind](tmp_path / kind), {"language": llama, "tokens": 9, "pool": pool}
-    model = name_model(rewardlab.assemble_vlm(vision=tower, out=tmp_path / "vlm", **parts)).build()
+    model = name_model(rewardlab.train_assemble(vision=tower, out=tmp_path / "vlm", **parts)).build()
     frames = moving_square("a", 3, size=40)[:, :30]
     episodes = [
         rewardlab.episode_from_frames(shown, text)
@@ -187,7 +187,7 @@ def test_a_frame_is_as_many_tokens_as_asked_and_images_are_as_large_as_words(
     import torch
 
     parts = {"vision": dinov2, "language": llama, "tokens": 9, "pool": pool}
-    vlm = name_model(rewardlab.assemble_vlm(out=tmp_path / "vlm", **parts)).build().vlm
+    vlm = name_model(rewardlab.train_assemble(out=tmp_path / "vlm", **parts)).build().vlm
     clip = [Image(frame) for frame in moving_square("a", 2, size=60)]
     inputs = vlm.renderer.inputs([vlm.renderer.chat(Prompt((*clip, "What happened?")))])
     assert inputs["pixel_values"].shape[-2:] == (3 * pool * 14, 3 * pool * 14)
@@ -202,7 +202,7 @@ def test_features_of_a_pooled_model_can_be_kept_while_it_is_trained(llama: Path,
     from rewardlab.training.vlm.network import ProcessorAnswerNetwork
 
     parts = {"vision": dinov2, "language": llama, "tokens": 4, "pool": 2}
-    vlm = name_model(rewardlab.assemble_vlm(out=tmp_path / "vlm", **parts)).build().vlm
+    vlm = name_model(rewardlab.train_assemble(out=tmp_path / "vlm", **parts)).build().vlm
     clip = [Image(frame) for frame in moving_square("a", 2, size=60)]
     inputs = vlm.renderer.inputs([vlm.renderer.chat(Prompt((*clip, "What happened?")))])
     assert ProcessorAnswerNetwork(vlm.model).can_fuse({"pixel_values": inputs["pixel_values"]})
@@ -214,7 +214,9 @@ def test_text_alone_is_answered_as_by_the_language_model(dinov2: Path, tmp_path:
 
     language, tokenizer = tiny_llama(tied=tied)
     folder = save_llama(tmp_path / "llama", tied=tied)
-    vlm = name_model(rewardlab.assemble_vlm(vision=dinov2, language=folder, out=tmp_path / "vlm", tokens=4)).build().vlm
+    vlm = (
+        name_model(rewardlab.train_assemble(vision=dinov2, language=folder, out=tmp_path / "vlm", tokens=4)).build().vlm
+    )
     message = [{"role": "user", "content": "open the drawer"}]
     text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
     rendered = vlm.renderer.chat(Prompt(("open the drawer",)))
@@ -238,7 +240,7 @@ def test_the_parts_are_unchanged_and_the_seed_alone_draws_the_projector(
 
     made = [load_file(assembled / "model.safetensors")]
     for name, seed in (("again", 0), ("other", 1)):
-        rewardlab.assemble_vlm(vision=dinov2, language=llama, out=tmp_path / name, tokens=9, seed=seed)
+        rewardlab.train_assemble(vision=dinov2, language=llama, out=tmp_path / name, tokens=9, seed=seed)
         made.append(load_file(tmp_path / name / "model.safetensors"))
     same, again, other = made
     assert all(same[name].equal(again[name]) for name in same)
@@ -262,7 +264,7 @@ def test_a_gguf_file_becomes_the_same_model_as_its_folder(assembled: Path, dinov
 
     path = save_gguf(tmp_path / "tiny.gguf")
     out = tmp_path / "vlm"
-    model = name_model(rewardlab.assemble_vlm(vision=dinov2, language=path, out=out, tokens=9)).build()
+    model = name_model(rewardlab.train_assemble(vision=dinov2, language=path, out=out, tokens=9)).build()
     made, expected = (load_file(folder / "model.safetensors") for folder in (out, assembled))
     for name, value in expected.items():
         if "multi_modal_projector" not in name:
@@ -335,7 +337,10 @@ def test_what_cannot_be_put_together_is_said_in_one_sentence(
 ) -> None:
     vision, language, says = wrong_parts(tmp_path, llama, dinov2)[case]
     out = tmp_path / "out"
-    assert main(["assemble-vlm", "--vision", str(vision), "--language", str(language), "--out", str(out)]) in (2, 3)
+    assert main(["train", "assemble", "--vision", str(vision), "--language", str(language), "--out", str(out)]) in (
+        2,
+        3,
+    )
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert re.search(says, said) and said.startswith("rewardlab: ")
     assert not out.exists()

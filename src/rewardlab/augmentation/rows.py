@@ -159,7 +159,7 @@ def read_dataset(name: str, *, skip_bad: bool) -> list[DatasetRow]:
         what = f"{name} has {len(problems)} problems; correct them, or leave them out with --skip-bad"
         raise DataError(what + "".join(f"\n  {problem}" for problem in problems[:5]))
     if not rows:
-        raise DataError(f"{name} holds no usable episode; run `rewardlab check {name}`")
+        raise DataError(f"{name} holds no usable episode; run `rewardlab data check {name}`")
     return rows
 
 

@@ -15,6 +15,7 @@ import json
 import math
 import re
 import shlex
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,22 +87,20 @@ def setting_text(value: object) -> str:
 
 def settings_of(function: Callable[..., Any]) -> tuple[Setting, ...]:
     """Return the settings of a function, those of its groups in their place; parameters without Help are none."""
-    hints = typing.get_type_hints(function, include_extras=True)
     found: list[Setting] = []
     for name, parameter in inspect.signature(function).parameters.items():
         default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
-        if is_dataclass(hints[name]):
-            found += _group_settings(hints[name], name, default)
-        elif typing.get_origin(hints[name]) is Annotated:
+        if is_dataclass(parameter.annotation):
+            found += _group_settings(parameter.annotation, name, default)
+        elif typing.get_origin(parameter.annotation) is Annotated:
             positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-            found.append(_setting(name, hints[name], default, positional=positional))
+            found.append(_setting(name, parameter.annotation, default, positional=positional))
     return tuple(found)
 
 
 def _group_settings(group: Any, parameter: str, given: Any) -> Iterator[Setting]:
-    hints = typing.get_type_hints(group, include_extras=True)
     for entry in fields(group):
-        yield _setting(entry.name, hints[entry.name], getattr(given, entry.name), group=parameter)
+        yield _setting(entry.name, entry.type, getattr(given, entry.name), group=parameter)
 
 
 def _setting(name: str, hint: Any, default: Any, *, positional: bool = False, group: str = "") -> Setting:
@@ -132,8 +131,8 @@ def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dic
     for setting in settings_of(function):
         if setting.name in values:
             (groups.setdefault(setting.group, {}) if setting.group else arguments)[setting.name] = values[setting.name]
-    hints = typing.get_type_hints(function)
-    return arguments | {name: hints[name](**given) for name, given in groups.items()}
+    parameters = inspect.signature(function).parameters
+    return arguments | {name: parameters[name].annotation(**given) for name, given in groups.items()}
 
 
 def recorded(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,8 +176,7 @@ class CommandParser(argparse.ArgumentParser):
     def _sentence(self, message: str) -> str:
         kind, _, rest = message.partition(": ")
         if kind == "the following arguments are required":
-            words = " ".join(s.metavar + "..." * s.many for s in self.settings if s.positional)
-            return f"{rest.replace(', ', ' and ')} must be given: {self.prog} {words}"
+            return f"{rest.replace(', ', ' and ')} must be given: {self.prog} {_usage(self.settings)}"
         if kind == "unrecognized arguments":
             written = rest.split()[0].partition("=")[0]
             flags = [setting.flag for setting in self.settings if not setting.positional]
@@ -193,8 +191,9 @@ def command_parser(name: str, documented: Callable[..., Any], settings: Sequence
     summary, _, examples = inspect.cleandoc(documented.__doc__ or "").partition("Examples:\n")
     parser = CommandParser(
         f"rewardlab {name}",
+        usage=f"rewardlab {name} {_usage(settings)}",
         description=summary.strip(),
-        epilog=examples and f"examples:\n{inspect.cleandoc(examples)}",
+        epilog=examples and f"examples:\n{textwrap.indent(inspect.cleandoc(examples), '  ')}",
         allow_abbrev=False,
         add_help=False,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=80),
@@ -206,6 +205,12 @@ def command_parser(name: str, documented: Callable[..., Any], settings: Sequence
     for setting in settings:
         _add_argument(parser, setting)
     return parser
+
+
+def _usage(settings: Sequence[Setting]) -> str:
+    words = [setting.metavar + "..." * setting.many for setting in settings if setting.positional]
+    required = [f"{s.flag} {s.metavar}" for s in settings if not s.positional and s.default is MISSING]
+    return " ".join([*words, *required, "[options]"])
 
 
 class _ShowHelp(argparse.Action):
@@ -237,6 +242,7 @@ def _add_argument(parser: argparse.ArgumentParser, setting: Setting) -> None:
     again = setting.many and not setting.help.commas
     options |= {"metavar": f"{metavar},..." if setting.many and not again else metavar}
     options |= {"type": _several(setting) if setting.many else _reader(setting)}
+    options |= {"required": setting.default is MISSING}
     parser.add_argument(*flags, dest=setting.name, action=_Again if again else "store", **options)
 
 
@@ -250,7 +256,8 @@ def _reader(setting: Setting) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
         if setting.choices and value not in setting.choices:
             near = did_you_mean(text, setting.choices)
-            raise argparse.ArgumentTypeError(f"expected one of {', '.join(setting.choices)}, got {text!r}; {near}")
+            expected = f"expected one of {', '.join(setting.choices)}, got {text!r}; {near}"
+            raise argparse.ArgumentTypeError(expected.rstrip("; "))
         return value
 
     return read

@@ -158,7 +158,7 @@ def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
     few = ", ".join(path.name for path in inside[:_NAMES_SHOWN]) + (", ..." if len(inside) > _NAMES_SHOWN else "")
     what = f"name one of its folders that do: {', '.join(datasets)}" if datasets else "name another folder"
     if not datasets and video_names(folder):
-        what = f"`rewardlab init {folder}` writes one row for each of its videos"
+        what = f"`rewardlab data init {folder}` writes one row for each of its videos"
     return f"{folder} does not hold {_expected(readers)}; it holds {few or 'nothing'}; {what}"
 
 

@@ -28,7 +28,7 @@ from rewardlab.data.task_split import Pair, parse_shares, split_by_task
 WRITERS: dict[str, Writer] = {writer.name: writer for writer in (ROBOREWARD_WRITER, LEROBOT, ROBOMETER)}
 
 
-# The settings of `rewardlab convert`.
+# The settings of `rewardlab data convert`.
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _problems(plan: ConvertPlan, contents: Contents) -> tuple[Problem, ...]:
         what = f"{plan.source} has {len(contents.problems)} problems; correct them, or leave them out with --skip-bad"
         raise DataError(what + first)
     if not contents.episodes:
-        raise DataError(f"{plan.source} holds no usable episode; run `rewardlab check {plan.source}`")
+        raise DataError(f"{plan.source} holds no usable episode; run `rewardlab data check {plan.source}`")
     return contents.problems
 
 

@@ -200,7 +200,7 @@ def episodes_of_trajectory(path: Path, file: "h5py.File", wanted: str) -> Iterat
     robot = text_attribute(about, "robot")[:100] if about is not None else ""
     task = bounded_task(task_beside(path.parent) or _TASK)
     for camera in choose_cameras(cameras, wanted):
-        taken = Provenance(subset=path.stem, task=task, embodiment=robot, camera=camera)
+        origin = Provenance(subset=path.stem, task=task, embodiment=robot, camera=camera)
         yield Episode(
             episode_id(path.name, camera, cameras), task, _robonet_clip(path, file, camera), provenance=origin
         )
@@ -306,7 +306,7 @@ def _episodes(
     task = bounded_task(written or task_of_environment(environment.name, path))
     truth = label_of_success(_success(demo, environment))
     for camera in choose_cameras(cameras, wanted):
-        taken = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
+        origin = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
         clip = _clip(path, name, demo, camera, environment.fps)
         yield Episode(episode_id(f"{path.name}#{name}", camera, cameras), task, clip, truth, origin)
 

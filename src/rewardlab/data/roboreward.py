@@ -45,7 +45,7 @@ def read_folder(folder: Path) -> Contents:
         else:
             episodes.append(found[1])
     if not episodes and not problems:
-        what = f"holds no row; write one per video, or remove it and let `rewardlab init {folder}` begin"
+        what = f"holds no row; write one per video, or remove it and let `rewardlab data init {folder}` begin"
         problems.append(Problem(METADATA, what))
     return Contents(tuple(episodes), tuple(problems))
 

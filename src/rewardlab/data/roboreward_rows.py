@@ -266,7 +266,7 @@ def write_skeleton(folder: Path) -> Skeleton:
             handle.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     except FileExistsError:
         raise DataError(
-            f"{folder / METADATA} is there already and was left as it is; `rewardlab check {folder}` says what it lacks"
+            f"{folder / METADATA} is there already and was left as it is; `rewardlab data check {folder}` says what it lacks"
         ) from None
     return Skeleton(folder / METADATA, tasks)
 
@@ -282,4 +282,4 @@ def skeleton_lines(skeleton: Skeleton) -> Sequence[str]:
         few = ", ".join(map(str, empty[:_LINES_SHOWN])) + (", ..." if len(empty) > _LINES_SHOWN else "")
         lines.append(f"fill in task, what the robot was asked to do: line {few}")
     lines.append("fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line")
-    return [*lines, f"then: rewardlab check {skeleton.path.parent}"]
+    return [*lines, f"then: rewardlab data check {skeleton.path.parent}"]

@@ -153,7 +153,7 @@ def _split_folders(folder: Path) -> list[Path]:
 
 def _other_layout(data: str, folder: Path) -> DataError:
     splits = ", ".join(f"{data}/{path.name}" for path in _split_folders(folder))
-    what = f"name one of its splits: {splits}" if splits else f"`rewardlab convert {data} FOLDER` writes it"
+    what = f"name one of its splits: {splits}" if splits else f"`rewardlab data convert {data} FOLDER` writes it"
     return DataError(f"{folder} has no {METADATA}; only the RoboReward layout is taken here; {what}")
 
 

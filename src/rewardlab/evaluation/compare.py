@@ -4,16 +4,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
+from rewardlab.core.settings import Help, Seed
 from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.core.trial_table import WITHOUT_RAW, TrialTable
-from rewardlab.evaluation.display import display_names, format_p_value
+from rewardlab.evaluation.display import display_names, format_p_value, run_and_model
 from rewardlab.metrics import METRICS, metrics_shown
 from rewardlab.metrics.accuracy import success_accuracy
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
@@ -30,19 +31,21 @@ Rows = NDArray[np.int64]
 Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class ComparePlan:
-    """Compare two models on the cells both scored: paired tests, corrected, in words."""
+def compare(
+    a: Annotated[Run | str | Path, Help("a run folder, or FOLDER::MODEL for one of its models", metavar="A")],
+    b: Annotated[Run | str | Path, Help("another run folder, or FOLDER::MODEL", metavar="B")],
+    *,
+    n_resamples: Annotated[int, Help("resamples of the clustered bootstrap")] = DRAWS,
+    seed: Seed = 0,
+) -> "Comparison":
+    """Compare two models on the trials both scored: paired tests, corrected for their number, in words.
 
-    a: str = setting("a run folder, or FOLDER::MODEL for one of its models, by its string or name", positional=True)
-    b: str = setting("another run folder, or FOLDER::MODEL", positional=True)
-    draws: int = setting("draws of the clustered bootstrap", DRAWS)
-    seed: int = setting("seed of the bootstrap", 0)
-    out: Path | None = setting("write the comparison to this file instead: .md or .json", None)
-
-    def __post_init__(self) -> None:
-        if self.out is not None and self.out.suffix not in (".md", ".json"):
-            raise PlanError(f"--out must be a file that ends in .md or .json, got {str(self.out)!r}")
+    Examples:
+        rewardlab compare runs/before runs/after
+        rewardlab compare runs/both::pocket runs/both::constant --out verdict.md
+    """
+    (run_a, model_a), (run_b, model_b) = (run_and_model(str(x.folder if isinstance(x, Run) else x)) for x in (a, b))
+    return compare_runs(run_a, run_b, model_a, model_b, n_resamples, seed)
 
 
 @dataclass(frozen=True)

@@ -227,13 +227,13 @@ def load_episodes(plan: StressPlan) -> Contents:
     if contents.problems and not plan.scoring.skip_bad:
         raise DataError(_problem_list(plan.data, contents.problems))
     if not contents.episodes:
-        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
+        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab data check {plan.data}`")
     return Contents(contents.episodes[: plan.scoring.limit], contents.problems)
 
 
 def _problem_list(data: str, problems: Sequence[Problem]) -> str:
     first = "".join(f"\n  {problem}" for problem in problems[:5])
-    more = f"\n  and {len(problems) - 5} more: run `rewardlab check {data}`" if len(problems) > 5 else ""
+    more = f"\n  and {len(problems) - 5} more: run `rewardlab data check {data}`" if len(problems) > 5 else ""
     return f"{data} has {len(problems)} bad rows; correct them, or leave them out with --skip-bad{first}{more}"
 
 

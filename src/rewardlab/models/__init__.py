@@ -67,8 +67,8 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
     known, plus, place = string.text.partition("+")
     if plus and known in MODELS:
         raise PlanError(
-            f"there is no calibration in {place!r}; `rewardlab calibrate {known} DATA` makes one, "
-            f"and `rewardlab guard fit {known} DATA` a guard"
+            f"there is no calibration in {place!r}; `rewardlab fit calibration {known} DATA` makes one, "
+            f"and `rewardlab fit guard {known} DATA` a guard"
         )
     entry = find(MODELS, string.name, "model")
     if isinstance(entry, CompositeEntry):

@@ -115,7 +115,7 @@ def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
     if record["fingerprint"] != model.fingerprint:
         other = "another version of it" if record["model"] == model.name else str(record["model"])
         raise PlanError(
-            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab calibrate {model.name} DATA`"
+            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit calibration {model.name} DATA`"
         )
     calibration = _calibration(path, record)
     identity = digest(json.dumps(asdict(calibration), sort_keys=True))
@@ -127,9 +127,11 @@ def _record(path: Path) -> dict[str, Any]:
     try:
         record, _ = read_checksummed_json(path)
     except (OSError, ValueError) as error:
-        raise PlanError(f"{path} cannot be read as a calibration ({error}); run `rewardlab calibrate` again") from error
+        raise PlanError(
+            f"{path} cannot be read as a calibration ({error}); run `rewardlab fit calibration` again"
+        ) from error
     if not {"model", "fingerprint", "fitted"} <= record.keys():
-        raise PlanError(f"{path} is no calibration; `rewardlab calibrate MODEL DATA` writes one")
+        raise PlanError(f"{path} is no calibration; `rewardlab fit calibration MODEL DATA` writes one")
     return record
 
 
@@ -139,7 +141,7 @@ def _calibration(path: Path, record: dict[str, Any]) -> Calibration:
         _check_fitted(fitted)
     except ValueError as error:
         raise PlanError(
-            f"{path} holds another kind of calibration ({error}); run `rewardlab calibrate` again"
+            f"{path} holds another kind of calibration ({error}); run `rewardlab fit calibration` again"
         ) from error
     return fitted
 

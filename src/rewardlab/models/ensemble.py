@@ -18,7 +18,7 @@ from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import CompositeEntry, Composition, RewardModel
 from rewardlab.models.model_string import ModelString, one_of, option, read_options
 
-WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab calibrate ensemble:...` writes it
+WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab fit calibration ensemble:...` writes it
 _TIE = 1e-9  # shares of votes closer than this are a tie
 
 Numbers = NDArray[np.float64]
@@ -131,7 +131,7 @@ def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise PlanError(
             f"weights={text}: expected a JSON file with a number for each of {', '.join(names)} under 'weights' "
-            f"({type(error).__name__}: {error}); `rewardlab calibrate ensemble:{','.join(names)} DATA` writes one"
+            f"({type(error).__name__}: {error}); `rewardlab fit calibration ensemble:{','.join(names)} DATA` writes one"
         ) from error
     if not all(math.isfinite(weight) and weight > 0 for weight in weights):
         raise PlanError(f"weights={text}: every weight must be a number above 0, got {weights}")

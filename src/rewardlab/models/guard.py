@@ -291,7 +291,7 @@ def read_guard(path: Path) -> GuardFile:
         guard = record_from_json(Guard, record["guard"])
         texts = [str(record[key]) for key in ("model", "fingerprint", "fallback")]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PlanError(f"{path} cannot be read as a guard ({error}); run `rewardlab guard fit` again") from error
+        raise PlanError(f"{path} cannot be read as a guard ({error}); run `rewardlab fit guard` again") from error
     return GuardFile(texts[0], texts[1], guard, texts[2])
 
 
@@ -301,7 +301,7 @@ def name_guarded(name: str, model: NamedModel, path: Path, name_model: Callable[
     if found.fingerprint != model.fingerprint:
         other = "another version of it" if found.model == model.name else found.model
         raise PlanError(
-            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab guard fit {model.name} DATA`"
+            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit guard {model.name} DATA`"
         )
     members = [model, *([name_model(found.fallback)] if found.fallback else [])]
 

@@ -36,7 +36,7 @@ _ABOUT = {
     "models": "reward models, controls, and what asks a vision-language model",
     "metrics": "what is measured",
     "datasets": "episodes shipped with the package",
-    "writers": "layouts that `rewardlab convert` writes",
+    "writers": "layouts that `rewardlab data convert` writes",
     "readers": "formats that a folder of your own may have",
 }
 

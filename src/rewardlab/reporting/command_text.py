@@ -321,7 +321,7 @@ def _test_json(comparison: Comparison, test: PairedTest) -> dict[str, Any]:
     }
 
 
-# `rewardlab runs`: the runs of a folder as a table, what a query says of their trials, and how they are removed.
+# `rewardlab runs list`: the runs of a folder as a table, what a query says of their trials, and how they are removed.
 
 _CELL = 60  # characters of a value in a table
 _ROWS = 200  # of a query's answer on a terminal

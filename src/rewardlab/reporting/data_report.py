@@ -155,7 +155,7 @@ def shared_tasks(listings: Mapping[str, RowListing]) -> dict[str, tuple[str, ...
     return {task: tuple(names) for task, names in splits.items() if len(names) > 1}
 
 
-# The settings of `rewardlab data-report`.
+# The settings of `rewardlab data report`.
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def _measured(
 ) -> DataFacts:
     """Measure the rest, in an order in which a second process has done its part when that is needed."""
     if not any(listing.rows for listing in listings.values()):
-        raise DataError(f"{plan.data} holds no sound row; `rewardlab check {plan.data}` says what is wrong")
+        raise DataError(f"{plan.data} holds no sound row; `rewardlab data check {plan.data}` says what is wrong")
     named = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
     videos = tuple(named)
     folders = {split: listing.folder for split, listing in listings.items()}

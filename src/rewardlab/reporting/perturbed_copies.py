@@ -95,7 +95,7 @@ def perturbed_files(plan: PerturbPlan) -> Iterator[str]:
     """Write one file at a time and yield its name, or why it was left out."""
     contents = open_dataset(plan.data)
     if not contents.episodes:
-        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab check {plan.data}`")
+        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab data check {plan.data}`")
     if plan.out.resolve() == dataset_folder(plan.data).resolve():
         raise PlanError(f"--out {plan.out} is the dataset itself; choose another folder")
     limit = plan.limit or (1 if plan.sheet else None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.errors import RunError
 from rewardlab.core.old_settings import setting
 from rewardlab.core.records import record_to_json
 from rewardlab.core.run import Run
@@ -68,11 +68,6 @@ class ReportPlan:
     runs: tuple[Path, ...] = setting("run folders", positional=True)
     out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
     trust: bool = setting("the run is yours: open the dataset and import the code that it names", False)
-    study: Path | None = setting("write the perturbation paper's study, measured on one run, there instead", None)
-
-    def __post_init__(self) -> None:
-        if self.study is not None and len(self.runs) != 1:
-            raise PlanError(f"a study is made of one run, got {len(self.runs)}; judge all models in one `stress`")
 
 
 def write_report(runs: Sequence[Run], page: Path, *, trust: bool = False) -> Path:

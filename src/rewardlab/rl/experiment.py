@@ -1,4 +1,4 @@
-"""`rewardlab rl run`: base policies, reward heads, every cell of the plan, and what the rewards are worth offline."""
+"""`rewardlab study rl`: base policies, reward heads, every cell of the plan, and what the rewards are worth offline."""
 
 import json
 import os

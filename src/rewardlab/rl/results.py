@@ -108,7 +108,7 @@ def write_results(results: RlResults, folder: Path) -> None:
 
 def read_results(folder: Path) -> RlResults:
     """Return the study of a folder."""
-    content: Any = _read(folder / RESULTS, "run `rewardlab rl run PLAN` first")
+    content: Any = _read(folder / RESULTS, "run `rewardlab study rl PLAN` first")
     return _record(RlResults, content, folder / RESULTS)
 
 
@@ -134,7 +134,7 @@ def _record(kind: Callable[..., Kind], content: Any, path: Path) -> Kind:
     try:
         return record_from_json(kind, content)
     except ValueError as error:
-        raise RunError(f"{path} is not what `rewardlab rl run` writes: {error}; run it again") from error
+        raise RunError(f"{path} is not what `rewardlab study rl` writes: {error}; run it again") from error
 
 
 def right_at(perturbation: str, severity: int) -> str:

@@ -270,7 +270,7 @@ def _require_own_page(scope: Scope) -> None:
     own = (b"", b"http://" + host, b"https://" + host)  # TLS may stand in front of this server
     if origin not in own or header(scope, b"sec-fetch-site") not in _OWN_PAGES:
         raise RequestRejected(
-            403, "only the page of this server may ask; open the address that `rewardlab verify` prints"
+            403, "only the page of this server may ask; open the address that `rewardlab data verify` prints"
         )
 
 

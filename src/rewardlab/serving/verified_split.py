@@ -113,7 +113,9 @@ def write_verified_split(split: VerifiedSplit, target: Path) -> None:
     if target.exists():
         raise PlanError(f"{target} is there already; name a folder that is not, or remove it")
     if not split.kept:
-        raise DataError(f"no row of {split.listing.folder} is verified yet; start `rewardlab verify` and judge some")
+        raise DataError(
+            f"no row of {split.listing.folder} is verified yet; start `rewardlab data verify` and judge some"
+        )
     partial = target.with_name(f".{target.name}.partial")
     with writable(target):
         shutil.rmtree(partial, ignore_errors=True)

@@ -103,4 +103,7 @@ def _tell_problems(listing: RowListing) -> None:
     for problem in listing.problems[:_PROBLEMS_SHOWN]:
         print(one_line(f"left out {problem}"), flush=True)
     if len(listing.problems) > _PROBLEMS_SHOWN:
-        print(f"... {len(listing.problems):,} lines are left out in all; `rewardlab check` tells every one", flush=True)
+        print(
+            f"... {len(listing.problems):,} lines are left out in all; `rewardlab data check` tells every one",
+            flush=True,
+        )

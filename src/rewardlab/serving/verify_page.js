@@ -185,7 +185,7 @@ function update(next) {
   state = next;
   const { mine, left, disputed } = state.progress;
   byId("data").textContent = state.data;
-  document.title = "rewardlab verify · " + state.data;
+  document.title = "rewardlab data verify · " + state.data;
   byId("progress").hidden = byId("agreement-open").hidden = false;
   byId("bar").max = Math.max(1, mine + left);
   byId("bar").value = mine;

@@ -48,11 +48,11 @@ def test_every_table_and_figure_of_the_paper_is_written(tmp_path: Path) -> None:
     assert {f"{name}{suffix}" for name in figures for suffix in (".svg", ".png")} <= names
     for path in tmp_path.glob("*.svg"):
         assert ElementTree.parse(path).getroot().tag.endswith("svg")
-        assert "rewardlab montecarlo --no-trials" in path.read_text()
+        assert "rewardlab study montecarlo --no-trials" in path.read_text()
     assert len(list(csv.DictReader((tmp_path / "conditions.csv").read_text().splitlines()))) == 120
     text = printed(made)
     assert "no rising map from competence" in text and "95% intervals hold the closed form" in text
-    assert (tmp_path / "tables.txt").read_text().startswith("rewardlab montecarlo --no-trials")
+    assert (tmp_path / "tables.txt").read_text().startswith("rewardlab study montecarlo --no-trials")
 
 
 def test_the_same_plan_gives_the_same_files(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def results() -> SimulationResults:
 
 @pytest.fixture(scope="module")
 def figures(results: SimulationResults) -> dict[str, Figure]:
-    return study_figures(results, "rewardlab montecarlo --episodes 60")
+    return study_figures(results, "rewardlab study montecarlo --episodes 60")
 
 
 def curve(axes: Axes, label: str) -> list[float]:
@@ -122,7 +122,7 @@ def test_the_vote_is_drawn_from_independent_to_equal_members(
 def test_sample_sizes_are_on_a_logarithmic_axis_and_an_endless_one_is_said() -> None:
     size = SampleSize(Condition("general", "visual", 4), 0.81, False, 120, by_formula=118.0, false_rate=0.05)
     endless = replace(size, condition=Condition("general", "domain", 4), accuracy=0.9, episodes=None)
-    (axes,) = draw_sample_sizes([size, endless], 0.9, "rewardlab montecarlo --power").axes
+    (axes,) = draw_sample_sizes([size, endless], 0.9, "rewardlab study montecarlo --power").axes
     assert axes.get_xscale() == "log" and axes.get_xlabel() == "episodes"
     assert [text.get_text() for text in axes.texts] == ["120", f"over {MOST:,}"]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
@@ -133,10 +133,10 @@ def test_sample_sizes_are_on_a_logarithmic_axis_and_an_endless_one_is_said() -> 
 
 def test_models_of_ones_own_are_not_held_against_the_paper() -> None:
     study = StudyConfig(models={"mine": Competence(0.8, {"visual": 0.05})}, categories=("visual",), episodes=20)
-    figures = study_figures(run_study(study, seed=0), "rewardlab montecarlo --fit mine.csv")
+    figures = study_figures(run_study(study, seed=0), "rewardlab study montecarlo --fit mine.csv")
     assert set(figures) == {"figure1", "figure2", "figure3"}
     assert not any(diamonds(axes) for figure in figures.values() for axes in figure.axes)
     for figure in figures.values():
-        assert "rewardlab montecarlo --fit mine.csv" in figure.texts[-1].get_text()
+        assert "rewardlab study montecarlo --fit mine.csv" in figure.texts[-1].get_text()
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
         assert "mine" in labels and "stated in the paper" not in labels

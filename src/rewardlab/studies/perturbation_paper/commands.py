@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -14,8 +14,9 @@ from rich.table import Table
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import as_command, setting
-from rewardlab.core.run import Run
+from rewardlab.core.run import Run, open_run
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.core.storage import atomic_write, csv_text, writable
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.evaluation.display import format_interval, format_number, markdown_text
@@ -45,6 +46,21 @@ from rewardlab.studies.perturbation_paper.simulation_tables import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def study_perturbation(
+    run: Annotated[Run | str | Path, Help("run folder of a stress test with all perturbations", metavar="RUN")],
+    out: Annotated[Path | str, Help("folder to write to")],
+    roles: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write the tables, figures and claims of the perturbation paper as a run measured them.
+
+    `roles` says which of the run's models plays general, tuned and ensemble; without it the shipped ones do.
+
+    Examples:
+        rewardlab study perturbation runs/robustness study
+    """
+    return write_study(run if isinstance(run, Run) else open_run(run), Path(out), roles)
 
 
 def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
@@ -98,7 +114,7 @@ def _head(study: MeasuredStudy) -> str:
     return "\n".join(lines)
 
 
-# The settings of `rewardlab montecarlo`.
+# The settings of `rewardlab study montecarlo`.
 
 MOST_TRIALS = 5_000  # episodes a condition up to which single trials are worth keeping
 
@@ -125,7 +141,7 @@ class MonteCarloPlan:
             raise PlanError(f"seed must not be negative, got {self.seed}")
 
 
-# `rewardlab montecarlo`: from a plan to tables, figures and, for ordinary sizes, a run folder.
+# `rewardlab study montecarlo`: from a plan to tables, figures and, for ordinary sizes, a run folder.
 
 _WIDE = 150  # columns of the printed tables in a file
 _MANY = 100_000  # episodes from which on z-scores are close to normal

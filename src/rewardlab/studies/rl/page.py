@@ -40,14 +40,14 @@ _MOST_CLIPS, _MOST_CLUSTERS, _CLIP_BYTES = 24, 12, 400_000
 
 @dataclass(frozen=True)
 class RlReportPlan:
-    """Write the page of one or several studies that `rewardlab rl run` made."""
+    """Write the page of one or several studies that `rewardlab study rl` made."""
 
     runs: tuple[Path, ...] = setting("folders of studies", positional=True)
     out: Path = setting("file to write", Path("rl_report.html"))
 
     def __post_init__(self) -> None:
         if not self.runs:
-            raise PlanError("name the folder of a study, as `rewardlab rl run PLAN --out FOLDER` made it")
+            raise PlanError("name the folder of a study, as `rewardlab study rl PLAN --out FOLDER` made it")
 
 
 @dataclass(frozen=True)

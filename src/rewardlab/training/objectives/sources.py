@@ -41,7 +41,7 @@ def dataset_shards(plan: ObjectivePlan) -> list[Path]:
     contents = {name: open_dataset(name) for name in plan.data}
     for name, found in contents.items():
         if found.problems:
-            note = f"{name}: {len(found.problems)} problems, left out; `rewardlab check {name}` lists them"
+            note = f"{name}: {len(found.problems)} problems, left out; `rewardlab data check {name}` lists them"
             print(one_line(note), file=sys.stderr)
     episodes = [episode for found in contents.values() for episode in found.episodes]
     folder = plan.out / "clips"

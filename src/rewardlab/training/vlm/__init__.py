@@ -286,7 +286,7 @@ def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> None:
         partial.write_text(csv_text(rows), encoding="utf-8")
 
 
-# The settings of `rewardlab assemble-vlm`.
+# The settings of `rewardlab train assemble`.
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def with_image_slots(template: str | None) -> str:
 
 _CARD = """# {name}
 
-Put together by `rewardlab assemble-vlm`: {family} of transformers around two models that were trained apart.
+Put together by `rewardlab train assemble`: {family} of transformers around two models that were trained apart.
 
 | part | model | licence | type |
 |---|---|---|---|

@@ -117,7 +117,7 @@ def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]
     labelled = [_with_level(episode) for episode in contents.episodes[:limit]]
     known = tuple(episode for episode in labelled if episode.label.level is not None)
     if contents.problems:
-        notes.append(f"{name}: {len(contents.problems)} problems, left out; `rewardlab check {name}` lists them")
+        notes.append(f"{name}: {len(contents.problems)} problems, left out; `rewardlab data check {name}` lists them")
     if len(known) < len(labelled):
         notes.append(f"{name}: {len(labelled) - len(known)} episodes have no level from 1 to 5 and are left out")
     if not known:
