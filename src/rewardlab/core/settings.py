@@ -48,6 +48,9 @@ class Help:
     commas: bool = True
     more: bool = False
 
+    def __repr__(self) -> str:
+        return repr(self.text)  # what help() shows of a signature
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -192,7 +195,7 @@ def command_parser(name: str, documented: Callable[..., Any], settings: Sequence
     parser = CommandParser(
         f"rewardlab {name}",
         usage=f"rewardlab {name} {_usage(settings)}",
-        description=summary.strip(),
+        description="\n\n".join(textwrap.fill(part, 80) for part in summary.strip().split("\n\n")),
         epilog=examples and f"examples:\n{textwrap.indent(inspect.cleandoc(examples), '  ')}",
         allow_abbrev=False,
         add_help=False,
