@@ -2,7 +2,7 @@
 
     python benchmarks/capacity_plan.py [--measure] [--models 100] [--seconds-per-cell 0.05] [--workers 1000]
 
-Every stage has a constant that is measured here (`--measure` measures it anew and writes results/scale/constants.json).
+Every stage has a constant that is measured here (`--measure` measures it anew and writes benchmarks/results/constants.json).
 Workers decode, perturb and score; one command plans, takes trials in and writes them. The model says how long each of
 them is busy; the longest decides. The simulation plays jobs through workers and command, event by event.
 """
@@ -26,7 +26,7 @@ from rewardlab.evaluation.plan import bundle_jobs, plan_trials
 from rewardlab.evaluation.scoring import perturb_trials
 from scale import write_dataset
 
-CONSTANTS = Path(__file__).parents[1] / "results" / "scale" / "constants.json"
+CONSTANTS = Path(__file__).parent / "results" / "constants.json"
 CONDITIONS = 33  # of `quick` at four severities, and clean
 SIZES = (1_000, 10_000, 100_000, 1_000_000)  # episodes
 

@@ -1,6 +1,6 @@
 """Does a long run stay as it began? 200,000 cells, and how soon a plan of millions asks its first question.
 
-    python benchmarks/scale.py [--cells 200000] [--engine processes] [--workers 2] [--out results/scale/x.json]
+    python benchmarks/scale.py [--cells 200000] [--engine processes] [--workers 2] [--out benchmarks/results/x.json]
 
 Tiny clips, changes of the instruction only, and controls for models: all that is left is the runner. For every tenth of
 the run it tells cells per second, also of processor time and as if the machine had been as fast as in the first tenth
