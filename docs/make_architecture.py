@@ -4,6 +4,7 @@ python docs/make_architecture.py        (needs the extras dev and figures)
 """
 
 import ast
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +20,17 @@ ROOT = DOCS.parent
 SOURCE = ROOT / "src" / "rewardlab"
 HEAD = """# Architecture
 
-Written by `python docs/make_architecture.py` from the imports of the code; do not edit. What the layers are for is in
-[design.md](design.md), how one cell travels through them in [tour.md](tour.md).
+Written by `python docs/make_architecture.py` from the imports of the code; do not edit. What the packages are for is in
+[design.md](design.md); [tour.md](tour.md) follows one trial and one model string through them.
 
-![layers of rewardlab, and who imports whom](architecture.svg)
+![packages of rewardlab, and who imports whom](architecture.svg)
 
-Each box imports only from boxes below it. A line is as thick as there are imports; the tables name every one of them.
+Each box imports only from boxes below it, and boxes of one row never in a circle. Thicker lines stand for more imports.
 """
 
 
 @dataclass(frozen=True)
-class Room:
+class Package:
     """A package or module right below rewardlab: its layer (0 is the top), what it says it is, and how large it is."""
 
     name: str
@@ -39,23 +40,22 @@ class Room:
 
 
 def layers() -> list[list[str]]:
-    """Return the layers that import-linter checks, from the top down; rooms that are planned only are left out."""
+    """Return the layers that import-linter checks, from the top down."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
-    rows = [[name.strip() for name in row.split("|")] for row in config["layers"]]
-    return [[name for name in row if not name.startswith("(")] for row in rows]
+    return [[name.strip(" ()") for name in re.split("[|:]", row)] for row in config["layers"]]
 
 
-def rooms() -> list[Room]:
-    """Return every room of the package with its modules."""
-    return [_room(name, number) for number, row in enumerate(layers()) for name in row]
+def packages() -> list[Package]:
+    """Return every package with its modules."""
+    return [_package(name, number) for number, row in enumerate(layers()) for name in row]
 
 
-def _room(name: str, layer: int) -> Room:
+def _package(name: str, layer: int) -> Package:
     folder = SOURCE / name
     paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [SOURCE / f"{name}.py"]
     front = folder / "__init__.py" if folder.is_dir() else paths[0]
-    modules = tuple(str(path.relative_to(SOURCE)) for path in paths if path.name != "__init__.py")
-    return Room(name, layer, summary_of(front), modules)
+    modules = tuple(str(path.relative_to(SOURCE)) for path in paths)
+    return Package(name, layer, summary_of(front), modules)
 
 
 def summary_of(path: Path) -> str:
@@ -64,7 +64,7 @@ def summary_of(path: Path) -> str:
 
 
 def imports() -> dict[tuple[str, str], int]:
-    """Return how many imports of modules go from one room to another."""
+    """Return how many imports of modules go from one package to another."""
     graph = grimp.build_graph("rewardlab", cache_dir=None)
     found: dict[tuple[str, str], int] = {}
     for importer in graph.modules:
@@ -76,22 +76,17 @@ def imports() -> dict[tuple[str, str], int]:
 
 
 def page() -> str:
-    """Return the page: who imports whom, then every module with its first line."""
-    edges, lines = imports(), [HEAD, "| room | what it is | modules | imports |", "|---|---|---|---|"]
-    for room in rooms():
-        mine = [(count, target) for (source, target), count in edges.items() if source == room.name]
-        targets = sorted(mine, reverse=True)
+    """Return the page: what each package is for, how large it is, and which others it imports."""
+    edges, lines = imports(), [HEAD, "| package | what it is | files | imports |", "|---|---|---|---|"]
+    for package in packages():
+        targets = sorted(((n, target) for (source, target), n in edges.items() if source == package.name), reverse=True)
         named = ", ".join(f"{target} {count}" for count, target in targets)
-        lines.append(f"| `{room.name}` | {room.summary} | {len(room.modules)} | {named} |")
-    for room in rooms():
-        if len(room.modules) > 1:
-            lines += ["", f"## {room.name}", "", "| module | what it is |", "|---|---|"]
-            lines += [f"| `{name}` | {summary_of(SOURCE / name)} |" for name in room.modules]
+        lines.append(f"| `{package.name}` | {package.summary} | {len(package.modules)} | {named} |")
     return "\n".join(lines) + "\n"
 
 
 def picture() -> Figure:
-    """Return the layers as rows of boxes, with a line for every room that another imports."""
+    """Return the layers as rows of boxes, with a line for every package that another imports."""
     figure = Figure(figsize=(11, 8.5))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
@@ -106,12 +101,12 @@ def picture() -> Figure:
     for (source, target), count in sorted(imports().items()):
         if source in places and target in places:
             axes.add_patch(_arrow(places[source], places[target], count))
-    for room in rooms():
-        x, y = places[room.name]
+    for package in packages():
+        x, y = places[package.name]
         axes.add_patch(FancyBboxPatch((x - 0.075, y - 0.2), 0.15, 0.4, boxstyle="round,pad=0.004,rounding_size=0.012",
                                       facecolor="#eef3f8", edgecolor="#30506e", mutation_aspect=5))  # fmt: skip
-        axes.text(x, y + 0.05, room.name, ha="center", va="center", fontsize=11, fontweight="bold")
-        size = f"{len(room.modules)} module{'s' * (len(room.modules) > 1)}"
+        axes.text(x, y + 0.05, package.name, ha="center", va="center", fontsize=11, fontweight="bold")
+        size = f"{len(package.modules)} module{'s' * (len(package.modules) > 1)}"
         axes.text(x, y - 0.1, size, ha="center", va="center", fontsize=8, color="#59626d")
     return figure
 
