@@ -528,55 +528,49 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Judge a reward model": {
         "score": Command("evaluation.score:ScorePlan", "score a clip and explain the answer", score),
         "stress": Command(
-            "rewardlab.reporting.terminal_summary:StressCommand", "perturb data, score it, report what breaks", stress
+            "reporting.terminal_summary:StressCommand", "perturb data, score it, report what breaks", stress
         ),
         "bench": Command(
-            "rewardlab.reporting.terminal_summary:BenchCommand",
+            "reporting.terminal_summary:BenchCommand",
             "error per subset by the RoboRewardBench protocol",
             bench,
         ),
-        "attack": Command(
-            "rewardlab.evaluation.attack:AttackPlan", "find the smallest change that flips a verdict", attack
-        ),
+        "attack": Command("evaluation.attack:AttackPlan", "find the smallest change that flips a verdict", attack),
         "compare": Command("evaluation.compare:compare", "paired tests between two models", show_comparison),
         "report": Command("reporting.report:ReportPlan", "write the page of one run or several", report),
         "leaderboard": Command(
-            "rewardlab.reporting.leaderboard:LeaderboardPlan", "rank models of many runs on a static site", leaderboard
+            "reporting.leaderboard:LeaderboardPlan", "rank models of many runs on a static site", leaderboard
         ),
     },
     "Prepare data": {
         "data check": Command("data.convert:CheckPlan", "list what is wrong with a dataset", check),
         "data convert": Command("data.convert:ConvertPlan", "write a dataset in another layout", convert),
         "data report": Command("reporting.data_report:DataReportPlan", "a page about a dataset", data_report),
-        "data augment": Command(
-            "rewardlab.augmentation.augment:AugmentCommand", "make failures out of successes", augment
-        ),
+        "data augment": Command("augmentation.augment:AugmentCommand", "make failures out of successes", augment),
         "data verify": Command("serving.verify:VerifyPlan", "a page on which people check labels", verify),
         "data perturb": Command(
-            "rewardlab.reporting.perturbed_copies:PerturbPlan", "write perturbed copies or contact sheets", perturb
+            "reporting.perturbed_copies:PerturbPlan", "write perturbed copies or contact sheets", perturb
         ),
         "data init": Command("data.roboreward_rows:InitPlan", "metadata.jsonl for a folder of videos", init),
         "collect": Command(
-            "rewardlab.worlds.metaworld.recording:CollectPlan", "record simulated rollouts with exact labels", collect
+            "worlds.metaworld.recording:CollectPlan", "record simulated rollouts with exact labels", collect
         ),
     },
     "Improve a model": {
         "train pocket": Command("training.pocket:PocketPlan", "train the model that ships", train),
         "train vlm": Command("training.vlm:TrainVlmCommand", "fine-tune a vision-language model", train_vlm),
         "train objective": Command(
-            "rewardlab.training.objectives:TrainObjectiveCommand",
+            "training.objectives:TrainObjectiveCommand",
             "train an encoder with one objective",
             train_objective,
         ),
         "train assemble": Command(
-            "rewardlab.training.vlm:AssemblePlan", "join a vision tower and a language model", assemble_vlm
+            "training.vlm:AssemblePlan", "join a vision tower and a language model", assemble_vlm
         ),
         "fit calibration": Command(
-            "rewardlab.evaluation.fit_calibration:CalibratePlan", "make probabilities mean what they say", calibrate
+            "evaluation.fit_calibration:CalibratePlan", "make probabilities mean what they say", calibrate
         ),
-        "fit guard": Command(
-            "rewardlab.evaluation.fit_guard:GuardPlan", "withhold claims of success that are risky", guard_fit
-        ),
+        "fit guard": Command("evaluation.fit_guard:GuardPlan", "withhold claims of success that are risky", guard_fit),
     },
     "Use it on a robot": {
         "serve": Command("serving.listening:ServePlan", "serve a model over HTTP and WebSocket", serve),
@@ -593,12 +587,8 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Keep house": {
         "runs list": Command("reporting.command_text:RunsPlan", "runs below a folder", runs),
         "runs merge": Command("evaluation.merge:MergePlan", "join the shards of a run", merge),
-        "runs export": Command(
-            "rewardlab.reporting.trackers:ExportPlan", "write a run to MLflow or Weights & Biases", export
-        ),
-        "list": Command(
-            "rewardlab.reporting.catalog:ListPlan", "list models, perturbations, metrics, datasets", list_catalog
-        ),
+        "runs export": Command("reporting.trackers:ExportPlan", "write a run to MLflow or Weights & Biases", export),
+        "list": Command("reporting.catalog:ListPlan", "list models, perturbations, metrics, datasets", list_catalog),
         "show": Command("reporting.catalog:ShowPlan", "explain one of them", show),
         "completion": Command("reporting.catalog:CompletionPlan", "tab completion for a shell", completion),
     },
