@@ -17,8 +17,9 @@ from rewardlab.cli import main
 from rewardlab.core.errors import RunError
 from rewardlab.core.old_settings import build_plan
 from rewardlab.core.records import checksummed
-from rewardlab.core.run import Run, locked
+from rewardlab.core.run import Run
 from rewardlab.core.run_files import encode_part, part_name
+from rewardlab.core.storage import locked
 from rewardlab.core.summary import Summary
 from rewardlab.evaluation.bench import BenchmarkErrors, BenchPlan, run_benchmark
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
@@ -230,6 +231,6 @@ def test_files_that_dead_processes_left_half_written_are_swept_and_no_others(run
     kept = [run.folder / f".summary.json.{os.getpid()}.tmp", run.folder / ".mine.tmp", run.folder / "notes.1.tmp"]
     for path in (*swept, *kept):
         path.write_text("half")
-    with locked(run):
+    with locked(run.folder):
         assert [path.exists() for path in swept] == [False, False]
     assert all(path.exists() for path in kept)

@@ -7,10 +7,7 @@ rot, mix-ups and careless edits; a forger who writes every checksum anew cannot 
 """
 
 import json
-import os
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 
 RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
-_PARTIAL = re.compile(r"\..+\.([0-9]+)\.tmp")  # a file that the process of this number is writing
 _SMALL_PART, _MANY_SMALL_PARTS = 200_000, 8  # bytes of a part that is joined with others, and how many wait for it
 _ANEW = "remove it and run the same command again: it is made anew"
 
@@ -247,46 +243,6 @@ def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
         (folder / "trials").mkdir(parents=True, exist_ok=True)
     run.save(RECORD, record)
     return run
-
-
-@contextmanager
-def locked(run: Run) -> Iterator[None]:
-    """Hold the run for this process; a second writer is told so at once. The lock dies with the process."""
-    try:
-        import fcntl
-    except ImportError:
-        raise RunError("runs are written on Linux and macOS, whose file locks they need; use WSL on Windows") from None
-    with writable(run.folder):
-        handle = (run.folder / "lock").open("a")  # never truncates: it may be a link to something else
-    with handle:
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"{run.folder} is being written by another process; wait for it or choose another --out"
-            ) from None
-        _sweep(run)
-        yield
-
-
-def _sweep(run: Run) -> None:
-    """Remove what processes that are no more left half written."""
-    for folder in (run.folder, run.folder / "trials"):
-        for path in folder.glob(".*.tmp"):
-            named = _PARTIAL.fullmatch(path.name)
-            if named is not None and not _is_alive(int(named[1])):
-                with suppress(OSError):
-                    path.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is another user's
-        return True
-    return True
 
 
 def _html_row(model: str, found: Sequence[Measurement]) -> str:
