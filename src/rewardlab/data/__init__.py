@@ -1,4 +1,4 @@
-"""`open_dataset`: shipped names, folders, hub, reader by name; the catalog of readers.
+"""`open_dataset` and `data_check`: shipped names, folders, hub, reader by name; the catalog of readers.
 
 hub:OWNER/NAME or hub:OWNER/NAME/SPLIT   fetched from the Hugging Face hub
 READER:FOLDER                            read by a reader of the catalog, whatever the folder looks like
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rewardlab.core.catalog import did_you_mean, load_object
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.settings import Data
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.envlogger import ENVLOGGER
 from rewardlab.data.hdf5 import HDF5
@@ -24,7 +25,7 @@ from rewardlab.data.roboarena import ROBOARENA
 from rewardlab.data.roboreward import ROBOREWARD
 from rewardlab.data.safe_files import video_names
 from rewardlab.data.table import TABLE
-from rewardlab.data.video import VIDEO
+from rewardlab.data.video import VIDEO, check_videos
 
 HUB = "hub:"
 
@@ -67,9 +68,12 @@ _EVERY = (ROBOREWARD, LEROBOT, RLDS, ENVLOGGER, HDF5, ROBOARENA, TABLE, IMAGES, 
 READERS = {reader.name: reader for reader in _EVERY}
 
 
-def open_dataset(name: str) -> Contents:
-    """Read a dataset: its sound episodes and its problems."""
-    name, camera = split_camera(name)
+def open_dataset(data: str | Path) -> Contents:
+    """Return the sound episodes and every problem of a dataset folder, a shipped name such as sample, or hub:NAME.
+
+    No frame is decoded; `data_check` does that.
+    """
+    name, camera = split_camera(str(data))
     readers, folder = _located(name)
     for reader in readers:
         if reader.recognises(folder):
@@ -77,9 +81,19 @@ def open_dataset(name: str) -> Contents:
     raise DataError(_unrecognised(folder, readers))
 
 
-def dataset_notes(name: str) -> tuple[Problem, ...]:
+def data_check(data: Data) -> Contents:
+    """List every problem of a dataset with its place; every frame of every video is decoded.
+
+    Examples:
+        rewardlab data check sample
+        rewardlab data check lerobot:my_dataset@all
+    """
+    return check_videos(open_dataset(data))
+
+
+def dataset_notes(data: str | Path) -> tuple[Problem, ...]:
     """Return what is odd in a dataset and stops no run."""
-    readers, folder = _located(split_camera(name)[0])
+    readers, folder = _located(split_camera(str(data))[0])
     return next((reader.notes(folder) for reader in readers if reader.recognises(folder)), ())
 
 

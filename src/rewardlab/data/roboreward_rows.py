@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 from rewardlab.core.episode import LEVELS, Episode, Label, Provenance
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
-from rewardlab.core.old_settings import setting
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.data.contract import Problem
 from rewardlab.data.reading import task_in
 from rewardlab.data.safe_files import path_inside, shown, video_names
@@ -238,13 +239,6 @@ _LINES_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class InitPlan:
-    """Write a metadata.jsonl skeleton for the videos in a folder: one row per video, to be filled in."""
-
-    folder: Path = setting("a folder with videos", positional=True)
-
-
-@dataclass(frozen=True)
 class Skeleton:
     """What was written: the file, the task of every row, empty where no name says it."""
 
@@ -252,22 +246,29 @@ class Skeleton:
     tasks: tuple[str, ...]
 
 
-def write_skeleton(folder: Path) -> Skeleton:
-    """Write one row per video below the folder; what is there already is never written over."""
+def data_init(folder: Annotated[Path | str, Help("a folder with videos")]) -> Skeleton:
+    """Write metadata.jsonl for the videos in a folder: one row per video, to be filled in.
+
+    A file that is there already is left as it is.
+
+    Examples:
+        rewardlab data init my_videos
+        rewardlab data check my_videos
+    """
+    folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"no folder at {str(folder)!r}; name the folder that holds your videos")
     names = video_names(folder)
     if not names:
         raise DataError(f"{folder} holds no video (.mp4, .mov, .avi, .mkv, .webm, .m4v); put yours there first")
     tasks = tuple(task_in(name) for name in names)
-    rows = [{"file_name": name, "task": task, "reward": None} for name, task in zip(names, tasks)]
+    rows = [{"file_name": name, "task": task, "reward": None} for name, task in zip(names, tasks, strict=True)]
     try:
         with (folder / METADATA).open("x", encoding="utf-8") as handle:
             handle.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     except FileExistsError:
-        raise DataError(
-            f"{folder / METADATA} is there already and was left as it is; `rewardlab data check {folder}` says what it lacks"
-        ) from None
+        what = f"is there already and was left as it is; `rewardlab data check {folder}` says what it lacks"
+        raise DataError(f"{folder / METADATA} {what}") from None
     return Skeleton(folder / METADATA, tasks)
 
 

@@ -9,11 +9,13 @@ from functools import lru_cache
 from hashlib import file_digest
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path, PurePosixPath
-
-import pyarrow.parquet
+from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS, TABLE_MB
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
