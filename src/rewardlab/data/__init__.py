@@ -23,7 +23,7 @@ from rewardlab.data.reading import only_camera
 from rewardlab.data.rlds import RLDS
 from rewardlab.data.roboarena import ROBOARENA
 from rewardlab.data.roboreward import ROBOREWARD
-from rewardlab.data.safe_files import video_names
+from rewardlab.data.safe_files import few, video_names
 from rewardlab.data.table import TABLE
 from rewardlab.data.video import VIDEO, check_videos
 
@@ -57,7 +57,6 @@ def split_name(name: str) -> tuple[str, str]:
 
 _SAMPLES = Path(__file__).parent / "samples"
 _OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")  # package.module:name, then a folder
-_NAMES_SHOWN = 5
 
 DATASETS = {  # shipped in the package, usable by name
     "sample": _SAMPLES / "sample",
@@ -169,11 +168,11 @@ def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
         return f"{folder} is a file that no reader takes; expected {_expected(readers)}"
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     datasets = [path.name for path in inside if path.is_dir() and _recognised(path, readers)]
-    few = ", ".join(path.name for path in inside[:_NAMES_SHOWN]) + (", ..." if len(inside) > _NAMES_SHOWN else "")
+    held = few([path.name for path in inside]) or "nothing"
     what = f"name one of its folders that do: {', '.join(datasets)}" if datasets else "name another folder"
     if not datasets and video_names(folder):
         what = f"`rewardlab data init {folder}` writes one row for each of its videos"
-    return f"{folder} does not hold {_expected(readers)}; it holds {few or 'nothing'}; {what}"
+    return f"{folder} does not hold {_expected(readers)}; it holds {held}; {what}"
 
 
 def _expected(readers: Iterable[Reader]) -> str:

@@ -23,6 +23,7 @@ from rewardlab.core.episode import (
     Positions,
     Provenance,
     hold_frames,
+    read_in_order,
     show_only,
 )
 from rewardlab.core.errors import DataError, PlanError
@@ -30,7 +31,7 @@ from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
 from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.reading import bounded_task, task_beside
+from rewardlab.data.reading import bounded_text, task_beside
 from rewardlab.data.safe_files import VIDEO_SUFFIXES, digest_of_file, digest_of_shared_file
 from rewardlab.data.safe_video import Orientation, VideoInfo, VideoLocation, opened, read_info, read_orientation
 
@@ -73,8 +74,7 @@ class VideoFile:
         if len(indices) * self.info.frame_bytes > CLIP_MB.in_bytes:
             size = f"{len(indices):,} frames of {self.info.width} x {self.info.height} pixels"
             raise DataError(f"{self.path}: {size} do not fit into memory, in MB {CLIP_MB.describe()}")
-        kept = np.unique(indices)
-        return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
+        return read_in_order(indices, self._decode)
 
     def check_frames(self) -> None:
         """Decode every frame and keep none; DataError names the first that is damaged or missing."""
@@ -210,8 +210,7 @@ class VideoSegment:
         """Decode these frames, in this order, from the key frame before the first of them."""
         if len(indices) * self.frame_bytes > CLIP_MB.in_bytes:
             raise DataError(f"{self.path}: {len(indices):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
-        kept = np.unique(indices)
-        return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
+        return read_in_order(indices, self._decode)
 
     def _decode(self, kept: Indices) -> Frames:
         from av.video.reformatter import VideoReformatter
@@ -333,7 +332,7 @@ def recognises(path: Path) -> bool:
 def read_video(path: Path) -> Contents:
     """Read the video as one episode."""
     try:
-        task = bounded_task(task_beside(path.parent) or task_beside(path.parent, path.name))
+        task = bounded_text(task_beside(path.parent) or task_beside(path.parent, path.name))
         return Contents((Episode(path.name, task, VideoFile(path).clip(), provenance=Provenance(task=task)),), ())
     except DataError as error:
         return Contents((), (Problem(path.name, str(error)),))
