@@ -24,7 +24,6 @@ from rewardlab.core.summary import Summary
 from rewardlab.evaluation.bench import BenchmarkErrors, BenchPlan, run_benchmark
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.summary import load_summary
-from rewardlab.reporting.run_page import render_page
 from tests.attack.bit_flips import flip_bits, shown_by_report
 
 
@@ -190,26 +189,17 @@ def test_an_edited_record_is_refused_and_a_checksum_that_fits_does_not_adopt_the
     assert "it belongs to a run with another plan" in capsys.readouterr().err
 
 
-def as_an_earlier_version_wrote_it(run: Run) -> None:
-    (part,) = run.parts()
-    pq.write_table(run.trials().arrow, part.with_name("all.parquet"), compression="zstd")
-    part.unlink()
-    for path in run.folder.glob("*.json"):
-        content = json.loads(path.read_text())
-        content.pop("sha256"), content.pop("trials_sha256", None)
-        path.write_text(json.dumps(content))
-
-
-def test_a_run_of_an_earlier_version_is_reported_with_a_sentence_and_goes_on(run: Run, tiny_data: Path) -> None:
-    before = load_summary(run)
-    as_an_earlier_version_wrote_it(run)
-    assert load_summary(run) == run.summary == before
-    assert "its files carry no checksums" in render_page([run], [before], trust=False)
-    again = stressed(tiny_data, run.folder)
-    assert load_summary(again) == before
-    rewritten(again, with_value("model", "best"))
-    with pytest.raises(RunError, match="model must be a model of the plan"):
-        again.trials()
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "trials"])
+def test_files_without_a_checksum_are_refused(run: Run, name: str) -> None:
+    if name == "trials":
+        (part,) = run.parts()
+        part.rename(part.with_name("all.parquet"))
+    else:
+        content = json.loads((run.folder / name).read_text())
+        content.pop("sha256")
+        (run.folder / name).write_text(json.dumps(content))
+    with pytest.raises(RunError, match=r"carries no checksum, so this (version|run) did not write it"):
+        load_summary(run)
 
 
 def test_a_part_that_would_fill_the_memory_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

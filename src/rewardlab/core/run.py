@@ -25,7 +25,7 @@ from rewardlab.core.run_files import (
     run_record,
 )
 from rewardlab.core.storage import ObjectStore, atomic_write, store_address, working_copy, writable
-from rewardlab.core.summary import Measurement, Summary, is_older_summary
+from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TRIAL_COLUMNS, TrialTable, join_parts, to_arrow, trial_schema, trials_digest
 
@@ -58,7 +58,9 @@ class Run:
         path = self.folder / RECORD
         try:
             content, has_checksum = read_checksummed_json(path)
-            return run_record(content, sealed=has_checksum)
+            if not has_checksum:
+                raise ValueError("it carries no checksum, so this version did not write it")
+            return run_record(content)
         except FileNotFoundError:
             raise RunError(
                 f"{self.folder} is not a run folder: it has no {RECORD}; give the folder `stress` printed"
@@ -116,15 +118,15 @@ class Run:
         """
         found, digest = self.stored_summary()
         if found is None:
-            raise RunError(f"{self.folder} has no {SUMMARY} of this version: finish the run, its command goes on")
-        if self.record.sealed and digest != trials_digest(self.trials()):
+            raise RunError(f"{self.folder} has no {SUMMARY}: finish the run, its command goes on")
+        if digest != trials_digest(self.trials()):
             raise RunError(f"{self.folder / SUMMARY} was made of other trials than the run holds; {_ANEW}")
         return found
 
     def stored_summary(self) -> tuple[Summary | None, str | None]:
-        """Return what summary.json holds, None where there is none of this version, and the digest of its trials."""
+        """Return what summary.json holds, None where there is none, and the digest of its trials."""
         content = self.stored(SUMMARY)
-        if content is None or is_older_summary(content):
+        if content is None:
             return None, None
         digest = content.pop(TRIALS_DIGEST, None)
         try:
@@ -141,7 +143,7 @@ class Run:
             return None
         except (ValueError, OSError) as error:  # bytes that are no text are a ValueError too
             raise RunError(f"cannot read {path}: {error}; {_ANEW}") from error
-        if self.record.sealed and not has_checksum:
+        if not has_checksum:
             raise RunError(f"{path} carries no checksum, so this run did not write it; {_ANEW}")
         return content
 
@@ -228,7 +230,7 @@ def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
     folder = run.folder
     try:
         content = parse_json(json.dumps(record))
-        planned = run_record(content, sealed=True)
+        planned = run_record(content)
     except ValueError as error:
         raise RunError(f"this run cannot be written down: {error}") from error
     if (folder / RECORD).exists():

@@ -43,13 +43,13 @@ class VarintStream(Generic[Bytes]):
 
     def number(self) -> int:
         """Return a number of variable length."""
-        value = 0
-        for shift, byte in enumerate(self.data[self.place : self.place + _LONGEST_NUMBER]):
+        value, found = 0, self.data[self.place : self.place + _LONGEST_NUMBER]
+        for shift, byte in enumerate(found):
             value |= (byte & 0x7F) << 7 * shift
             if byte < 0x80:
                 self.place += shift + 1
                 return value
-        raise ValueError("a number does not end")
+        raise ValueError("a number does not end" if len(found) == _LONGEST_NUMBER else "truncated inside a number")
 
     def counted(self, count: int) -> int:
         """Return a count of things to read, each of which takes a byte at least."""

@@ -218,7 +218,7 @@ def finished_trials(trials: TrialTable, scoring: ScoringSettings) -> set[str]:
 def keep_names(run: Run, names: dict[str, str]) -> None:
     """Write down other short names that the command gives when it goes on with a run."""
     record, content = run.record, run.stored(RECORD)
-    if names and names != record.names and record.sealed and content is not None:
+    if names and names != record.names and content is not None:
         run.save(RECORD, content | {"names": names})
 
 
