@@ -271,9 +271,14 @@ def _found_in(path: Path, file: "h5py.File", wanted: str) -> Iterator[Found[Epis
         place = f"{path.name}, {name}"
         try:
             for camera in choose_cameras(_cameras(demo, name), wanted):
-                yield place, partial(_episode, path, name, demo, camera, environment)
+                made = _episode(path, name, demo, camera, environment)  # here, where a damaged file is a DataError
+                yield place, partial(_given, made)
         except DataError as error:
             yield place, error
+
+
+def _given(episode: Episode) -> Episode:
+    return episode
 
 
 def _demos(file: "h5py.File") -> "Iterator[tuple[str, h5py.Group]]":
