@@ -131,7 +131,7 @@ def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_
 
 def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:
     contents = rewardlab.open_dataset(str(tiny_data))
-    assert contents.problems == rewardlab.data_check(tiny_data) == ()
+    assert contents.problems == rewardlab.data_check(tiny_data).problems == ()
     (answer, *_) = rewardlab.load_model("constant:2").score(contents.episodes)
     assert answer.level == 2
 

@@ -99,7 +99,7 @@ def test_the_reader(mylab: Path, tmp_path: Path) -> None:
             cv2.imwrite(str(tmp_path / "frames" / task / f"{number:03d}.png"), frame)
     (tmp_path / "frames" / "empty").mkdir()
     data = f"mylab.still_images:STILL_IMAGES:{tmp_path / 'frames'}"
-    assert [str(problem) for problem in rewardlab.data_check(data)] == ["empty: holds no PNG frame"]
+    assert [str(problem) for problem in rewardlab.data_check(data).problems] == ["empty: holds no PNG frame"]
     few = {"perturbations": "gaussian_noise", "engine": "local"}
     run = rewardlab.stress("clock", data, skip_bad=True, out=tmp_path / "run", **few)
     assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}

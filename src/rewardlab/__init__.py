@@ -15,16 +15,13 @@ if TYPE_CHECKING:
     from rewardlab.api import augment as data_augment
     from rewardlab.api import bench as bench
     from rewardlab.api import calibrate as fit_calibration
-    from rewardlab.api import check as data_check
     from rewardlab.api import collect as collect
-    from rewardlab.api import convert as data_convert
     from rewardlab.api import data_report as data_report
     from rewardlab.api import export as runs_export
     from rewardlab.api import guard_fit as fit_guard
     from rewardlab.api import leaderboard as leaderboard
     from rewardlab.api import load_model as load_model
     from rewardlab.api import merge as runs_merge
-    from rewardlab.api import open_dataset as open_dataset
     from rewardlab.api import perturb as data_perturb
     from rewardlab.api import query as runs_sql
     from rewardlab.api import relabel as relabel
@@ -44,6 +41,10 @@ if TYPE_CHECKING:
     from rewardlab.core.run import Run as Run
     from rewardlab.core.trial import Failure as Failure
     from rewardlab.core.trial import Score as Score
+    from rewardlab.data import data_check as data_check
+    from rewardlab.data import open_dataset as open_dataset
+    from rewardlab.data.convert import data_convert as data_convert
+    from rewardlab.data.roboreward_rows import data_init as data_init
     from rewardlab.evaluation.compare import compare as compare
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
 
@@ -58,13 +59,14 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "leaderboard": "rewardlab.api:leaderboard",
     "load_model": "rewardlab.api:load_model",
     # Prepare data
-    "open_dataset": "rewardlab.api:open_dataset",
-    "data_check": "rewardlab.api:check",
-    "data_convert": "rewardlab.api:convert",
+    "open_dataset": "rewardlab.data:open_dataset",
+    "data_check": "rewardlab.data:data_check",
+    "data_convert": "rewardlab.data.convert:data_convert",
     "data_report": "rewardlab.api:data_report",
     "data_augment": "rewardlab.api:augment",
     "data_verify": "rewardlab.api:verify",
     "data_perturb": "rewardlab.api:perturb",
+    "data_init": "rewardlab.data.roboreward_rows:data_init",
     "collect": "rewardlab.api:collect",
     # Improve a model
     "train_pocket": "rewardlab.api:train",
@@ -106,6 +108,7 @@ __all__ = [
     "data_augment",
     "data_check",
     "data_convert",
+    "data_init",
     "data_perturb",
     "data_report",
     "data_verify",

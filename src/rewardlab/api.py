@@ -1,6 +1,5 @@
 """`stress`, `bench`, `attack`, `collect`, `load_model`: what joins two features."""
 
-import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +16,8 @@ from rewardlab.core.old_settings import build_plan, flat_fields, setting_text
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import Answer
-from rewardlab.data import open_dataset as read_dataset
-from rewardlab.data.contract import Contents, Problem
-from rewardlab.data.convert import Conversion, ConvertPlan, convert_dataset
 from rewardlab.data.row_listing import paused_garbage_collection
-from rewardlab.data.video import check_videos, frame_policy, map_threads, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.evaluation.attack import AttackPlan, AttackRun, run_attack
 from rewardlab.evaluation.bench import BenchPlan, run_benchmark
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
@@ -232,18 +228,6 @@ class PerturbOptions(TypedDict, total=False):
     limit: int | None
     sheet: bool
     out: Place
-
-
-class ConvertOptions(TypedDict, total=False):
-    """What `convert` takes beside source and folder."""
-
-    to: str
-    fps: float | None
-    sample: int | None
-    splits: Names
-    duplicates: bool
-    skip_bad: bool
-    seed: int
 
 
 class CollectOptions(TypedDict, total=False):
@@ -476,30 +460,6 @@ def _episode(clip: Clip, instruction: str) -> Episode:
 
 # Verbs about datasets: open one, list its problems, write it in another layout, and make failures of successes.
 
-_THREADS = min(4, os.cpu_count() or 1)  # each holds the frames that its decoder refers to
-
-
-def open_dataset(data: Place) -> Contents:
-    """Return the sound episodes and every problem of a dataset folder, a shipped name such as sample, or hub:NAME.
-
-    No frame is decoded; `check` does that.
-    """
-    return read_dataset(str(data))
-
-
-def check(data: Place) -> tuple[Problem, ...]:
-    """Return every problem of a dataset, with its place; every frame of every video is decoded."""
-    return checked_dataset(data).problems
-
-
-@documented_by(ConvertPlan)
-def convert(source: Place, out: Place, **settings: Unpack[ConvertOptions]) -> Conversion:
-    """Write a dataset in another layout and return what was written; a conversion that was stopped goes on.
-
-    Rollouts that are left out are in the result with the reason.
-    """
-    return run_conversion(plan_from(ConvertPlan, {"source": source, "out": out, **settings}))
-
 
 @documented_by(AugmentPlan)
 def augment(data: Place, **settings: Unpack[AugmentOptions]) -> Augmented:
@@ -508,17 +468,6 @@ def augment(data: Place, **settings: Unpack[AugmentOptions]) -> Augmented:
     What was stopped goes on, and no teacher is asked anything twice.
     """
     return augment_dataset(plan_from(AugmentPlan, {"data": str(data), **settings}))
-
-
-def run_conversion(plan: ConvertPlan) -> Conversion:
-    """Carry out a plan; with `skip_bad` every frame is decoded first, to leave out what is damaged."""
-    contents = checked_dataset(plan.source) if plan.skip_bad else read_dataset(plan.source)
-    return convert_dataset(plan, contents, lambda work, videos: map_threads(work, videos, _THREADS))
-
-
-def checked_dataset(data: Place) -> Contents:
-    """Return the episodes whose videos decode, and every problem."""
-    return check_videos(open_dataset(data), lambda work, videos: map_threads(work, videos, _THREADS))
 
 
 # Verbs for people who look at a dataset: have its labels verified, and write a page about it.

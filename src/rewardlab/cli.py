@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from rewardlab.augmentation.augment import AugmentCommand
     from rewardlab.core.run import Run
     from rewardlab.core.summary import Summary
-    from rewardlab.data.convert import CheckPlan, ConvertPlan
-    from rewardlab.data.roboreward_rows import InitPlan
+    from rewardlab.data.contract import Contents
+    from rewardlab.data.convert import Conversion
+    from rewardlab.data.roboreward_rows import Skeleton
     from rewardlab.evaluation.attack import AttackPlan
     from rewardlab.evaluation.compare import Comparison
     from rewardlab.evaluation.fit_calibration import CalibratePlan
@@ -376,37 +377,36 @@ def rl_report(plan: "RlReportPlan") -> int:
     return 0
 
 
-def check(plan: "CheckPlan") -> int:
+def show_check(call: "partial[Contents]") -> int:
     """Print the problems; the exit code says whether there are any."""
-    from rewardlab.api import checked_dataset
     from rewardlab.data import dataset_notes
     from rewardlab.data.reading import wordless_note
 
-    contents = checked_dataset(plan.data)
+    contents = call()
     for problem in contents.problems:
         _say(problem)
-    notes = (*dataset_notes(plan.data), *wordless_note(contents.episodes))
+    notes = (*dataset_notes(call.keywords["data"]), *wordless_note(contents.episodes))
     for note in notes:
         _say(f"note: {note}")
     _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems, {len(notes)} notes")
     return BAD_DATA if contents.problems else 0
 
 
-def init(plan: "InitPlan") -> int:
-    """Write the skeleton of a dataset and print what is left to fill in."""
-    from rewardlab.data.roboreward_rows import skeleton_lines, write_skeleton
+def show_skeleton(call: "partial[Skeleton]") -> int:
+    """Print what was written and what is left to fill in."""
+    from rewardlab.data.roboreward_rows import skeleton_lines
 
-    for line in skeleton_lines(write_skeleton(plan.folder)):
+    for line in skeleton_lines(call()):
         _say(line)
     return 0
 
 
-def convert(plan: "ConvertPlan") -> int:
-    """Write the dataset in another layout and print what was written, and what was left out."""
+def show_conversion(call: "partial[Conversion]") -> int:
+    """Print what was written, and what was left out."""
     from rewardlab.core.terminal import loading
 
-    with loading(f"converting {plan.source}"):
-        made = rewardlab.data_convert(**flat_settings(plan))
+    with loading(f"converting {call.keywords['data']}"):
+        made = call()
     for problem in made.left_out:
         _say(f"left out {problem}")
     counts = ", ".join(f"{name or 'rollouts'}: {count}" for name, count in made.counts.items())
@@ -543,15 +543,15 @@ GROUPS: dict[str, dict[str, Command]] = {
         ),
     },
     "Prepare data": {
-        "data check": Command("data.convert:CheckPlan", "list what is wrong with a dataset", check),
-        "data convert": Command("data.convert:ConvertPlan", "write a dataset in another layout", convert),
+        "data check": Command("data:data_check", "list what is wrong with a dataset", show_check),
+        "data convert": Command("data.convert:data_convert", "write a dataset in another layout", show_conversion),
         "data report": Command("reporting.data_report:DataReportPlan", "a page about a dataset", data_report),
         "data augment": Command("augmentation.augment:AugmentCommand", "make failures out of successes", augment),
         "data verify": Command("serving.verify:VerifyPlan", "a page on which people check labels", verify),
         "data perturb": Command(
             "reporting.perturbed_copies:PerturbPlan", "write perturbed copies or contact sheets", perturb
         ),
-        "data init": Command("data.roboreward_rows:InitPlan", "metadata.jsonl for a folder of videos", init),
+        "data init": Command("data.roboreward_rows:data_init", "metadata.jsonl for a folder of videos", show_skeleton),
         "collect": Command(
             "worlds.metaworld.recording:CollectPlan", "record simulated rollouts with exact labels", collect
         ),

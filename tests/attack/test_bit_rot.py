@@ -17,13 +17,13 @@ from rewardlab.cli import main
 from rewardlab.core.errors import RunError
 from rewardlab.core.old_settings import build_plan
 from rewardlab.core.records import checksummed
-from rewardlab.core.run import Run, locked
+from rewardlab.core.run import Run
 from rewardlab.core.run_files import encode_part, part_name
+from rewardlab.core.storage import locked
 from rewardlab.core.summary import Summary
 from rewardlab.evaluation.bench import BenchmarkErrors, BenchPlan, run_benchmark
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.summary import load_summary
-from rewardlab.reporting.run_page import render_page
 from tests.attack.bit_flips import flip_bits, shown_by_report
 
 
@@ -189,26 +189,17 @@ def test_an_edited_record_is_refused_and_a_checksum_that_fits_does_not_adopt_the
     assert "it belongs to a run with another plan" in capsys.readouterr().err
 
 
-def as_an_earlier_version_wrote_it(run: Run) -> None:
-    (part,) = run.parts()
-    pq.write_table(run.trials().arrow, part.with_name("all.parquet"), compression="zstd")
-    part.unlink()
-    for path in run.folder.glob("*.json"):
-        content = json.loads(path.read_text())
-        content.pop("sha256"), content.pop("trials_sha256", None)
-        path.write_text(json.dumps(content))
-
-
-def test_a_run_of_an_earlier_version_is_reported_with_a_sentence_and_goes_on(run: Run, tiny_data: Path) -> None:
-    before = load_summary(run)
-    as_an_earlier_version_wrote_it(run)
-    assert load_summary(run) == run.summary == before
-    assert "its files carry no checksums" in render_page([run], [before], trust=False)
-    again = stressed(tiny_data, run.folder)
-    assert load_summary(again) == before
-    rewritten(again, with_value("model", "best"))
-    with pytest.raises(RunError, match="model must be a model of the plan"):
-        again.trials()
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "trials"])
+def test_files_without_a_checksum_are_refused(run: Run, name: str) -> None:
+    if name == "trials":
+        (part,) = run.parts()
+        part.rename(part.with_name("all.parquet"))
+    else:
+        content = json.loads((run.folder / name).read_text())
+        content.pop("sha256")
+        (run.folder / name).write_text(json.dumps(content))
+    with pytest.raises(RunError, match=r"carries no checksum, so this (version|run) did not write it"):
+        load_summary(run)
 
 
 def test_a_part_that_would_fill_the_memory_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,6 +221,6 @@ def test_files_that_dead_processes_left_half_written_are_swept_and_no_others(run
     kept = [run.folder / f".summary.json.{os.getpid()}.tmp", run.folder / ".mine.tmp", run.folder / "notes.1.tmp"]
     for path in (*swept, *kept):
         path.write_text("half")
-    with locked(run):
+    with locked(run.folder):
         assert [path.exists() for path in swept] == [False, False]
     assert all(path.exists() for path in kept)

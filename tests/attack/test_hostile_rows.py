@@ -88,7 +88,7 @@ def test_many_rows_of_one_video_share_its_frames(folder: Path) -> None:
 
 
 def test_check_survives_every_hostile_row_at_once(folder: Path) -> None:
-    problems = rewardlab.data_check(write_rows(folder, [GOOD, *HOSTILE.values()]))
+    problems = rewardlab.data_check(write_rows(folder, [GOOD, *HOSTILE.values()])).problems
     assert [problem.place for problem in problems] == [f"line {line}" for line in range(2, len(HOSTILE) + 2)]
 
 

@@ -93,7 +93,7 @@ def test_a_file_of_absurd_size_is_not_read(tmp_path: Path) -> None:
 def test_frames_of_another_size_in_the_middle_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.avi").write_bytes(two_sizes())
     write_rows(tmp_path, [{"file_name": "x.avi", "task": "t", "reward": 2}])
-    (problem,) = rewardlab.data_check(tmp_path)
+    (problem,) = rewardlab.data_check(tmp_path).problems
     assert "frame 3 has 96 x 96 pixels, not 48 x 48" in problem.what
 
 
@@ -178,7 +178,7 @@ def damaged_dataset(folder: Path) -> Path:
 def test_a_damaged_frame_is_named_by_check_and_fails_its_cells(tmp_path: Path) -> None:
     folder = damaged_dataset(tmp_path)
     assert not rewardlab.open_dataset(folder).problems  # opening decodes nothing
-    (problem,) = rewardlab.data_check(folder)
+    (problem,) = rewardlab.data_check(folder).problems
     assert problem.place == "episode bad.mp4"
     assert "frame" in problem.what and "damaged" in problem.what
     found = {trial.episode: trial for trial in scored(folder, tmp_path / "run", "none")}

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from rewardlab.core.errors import RunError
-from rewardlab.core.run import Run, locked, start_run
+from rewardlab.core.run import Run, start_run
+from rewardlab.core.storage import locked
 from rewardlab.core.trial import Trial
 from tests.handmade_runs import record_of
 
@@ -83,9 +84,9 @@ def test_a_second_writer_is_told(run: Run) -> None:
     import sys
 
     code = (
-        "import sys; from pathlib import Path; from rewardlab.core.run import Run, locked\n"
-        "with locked(Run(Path(sys.argv[1]))): pass"
+        "import sys; from pathlib import Path; from rewardlab.core.storage import locked\n"
+        "with locked(Path(sys.argv[1])): pass"
     )
-    with locked(run):
+    with locked(run.folder):
         other = subprocess.run([sys.executable, "-c", code, str(run.folder)], capture_output=True, text=True)
     assert "is being written by another process" in other.stderr

@@ -91,7 +91,7 @@ def test_numbers_per_frame_do_not_depend_on_the_blocks_they_are_computed_in() ->
 def test_a_bad_number_in_a_list_is_named_by_its_row_however_far_down() -> None:
     many = pa.concat_tables([to_arrow(TRIALS)] * 1000)
     bad = to_arrow([replace(TRIALS[1], shown=(0, -4, 8))])
-    plan = run_record(record_of(TRIALS), sealed=False).plan
+    plan = run_record(record_of(TRIALS)).plan
     check_trials(many, plan)
     with pytest.raises(ValueError, match="row 50000: shown must be indices of frames"):
         check_trials(pa.concat_tables([many, bad, many]).combine_chunks(), plan)

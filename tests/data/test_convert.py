@@ -144,7 +144,7 @@ def test_copies_with_the_same_instruction_are_left_out(rollouts: Path, tmp_path:
     write_rows(rollouts, [*rows, {"file_name": "kitchen/again.mp4", "task": TASKS[4]}])
     made = rewardlab.data_convert(rollouts, tmp_path / "out")
     assert made.counts == {"": 10} and "kitchen/009.mp4 (near copy)" in str(made.left_out[0])
-    kept = rewardlab.data_convert(rollouts, tmp_path / "all", duplicates=False)
+    kept = rewardlab.data_convert(rollouts, tmp_path / "all", keep_duplicates=True)
     assert kept.counts == {"": 11} and kept.left_out == ()
 
 
@@ -213,11 +213,11 @@ def test_what_cannot_be_written_is_one_sentence(rollouts: Path, tmp_path: Path) 
         rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot")
     encode(np.zeros((8, 96, 96, 3), np.uint8), rollouts / "kitchen" / "007.mp4", 10)
     with pytest.raises(DataError, match=r"LeRobot has one size per camera"):
-        rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot", duplicates=False)
+        rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot", keep_duplicates=True)
     (rollouts / "kitchen" / "007.mp4").write_bytes(b"")
-    with pytest.raises(DataError, match=r"has 1 problems; correct them, or leave them out with --skip-bad"):
+    with pytest.raises(DataError, match=r"has 1 problems; correct them, or leave them out with --skip-invalid"):
         rewardlab.data_convert(rollouts, tmp_path / "new")
-    made = rewardlab.data_convert(rollouts, tmp_path / "new", skip_bad=True)
+    made = rewardlab.data_convert(rollouts, tmp_path / "new", skip_invalid=True)
     assert made.counts == {"": 9} and len(made.left_out) == 1
     for settings, words in (
         ({"splits": ("train=0.8",)}, "must be above 0 and 1 together"),

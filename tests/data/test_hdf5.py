@@ -52,7 +52,7 @@ def test_counts_times_and_frames_are_those_that_h5py_says(tmp_path: Path) -> Non
             assert episode.clip.frame_bytes == frames[0].nbytes
             assert (episode.provenance.embodiment, episode.instruction) == ("Panda", "lift the cube")
     assert [each.label for each in contents.episodes] == [Label(None, False), Label(5, True)]
-    assert rewardlab.data_check(tmp_path) == ()
+    assert rewardlab.data_check(tmp_path).problems == ()
 
 
 def test_cameras_are_chosen(tmp_path: Path) -> None:

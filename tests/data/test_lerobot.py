@@ -178,13 +178,13 @@ def test_frames_that_do_not_come_evenly_keep_their_times(tmp_path: Path) -> None
 
 def test_the_check_decodes_segments(tmp_path: Path) -> None:
     write_v3(tmp_path)
-    assert rewardlab.data_check(tmp_path) == ()
+    assert rewardlab.data_check(tmp_path).problems == ()
     path = tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4"
     data = bytearray(path.read_bytes())
     start = data.index(b"mdat") + 1500
     data[start : start + 400] = bytes(400)
     path.write_bytes(data)
-    assert rewardlab.data_check(tmp_path) != ()
+    assert rewardlab.data_check(tmp_path).problems != ()
 
 
 def test_a_path_in_the_info_leads_nowhere_else(tmp_path: Path) -> None:

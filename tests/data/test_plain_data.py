@@ -149,7 +149,7 @@ def test_folders_of_frames_are_episodes(tmp_path: Path) -> None:
     for episode in contents.episodes:
         assert_array_equal(episode.frames, written[episode.id])  # frame_10 comes after frame_9
         assert_array_equal(episode.times, np.arange(12) / 10)
-    assert rewardlab.data_check(tmp_path) == ()
+    assert rewardlab.data_check(tmp_path).problems == ()
 
 
 def test_one_folder_of_frames_is_an_episode(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_frames_that_cannot_be_used_are_said(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "open_the_drawer" / "frame_2.png"), np.zeros((20, 30, 3), np.uint8))
     write_frames(tmp_path / "push_the_block", moving_square("y", count=4))
     (tmp_path / "push_the_block" / "frame_1.png").write_bytes(b"GIF89a")
-    said = {problem.place: problem.what for problem in rewardlab.data_check(tmp_path)}
+    said = {problem.place: problem.what for problem in rewardlab.data_check(tmp_path).problems}
     assert "image 2 has 30 x 20 pixels, the first 48 x 48" in said["episode open_the_drawer"]
     assert "expected a JPEG or PNG image, got bytes that begin with 47 49 46" in said["episode push_the_block"]
 
@@ -189,5 +189,5 @@ def test_an_image_larger_than_a_frame_may_be_is_not_decoded(tmp_path: Path) -> N
     data = bytearray(path.read_bytes())
     data[16:24] = (60_000).to_bytes(4, "big") * 2
     path.write_bytes(data)
-    (problem,) = rewardlab.data_check(tmp_path)
+    (problem,) = rewardlab.data_check(tmp_path).problems
     assert "an image of 60000 x 60000 pixels, at most" in problem.what

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Origin, Truth, whole_clip
+from rewardlab.core.episode import Episode, Label, Provenance, whole_clip
 from rewardlab.data.contract import Contents, Problem, Reader
 
 
@@ -49,9 +49,9 @@ def read(folder):
             if "level" not in stored:
                 problems.append(Problem(path.name, "has no level"))
                 continue
-            truth = Truth(int(stored["level"]))
+            truth = Label(int(stored["level"]))
             clip = whole_clip(NpzFrames(path, int(stored["count"])), 10.0)
-            episodes.append(Episode(path.name, str(stored["instruction"]), clip, truth, Origin("npz", path.stem)))
+            episodes.append(Episode(path.name, str(stored["instruction"]), clip, truth, Provenance("npz", path.stem)))
     return Contents(tuple(episodes), tuple(problems))
 
 

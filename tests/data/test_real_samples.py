@@ -83,7 +83,7 @@ def test_it_is_read_for_one_camera_and_for_all(name: str) -> None:
     for data, count in ((str(SAMPLES / name), one), (f"{SAMPLES / name}@all", every)):
         contents = open_dataset(data)
         assert contents.problems == () and len({each.id for each in contents.episodes}) == count
-    assert rewardlab.data_check(SAMPLES / name) == ()
+    assert rewardlab.data_check(SAMPLES / name).problems == ()
 
 
 def test_rlds_is_what_protobuf_reads() -> None:

@@ -48,7 +48,7 @@ def test_counts_texts_and_frames_are_those_written(packed: str, names: dict | No
         assert read.clip.frame_bytes == frames[0].nbytes
         assert_array_equal(read.times, np.arange(len(frames)) / 10)
         assert (read.label, read.provenance.subset, read.provenance.camera) == (Label(5, True), "toys", "image")
-    assert rewardlab.data_check(tmp_path) == ()
+    assert rewardlab.data_check(tmp_path).problems == ()
 
 
 def test_cameras_are_chosen(tmp_path: Path) -> None:
@@ -197,5 +197,5 @@ def test_damaged_images_are_told_by_their_step(tmp_path: Path) -> None:
     bad = episode("open it", 4)
     bad["steps/observation/image"] = [*bad["steps/observation/image"][:2], b"GIF89a", b""]
     write_rlds(tmp_path, [bad])
-    (problem,) = rewardlab.data_check(tmp_path)
+    (problem,) = rewardlab.data_check(tmp_path).problems
     assert "record 0, steps/observation/image: expected a JPEG or PNG image, got bytes" in problem.what

@@ -10,7 +10,8 @@ import pytest
 import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.run import SUMMARY, Run, locked
+from rewardlab.core.run import SUMMARY, Run
+from rewardlab.core.storage import locked
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.plan import ScoringSettings
 from tests.conftest import IN_PROCESS
@@ -107,7 +108,7 @@ def test_runs_are_removed_only_where_it_is_meant(runs: Path, tmp_path: Path) -> 
     assert main(["runs", "list", str(folder), "--prune"]) == 2  # without a condition
     assert main(["runs", "list", str(folder), "--prune", "--where", "state=open"]) == 0
     assert len(rewardlab.runs_list(folder)) == 4  # nobody said yes
-    with locked(Run(folder / "shards" / "1")):
+    with locked(folder / "shards" / "1"):
         assert other_process_says(folder) == 2
     assert (folder / "shards" / "2").exists()  # none is removed where one is being written
     (folder / "no run").mkdir()

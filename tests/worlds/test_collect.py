@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rewardlab.core.errors import DataError, PlanError, RunError
-from rewardlab.core.run import Run, locked
+from rewardlab.core.storage import locked
 from rewardlab.data import open_dataset
 from rewardlab.data.roboreward import captioned_videos
 from rewardlab.worlds.collection import collect
@@ -96,7 +96,7 @@ def test_a_folder_from_before_a_setting_existed_goes_on(reference: Path, tmp_pat
 
 def test_a_second_writer_is_told_so(reference: Path) -> None:
     code = f"from tests.worlds.test_collect import *; collect(plan(Path({str(reference)!r})))"
-    with locked(Run(reference)):
+    with locked(reference):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "being written by another process" in done.stderr
 

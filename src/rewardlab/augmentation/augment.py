@@ -29,9 +29,8 @@ from rewardlab.core.catalog import find
 from rewardlab.core.errors import Interrupted, PlanError, RunError, StoppedByModel, StopRun
 from rewardlab.core.old_settings import EngineSettings, setting
 from rewardlab.core.records import read_json
-from rewardlab.core.run import Run, locked
 from rewardlab.core.seeding import digest
-from rewardlab.core.storage import atomic_write, store_address, writable
+from rewardlab.core.storage import atomic_write, locked, store_address, writable
 from rewardlab.core.terminal import one_line
 from rewardlab.data.task_split import parse_shares
 from rewardlab.models.contract import Budget
@@ -202,7 +201,7 @@ def augment_dataset(plan: AugmentPlan) -> Augmented:
     for folder in (plan.out, plan.calls_folder):
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
-    with locked(Run(plan.calls_folder)):
+    with locked(plan.calls_folder):
         _claim_folder(plan, teachers)
         budget = Budget(plan.max_requests, plan.max_cost, plan.calls_folder)
         with FactoryWorkers(teachers, plan.workers, plan.engine_settings) as workers:

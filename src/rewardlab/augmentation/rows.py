@@ -236,7 +236,8 @@ def _place_world(folder: Path, row: DatasetRow) -> None:
 def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
     folder = dataset_folder(name)
     if ROBOREWARD.recognises(folder) and not split_camera(name)[1]:
-        return list(read_rows(folder))
+        sound, problems = read_rows(folder)
+        return [*sound, *problems]
     contents = open_dataset(name)
     worded = [episode for episode in contents.episodes if episode.instruction.strip()]
     rollouts = grouped_rollouts(worded, joins=False) if worded else []

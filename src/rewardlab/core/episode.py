@@ -1,6 +1,6 @@
 """Episode: one rollout with lazily decoded frames, an instruction, and what is known of the truth."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -72,6 +72,16 @@ def in_memory(pixels: Frames) -> InMemoryFrames:
             "stack RGB frames with np.stack and convert to uint8"
         )
     return InMemoryFrames(pixels, np.arange(len(pixels)), len(pixels))
+
+
+def read_in_order(indices: Indices, decode: Callable[[Indices], Frames]) -> Frames:
+    """Return frames in this order, an index maybe twice; `decode` is given each index once, rising.
+
+    What it returns is not copied where that is the order already.
+    """
+    rising, places = np.unique(indices, return_inverse=True)
+    frames = decode(rising)
+    return frames if np.array_equal(places, np.arange(len(rising))) else frames[places]
 
 
 def fingerprint_frames(pixels: Frames) -> str:

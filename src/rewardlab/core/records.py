@@ -152,7 +152,7 @@ def without_checksums(content: Mapping[str, Any]) -> dict[str, Any]:
 def read_checksummed_json(path: Path) -> tuple[dict[str, Any], bool]:
     """Return the object in a JSON file without its checksum, and whether it carried one; a ValueError says what is off.
 
-    Files that earlier versions wrote carry none.
+    A file that a person edited may carry none.
     """
     content = read_json(path)
     if not isinstance(content, dict):

@@ -7,10 +7,7 @@ rot, mix-ups and careless edits; a forger who writes every checksum anew cannot 
 """
 
 import json
-import os
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -28,7 +25,7 @@ from rewardlab.core.run_files import (
     run_record,
 )
 from rewardlab.core.storage import ObjectStore, atomic_write, store_address, working_copy, writable
-from rewardlab.core.summary import Measurement, Summary, is_older_summary
+from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TRIAL_COLUMNS, TrialTable, join_parts, to_arrow, trial_schema, trials_digest
 
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 
 RECORD, SUMMARY = "run.json", "summary.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
-_PARTIAL = re.compile(r"\..+\.([0-9]+)\.tmp")  # a file that the process of this number is writing
 _SMALL_PART, _MANY_SMALL_PARTS = 200_000, 8  # bytes of a part that is joined with others, and how many wait for it
 _ANEW = "remove it and run the same command again: it is made anew"
 
@@ -62,7 +58,9 @@ class Run:
         path = self.folder / RECORD
         try:
             content, has_checksum = read_checksummed_json(path)
-            return run_record(content, sealed=has_checksum)
+            if not has_checksum:
+                raise ValueError("it carries no checksum, so this version did not write it")
+            return run_record(content)
         except FileNotFoundError:
             raise RunError(
                 f"{self.folder} is not a run folder: it has no {RECORD}; give the folder `stress` printed"
@@ -120,15 +118,15 @@ class Run:
         """
         found, digest = self.stored_summary()
         if found is None:
-            raise RunError(f"{self.folder} has no {SUMMARY} of this version: finish the run, its command goes on")
-        if self.record.sealed and digest != trials_digest(self.trials()):
+            raise RunError(f"{self.folder} has no {SUMMARY}: finish the run, its command goes on")
+        if digest != trials_digest(self.trials()):
             raise RunError(f"{self.folder / SUMMARY} was made of other trials than the run holds; {_ANEW}")
         return found
 
     def stored_summary(self) -> tuple[Summary | None, str | None]:
-        """Return what summary.json holds, None where there is none of this version, and the digest of its trials."""
+        """Return what summary.json holds, None where there is none, and the digest of its trials."""
         content = self.stored(SUMMARY)
-        if content is None or is_older_summary(content):
+        if content is None:
             return None, None
         digest = content.pop(TRIALS_DIGEST, None)
         try:
@@ -145,7 +143,7 @@ class Run:
             return None
         except (ValueError, OSError) as error:  # bytes that are no text are a ValueError too
             raise RunError(f"cannot read {path}: {error}; {_ANEW}") from error
-        if self.record.sealed and not has_checksum:
+        if not has_checksum:
             raise RunError(f"{path} carries no checksum, so this run did not write it; {_ANEW}")
         return content
 
@@ -232,7 +230,7 @@ def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
     folder = run.folder
     try:
         content = parse_json(json.dumps(record))
-        planned = run_record(content, sealed=True)
+        planned = run_record(content)
     except ValueError as error:
         raise RunError(f"this run cannot be written down: {error}") from error
     if (folder / RECORD).exists():
@@ -247,46 +245,6 @@ def start_run(folder: Path, record: Mapping[str, Any]) -> Run:
         (folder / "trials").mkdir(parents=True, exist_ok=True)
     run.save(RECORD, record)
     return run
-
-
-@contextmanager
-def locked(run: Run) -> Iterator[None]:
-    """Hold the run for this process; a second writer is told so at once. The lock dies with the process."""
-    try:
-        import fcntl
-    except ImportError:
-        raise RunError("runs are written on Linux and macOS, whose file locks they need; use WSL on Windows") from None
-    with writable(run.folder):
-        handle = (run.folder / "lock").open("a")  # never truncates: it may be a link to something else
-    with handle:
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"{run.folder} is being written by another process; wait for it or choose another --out"
-            ) from None
-        _sweep(run)
-        yield
-
-
-def _sweep(run: Run) -> None:
-    """Remove what processes that are no more left half written."""
-    for folder in (run.folder, run.folder / "trials"):
-        for path in folder.glob(".*.tmp"):
-            named = _PARTIAL.fullmatch(path.name)
-            if named is not None and not _is_alive(int(named[1])):
-                with suppress(OSError):
-                    path.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # it is another user's
-        return True
-    return True
 
 
 def _html_row(model: str, found: Sequence[Measurement]) -> str:

@@ -58,7 +58,7 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What run.json says; `plan_digest` identifies the whole plan, and `sealed` tells whether it had a checksum.
+    """What run.json says; `plan_digest` identifies the whole plan.
 
     `trained_tasks` are those of judged models, where known; `names` are the short names that the user chose for models,
     `prompts` what models are asked in words.
@@ -79,7 +79,6 @@ class RunRecord:
     skipped: tuple[SkippedRow, ...]
     versions: dict[str, str]
     created: str
-    sealed: bool
 
     @property
     def version(self) -> str:
@@ -87,18 +86,15 @@ class RunRecord:
         return self.versions.get("rewardlab", "unknown")
 
 
-def run_record(content: Mapping[str, Any], *, sealed: bool) -> RunRecord:
+def run_record(content: Mapping[str, Any]) -> RunRecord:
     """Return the record that the content of run.json holds; a ValueError names the first place that does not fit."""
     foreign = sorted(str(key) for key in content if key not in _KEYS)
     if foreign:
         raise ValueError(f"the whole has an unknown {', '.join(foreign)}"[:200])
     settings, plan = _object(content, "settings"), _object(content, "plan")
-    known = {name: content[name] for name in _KEYS & content.keys()}
-    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}}
-    made |= known | {"sealed": sealed}
+    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}, **content}
     made |= {"settings": {name: settings.get(name) for name in _SETTINGS}, "plan_digest": json_digest(plan)}
     made["plan"] = _plan(plan, settings, content.get("judged"))
-    made["skipped"] = _skipped(made["skipped"])
     record = record_from_json(RunRecord, made)
     _check(record)
     return record
@@ -122,16 +118,6 @@ def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], judged: object) 
         "data_digest": plan.get("data_digest", ""),
         "graded": plan.get("kind") == "attack",
     }
-
-
-def _skipped(rows: object) -> object:
-    """Return the rows left out as they are written today; earlier versions gave the number of a line."""
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        return rows
-    return [
-        {"place": f"line {row['line']}", "what": row.get("what")} if row.keys() == {"line", "what"} else row
-        for row in rows
-    ]
 
 
 def _check(record: RunRecord) -> None:
@@ -329,7 +315,7 @@ def read_part(path: Path, record: RunRecord) -> "pyarrow.Table":
 
     try:
         data = _read_bytes(path)
-        _check_name(path, data, record)
+        _check_name(path, data)
         table = _decode(data, record)
         check_trials(table, record.plan)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
@@ -353,12 +339,12 @@ def _read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _check_name(path: Path, data: bytes, record: RunRecord) -> None:
-    """Compare the bytes with the name; files of earlier versions have no checksum, nor has their run.json."""
+def _check_name(path: Path, data: bytes) -> None:
+    """Compare the bytes with the checksum in the name."""
     named = _NAME.fullmatch(path.name)
-    if named is None and record.sealed:
+    if named is None:
         raise ValueError("its name carries no checksum, so this run did not write it")
-    if named is not None and named[1] != _checksum(data):
+    if named[1] != _checksum(data):
         raise ValueError("its content does not have the checksum in its name, so it was damaged or edited")
 
 
@@ -371,7 +357,7 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     import pyarrow.parquet as pq
 
     schema = pq.read_schema(pa.BufferReader(data))
-    if record.sealed and (schema.metadata or {}).get(_PLAN) != record.plan_digest.encode():
+    if (schema.metadata or {}).get(_PLAN) != record.plan_digest.encode():
         raise ValueError("it belongs to a run with another plan")
     if not schema.equals(trial_schema()):
         raise ValueError(f"its columns are not those of trials: {_difference(schema)}")

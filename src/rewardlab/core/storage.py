@@ -1,14 +1,10 @@
-"""Files that survive a crash: atomic writes, Parquet, CSV, and folders in an object store.
-
-The keys are those that the environment or the machine gives, as for every client of the store; `AWS_ENDPOINT_URL`
-names a server other than Amazon's. Google's client asks for 15 minutes where nobody gives it a key: here it asks for
-some seconds, and a store that does not answer is waited for no longer than two minutes.
-"""
+"""Files that survive a crash: atomic writes, folder locks, journals, Parquet, CSV, and folders in an object store."""
 
 import csv
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +15,142 @@ from typing import Any
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.limits import TRIALS_MB
+from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
+
+_PARTIAL = re.compile(r"\..+\.([0-9]+)\.tmp")  # a file that the process of this number is writing
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Turn a failed write into one sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write {path}: {error.strerror or error}; free the space or fix the permission, "
+            "then run the same command again: finished cells are kept"
+        ) from error
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writable(path):
+        try:
+            partial.unlink(missing_ok=True)  # what is there may be a link to another file
+            yield partial
+            _flush(partial)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        with suppress(OSError):  # some file systems have no such thing for folders
+            _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    """Return when what was written is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; a second writer gets a RunError at once. The lock ends with the process."""
+    try:
+        import fcntl
+    except ImportError:
+        raise RunError("runs are written on Linux and macOS, whose file locks they need; use WSL on Windows") from None
+    with writable(folder):
+        handle = (folder / "lock").open("a")  # never truncates: it may be a link to something else
+    with handle:
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"{folder} is being written by another process; wait for it or choose another --out"
+            ) from None
+        _remove_partial_files(folder)
+        yield
+
+
+def _remove_partial_files(folder: Path) -> None:
+    """Remove what `atomic_write` left behind in processes that have ended."""
+    for path in (*folder.glob(".*.tmp"), *folder.glob("trials/.*.tmp")):
+        named = _PARTIAL.fullmatch(path.name)
+        if named is not None and not _is_alive(int(named[1])):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
+
+
+def append_to_journal(path: Path, entry: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Append a JSON object to a file with one per line; a durable one survives a crash of the machine."""
+    with path.open("ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(end - 1, 0))
+        torn = file.read(1) not in (b"", b"\n")  # by a process that was killed: what it wrote stays a line of its own
+        file.write((b"\n" if torn else b"") + json.dumps(entry, ensure_ascii=False).encode() + b"\n")
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_journal(path: Path, keys: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a journal that have these keys; a torn line is passed over, a missing file has none."""
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with suppress(ValueError):
+            entry = parse_json(line)
+            if isinstance(entry, dict) and entry.keys() >= set(keys):
+                yield entry
+
+
+def write_parquet(table: object, path: Path) -> None:
+    """Write an Arrow table in one step."""
+    import pyarrow.parquet as pq
+
+    with atomic_write(path) as partial:
+        pq.write_table(table, partial, compression="zstd")
+
+
+# CSV files that a spreadsheet shows and does not run.
+
+_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what a cell of a spreadsheet begins a formula with
+_NUMBERS = re.compile(r"[-+][-+\d.,%/± eE]*")  # a dash, a number, or a few of them with their intervals
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front."""
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r", " ")  # csv does not quote it, and some readers end the row there
+    return f"'{text}" if _FORMULA.match(value) and not _NUMBERS.fullmatch(value) else text
+
+
+# Folders in an object store, by Arrow's clients.
+#
+# Keys come from the environment or the machine, as for every client of the store; `AWS_ENDPOINT_URL` names a server
+# other than Amazon's. Without a key Google's client retries for 15 minutes: here it has some seconds, and a store that
+# does not answer is given up after two minutes.
 
 SCHEMES = ("s3", "gs")
 _LOOK_FOR_A_KEY, _WAIT_FOR_THE_STORE = timedelta(seconds=10), timedelta(seconds=120)
@@ -160,68 +291,3 @@ def _google_key_file(address: str) -> Path | None:
         )
     usual = Path.home() / ".config/gcloud/application_default_credentials.json"
     return Path(named) if named else usual if usual.is_file() else None
-
-
-# CSV files that a spreadsheet shows and does not run.
-
-_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what a cell of a spreadsheet begins a formula with
-_NUMBERS = re.compile(r"[-+][-+\d.,%/± eE]*")  # a dash, a number, or a few of them with their intervals
-
-
-def csv_text(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as CSV; text that a spreadsheet would take for a formula gets an apostrophe in front."""
-    text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    text = value.replace("\r", " ")  # csv does not quote it, and some readers end the row there
-    return f"'{text}" if _FORMULA.match(value) and not _NUMBERS.fullmatch(value) else text
-
-
-@contextmanager
-def writable(path: Path) -> Iterator[None]:
-    """Turn a failed write into one sentence that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"cannot write {path}: {error.strerror or error}; free the space or fix the permission, "
-            "then run the same command again: finished cells are kept"
-        ) from error
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with writable(path):
-        try:
-            partial.unlink(missing_ok=True)  # what is there may be a link to another file
-            yield partial
-            _flush(partial)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        with suppress(OSError):  # some file systems have no such thing for folders
-            _flush(path.parent)
-
-
-def _flush(path: Path) -> None:
-    """Return when what was written is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_parquet(table: object, path: Path) -> None:
-    """Write an Arrow table in one step."""
-    import pyarrow.parquet as pq
-
-    with atomic_write(path) as partial:
-        pq.write_table(table, partial, compression="zstd")

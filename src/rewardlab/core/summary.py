@@ -375,14 +375,6 @@ class Summary:
         return {(m.model, m.group, m.severity, m.metric): m for m in self.measurements}
 
 
-def is_older_summary(content: object) -> bool:
-    """Tell whether an earlier version of rewardlab wrote this: it had `rows` and no schema, or a lower one."""
-    if not isinstance(content, dict):
-        return False
-    schema = content.get("schema")
-    return ("rows" in content and "bootstrap" in content) if schema is None else type(schema) is int and schema < SCHEMA
-
-
 def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
     """Put summaries side by side; a model that is in several runs carries the name of its run.
 

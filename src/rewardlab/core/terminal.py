@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
@@ -152,12 +153,16 @@ def safe_markup(text: str) -> str:
 # What a person sees before there is anything to count: one line that says what is waited for, and for how long.
 
 _PER_SECOND = 2  # the seconds go on counting while the work keeps this process busy
+_LINE = Lock()  # held by the one line that is shown
 
 
 @contextmanager
 def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Show on a terminal what is under way; the line renews itself and is gone at the end, elsewhere there is none."""
-    if quiet or not sys.stderr.isatty():
+    """Show on a terminal what is under way; the line renews itself and is gone at the end.
+
+    Elsewhere there is none, nor inside another one.
+    """
+    if quiet or not sys.stderr.isatty() or not _LINE.acquire(blocking=False):
         yield
         return
     from rich.progress import Progress, TextColumn, TimeElapsedColumn  # here: it is slow to load, and rarely needed
@@ -165,10 +170,14 @@ def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
 
     text = TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis"))
     console = terminal_console(stderr=True)
-    with Progress(text, TimeElapsedColumn(), console=console, transient=True, refresh_per_second=_PER_SECOND) as line:
-        line.add_task(safe_markup(what), total=None)
-        line.refresh()
-        yield
+    line = Progress(text, TimeElapsedColumn(), console=console, transient=True, refresh_per_second=_PER_SECOND)
+    try:
+        with line:
+            line.add_task(safe_markup(what), total=None)
+            line.refresh()
+            yield
+    finally:
+        _LINE.release()
 
 
 # What a person sees while a run goes on: cells done, rate, time left and failures so far.

@@ -1,4 +1,4 @@
-"""`open_dataset`: shipped names, folders, hub, reader by name; the catalog of readers.
+"""`open_dataset` and `data_check`: shipped names, folders, hub, reader by name; the catalog of readers.
 
 hub:OWNER/NAME or hub:OWNER/NAME/SPLIT   fetched from the Hugging Face hub
 READER:FOLDER                            read by a reader of the catalog, whatever the folder looks like
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rewardlab.core.catalog import did_you_mean, load_object
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.settings import Data
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.envlogger import ENVLOGGER
 from rewardlab.data.hdf5 import HDF5
@@ -22,9 +23,9 @@ from rewardlab.data.reading import only_camera
 from rewardlab.data.rlds import RLDS
 from rewardlab.data.roboarena import ROBOARENA
 from rewardlab.data.roboreward import ROBOREWARD
-from rewardlab.data.safe_files import video_names
+from rewardlab.data.safe_files import few, video_names
 from rewardlab.data.table import TABLE
-from rewardlab.data.video import VIDEO
+from rewardlab.data.video import VIDEO, check_videos
 
 HUB = "hub:"
 
@@ -56,7 +57,6 @@ def split_name(name: str) -> tuple[str, str]:
 
 _SAMPLES = Path(__file__).parent / "samples"
 _OUTSIDE = re.compile(r"([A-Za-z_][\w.]*:[A-Za-z_]\w*):(.+)")  # package.module:name, then a folder
-_NAMES_SHOWN = 5
 
 DATASETS = {  # shipped in the package, usable by name
     "sample": _SAMPLES / "sample",
@@ -67,9 +67,12 @@ _EVERY = (ROBOREWARD, LEROBOT, RLDS, ENVLOGGER, HDF5, ROBOARENA, TABLE, IMAGES, 
 READERS = {reader.name: reader for reader in _EVERY}
 
 
-def open_dataset(name: str) -> Contents:
-    """Read a dataset: its sound episodes and its problems."""
-    name, camera = split_camera(name)
+def open_dataset(data: str | Path) -> Contents:
+    """Return the sound episodes and every problem of a dataset folder, a shipped name such as sample, or hub:NAME.
+
+    No frame is decoded; `data_check` does that.
+    """
+    name, camera = split_camera(str(data))
     readers, folder = _located(name)
     for reader in readers:
         if reader.recognises(folder):
@@ -77,9 +80,19 @@ def open_dataset(name: str) -> Contents:
     raise DataError(_unrecognised(folder, readers))
 
 
-def dataset_notes(name: str) -> tuple[Problem, ...]:
+def data_check(data: Data) -> Contents:
+    """List every problem of a dataset with its place; every frame of every video is decoded.
+
+    Examples:
+        rewardlab data check sample
+        rewardlab data check lerobot:my_dataset@all
+    """
+    return check_videos(open_dataset(data))
+
+
+def dataset_notes(data: str | Path) -> tuple[Problem, ...]:
     """Return what is odd in a dataset and stops no run."""
-    readers, folder = _located(split_camera(name)[0])
+    readers, folder = _located(split_camera(str(data))[0])
     return next((reader.notes(folder) for reader in readers if reader.recognises(folder)), ())
 
 
@@ -155,11 +168,11 @@ def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
         return f"{folder} is a file that no reader takes; expected {_expected(readers)}"
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     datasets = [path.name for path in inside if path.is_dir() and _recognised(path, readers)]
-    few = ", ".join(path.name for path in inside[:_NAMES_SHOWN]) + (", ..." if len(inside) > _NAMES_SHOWN else "")
+    held = few([path.name for path in inside]) or "nothing"
     what = f"name one of its folders that do: {', '.join(datasets)}" if datasets else "name another folder"
     if not datasets and video_names(folder):
         what = f"`rewardlab data init {folder}` writes one row for each of its videos"
-    return f"{folder} does not hold {_expected(readers)}; it holds {few or 'nothing'}; {what}"
+    return f"{folder} does not hold {_expected(readers)}; it holds {held}; {what}"
 
 
 def _expected(readers: Iterable[Reader]) -> str:

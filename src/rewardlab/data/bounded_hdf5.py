@@ -1,6 +1,6 @@
 """HDF5 files as strangers send them: nothing in them leads to another file, and no chunk is larger than a clip."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rewardlab.core.episode import Frames, Indices, InMemoryFrames
+from rewardlab.core.episode import Frames, Indices, read_in_order
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_MB, FRAME_PIXELS
 from rewardlab.core.seeding import digest
@@ -55,6 +55,14 @@ def child_array(group: "h5py.Group", name: str) -> "h5py.Dataset | None":
     if found.is_virtual or found.external:
         raise DataError(f"{found.name} is kept in another file; write its values into this one")
     return found
+
+
+def array_at(file: "h5py.File", places: Sequence[str]) -> "h5py.Dataset | None":
+    """Return the array that the last of these names calls, inside the groups that the others call, or None."""
+    group: h5py.Group | None = file
+    for name in places[:-1]:
+        group = None if group is None else child_group(group, name)
+    return None if group is None else child_array(group, places[-1])
 
 
 def read_numbers(group: "h5py.Group", name: str) -> list[float]:
@@ -110,20 +118,14 @@ class Hdf5Frames:
 
     def read(self, indices: Indices) -> Frames:
         """Return these frames, in this order."""
-        kept = np.unique(indices)
+        return read_in_order(indices, self._decode)
+
+    def _decode(self, kept: Indices) -> Frames:
         if len(kept) * self.frame_bytes > CLIP_MB.in_bytes:
             raise DataError(f"{self.path}: {len(kept):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
         with opened_hdf5(self.path) as file:
-            array = self._array(file)
-            frames = np.stack([np.asarray(array[int(index)], np.uint8) for index in kept])
-        return InMemoryFrames(frames, kept, self.count, self.digest).read(indices)
-
-    def _array(self, file: "h5py.File") -> "h5py.Dataset":
-        group = file
-        for name in self.places[:-1]:
-            group = child_group(group, name) or file
-        array = child_array(group, self.places[-1])
-        if array is None or len(array.shape) != 4 or array.shape[0] != self.count:
-            raise DataError(f"{self.path}: {'/'.join(self.places)} is not what it was when the dataset was opened")
-        require_frames(array)
-        return array
+            array = array_at(file, self.places)
+            if array is None or len(array.shape) != 4 or array.shape[0] != self.count:
+                raise DataError(f"{self.path}: {'/'.join(self.places)} is not what it was when the dataset was opened")
+            require_frames(array)
+            return np.stack([np.asarray(array[int(index)], np.uint8) for index in kept])

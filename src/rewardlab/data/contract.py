@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
@@ -48,8 +48,6 @@ class Reader:
     notes: Callable[[Path], tuple[Problem, ...]] = lambda folder: ()  # what is odd and stops no run, for `check`
     read_camera: Callable[[Path, str], Contents] | None = None
 
-
-# The contract of a dataset writer: how rollouts share files, what a file holds, and what describes the whole.
 
 WrittenRow = dict[str, Any]  # what is written down of a rollout, as JSON holds it
 
@@ -97,19 +95,30 @@ class Writer:
     one_rate: bool = False
 
 
-# Contents of a dataset whose episodes are made one by one, with a bound on how many are read.
+Item = TypeVar("Item")
+Found = tuple[str, Callable[[], Item] | DataError]  # a place, and what makes an item of it, or why none can be made
 
 
-def bounded_contents(found: Iterable[tuple[str, Callable[[], Episode]]], thing: str) -> Contents:
-    """Return the episodes that can be made and why others cannot; `thing` is what one is made of, such as a row."""
-    episodes: list[Episode] = []
+def bounded_items(found: Iterable[Found[Item]], thing: str) -> tuple[tuple[Item, ...], tuple[Problem, ...]]:
+    """Return the items that can be made and why others cannot, up to the limit of rows.
+
+    `thing` is what one is made of, such as a row.
+    """
+    items: list[Item] = []
     problems: list[Problem] = []
     for place, make in found:
-        if len(episodes) + len(problems) == ROWS.value:
+        if len(items) + len(problems) == ROWS.value:
             problems.append(Problem(place, f"this {thing} and those after it are not read, {ROWS.describe()}"))
             break
         try:
-            episodes.append(make())
+            if isinstance(make, DataError):
+                raise make
+            items.append(make())
         except DataError as error:
             problems.append(Problem(place, str(error)))
-    return Contents(tuple(episodes), tuple(problems))
+    return tuple(items), tuple(problems)
+
+
+def bounded_contents(found: Iterable[Found[Episode]], thing: str) -> Contents:
+    """Return the episodes that can be made and why others cannot, up to the limit of rows."""
+    return Contents(*bounded_items(found, thing))

@@ -1,9 +1,6 @@
 """Copies: exact by bytes, near by perceptual hash."""
 
-import json
 import os
-import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, FrameSource
 from rewardlab.core.errors import DataError, RewardlabError
 from rewardlab.core.limits import CLIP_MB
-from rewardlab.core.storage import writable
+from rewardlab.core.storage import append_to_journal, read_journal, writable
+from rewardlab.core.terminal import loading
 from rewardlab.data.safe_files import digest_of_file, path_inside
 
 FRAMES = 48  # compared, of each video
@@ -42,6 +39,8 @@ def compared_frames(source: FrameSource) -> Iterator[Frames]:
 
 def frame_hashes(frames: Iterable[Frames]) -> Hashes:
     """Return the perceptual hash of the mean frame, then that of each frame."""
+    import cv2  # here and below: it is slow to load, and exact copies are found without it
+
     grey = _small(frames, 4 * _SIDE)
     low = np.stack([cv2.dct(frame)[:_SIDE, :_SIDE].ravel() for frame in (grey.mean(axis=0), *grey)])
     bits = low > np.median(low, axis=1, keepdims=True)
@@ -74,6 +73,8 @@ def _foreground(frames: Iterable[Frames]) -> GreyFrames:
 
 
 def _small(frames: Iterable[Frames], side: int) -> GreyFrames:
+    import cv2
+
     grey = (cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in frames)
     small = [cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA) for frame in grey]
     return np.stack(small).astype(np.float32)
@@ -85,7 +86,6 @@ MAYBE_DUPLICATE = 0.06  # up to which they are where what moves is alike as well
 SAME_MOTION = 0.55
 _SAME_SCENE = 0.25  # mean frames further apart than this are not compared frame by frame
 _ROWS = 32  # videos compared with all others at a time
-_SAY_SECONDS = 10.0
 
 Video = tuple[str, FrameSource]  # its digest, and its frames
 HashedVideo = tuple[str, Hashes | None]
@@ -130,15 +130,11 @@ def video_hashes(episodes: Sequence[Episode], path: Path, ordered_map: OrderedMa
     known = _read(path)
     videos = {episode.clip.source.digest: episode.clip.source for episode in episodes}
     todo = [item for item in videos.items() if item[0] not in known]
-    said = time.monotonic()
-    with writable(path), path.open("a", encoding="utf-8") as file:
-        for number, (name, made) in enumerate(ordered_map(_hash_video, todo), start=1):
+    with writable(path), loading(f"hashing {len(todo):,} videos to find duplicates", quiet=not todo):
+        for name, made in ordered_map(_hash_video, todo):
             if made is not None:
                 known[name] = made
-                file.write(json.dumps({"video": name, "hashes": made.tobytes().hex()}) + "\n")
-            if time.monotonic() - said > _SAY_SECONDS:
-                said = time.monotonic()
-                print(f"hashed {number:,} of {len(todo):,} videos for duplicates", file=sys.stderr)
+                append_to_journal(path, {"video": name, "hashes": made.tobytes().hex()}, durable=False)
     return {name: known[name] for name in videos if name in known}
 
 
@@ -151,12 +147,9 @@ def _hash_video(video: Video) -> HashedVideo:
 
 def _read(path: Path) -> dict[str, Hashes]:
     known: dict[str, Hashes] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-            known[row["video"]] = np.frombuffer(bytes.fromhex(row["hashes"]), np.uint64).reshape(-1, 4)
-        except (ValueError, LookupError, TypeError):  # the line that was being written when the run was killed
-            continue
+    for entry in read_journal(path, ("video", "hashes")):
+        with suppress(ValueError, TypeError):  # hashes that this version did not write are made anew
+            known[entry["video"]] = np.frombuffer(bytes.fromhex(entry["hashes"]), np.uint64).reshape(-1, _WORDS)
     return known
 
 

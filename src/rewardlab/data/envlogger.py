@@ -1,24 +1,23 @@
 """EnvLogger logs: steps, values, frames."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Provenance
+from rewardlab.core.episode import Clip, Episode, Frames, Indices, Provenance, read_in_order
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, JSON_DEPTH, ROWS
+from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, JSON_DEPTH
 from rewardlab.core.seeding import digest
-from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.contract import Contents, Found, Problem, Reader, bounded_contents
 from rewardlab.data.hdf5 import task_of_environment
-from rewardlab.data.images import decode_images, image_size
+from rewardlab.data.images import decode_images, image_size, is_encoded
 from rewardlab.data.reading import (
-    bounded_task,
+    bounded_text,
     camera_note,
     choose_cameras,
     episode_id,
@@ -27,15 +26,13 @@ from rewardlab.data.reading import (
     success_of_rewards,
     task_beside,
 )
-from rewardlab.data.riegeli import VarintStream, read_records
-from rewardlab.data.safe_files import digest_of_shared_file, require_inside
+from rewardlab.data.riegeli import message_fields, read_records
+from rewardlab.data.safe_files import digest_of_shared_file, few, require_inside
 from rewardlab.data.safe_video import DEFAULT_FPS
 
 _SCALAR = -438 % 2**64  # the one dimension of what is no array
 _ARRAY, _TUPLE, _MAPPING = 2, 3, 4  # fields of a value
 _FLOATS, _FLOAT32_BYTES, _DOUBLES, _BOOLS, _TEXTS, _BYTES, _BIG_INT, _UINT8 = 1, 15, 2, 7, 8, 9, 10, 13
-
-Fields = list[tuple[int, Any]]
 
 
 @dataclass(frozen=True)
@@ -77,41 +74,34 @@ def named_values(record: bytes) -> dict[str, Value]:
 def _walk(data: bytes, path: str, depth: int) -> Iterator[tuple[str, Value]]:
     if depth > JSON_DEPTH.value:
         raise ValueError(f"too many values inside each other, {JSON_DEPTH.describe()}")
-    for kind, inner in _fields(data):
+    for kind, inner in _messages(data):
         if kind == 1:
             yield path, _array(inner)
         elif kind in (_ARRAY, _TUPLE):
-            for place, (_, each) in enumerate(_fields(inner)):
+            for place, (_, each) in enumerate(_messages(inner)):
                 yield from _walk(each, f"{path}/{place}".strip("/"), depth + 1)
         elif kind == _MAPPING:
-            for _, entry in _fields(inner):
-                pair = dict(_fields(entry))
-                name = bytes(pair.get(1, b"")).decode("utf-8", "replace")
+            for _, entry in _messages(inner):
+                pair = dict(_messages(entry))
+                name = pair.get(1, b"").decode("utf-8", "replace")
                 yield from _walk(pair.get(2, b""), f"{path}/{name}".strip("/"), depth + 1)
 
 
 def _array(data: bytes) -> Value:
-    stated: Mapping[int, bytes] = dict(_fields(data))
-    sides = [dict(_fields(dim)).get(1, 0) for _, dim in _fields(stated.get(1, b""))]
-    shape = () if sides == [_SCALAR] else tuple(sides)
-    values = _fields(stated.get(2, b""))
+    stated = dict(_messages(data))
+    sides = [dict(message_fields(dim)).get(1, 0) for _, dim in _messages(stated.get(1, b""))]
+    shape = () if sides == [_SCALAR] else tuple(int(side) for side in sides)
+    values = list(message_fields(stated.get(2, b"")))
     kind, first = values[0] if values else (0, b"")
     return Value(shape, kind, first if isinstance(first, bytes) else bytes([first & 0xFF]))
 
 
-def _fields(data: bytes) -> Fields:
-    """Return number and content of the fields of a message."""
-    stream, found = VarintStream(data), []
-    while stream.place < len(data):
-        tag = stream.number()
-        wire = tag & 7
-        if wire not in (0, 1, 2, 5):
-            raise ValueError(f"wire type {wire} in a value")
-        content: int | bytes = stream.number() if wire == 0 else b""
-        if wire:
-            content = stream.read({1: 8, 5: 4}.get(wire) or stream.number())
-        found.append((tag >> 3, content))
-    return found
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of the fields that are messages or texts."""
+    for number, content in message_fields(data):
+        if isinstance(content, int):
+            raise ValueError(f"field {number} is a number, not a message")
+        yield number, content
 
 
 # Frames of an EnvLogger log: the chunks that hold the steps are decoded again, and only the frames asked for.
@@ -133,15 +123,16 @@ class LogImages:
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
-        kept = np.unique(indices)
+        return read_in_order(indices, self._decode)
+
+    def _decode(self, kept: Indices) -> Frames:
         wanted = set(kept.tolist())
         try:
             steps = read_records(self.path, self.first, self.count)
             found = [step_values(data)[self.camera] for place, data in enumerate(steps) if place in wanted]
-            frames = _decode(found)
+            return _decode(found)
         except (DataError, KeyError) as error:
             raise DataError(f"{self.path}, {self.camera} from step {self.first} on: {error}") from None
-        return InMemoryFrames(frames, kept, self.count, self.digest).read(indices)
 
 
 def step_values(data: bytes) -> dict[str, Value]:
@@ -169,11 +160,10 @@ _STEPS, _METADATA = "steps.riegeli", "metadata.riegeli"
 _PATTERNS = (_STEPS, f"*/{_STEPS}", f"*/*/{_STEPS}")  # as in LOG/TIMESTAMP/steps.riegeli
 _STEP_TYPE, _REWARD = "0/0", "0/1"  # a step is a time step, an action and what else was logged
 _FIRST = 0  # the type of the first step of an episode
-_MAGIC = (b"\xff\xd8", b"\x89PNG")
 
 
 @dataclass
-class _Found:
+class _EpisodeSteps:
     """An episode while its steps come in."""
 
     first: int
@@ -187,40 +177,35 @@ def recognises(path: Path) -> bool:
     return bool(_files(path))
 
 
-def read_folder(path: Path) -> Contents:
-    """Read every episode as one camera saw it."""
-    return read_camera(path, "")
-
-
 def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every step, and the episodes as the named camera saw them or as all did; no frame is decoded."""
-    episodes: list[Episode] = []
-    problems: list[Problem] = []
-    for file in _files(path):
-        place = file.relative_to(path).as_posix()
-        try:
-            require_inside(path, file)
-            task = _task(path, file)
-            for number, found in enumerate(_found(file)):
-                if len(episodes) + len(problems) >= ROWS.value:
-                    raise DataError(f"episodes from {number} on are not read, {ROWS.describe()}")
-                episodes += _episodes(file, f"{place}#{number}", found, task, wanted)
-        except DataError as error:
-            problems.append(Problem(place, str(error)))
-    return Contents(tuple(episodes), tuple(problems))
+    """Read every episode as the named camera saw it, as all did, or as one that is chosen; no frame is decoded."""
+    return bounded_contents((each for file in _files(path) for each in _found(path, file, wanted)), "episode")
+
+
+def _found(root: Path, file: Path, wanted: str) -> Iterator[Found[Episode]]:
+    """Yield the place of every episode of a log and what makes it; where the log cannot be read on, why."""
+    place = file.relative_to(root).as_posix()
+    try:
+        require_inside(root, file)
+        task = _task(root, file)
+        for number, steps in enumerate(_episode_steps(file)):
+            for camera in choose_cameras(steps.cameras, wanted):
+                yield place, partial(_episode, file, f"{place}#{number}", steps, task, camera)
+    except DataError as error:
+        yield place, error
 
 
 def notes(path: Path) -> tuple[Problem, ...]:
     """Say which camera is read where the first log has several."""
     try:
-        return camera_note(next(_found(_files(path)[0])).cameras)
+        return camera_note(next(_episode_steps(_files(path)[0])).cameras)
     except (DataError, StopIteration):  # told as a problem
         return ()
 
 
-def _found(file: Path) -> Iterator[_Found]:
+def _episode_steps(file: Path) -> Iterator[_EpisodeSteps]:
     """Yield the episodes of a log; each begins with a step of the first type."""
-    open_episode: _Found | None = None
+    open_episode: _EpisodeSteps | None = None
     for number, data in enumerate(read_records(file)):
         values = step_values(data)
         kind = values[_STEP_TYPE].number if _STEP_TYPE in values else None
@@ -234,26 +219,25 @@ def _found(file: Path) -> Iterator[_Found]:
         yield open_episode
 
 
-def _first_step(number: int, values: dict[str, Value]) -> _Found:
+def _first_step(number: int, values: dict[str, Value]) -> _EpisodeSteps:
     cameras = tuple(sorted(name for name, value in values.items() if _is_picture(value)))
     if not cameras:
-        few = ", ".join(list(values)[:6])
-        raise DataError(f"step {number} holds no JPEG, PNG or array of pixels, but {few}; log the frames as well")
+        held = few(list(values))
+        raise DataError(f"step {number} holds no JPEG, PNG or array of pixels, but {held}; log the frames as well")
     first = values[cameras[0]]
     width, height = image_size(first.data) if first.pixels is None else first.pixels.shape[1::-1]
-    return _Found(number, cameras, 3 * width * height)
+    return _EpisodeSteps(number, cameras, 3 * width * height)
 
 
-def _episodes(file: Path, name: str, found: _Found, task: str, wanted: str) -> Iterator[Episode]:
-    count = len(found.rewards)
+def _episode(file: Path, name: str, steps: _EpisodeSteps, task: str, camera: str) -> Episode:
+    count = len(steps.rewards)
     if count > CLIP_FRAMES.value:
         raise DataError(f"{count:,} steps, {CLIP_FRAMES.describe()}")
-    truth = label_of_success(success_of_rewards(found.rewards))
+    label = label_of_success(success_of_rewards(steps.rewards))
     every = np.arange(count)
-    for camera in choose_cameras(found.cameras, wanted):
-        clip = Clip(LogImages(file, camera, found.first, count), every, every, DEFAULT_FPS, found.size)
-        origin = Provenance(subset=file.parent.parent.name, task=task, camera=short_name(camera))
-        yield Episode(episode_id(name, camera, found.cameras), task, clip, truth, origin)
+    clip = Clip(LogImages(file, camera, steps.first, count), every, every, DEFAULT_FPS, steps.size)
+    origin = Provenance(subset=file.parent.parent.name, task=task, camera=short_name(camera))
+    return Episode(episode_id(name, camera, steps.cameras), task, clip, label, origin)
 
 
 def _task(root: Path, file: Path) -> str:
@@ -263,7 +247,7 @@ def _task(root: Path, file: Path) -> str:
         next((step_values(data) for data in islice(read_records(log / _METADATA), 1)), {}) if _has_metadata(log) else {}
     )
     environment = about["env_name"].text.rpartition(":")[2] if "env_name" in about else ""
-    return bounded_task(task_beside(root) or (task_of_environment(environment, file) if environment else ""))
+    return bounded_text(task_beside(root) or (task_of_environment(environment, file) if environment else ""))
 
 
 def _has_metadata(log: Path) -> bool:
@@ -274,7 +258,7 @@ def _has_metadata(log: Path) -> bool:
 
 
 def _is_picture(value: Value) -> bool:
-    return value.data.startswith(_MAGIC) or value.pixels is not None
+    return is_encoded(value.data) or value.pixels is not None
 
 
 def _files(path: Path) -> list[Path]:
@@ -286,7 +270,7 @@ ENVLOGGER = Reader(
     "logs of EnvLogger in Riegeli files, from which RLDS datasets are made; several cameras; needs the extra envlogger",
     "steps.riegeli of an EnvLogger log",
     recognises,
-    read_folder,
+    partial(read_camera, wanted=""),
     notes,
     read_camera,
 )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -12,11 +12,12 @@ import numpy as np
 
 from rewardlab.core.episode import Clip, Episode, Frames, FrameSource, Indices, Provenance
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import CLIP_FRAMES, ROWS, VIDEO_MB
+from rewardlab.core.limits import CLIP_FRAMES, VIDEO_MB
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.data.bounded_hdf5 import (
     Hdf5Frames,
+    array_at,
     child_array,
     child_group,
     opened_hdf5,
@@ -24,9 +25,9 @@ from rewardlab.data.bounded_hdf5 import (
     require_frames,
     text_attribute,
 )
-from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.contract import Contents, Found, Problem, Reader, bounded_contents
 from rewardlab.data.reading import (
-    bounded_task,
+    bounded_text,
     camera_note,
     choose_cameras,
     episode_id,
@@ -34,7 +35,7 @@ from rewardlab.data.reading import (
     success_of_rewards,
     task_beside,
 )
-from rewardlab.data.safe_files import require_inside
+from rewardlab.data.safe_files import few, require_inside
 from rewardlab.data.safe_video import DEFAULT_FPS
 from rewardlab.data.video import VideoFile
 
@@ -151,10 +152,7 @@ class EmbeddedVideo:
 
     def _read(self) -> bytes:
         with opened_hdf5(self.path) as file:
-            group = file
-            for name in self.places[:-1]:
-                group = child_group(group, name) or file
-            array = child_array(group, self.places[-1])
+            array = array_at(file, self.places)
             if array is None or array.dtype != np.uint8 or len(array.shape) != 1:
                 raise DataError(f"{self}: expected the bytes of an mp4 file, got {_kind(array)}")
             if array.size > VIDEO_MB.in_bytes:
@@ -190,28 +188,27 @@ def cameras_of_trajectory(file: "h5py.File") -> list[str]:
     return sorted(name.removesuffix(_SUFFIX) for name in names)
 
 
-def episodes_of_trajectory(path: Path, file: "h5py.File", wanted: str) -> Iterator[Episode]:
-    """Yield what each chosen camera saw of a trajectory; whether it succeeded is not said."""
+def _trajectory(path: Path, file: "h5py.File", wanted: str) -> Iterator[Found[Episode]]:
+    """Yield what makes the episode of each chosen camera of a trajectory; whether it succeeded is not said."""
     cameras = cameras_of_trajectory(file)
     encoding = text_attribute(child_group(file, "env"), "cam_encoding")
     if encoding != "mp4":
         raise DataError(f"frames are stored as {encoding or 'nothing known'}, only mp4 is read; convert them")
     about = child_group(file, "metadata")
     robot = text_attribute(about, "robot")[:100] if about is not None else ""
-    task = bounded_task(task_beside(path.parent) or _TASK)
+    task = bounded_text(task_beside(path.parent) or _TASK)
     for camera in choose_cameras(cameras, wanted):
         origin = Provenance(subset=path.stem, task=task, embodiment=robot, camera=camera)
-        yield Episode(
-            episode_id(path.name, camera, cameras), task, _robonet_clip(path, file, camera), provenance=origin
-        )
+        clip = _robonet_clip(path, file, camera)
+        yield path.name, partial(Episode, episode_id(path.name, camera, cameras), task, clip, provenance=origin)
 
 
 def _robonet_clip(path: Path, file: "h5py.File", camera: str) -> Clip:
-    group = child_group(child_group(file, "env"), f"{camera}{_SUFFIX}")
-    array = child_array(group, "frames") if group is not None else None
+    places = ("env", f"{camera}{_SUFFIX}", "frames")
+    array = array_at(file, places)
     if array is None:
         raise DataError(f"env/{camera}{_SUFFIX} holds no frames; copy the file again")
-    video = VideoFile(EmbeddedVideo(path, ("env", f"{camera}{_SUFFIX}", "frames")))
+    video = VideoFile(EmbeddedVideo(path, places))
     stated = array.attrs.get("T")
     if stated is not None and int(stated) != video.count:
         raise DataError(f"{video.path}: {video.count} frames, but {int(stated)} are stated; copy the file again")
@@ -236,54 +233,52 @@ def recognises(path: Path) -> bool:
     return bool(_files(path))
 
 
-def read_folder(path: Path) -> Contents:
-    """Read every demonstration as one camera saw it."""
-    return read_camera(path, "")
-
-
 def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every demonstration as the named camera saw it, or as all did; no frame is read."""
-    episodes: list[Episode] = []
-    problems: list[Problem] = []
-    for file in _files(path):
-        try:
-            require_inside(file.parent, file)
-            for each in _read_file(file, wanted):
-                if isinstance(each, Problem):
-                    problems.append(each)
-                else:
-                    episodes.append(each)
-                if len(episodes) + len(problems) >= ROWS.value:
-                    raise DataError(f"not read to its end, {ROWS.describe()}")
-        except DataError as error:
-            problems.append(Problem(file.name, str(error)))
-    return Contents(tuple(episodes), tuple(problems))
+    """Read every demonstration as the named camera saw it, as all did, or as one that is chosen; no frame is read."""
+    return bounded_contents((each for file in _files(path) for each in _found(file, wanted)), "demonstration")
 
 
 def notes(path: Path) -> tuple[Problem, ...]:
     """Say which camera is read where the first file has several."""
     try:
         with opened_hdf5(_files(path)[0]) as file:
-            return camera_note(cameras_of_trajectory(file) or _cameras(next(demo for _, demo in _demos(file))))
-    except (DataError, StopIteration):  # told as a problem
+            name, demo = next(_demos(file), ("", None))
+            return camera_note(cameras_of_trajectory(file) or (_cameras(demo, name) if demo is not None else []))
+    except DataError:  # told as a problem
         return ()
 
 
-def _read_file(path: Path, wanted: str) -> Iterator[Episode | Problem]:
-    with opened_hdf5(path) as file:
-        if cameras_of_trajectory(file):
-            yield from episodes_of_trajectory(path, file, wanted)
-            return
-        data = child_group(file, "data")
-        if data is None or not any(True for _ in _demos(file)):
-            held = ", ".join(list(file)[:6]) or "nothing"
-            raise DataError(f"expected demonstrations in data/demo_0, data/demo_1, ..., got {held}; name another file")
-        environment = read_environment(data)
-        for name, demo in _demos(file):
-            try:
-                yield from _episodes(path, name, demo, environment, wanted)
-            except DataError as error:
-                yield Problem(f"{path.name}, {name}", str(error))
+def _found(path: Path, wanted: str) -> Iterator[Found[Episode]]:
+    """Yield the place of every episode of a file and what makes it; where the file cannot be read on, why."""
+    try:
+        require_inside(path.parent, path)
+        with opened_hdf5(path) as file:
+            yield from _found_in(path, file, wanted)
+    except DataError as error:
+        yield path.name, error
+
+
+def _found_in(path: Path, file: "h5py.File", wanted: str) -> Iterator[Found[Episode]]:
+    if cameras_of_trajectory(file):
+        yield from _trajectory(path, file, wanted)
+        return
+    data = child_group(file, "data")
+    if data is None or not any(True for _ in _demos(file)):
+        held = few(list(file)) or "nothing"
+        raise DataError(f"expected demonstrations in data/demo_0, data/demo_1, ..., got {held}; name another file")
+    environment = read_environment(data)
+    for name, demo in _demos(file):
+        place = f"{path.name}, {name}"
+        try:
+            for camera in choose_cameras(_cameras(demo, name), wanted):
+                made = _episode(path, name, demo, camera, environment)  # here, where a damaged file is a DataError
+                yield place, partial(_given, made)
+        except DataError as error:
+            yield place, error
+
+
+def _given(episode: Episode) -> Episode:
+    return episode
 
 
 def _demos(file: "h5py.File") -> "Iterator[tuple[str, h5py.Group]]":
@@ -296,19 +291,13 @@ def _demos(file: "h5py.File") -> "Iterator[tuple[str, h5py.Group]]":
             yield name, demo
 
 
-def _episodes(
-    path: Path, name: str, demo: "h5py.Group", environment: Environment, wanted: str
-) -> Iterator[Episode | Problem]:
-    cameras = _cameras(demo)
-    if not cameras:
-        raise DataError(f"no frames (T, H, W, 3) of bytes in {name}/obs; {_NO_FRAMES}")
+def _episode(path: Path, name: str, demo: "h5py.Group", camera: str, environment: Environment) -> Episode:
     written = language_of_demo(demo) or environment.language or task_beside(path.parent)
-    task = bounded_task(written or task_of_environment(environment.name, path))
-    truth = label_of_success(_success(demo, environment))
-    for camera in choose_cameras(cameras, wanted):
-        origin = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
-        clip = _clip(path, name, demo, camera, environment.fps)
-        yield Episode(episode_id(f"{path.name}#{name}", camera, cameras), task, clip, truth, origin)
+    task = bounded_text(written or task_of_environment(environment.name, path))
+    label = label_of_success(_success(demo, environment))
+    origin = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
+    clip = _clip(path, name, demo, camera, environment.fps)
+    return Episode(episode_id(f"{path.name}#{name}", camera, _cameras(demo, name)), task, clip, label, origin)
 
 
 def _clip(path: Path, name: str, demo: "h5py.Group", camera: str, fps: float) -> Clip:
@@ -321,10 +310,13 @@ def _clip(path: Path, name: str, demo: "h5py.Group", camera: str, fps: float) ->
     return Clip(Hdf5Frames(path, ("data", name, "obs", camera), len(every), size), every, every, fps, size)
 
 
-def _cameras(demo: "h5py.Group") -> list[str]:
+def _cameras(demo: "h5py.Group", name: str) -> list[str]:
     obs = child_group(demo, "obs")
-    found = [(name, child_array(obs, name)) for name in obs] if obs is not None else []
-    return [name for name, array in found if array is not None and _holds_frames(array)]
+    arrays = [(camera, child_array(obs, camera)) for camera in obs] if obs is not None else []
+    found = [camera for camera, array in arrays if array is not None and _holds_frames(array)]
+    if not found:
+        raise DataError(f"no frames (T, H, W, 3) of bytes in {name}/obs; {_NO_FRAMES}")
+    return found
 
 
 def _holds_frames(array: "h5py.Dataset") -> bool:
@@ -350,7 +342,7 @@ HDF5 = Reader(
     "HDF5 demonstrations of robomimic, robosuite and LIBERO (data/demo_N/obs) and RoboNet; needs the extra hdf5",
     "HDF5 files of demonstrations",
     recognises,
-    read_folder,
+    partial(read_camera, wanted=""),
     notes,
     read_camera,
 )

@@ -10,12 +10,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Provenance
+from rewardlab.core.episode import Clip, Episode, Frames, Indices, Provenance, read_in_order
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, FRAME_PIXELS
 from rewardlab.core.seeding import digest
 from rewardlab.data.contract import Contents, Reader, bounded_contents
-from rewardlab.data.reading import bounded_task, task_beside
+from rewardlab.data.reading import bounded_text, task_beside
 from rewardlab.data.safe_files import (
     IMAGE_SUFFIXES,
     digest_of_file,
@@ -28,17 +28,21 @@ from rewardlab.data.safe_files import (
 )
 from rewardlab.data.safe_video import DEFAULT_FPS
 
-_PNG = b"\x89PNG\r\n\x1a\n"
-_JPEG = b"\xff\xd8"
+_PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"  # how a file begins
 _STANDALONE = {0x01, *range(0xD0, 0xD9)}  # JPEG markers that no length follows
 _START_OF_FRAME = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 
 
+def is_encoded(data: bytes | memoryview) -> bool:
+    """Tell whether bytes begin as a JPEG or PNG file does."""
+    return bytes(data[:8]).startswith((_JPEG, _PNG))
+
+
 def image_size(data: bytes) -> tuple[int, int]:
     """Return width and height as the header states them; DataError where it is no JPEG or PNG, or too large."""
-    if data[:8] == _PNG and len(data) >= 24:
+    if data.startswith(_PNG) and len(data) >= 24:
         size = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
-    elif data[:2] == _JPEG:
+    elif data.startswith(_JPEG):
         size = _jpeg_size(data)
     else:
         raise DataError(f"expected a JPEG or PNG image, got bytes that begin with {data[:8].hex(' ') or 'nothing'}")
@@ -123,12 +127,13 @@ class ImageFolder:
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
-        kept = np.unique(indices)
+        return read_in_order(indices, self._decode)
+
+    def _decode(self, kept: Indices) -> Frames:
         try:
-            frames = decode_images((self._bytes(self.names[index]) for index in kept), len(kept))
+            return decode_images((self._bytes(self.names[index]) for index in kept), len(kept))
         except DataError as error:
             raise DataError(f"{self.folder}: {error}") from None
-        return InMemoryFrames(frames, kept, self.count, self.digest).read(indices)
 
     def _bytes(self, name: str) -> bytes:
         most = 8 * FRAME_PIXELS.value
@@ -168,7 +173,7 @@ def read_folder(folder: Path) -> Contents:
 
 def _episode(folder: Path, place: str) -> Episode:
     name = place if place != "." else folder.resolve().name
-    task = bounded_task(task_beside(folder, place) or task_beside(folder, "") or _own_name(folder, place))
+    task = bounded_text(task_beside(folder, place) or task_beside(folder, "") or _own_name(folder, place))
     parts = PurePosixPath(place).parts
     origin = Provenance(subset=parts[0] if len(parts) > 1 else "", task=task)
     return Episode(name, task, image_clip(folder, folder / place, None), provenance=origin)
@@ -227,14 +232,15 @@ class ParquetImages:
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
-        kept = np.unique(indices)
+        return read_in_order(indices, self._decode)
+
+    def _decode(self, kept: Indices) -> Frames:
         wanted = set((kept + self.first).tolist())
         try:
             cells = takewhile(lambda cell: cell[0] < self.first + self.count, self._cells())
-            frames = decode_images((data for row, data in cells if row in wanted), len(kept))
+            return decode_images((data for row, data in cells if row in wanted), len(kept))
         except DataError as error:
             raise DataError(f"{self.path}, {self.column} from row {self.first} on: {error}") from None
-        return InMemoryFrames(frames, kept, self.count, self.digest).read(indices)
 
     def _cells(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and bytes of the cells; row groups before and after them are not read."""

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,13 @@ import numpy as np
 
 from rewardlab.core.episode import LEVELS, Clip, Episode, Indices, Label, Positions, Provenance
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import CLIP_FRAMES, INSTRUCTION_CHARACTERS, ROWS
+from rewardlab.core.limits import CLIP_FRAMES, ROWS
 from rewardlab.core.records import read_json
-from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.contract import Contents, Problem, Reader, bounded_contents
 from rewardlab.data.images import ParquetImages
 from rewardlab.data.reading import (
     ALL_CAMERAS,
+    bounded_text,
     camera_note,
     choose_cameras,
     episode_id,
@@ -68,11 +70,11 @@ class DatasetInfo:
 
     def data_file(self, values: Mapping[str, int | str]) -> Path:
         """Return the file of rows that the template and these values name."""
-        return path_inside(self.folder, fill_template(self.data_path, values), "data_path")
+        return path_inside(self.folder, _fill_template(self.data_path, values), "data_path")
 
     def video_file(self, values: Mapping[str, int | str]) -> Path:
         """Return the video that the template and these values name."""
-        return path_inside(self.folder, fill_template(self.video_path, values), "video_path")
+        return path_inside(self.folder, _fill_template(self.video_path, values), "video_path")
 
 
 def read_dataset_info(folder: Path) -> DatasetInfo:
@@ -97,7 +99,7 @@ def read_dataset_info(folder: Path) -> DatasetInfo:
     )
 
 
-def fill_template(template: str, values: Mapping[str, int | str]) -> str:
+def _fill_template(template: str, values: Mapping[str, int | str]) -> str:
     """Return a path template with its fields filled in; a stranger's template is never given to `str.format`."""
 
     def fill(match: re.Match[str]) -> str:
@@ -199,7 +201,7 @@ def read_progress(folder: Path) -> dict[int, tuple[float, ...]]:
     if np.any(np.diff(episodes) < 0):
         raise DataError(f"{PROGRESS_FILE}: the rows are not in the order of their episodes; copy the dataset again")
     starts = np.flatnonzero(np.diff(episodes, prepend=-1))
-    parts = zip(episodes[starts].tolist(), np.split(values, starts[1:]))
+    parts = zip(episodes[starts].tolist(), np.split(values, starts[1:]), strict=True)
     return {index: _checked(part) for index, part in parts if not np.isnan(part).any()}
 
 
@@ -270,8 +272,9 @@ def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
         missing = [name for name in names if name not in table.column_names]
         if missing:
             raise DataError(f"{place}: the column {missing[0]!r} is missing; copy the dataset again")
-        for values in zip(*(column_values(table[name]) for name in table.column_names)):
-            yield _v3_entry(place, dict(zip(table.column_names, values)), keys)
+        columns = [column_values(table[name]) for name in table.column_names]
+        for values in zip(*columns, strict=True):
+            yield _v3_entry(place, dict(zip(table.column_names, values, strict=True)), keys)
 
 
 def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> EpisodeEntry:
@@ -296,7 +299,11 @@ def _v3_tasks(info: DatasetInfo) -> dict[int, str]:
         raise DataError(f"{_V3_TASKS}: expected the columns task_index and task, got {shown(table.column_names)}")
     name = "task" if "task" in texts else texts[0]
     indices, names = column_values(table["task_index"]), column_values(table[name])
-    return {index: text for index, text in zip(indices, names) if isinstance(index, int) and isinstance(text, str)}
+    return {
+        index: text
+        for index, text in zip(indices, names, strict=True)
+        if isinstance(index, int) and isinstance(text, str)
+    }
 
 
 def _json_rows(folder: Path, name: Path) -> Iterator[Mapping[str, object]]:
@@ -340,26 +347,6 @@ class EpisodeRows:
     positions: Positions
     task_index: int
     label: Label
-
-
-class DataFiles:
-    """The data files of one dataset; the last ones are kept, for several episodes may share one."""
-
-    def __init__(self, info: DatasetInfo) -> None:
-        self.info = info
-        self._table = lru_cache(maxsize=2)(lambda path: read_table(info.folder, path, _ROW_COLUMNS))
-
-    def rows(self, entry: EpisodeEntry) -> EpisodeRows:
-        """Return the rows of an episode; DataError where there are more or fewer than its length."""
-        path = self.info.data_file(entry.data)
-        table = self._table(path)
-        for name in ("timestamp", "task_index", "episode_index"):
-            if name not in table.column_names:
-                raise DataError(f"{path}: the column {name!r} is missing; copy the dataset again")
-        first, end = _span(path, _numbers(path, table, "episode_index").astype(np.int64), entry.index)
-        if end - first != entry.length:
-            raise DataError(f"{path}: {end - first} rows, but the list of episodes says {entry.length}")
-        return _episode_rows(path, table.slice(first, end - first), first, self.info.fps)
 
 
 def _span(path: Path, episodes: Indices, index: int) -> tuple[int, int]:
@@ -411,26 +398,18 @@ def recognises(folder: Path) -> bool:
     return (folder / INFO).is_file()
 
 
-def read_folder(folder: Path) -> Contents:
-    """Read every episode as one camera saw it."""
-    return read_camera(folder, "")
-
-
 def read_camera(folder: Path, wanted: str) -> Contents:
-    """Read every episode as the named camera saw it, or as all did."""
+    """Read every episode as the named camera saw it, as all did, or as one that is chosen."""
     try:
         dataset = _Dataset(read_dataset_info(folder), wanted)
     except DataError as error:
         raise DataError(f"{folder}: {error}") from None
-    episodes: list[Episode] = []
-    problems: list[Problem] = []
-    for entry in dataset.entries:
-        for camera in dataset.chosen:
-            try:
-                episodes.append(dataset.episode(entry, camera))
-            except DataError as error:
-                problems.append(Problem(episode_id(f"episode {entry.index}", camera.key, dataset.keys), str(error)))
-    return Contents(tuple(episodes), tuple(problems))
+    views = product(dataset.entries, dataset.chosen)
+    made = (
+        (episode_id(f"episode {entry.index}", camera.key, dataset.keys), partial(dataset.episode, entry, camera))
+        for entry, camera in views
+    )
+    return bounded_contents(made, "episode")
 
 
 def notes(folder: Path) -> tuple[Problem, ...]:
@@ -451,8 +430,8 @@ class _Dataset:
     """One dataset while it is read: files that many episodes share are opened once."""
 
     def __init__(self, info: DatasetInfo, wanted: str) -> None:
-        self.info, self.files, self.tasks = info, DataFiles(info), read_tasks(info)
-        self.progress = read_progress(info.folder)
+        self.info, self.tasks, self.progress = info, read_tasks(info), read_progress(info.folder)
+        self._table = lru_cache(maxsize=2)(lambda path: read_table(info.folder, path, _ROW_COLUMNS))
         self.videos: dict[Path, VideoFile] = {}
         listed, self.entries = _present(info)
         if not self.entries:
@@ -464,14 +443,26 @@ class _Dataset:
 
     def episode(self, entry: EpisodeEntry, camera: Camera) -> Episode:
         """Return what a camera saw of an episode; DataError says what is wrong with it."""
-        rows = self.files.rows(entry)
+        rows = self._rows(entry)
         instruction = self._instruction(rows)
         origin = Provenance(task=instruction, embodiment=self.info.robot, camera=short_name(camera.key))
         clip = self._images(entry, camera, rows) if camera.stored == "image" else self._video(entry, camera, rows)
         name = episode_id(f"episode_{entry.index:06d}", camera.key, self.keys)
-        return Episode(name, instruction, clip, self._truth(entry, rows), origin)
+        return Episode(name, instruction, clip, self._label(entry, rows), origin)
 
-    def _truth(self, entry: EpisodeEntry, rows: EpisodeRows) -> Label:
+    def _rows(self, entry: EpisodeEntry) -> EpisodeRows:
+        """Return the rows of an episode; DataError where there are more or fewer than its length."""
+        path = self.info.data_file(entry.data)
+        table = self._table(path)
+        for name in ("timestamp", "task_index", "episode_index"):
+            if name not in table.column_names:
+                raise DataError(f"{path}: the column {name!r} is missing; copy the dataset again")
+        first, end = _span(path, _numbers(path, table, "episode_index").astype(np.int64), entry.index)
+        if end - first != entry.length:
+            raise DataError(f"{path}: {end - first} rows, but the list of episodes says {entry.length}")
+        return _episode_rows(path, table.slice(first, end - first), first, self.info.fps)
+
+    def _label(self, entry: EpisodeEntry, rows: EpisodeRows) -> Label:
         progress = self.progress.get(entry.index)
         if progress is not None and len(progress) != entry.length:
             raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
@@ -481,9 +472,7 @@ class _Dataset:
         instruction = self.tasks.get(rows.task_index, "")
         if not instruction.strip():
             raise DataError(f"{rows.path}: task_index {rows.task_index} has no text among the tasks of the dataset")
-        if len(instruction) > INSTRUCTION_CHARACTERS.value:
-            raise DataError(f"a task of {len(instruction):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
-        return instruction
+        return bounded_text(instruction)
 
     def _video(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
         place = entry.videos[camera.key]
@@ -536,7 +525,7 @@ LEROBOT = Reader(
     "LeRobot v2.0, v2.1 and v3.0: meta/info.json, Parquet rows and videos, or images in the rows; several cameras",
     "meta/info.json of a LeRobot dataset",
     recognises,
-    read_folder,
+    partial(read_camera, wanted=""),
     notes,
     read_camera,
 )

@@ -13,7 +13,6 @@ import numpy as np
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.storage import atomic_write, write_parquet
-from rewardlab.core.video_encoding import encode_pieces
 from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
 from rewardlab.data.lerobot import INFO, LEVEL, PROGRESS_FILE, SUCCESS, progress_table
 from rewardlab.data.video import frame_pieces
@@ -151,6 +150,8 @@ def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
 
 def _write_video(path: Path, batch: Batch, view: int) -> tuple[int, int, int]:
     """Write what one camera saw of all rollouts, and return height, width and channels."""
+    from rewardlab.core.video_encoding import encode_pieces  # here: PyAV is slow to load
+
     clips = [rollout.views[view].clip for rollout in batch.rollouts]
     shape = clips[0].source.read(clips[0].order[:1]).shape[1:]
     path.parent.mkdir(parents=True, exist_ok=True)

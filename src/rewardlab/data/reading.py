@@ -74,10 +74,10 @@ def task_beside(folder: Path, name: str = "") -> str:
     return written or task_in(name)
 
 
-def bounded_task(text: str) -> str:
-    """Return an instruction, empty where nothing says one; DataError where it is too long."""
+def bounded_text(text: str, what: str = "the instruction") -> str:
+    """Return an instruction, or another text of a row; DataError where it is too long."""
     if len(text) > INSTRUCTION_CHARACTERS.value:
-        raise DataError(f"an instruction of {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
+        raise DataError(f"{what} has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
     return text
 
 

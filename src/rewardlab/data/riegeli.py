@@ -9,21 +9,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, TypeVar
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import RECORD_MB
 from rewardlab.data.safe_files import open_regular
 
+_VARINT, _FIXED64, _SIZED, _FIXED32, _END_OF_SUBMESSAGE = 0, 1, 2, 5, 6  # wire types, and one that is none
+_LONGEST_NUMBER = 10  # bytes
 
-class VarintStream:
-    """A position in bytes; ValueError where more is asked for than is there."""
+Bytes = TypeVar("Bytes", bytes, memoryview)
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
+
+class VarintStream(Generic[Bytes]):
+    """A position in bytes, or in a view of some; ValueError where more is asked for than is there."""
+
+    def __init__(self, data: Bytes) -> None:
+        self.data: Bytes = data
         self.place = 0
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int) -> Bytes:
         """Return so many bytes."""
         end = self.place + size
         if end > len(self.data):
@@ -32,26 +37,39 @@ class VarintStream:
         self.place = end
         return found
 
-    def rest(self) -> bytes:
+    def rest(self) -> Bytes:
         """Return all bytes that are left."""
         return self.read(len(self.data) - self.place)
 
     def number(self) -> int:
         """Return a number of variable length."""
-        value = shift = 0
-        while shift < 70:
-            (byte,) = self.read(1)
-            value |= (byte & 0x7F) << shift
+        value, found = 0, self.data[self.place : self.place + _LONGEST_NUMBER]
+        for shift, byte in enumerate(found):
+            value |= (byte & 0x7F) << 7 * shift
             if byte < 0x80:
+                self.place += shift + 1
                 return value
-            shift += 7
-        raise ValueError("a number does not end")
+        raise ValueError("a number does not end" if len(found) == _LONGEST_NUMBER else "truncated inside a number")
 
     def counted(self, count: int) -> int:
         """Return a count of things to read, each of which takes a byte at least."""
         if count > len(self.data) - self.place:
             raise ValueError(f"{count:,} things are promised, {len(self.data) - self.place:,} bytes are left")
         return count
+
+
+def message_fields(message: Bytes) -> Iterator[tuple[int, Bytes | int]]:
+    """Yield number and content of the fields of a protocol buffer; a number of variable length comes as such."""
+    stream = VarintStream(message)
+    while stream.place < len(message):
+        tag = stream.number()
+        wire = tag & 7
+        if wire == _VARINT:
+            yield tag >> 3, stream.number()
+        elif wire in (_FIXED64, _SIZED, _FIXED32):
+            yield tag >> 3, stream.read({_FIXED64: 8, _FIXED32: 4}.get(wire) or stream.number())
+        else:
+            raise ValueError(f"a field has the unknown wire type {wire}")
 
 
 def varint_bytes(value: int) -> bytes:
@@ -68,7 +86,6 @@ def varint_bytes(value: int) -> bytes:
 # A node of the machine writes one field; what it writes comes before what is there, so that the length of a message is
 # known when its start is reached. The layout is that of the decoder of the riegeli library.
 
-_VARINT, _FIXED64, _SIZED, _FIXED32, _END_OF_SUBMESSAGE = 0, 1, 2, 5, 6  # wire types, and one that is none
 _NO_OP, _NON_PROTO, _START_OF_SUBMESSAGE, _START_OF_MESSAGE = -1, -2, -3, -4
 _SPECIAL = (_NO_OP, _NON_PROTO, _START_OF_SUBMESSAGE, _START_OF_MESSAGE)  # what stands for a tag below the first
 _FIRST_TAG = 8
@@ -76,6 +93,7 @@ _FIRST_INLINE = 10  # subtypes of numbers: below it, how many bytes the buffer h
 _MOST_STEPS = 20_000_000  # of one chunk, which is 1 MB by default
 _EMPTY = VarintStream(b"")
 
+ByteStream = VarintStream[bytes]
 Decompress = Callable[[bytes], bytes]
 
 
@@ -86,7 +104,7 @@ class Node:
     kind: int
     tag: bytes
     subtype: int
-    values: VarintStream
+    values: ByteStream
     next: int
     is_implicit: bool
 
@@ -102,7 +120,7 @@ def decode_transposed(data: bytes, records: int, size: int, decompress: Decompre
     return writer.records(records)
 
 
-def _buffers(header: VarintStream, source: VarintStream, decompress: Decompress) -> list[VarintStream]:
+def _buffers(header: ByteStream, source: ByteStream, decompress: Decompress) -> list[ByteStream]:
     buckets, buffers = header.counted(header.number()), header.counted(header.number())
     bucket_sizes = [header.number() for _ in range(buckets)]
     buffer_sizes = [header.number() for _ in range(buffers)]
@@ -110,7 +128,7 @@ def _buffers(header: VarintStream, source: VarintStream, decompress: Decompress)
     return [VarintStream(whole.read(size)) for size in buffer_sizes]
 
 
-def _nodes(header: VarintStream, buffers: Sequence[VarintStream]) -> list[Node]:
+def _nodes(header: ByteStream, buffers: Sequence[ByteStream]) -> list[Node]:
     count = header.counted(header.number())
     tags = [header.number() for _ in range(count)]
     following = [header.number() for _ in range(count)]
@@ -150,7 +168,7 @@ def _run(nodes: Sequence[Node], start: int, transitions: bytes, writer: "_Backwa
 class _BackwardWriter:
     """The records of a chunk, written from the end to the start: every piece comes before those that are there."""
 
-    def __init__(self, size: int, lengths: VarintStream) -> None:
+    def __init__(self, size: int, lengths: ByteStream) -> None:
         self.most, self.lengths = size, lengths
         self.pieces: list[bytes] = []
         self.size = 0

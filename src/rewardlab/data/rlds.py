@@ -3,22 +3,22 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, Frames, Indices, InMemoryFrames, Label, Provenance
+from rewardlab.core.episode import Clip, Episode, Frames, Indices, Label, Provenance, read_in_order
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import CLIP_FRAMES, FRAME_PIXELS, ROWS
+from rewardlab.core.limits import CLIP_FRAMES, FRAME_PIXELS
 from rewardlab.core.records import read_json
 from rewardlab.core.seeding import digest
-from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.images import decode_images, image_size
+from rewardlab.data.contract import Contents, Found, Problem, Reader, bounded_contents
+from rewardlab.data.images import decode_images, image_size, is_encoded
 from rewardlab.data.reading import (
-    bounded_task,
+    bounded_text,
     camera_note,
     choose_cameras,
     episode_id,
@@ -27,13 +27,12 @@ from rewardlab.data.reading import (
     success_of_rewards,
     task_beside,
 )
-from rewardlab.data.safe_files import require_inside, shown
+from rewardlab.data.safe_files import few, require_inside, shown
 from rewardlab.data.safe_video import DEFAULT_FPS
 from rewardlab.data.tfrecord import Feature, Record, parse_example, read_record, read_records
 
 STEPS = "steps/"
 _NUMBERED = re.compile(r"(\d{1,9})/(.+)/encoded")  # as in 12/image_main/encoded, of BAIR and the like
-_MAGIC = (b"\xff\xd8", b"\x89PNG")
 
 Images = Sequence[memoryview]
 
@@ -59,12 +58,12 @@ def frames_of_camera(features: Mapping[str, Feature], camera: str) -> list[memor
 
 def frame_size(features: Mapping[str, Feature], camera: str, image: memoryview) -> tuple[int, int]:
     """Return width and height of a frame."""
-    return image_size(bytes(image)) if _is_encoded(features, camera, image) else _raw_size(image)
+    return image_size(bytes(image)) if _holds_files(features, camera, image) else _raw_size(image)
 
 
 def decode_frames(features: Mapping[str, Feature], camera: str, images: Images) -> Frames:
     """Return the frames: JPEG and PNG decoded, bare bytes of one feature per step as a square of RGB."""
-    if not images or _is_encoded(features, camera, images[0]):
+    if not images or _holds_files(features, camera, images[0]):
         return decode_images((bytes(image) for image in images), len(images))
     sizes = {len(image) for image in images}
     if len(sizes) > 1:
@@ -73,8 +72,8 @@ def decode_frames(features: Mapping[str, Feature], camera: str, images: Images) 
     return np.stack([np.frombuffer(image, np.uint8).reshape(height, width, 3) for image in images])
 
 
-def _is_encoded(features: Mapping[str, Feature], camera: str, image: memoryview) -> bool:
-    return camera in features or bytes(image[:8]).startswith(_MAGIC)
+def _holds_files(features: Mapping[str, Feature], camera: str, image: memoryview) -> bool:
+    return camera in features or is_encoded(image)
 
 
 def _raw_size(image: memoryview) -> tuple[int, int]:
@@ -96,7 +95,7 @@ def _numbered(features: Mapping[str, Feature]) -> Iterator[tuple[int, str, str]]
 
 def _holds_images(feature: Feature) -> bool:
     first = next(feature.each(), None)
-    return first is not None and bytes(first[:8]).startswith(_MAGIC)
+    return first is not None and is_encoded(first)
 
 
 # What the steps of an RLDS dataset hold: from `features.json`, or from a record where that file is missing.
@@ -128,7 +127,7 @@ def read_features(folder: Path) -> StepFeatures | None:
     cameras = sorted(name for name, kind, spec in leaves if kind == "Image" and _is_rgb(name, spec))
     names = frozenset(name for name, _, _ in leaves)
     if not cameras:
-        what = f"no RGB Image among the features of steps, but {_few(sorted(names))}"
+        what = f"no RGB Image among the features of steps, but {few(sorted(names))}"
         raise DataError(f"{FEATURES}: {what}; expected RLDS episodes with camera frames")
     unknown = tuple(f"{name} ({kind})" for name, kind, _ in leaves if kind not in _KNOWN)
     return StepFeatures(tuple(cameras), names, unknown)
@@ -138,7 +137,7 @@ def features_of_record(features: Mapping[str, Feature]) -> StepFeatures:
     """Return what a record shows: its features that begin as JPEG or PNG images do are cameras."""
     cameras = cameras_of_record(features)
     if not cameras:
-        what = f"no JPEG or PNG among the features of the record, which are {_few(sorted(features))}"
+        what = f"no JPEG or PNG among the features of the record, which are {few(sorted(features))}"
         raise DataError(f"{what}; expected RLDS episodes with camera frames, {FEATURES} beside them is missing")
     return StepFeatures(cameras, None)
 
@@ -165,10 +164,6 @@ def _is_rgb(name: str, spec: Mapping[str, Any]) -> bool:
     sides = shape.get("dimensions") if isinstance(shape, dict) else None
     channels = str(sides[-1]) if isinstance(sides, list) and sides else str(_RGB)
     return name.startswith(STEPS) and image.get("dtype", "uint8") == "uint8" and channels == str(_RGB)
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(name[:60] for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 # The instruction of an RLDS episode, in the variants that datasets write it: per step or once, text or numbers.
@@ -234,14 +229,15 @@ class RecordImages:
 
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order."""
-        kept = np.unique(indices)
+        return read_in_order(indices, self._decode)
+
+    def _decode(self, kept: Indices) -> Frames:
         features = parse_example(self._record())
         images = frames_of_camera(features, self.camera)
         try:
-            frames = decode_frames(features, self.camera, [images[index] for index in kept])
+            return decode_frames(features, self.camera, [images[index] for index in kept])
         except DataError as error:
             raise DataError(f"{self.path}, record {self.number}, {self.camera}: {error}") from None
-        return InMemoryFrames(frames, kept, self.count, "frames of a record").read(indices)
 
     def _record(self) -> bytes:
         return read_record(self.path, self.number, self.offset, self.size)
@@ -260,27 +256,13 @@ def recognises(path: Path) -> bool:
     return next(_files(path), None) is not None
 
 
-def read_folder(path: Path) -> Contents:
-    """Read every episode as one camera saw it."""
-    return read_camera(path, "")
-
-
 def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every record, checksums checked, as the named camera saw it or as all did; no frame is decoded."""
-    episodes: list[Episode] = []
-    problems: list[Problem] = []
-    for file in sorted(_files(path)):
-        shard = _Shard(path, file, wanted)
-        try:
-            require_inside(shard.root, file)
-            for record in read_records(file):
-                if len(episodes) + len(problems) >= ROWS.value:
-                    raise DataError(f"records from {record.number} on are not read, {ROWS.describe()}")
-                shard.learn_cameras(record)
-                _add(shard, record, episodes, problems)
-        except DataError as error:
-            problems.append(Problem(shard.name, str(error)))
-    return Contents(tuple(episodes), tuple(problems))
+    """Read every episode as the named camera saw it, as all did, or as one that is chosen.
+
+    Checksums of records are checked, no frame is decoded.
+    """
+    shards = (_Shard(path, file, wanted) for file in sorted(_files(path)))
+    return bounded_contents((each for shard in shards for each in shard.found()), "record")
 
 
 def notes(path: Path) -> tuple[Problem, ...]:
@@ -294,13 +276,6 @@ def notes(path: Path) -> tuple[Problem, ...]:
     return tuple(found)
 
 
-def _add(shard: "_Shard", record: Record, episodes: list[Episode], problems: list[Problem]) -> None:
-    try:
-        episodes.extend(shard.episodes(record))
-    except DataError as error:
-        problems.append(Problem(f"{shard.name}, record {record.number}", str(error)))
-
-
 class _Shard:
     """One file of records, and what its features are, once known."""
 
@@ -311,26 +286,41 @@ class _Shard:
         self.cameras: tuple[str, ...] = ()
         self.chosen: tuple[str, ...] = ()
 
-    def learn_cameras(self, record: Record) -> None:
+    def found(self) -> Iterator[Found[Episode]]:
+        """Yield the place of every episode and what makes it; where the file cannot be read on, why."""
+        try:
+            require_inside(self.root, self.file)
+            for record in read_records(self.file):
+                self._learn_cameras(record)
+                yield from self._found_in(record)
+        except DataError as error:
+            yield self.name, error
+
+    def _found_in(self, record: Record) -> Iterator[Found[Episode]]:
+        place = f"{self.name}, record {record.number}"
+        try:
+            features = parse_example(record.data)
+        except DataError as error:
+            yield place, error
+            return
+        for camera in self.chosen:
+            yield place, partial(self._episode, record, features, camera)
+
+    def _learn_cameras(self, record: Record) -> None:
         """Find the cameras, by the first record where no features.json says them, and choose among them."""
         if not self.chosen:
             found = read_features(self.file.parent) or features_of_record(parse_example(record.data))
             self.cameras, self.chosen = found.cameras, choose_cameras(found.cameras, self.wanted)
 
-    def episodes(self, record: Record) -> list[Episode]:
-        """Return what each chosen camera saw of the episode in a record."""
-        features = parse_example(record.data)
-        return [self._episode(record, features, camera) for camera in self.chosen]
-
     def _episode(self, record: Record, features: Mapping[str, Feature], camera: str) -> Episode:
         images = frames_of_camera(features, camera)
         if not images:
-            has = ", ".join(sorted(features)[:6])
-            raise DataError(f"no frames in {camera}, which the dataset says it has; the record has {has}, ...")
+            has = few(sorted(features))
+            raise DataError(f"no frames in {camera}, which the dataset says it has; the record has {has}")
         if len(images) > CLIP_FRAMES.value:
             raise DataError(f"{len(images):,} steps, {CLIP_FRAMES.describe()}")
         task = instruction_of(features, len(images)) or task_beside(self.root, Path(self.name).parent.as_posix())
-        task = bounded_task(task or next((what for name, what in _PURPOSES.items() if name in self.file.parts), ""))
+        task = bounded_text(task or next((what for name, what in _PURPOSES.items() if name in self.file.parts), ""))
         width, height = frame_size(features, camera, images[0])
         source = RecordImages(self.file, record.number, record.offset, len(record.data), camera, len(images))
         every = np.arange(len(images))
@@ -388,7 +378,7 @@ RLDS = Reader(
     "RLDS episodes in TFRecord files with features.json, as in Open X-Embodiment; no TensorFlow; several cameras",
     "TFRecord files of RLDS episodes",
     recognises,
-    read_folder,
+    partial(read_camera, wanted=""),
     notes,
     read_camera,
 )

@@ -10,8 +10,8 @@ from typing import Any
 from rewardlab.core.episode import Episode, Label, Provenance, level_of_progress
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import JSON_DEPTH, ROW_BYTES
-from rewardlab.data.contract import Contents, Problem, Reader, bounded_contents
-from rewardlab.data.reading import ALL_CAMERAS, bounded_task, camera_note, choose_cameras, episode_id
+from rewardlab.data.contract import Contents, Found, Problem, Reader, bounded_contents
+from rewardlab.data.reading import ALL_CAMERAS, bounded_text, camera_note, choose_cameras, episode_id
 from rewardlab.data.safe_files import open_regular, require_inside, shown
 from rewardlab.data.video import VideoFile
 
@@ -81,13 +81,8 @@ def recognises(folder: Path) -> bool:
     return (folder / SESSIONS).is_dir()
 
 
-def read_folder(folder: Path) -> Contents:
-    """Read every rollout as one camera saw it."""
-    return read_camera(folder, "")
-
-
 def read_camera(folder: Path, wanted: str) -> Contents:
-    """Read every rollout as the named camera saw it, or as all did."""
+    """Read every rollout as the named camera saw it, as all did, or as one that is chosen."""
     if wanted not in ("", ALL_CAMERAS):
         choose_cameras(CAMERAS, wanted.removesuffix(_SHOULDER))
     return bounded_contents(_found(folder, wanted.removesuffix(_SHOULDER)), "rollout")
@@ -111,7 +106,7 @@ def _preference(session: Path, stated: Mapping[str, Any]) -> list[dict[str, Any]
     names = {letter: f"{session.name}/{_policy_folder(session, letter.upper()).name}" for letter in ("a", "b")}
     task, feedback = (str(stated.get(key) or "").strip() for key in ("language_instruction", "longform_feedback"))
     return [
-        {"session": session.name, "task": bounded_task(task), **names, "preferred": preferred, "feedback": feedback}
+        {"session": session.name, "task": bounded_text(task), **names, "preferred": preferred, "feedback": feedback}
     ]
 
 
@@ -125,8 +120,8 @@ def notes(folder: Path) -> tuple[Problem, ...]:
     return ()
 
 
-def _found(folder: Path, wanted: str) -> Iterator[tuple[str, Any]]:
-    """Yield the place of every episode and what makes it; where a session cannot be read, its making says why."""
+def _found(folder: Path, wanted: str) -> Iterator[Found[Episode]]:
+    """Yield the place of every episode and what makes it; for a session that cannot be read, why."""
     full = _full_grade(folder)
     for session in _sessions(folder):
         try:
@@ -137,7 +132,7 @@ def _found(folder: Path, wanted: str) -> Iterator[tuple[str, Any]]:
                 for camera in choose_cameras(list(videos), wanted) if videos else ("",):
                     yield episode_id(place, camera, list(videos)), partial(_episode, folder, rollout, camera)
         except DataError as error:
-            yield session.name, partial(_refuse, error)
+            yield session.name, error
 
 
 def _full_grade(folder: Path) -> float:
@@ -149,10 +144,6 @@ def _full_grade(folder: Path) -> float:
                 if isinstance(grade, int | float) and 1 < grade <= _PERCENT:
                     return _PERCENT
     return 1.0
-
-
-def _refuse(error: DataError) -> Episode:
-    raise error
 
 
 def _sessions(folder: Path) -> list[Path]:
@@ -167,7 +158,7 @@ def _rollouts(folder: Path, session: Path) -> list[Rollout]:
         raise DataError(f"language_instruction must be a text, got {shown(instruction)}")
     if not isinstance(policies, dict) or not all(isinstance(about, dict) for about in policies.values()):
         raise DataError(f"policies must be a mapping of mappings, got {shown(policies)}")
-    task = bounded_task(instruction.strip())
+    task = bounded_text(instruction.strip())
     return [Rollout(_policy_folder(session, str(letter)), task, about) for letter, about in policies.items()]
 
 
@@ -217,7 +208,7 @@ ROBOARENA = Reader(
     "dumps of RoboArena, old and new: graded rollouts in evaluation_sessions; several cameras; extra roboarena",
     "evaluation_sessions of a RoboArena dump",
     recognises,
-    read_folder,
+    partial(read_camera, wanted=""),
     notes,
     read_camera,
 )

@@ -3,15 +3,25 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
 from rewardlab.core.episode import Clip, Episode
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
+from rewardlab.core.limits import ROWS
 from rewardlab.core.storage import atomic_write
-from rewardlab.data.contract import Batch, Contents, Problem, Reader, Writer, WrittenRow
+from rewardlab.data.contract import (
+    Batch,
+    Contents,
+    Problem,
+    Reader,
+    Writer,
+    WrittenRow,
+    bounded_contents,
+    bounded_items,
+)
+from rewardlab.data.reading import bounded_text
 from rewardlab.data.roboreward_rows import (
     METADATA,
     Row,
@@ -19,6 +29,7 @@ from rewardlab.data.roboreward_rows import (
     instruction_of,
     label_of,
     notes_of_rows,
+    parse_bounded_row,
     parse_row,
     provenance_of,
     require,
@@ -26,7 +37,7 @@ from rewardlab.data.roboreward_rows import (
     sim_state_of,
     valid_fps,
 )
-from rewardlab.data.safe_files import path_inside, require_name, text_lines
+from rewardlab.data.safe_files import path_inside, require_name, shown, text_lines
 from rewardlab.data.video import VideoFile, write_video
 
 
@@ -37,31 +48,29 @@ def recognises(folder: Path) -> bool:
 
 def read_folder(folder: Path) -> Contents:
     """Read and check every row and every video's container; frames are decoded later, when asked for."""
-    episodes: list[Episode] = []
-    problems: list[Problem] = []
-    for found in read_rows(folder):
-        if isinstance(found, Problem):
-            problems.append(found)
-        else:
-            episodes.append(found[1])
-    if not episodes and not problems:
-        what = f"holds no row; write one per video, or remove it and let `rewardlab data init {folder}` begin"
-        problems.append(Problem(METADATA, what))
-    return Contents(tuple(episodes), tuple(problems))
-
-
-def read_rows(folder: Path) -> Iterator[tuple[Row, Episode] | Problem]:
-    """Yield every row with all its columns and the episode it names, or what is wrong with it."""
     rows = RowEpisodes(folder, _clip)
-    for line, text in _lines(folder):
-        if line > ROWS.value:
-            yield Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}")
-            return
-        try:
-            row = _row(text)
-            yield row, rows.episode(row)
-        except DataError as error:
-            yield Problem(f"line {line}", str(error))
+    made = ((f"line {line}", partial(_episode, rows, text)) for line, text in _lines(folder))
+    contents = bounded_contents(made, "row")
+    if contents.episodes or contents.problems:
+        return contents
+    what = f"holds no row; write one per video, or remove it and let `rewardlab data init {folder}` begin"
+    return Contents((), (Problem(METADATA, what),))
+
+
+def read_rows(folder: Path) -> tuple[tuple[tuple[Row, Episode], ...], tuple[Problem, ...]]:
+    """Return every sound row, with all its columns and the episode it names, and what is wrong with the others."""
+    rows = RowEpisodes(folder, _clip)
+    made = ((f"line {line}", partial(_row_and_episode, rows, text)) for line, text in _lines(folder))
+    return bounded_items(made, "row")
+
+
+def _episode(rows: "RowEpisodes", text: str) -> Episode:
+    return rows.episode(parse_bounded_row(text))
+
+
+def _row_and_episode(rows: "RowEpisodes", text: str) -> tuple[Row, Episode]:
+    row = parse_bounded_row(text)
+    return row, rows.episode(row)
 
 
 def notes(folder: Path) -> tuple[Problem, ...]:
@@ -117,12 +126,6 @@ class RowEpisodes:
         return Episode(identity, instruction, clip, truth, origin, world)
 
 
-def _row(text: str) -> Row:
-    if len(text) > ROW_BYTES.value:
-        raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
-    return parse_row(text)
-
-
 def _clip(folder: Path, name: str, fps: float | None) -> Clip:
     return VideoFile(path_inside(folder, name, "file_name")).clip(fps)
 
@@ -167,9 +170,9 @@ def _captions(folder: Path) -> dict[str, str]:
         caption = row.get("caption")
         if caption is None:
             continue
-        if not isinstance(caption, str) or not caption.strip() or len(caption) > INSTRUCTION_CHARACTERS.value:
-            raise DataError(f"line {line}: caption must be a text, {INSTRUCTION_CHARACTERS.describe()}")
-        found.setdefault(str(row.get("file_name")), caption)
+        if not isinstance(caption, str) or not caption.strip():
+            raise DataError(f"line {line}: caption must be a text, got {shown(caption)}")
+        found.setdefault(str(row.get("file_name")), bounded_text(caption, f"line {line}: caption"))
     return found
 
 

@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
+from typing import Annotated
 
 from rewardlab.core.episode import LEVELS, Episode, Label, Provenance
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import INSTRUCTION_CHARACTERS
-from rewardlab.core.old_settings import setting
+from rewardlab.core.limits import ROW_BYTES
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.data.contract import Problem
-from rewardlab.data.reading import task_in
-from rewardlab.data.safe_files import path_inside, shown, video_names
+from rewardlab.data.reading import bounded_text, task_in
+from rewardlab.data.safe_files import few, path_inside, shown, video_names
 
 Row = dict[str, object]
 
@@ -51,6 +52,13 @@ def parse_row(text: str, parse: Callable[[str], object] | None = None) -> Row:
     return row
 
 
+def parse_bounded_row(text: str, most_bytes: int | None = None, parse: Callable[[str], object] | None = None) -> Row:
+    """Return the object that a line holds; DataError where there is none, or it is longer than a row may be."""
+    if len(text) > (ROW_BYTES.value if most_bytes is None else most_bytes):
+        raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+    return parse_row(text, parse)
+
+
 def misnamed(row: Row) -> dict[str, str]:
     """Return the keys that are not read beside the key that each seems to stand for, where the row lacks that one."""
     found = {}
@@ -75,7 +83,7 @@ def instruction_of(name: str, row: Row) -> str:
     instruction = row["task"]
     if not isinstance(instruction, str) or not instruction.strip():
         raise DataError(f"{name}: task must be a non-empty text, got {shown(instruction)}")
-    return _bounded(name, "task", instruction)
+    return bounded_text(instruction, f"{name}: task")
 
 
 def label_of(name: str, row: Row, count: int) -> Label:
@@ -109,8 +117,8 @@ def provenance_of(name: str, row: Row) -> Provenance:
     """Return where the episode comes from."""
     parts = PurePosixPath(name).parts
     keys = ("embodiment", "camera", "license", "source")
-    words = {key: _bounded(name, key, str(row.get(key) or "")) for key in keys}
-    task = _bounded(name, "task_id", str(row.get("task_id") or row["task"]))
+    words = {key: bounded_text(str(row.get(key) or ""), f"{name}: {key}") for key in keys}
+    task = bounded_text(str(row.get("task_id") or row["task"]), f"{name}: task_id")
     return Provenance(subset=parts[0] if len(parts) > 1 else "", task=task, **words)
 
 
@@ -157,15 +165,7 @@ def _size(value: object) -> str:
     return f"{len(value)} values" if isinstance(value, list) else type(value).__name__
 
 
-def _bounded(name: str, key: str, text: str) -> str:
-    if len(text) > INSTRUCTION_CHARACTERS.value:
-        raise DataError(f"{name}: {key} has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
-    return text
-
-
 # What is odd in rows of metadata and stops no run: misspelt keys, rows twice, labels missing, videos left out.
-
-_NAMES_SHOWN = 5
 
 Numbered = tuple[int, Row]
 
@@ -214,34 +214,21 @@ def _unlabelled(rows: Sequence[Numbered]) -> Iterator[Problem]:
 def _unread(rows: Sequence[Numbered]) -> Iterator[Problem]:
     unknown = {key for _, row in rows for key in row if key not in KEYS and key not in misnamed(row)}
     if unknown:
-        yield Problem("keys that are not read", _few(sorted(unknown)))
+        yield Problem("keys that are not read", few(sorted(unknown)))
 
 
 def _left_out(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
     named = {str(row.get("file_name")) for _, row in rows}
     missed = [name for name in video_names(folder) if name not in named]
     if missed:
-        yield Problem(f"{len(missed)} videos that no row mentions", _few(missed))
+        yield Problem(f"{len(missed)} videos that no row mentions", few(missed))
 
 
 def _lines(numbers: Sequence[int]) -> str:
-    return f"line{'s' * (len(numbers) > 1)} {_few([str(number) for number in numbers])}"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {len(names) - _NAMES_SHOWN} more" * (len(names) > _NAMES_SHOWN))
+    return f"line{'s' * (len(numbers) > 1)} {few([str(number) for number in numbers])}"
 
 
 # A metadata.jsonl for videos that have none: one row each, the task guessed from names where they say it.
-
-_LINES_SHOWN = 8
-
-
-@dataclass(frozen=True)
-class InitPlan:
-    """Write a metadata.jsonl skeleton for the videos in a folder: one row per video, to be filled in."""
-
-    folder: Path = setting("a folder with videos", positional=True)
 
 
 @dataclass(frozen=True)
@@ -252,22 +239,29 @@ class Skeleton:
     tasks: tuple[str, ...]
 
 
-def write_skeleton(folder: Path) -> Skeleton:
-    """Write one row per video below the folder; what is there already is never written over."""
+def data_init(folder: Annotated[Path | str, Help("a folder with videos")]) -> Skeleton:
+    """Write metadata.jsonl for the videos in a folder: one row per video, to be filled in.
+
+    A file that is there already is left as it is.
+
+    Examples:
+        rewardlab data init my_videos
+        rewardlab data check my_videos
+    """
+    folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"no folder at {str(folder)!r}; name the folder that holds your videos")
     names = video_names(folder)
     if not names:
         raise DataError(f"{folder} holds no video (.mp4, .mov, .avi, .mkv, .webm, .m4v); put yours there first")
     tasks = tuple(task_in(name) for name in names)
-    rows = [{"file_name": name, "task": task, "reward": None} for name, task in zip(names, tasks)]
+    rows = [{"file_name": name, "task": task, "reward": None} for name, task in zip(names, tasks, strict=True)]
     try:
         with (folder / METADATA).open("x", encoding="utf-8") as handle:
             handle.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     except FileExistsError:
-        raise DataError(
-            f"{folder / METADATA} is there already and was left as it is; `rewardlab data check {folder}` says what it lacks"
-        ) from None
+        what = f"is there already and was left as it is; `rewardlab data check {folder}` says what it lacks"
+        raise DataError(f"{folder / METADATA} {what}") from None
     return Skeleton(folder / METADATA, tasks)
 
 
@@ -279,7 +273,6 @@ def skeleton_lines(skeleton: Skeleton) -> Sequence[str]:
     if guessed:
         lines.append(f"read the {guessed} tasks that were guessed from names, and correct them")
     if empty:
-        few = ", ".join(map(str, empty[:_LINES_SHOWN])) + (", ..." if len(empty) > _LINES_SHOWN else "")
-        lines.append(f"fill in task, what the robot was asked to do: line {few}")
+        lines.append(f"fill in task, what the robot was asked to do: line {few(list(map(str, empty)))}")
     lines.append("fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line")
     return [*lines, f"then: rewardlab data check {skeleton.path.parent}"]

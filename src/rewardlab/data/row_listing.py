@@ -1,7 +1,7 @@
 """List a hundred thousand rows fast, without opening a video."""
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +17,15 @@ from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
 from rewardlab.core.records import json_parser
 from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
-from rewardlab.data.roboreward_rows import METADATA, Row, instruction_of, label_of, parse_row, require
+from rewardlab.data.roboreward_rows import (
+    METADATA,
+    Row,
+    instruction_of,
+    label_of,
+    parse_bounded_row,
+    parse_row,
+    require,
+)
 from rewardlab.data.safe_files import open_regular, require_inside, require_name, text_lines
 
 
@@ -173,16 +181,10 @@ def _read_listing(folder: Path) -> RowListing:
             problems.append(Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}"))
             break
         try:
-            rows.append(_listed(line, _parsed(text, most_bytes, parse), seen, most_characters))
+            rows.append(_listed(line, parse_bounded_row(text, most_bytes, parse), seen, most_characters))
         except DataError as error:
             problems.append(Problem(f"line {line}", str(error)))
     return RowListing(folder, tuple(rows), tuple(problems))
-
-
-def _parsed(text: str, most_bytes: int, parse: Callable[[str], object] | None = None) -> Row:
-    if len(text) > most_bytes:
-        raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
-    return parse_row(text, parse)
 
 
 def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, Row]]:
@@ -194,7 +196,7 @@ def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, 
     for line, text in text_lines(listing.folder, listing.folder / METADATA):
         if line in left:
             left.discard(line)
-            row = _parsed(text, ROW_BYTES.value)
+            row = parse_bounded_row(text)
             if _listed(line, row, seen, most_characters).key.partition("#")[0] != keys[line].partition("#")[0]:
                 raise _changed(listing)
             yield line, row

@@ -9,23 +9,32 @@ from functools import lru_cache
 from hashlib import file_digest
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path, PurePosixPath
-
-import pyarrow.parquet
+from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS, TABLE_MB
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 VIDEO_SUFFIXES = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v")
 
 _NAME_CHARACTERS = 1000
 _SHOWN_CHARACTERS = 80
+_NAMES_SHOWN = 6
 
 
 def shown(value: object) -> str:
     """Return a value as it is quoted in a sentence: at most 80 characters, whatever it is."""
     text = repr(value[: _SHOWN_CHARACTERS + 1] if isinstance(value, str | list) else value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def few(names: Sequence[str]) -> str:
+    """Return the first names of a list, each cut to 60 characters, and how many more there are."""
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_NAMES_SHOWN]) + more
 
 
 def video_names(folder: Path) -> list[str]:

@@ -7,14 +7,14 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from rewardlab.core.episode import Clip, Episode
+from rewardlab.core.episode import Clip
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS
 from rewardlab.core.records import parse_json
 from rewardlab.data.contract import Contents, Problem, Reader, bounded_contents
 from rewardlab.data.images import image_clip
 from rewardlab.data.roboreward import RowEpisodes
-from rewardlab.data.roboreward_rows import KEYS, OTHER_WORDS, Row, notes_of_rows, parse_row
+from rewardlab.data.roboreward_rows import KEYS, OTHER_WORDS, Row, notes_of_rows, parse_bounded_row
 from rewardlab.data.safe_files import column_values, has_video, path_inside, read_table, text_lines
 from rewardlab.data.video import VideoFile
 
@@ -64,9 +64,7 @@ def _uneven(cells: list[str], names: list[str]) -> DataError:
 def _json_rows(path: Path) -> Iterator[NumberedRow]:
     for number, text in text_lines(path.parent, path):
         try:
-            if len(text) > ROW_BYTES.value:
-                raise DataError(f"a row of more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
-            yield number, parse_row(text)
+            yield number, parse_bounded_row(text)
         except DataError as error:
             yield number, error
 
@@ -134,8 +132,11 @@ def read_table_of_videos(path: Path) -> Contents:
     """Read every row of the table and every video's container; frames are decoded later, when asked for."""
     table = _table(path)
     rows = RowEpisodes(table.parent, _clip)
-    numbered = ((f"{table.name}, line {number}", row) for number, row in table_rows(table))
-    contents = bounded_contents(((place, partial(_episode, rows, row)) for place, row in numbered), "row")
+    made = (
+        (f"{table.name}, line {number}", row if isinstance(row, DataError) else partial(rows.episode, row))
+        for number, row in table_rows(table)
+    )
+    contents = bounded_contents(made, "row")
     if contents.episodes or contents.problems:
         return contents
     return Contents((), (Problem(table.name, "holds no row; write one per video"),))
@@ -149,12 +150,6 @@ def notes(path: Path) -> tuple[Problem, ...]:
 
 def _sound_rows(table: Path) -> Iterator[tuple[int, Row]]:
     return ((number, row) for number, row in table_rows(table) if not isinstance(row, DataError))
-
-
-def _episode(rows: RowEpisodes, row: Row | DataError) -> Episode:
-    if isinstance(row, DataError):
-        raise row
-    return rows.episode(row)
 
 
 def _clip(folder: Path, name: str, fps: float | None) -> Clip:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rewardlab.core.errors import DataError
 from rewardlab.core.jit import compiled
 from rewardlab.core.limits import RECORD_MB
+from rewardlab.data.riegeli import VarintStream, message_fields
 from rewardlab.data.safe_files import open_regular
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
@@ -203,7 +204,6 @@ def _cut(path: Path, number: int, expected: int, found: int) -> str:
 # Nothing is copied until it is asked for: a feature is a view of the record.
 
 _KINDS = {1: "bytes", 2: "float", 3: "int"}
-_VARINT, _EIGHT, _SIZED, _FOUR = 0, 1, 2, 5  # wire types
 
 
 @dataclass(frozen=True)
@@ -266,38 +266,10 @@ def _feature(message: memoryview) -> Feature:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
-    """Yield number and content of the fields of a message; a varint comes as a number."""
-    place = 0
-    while place < len(message):
-        tag, place = _varint(message, place)
-        wire = tag & 7
-        if wire == _VARINT:
-            number, place = _varint(message, place)
-            yield tag >> 3, number
-            continue
-        if wire == _SIZED:
-            size, place = _varint(message, place)
-        elif wire in (_EIGHT, _FOUR):
-            size = 8 if wire == _EIGHT else 4
-        else:
-            raise DataError(f"the record is no tf.train.Example: wire type {wire}; expected RLDS episodes")
-        if place + size > len(message):
-            raise DataError("the record is no tf.train.Example: a field is longer than the record")
-        yield tag >> 3, message[place : place + size]
-        place += size
-
-
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 70, 7):
-        if place >= len(message):
-            break
-        byte = message[place]
-        place += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, place
-    raise DataError("the record is no tf.train.Example: a number does not end")
+    try:
+        yield from message_fields(message)
+    except ValueError as error:
+        raise DataError(f"the record is no tf.train.Example: {error}; expected RLDS episodes") from None
 
 
 def _floats(value: memoryview | int) -> NDArray[np.float64]:
@@ -311,7 +283,7 @@ def _ints(value: memoryview | int) -> Iterator[int]:
     if isinstance(value, int):
         yield value - (1 << 64) * (value >> 63)
         return
-    place = 0
-    while place < len(value):
-        number, place = _varint(value, place)
+    numbers = VarintStream(value)
+    while numbers.place < len(value):
+        number = numbers.number()
         yield number - (1 << 64) * (number >> 63)

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -23,15 +23,15 @@ from rewardlab.core.episode import (
     Positions,
     Provenance,
     hold_frames,
+    read_in_order,
     show_only,
 )
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
-from rewardlab.core.video_encoding import encode_pieces
 from rewardlab.data.contract import Contents, Problem, Reader
-from rewardlab.data.reading import bounded_task, task_beside
+from rewardlab.data.reading import bounded_text, task_beside
 from rewardlab.data.safe_files import VIDEO_SUFFIXES, digest_of_file, digest_of_shared_file
 from rewardlab.data.safe_video import Orientation, VideoInfo, VideoLocation, opened, read_info, read_orientation
 
@@ -74,8 +74,7 @@ class VideoFile:
         if len(indices) * self.info.frame_bytes > CLIP_MB.in_bytes:
             size = f"{len(indices):,} frames of {self.info.width} x {self.info.height} pixels"
             raise DataError(f"{self.path}: {size} do not fit into memory, in MB {CLIP_MB.describe()}")
-        kept = np.unique(indices)
-        return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
+        return read_in_order(indices, self._decode)
 
     def check_frames(self) -> None:
         """Decode every frame and keep none; DataError names the first that is damaged or missing."""
@@ -211,8 +210,7 @@ class VideoSegment:
         """Decode these frames, in this order, from the key frame before the first of them."""
         if len(indices) * self.frame_bytes > CLIP_MB.in_bytes:
             raise DataError(f"{self.path}: {len(indices):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
-        kept = np.unique(indices)
-        return InMemoryFrames(self._decode(kept), kept, self.count, self.digest).read(indices)
+        return read_in_order(indices, self._decode)
 
     def _decode(self, kept: Indices) -> Frames:
         from av.video.reformatter import VideoReformatter
@@ -279,17 +277,17 @@ _LARGE_PIXELS = 500_000  # of a frame; a decoder holds up to 17 of them
 _FRAMES_AT_ONCE = 25  # of what is no video file of its own
 _LARGE = Lock()  # so that videos with large frames are decoded one after the other
 
-# A map that keeps the order, such as one over threads.
-OrderedMap = Callable[[Callable[[FrameSource], str | None], Sequence[FrameSource]], Iterable[str | None]]
+_CHECKED_AT_ONCE = 4  # each holds the frames that its decoder refers to
 
 
-def check_videos(contents: Contents, ordered_map: OrderedMap) -> Contents:
+def check_videos(contents: Contents) -> Contents:
     """Return the contents without the episodes whose video does not decode, each a problem that names file and frame.
 
     A change of the file that decodes without any error cannot be seen this way.
     """
     sources = {id(episode.clip.source): episode.clip.source for episode in contents.episodes}  # episodes may share one
-    damages = dict(zip(sources, ordered_map(_damage, list(sources.values()))))
+    workers = min(_CHECKED_AT_ONCE, os.cpu_count() or 1)
+    damages = dict(zip(sources, map_threads(_damage, list(sources.values()), workers), strict=True))
     sound, problems = [], list(contents.problems)
     for episode in contents.episodes:
         damage = damages[id(episode.clip.source)]
@@ -334,7 +332,7 @@ def recognises(path: Path) -> bool:
 def read_video(path: Path) -> Contents:
     """Read the video as one episode."""
     try:
-        task = bounded_task(task_beside(path.parent) or task_beside(path.parent, path.name))
+        task = bounded_text(task_beside(path.parent) or task_beside(path.parent, path.name))
         return Contents((Episode(path.name, task, VideoFile(path).clip(), provenance=Provenance(task=task)),), ())
     except DataError as error:
         return Contents((), (Problem(path.name, str(error)),))
@@ -354,6 +352,8 @@ VIDEO = Reader(
 
 def write_video(episode: Episode, target: Path) -> None:
     """Write what an episode shows as a video, in one step."""
+    from rewardlab.core.video_encoding import encode_pieces  # here: PyAV is slow to load, and reading rows needs none
+
     target.parent.mkdir(parents=True, exist_ok=True)
     source = copied_file(episode.clip)
     with atomic_write(target) as partial:

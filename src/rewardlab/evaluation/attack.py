@@ -14,8 +14,9 @@ from typing import Literal, get_args
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import as_command, setting
-from rewardlab.core.run import Run, locked
+from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.storage import locked
 from rewardlab.core.trial import SEVERITIES, Trial, graded_name
 from rewardlab.evaluation.attack_search import (
     LearnedPriors,
@@ -273,7 +274,7 @@ def run_attack(plan: AttackPlan, own: Sequence[NamedModel] = ()) -> AttackRun:
     identity = {"budget": plan.budget, "strategy": plan.strategy}
     origin = RunOrigin("attack", as_command("attack", plan), identity, cells)
     run = start_scoring(stress_plan, context, contents, origin)
-    with locked(run):
+    with locked(run.folder):
         keep_names(run, dict(zip(context.judged, plan.scoring.name)))
         known = _known_trials(run, retry=plan.scoring.retry_failures)
         jobs = AttackJobs(context, targets, plan.strategies, plan.budget, known)

@@ -18,9 +18,10 @@ from rewardlab.core import __version__
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
 from rewardlab.core.old_settings import as_command, flat_settings, setting
-from rewardlab.core.run import RECORD, Run, locked, open_run, start_run
+from rewardlab.core.run import RECORD, Run, open_run, start_run
 from rewardlab.core.run_files import INSTRUCTION
 from rewardlab.core.seeding import digest
+from rewardlab.core.storage import locked
 from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TrialTable
@@ -150,7 +151,7 @@ def run_stress(
         raise PlanError(f"only a stress test is scored in shards, not {kind}; leave out --shard")
     contents, context = open_plan(plan, own)
     run = start_scoring(plan, context, contents, RunOrigin(kind, command or as_command(kind, plan)))
-    with locked(run):
+    with locked(run.folder):
         keep_names(run, dict(zip(context.judged, plan.scoring.name)))
         finished = _tell_what_is_open(run, plan, context)
         planned = plan_trials(shard_of(context.dataset, plan.scoring.shard), context, plan.severities, finished)
@@ -217,7 +218,7 @@ def finished_trials(trials: TrialTable, scoring: ScoringSettings) -> set[str]:
 def keep_names(run: Run, names: dict[str, str]) -> None:
     """Write down other short names that the command gives when it goes on with a run."""
     record, content = run.record, run.stored(RECORD)
-    if names and names != record.names and record.sealed and content is not None:
+    if names and names != record.names and content is not None:
         run.save(RECORD, content | {"names": names})
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.old_settings import setting
-from rewardlab.core.run import RECORD, SUMMARY, Run, locked, start_run
+from rewardlab.core.run import RECORD, SUMMARY, Run, start_run
 from rewardlab.core.run_files import plan_differences, read_part
+from rewardlab.core.storage import locked
 from rewardlab.evaluation.summary import save_summary
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def merge_runs(shards: Sequence[Run], out: Path) -> Merged:
     _require_one_plan(shards)
     _require_agreement(shards)
     run = start_run(out, _whole(shards[0].stored(RECORD) or {}))
-    with locked(run):
+    with locked(run.folder):
         for shard in shards:
             for path in shard.parts():
                 run.append_table(read_part(path, shard.record))

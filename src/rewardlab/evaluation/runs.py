@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
-from rewardlab.core.run import RECORD, SUMMARY, Run, locked
+from rewardlab.core.run import RECORD, SUMMARY, Run
 from rewardlab.core.run_files import RunRecord
-from rewardlab.core.storage import atomic_write, csv_text, writable
+from rewardlab.core.storage import atomic_write, csv_text, locked, writable
 from rewardlab.core.trial_table import TRIAL_COLUMNS, trial_schema
 
 if TYPE_CHECKING:
@@ -236,5 +236,5 @@ def _require_removable(folder: Path, entry: RunEntry) -> None:
         raise RunError(f"{path} cannot be read as a run, so it is not removed; remove it by hand if it is yours")
     if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()) or not (path / RECORD).is_file():
         raise RunError(f"{path} is no run folder below {folder}; remove it by hand if it is yours")
-    with locked(entry.run):
+    with locked(entry.run.folder):
         pass

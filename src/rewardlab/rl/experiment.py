@@ -13,8 +13,7 @@ from rewardlab.core import __version__
 from rewardlab.core.errors import RewardlabError, RunError
 from rewardlab.core.old_settings import as_command
 from rewardlab.core.records import read_json, record_to_json
-from rewardlab.core.run import Run, locked
-from rewardlab.core.storage import atomic_write, writable
+from rewardlab.core.storage import atomic_write, locked, writable
 from rewardlab.core.trial import error_text
 from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.rl import RlRunPlan
@@ -43,7 +42,7 @@ def run_rl(command: RlRunPlan, show: Callable[[TrainingRunResult, int, int], Non
     with writable(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
     offline: tuple[OfflineMeasures, ...] = ()
-    with locked(Run(folder.path)):
+    with locked(folder.path):
         _claim(plan, folder)
         try:
             _prepare(plan, folder, command)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
 from rewardlab.core.old_settings import EngineSettings, as_command, setting
-from rewardlab.core.run import Run, locked
-from rewardlab.core.storage import store_address, write_parquet
+from rewardlab.core.run import Run
+from rewardlab.core.storage import locked, store_address, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
@@ -108,7 +108,7 @@ def relabel(plan: RelabelPlan) -> Relabelled:
     context = scoring_context(scoring_plan, episodes)
     origin = RunOrigin("relabel", as_command("relabel", plan))
     run = start_scoring(scoring_plan, context, Contents(episodes, ()), origin)
-    with locked(run):
+    with locked(run.folder):
         trials = _scored(run, scoring_plan, context)
     (named,) = context.models.values()
     asked = [trials[planned_trial(context, episode, named, CLEAN_CONDITION).id] for episode in episodes]

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any
 
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
-from rewardlab.core.run import Run, locked
-from rewardlab.core.storage import atomic_write, store_address, writable
+from rewardlab.core.storage import atomic_write, locked, store_address, writable
 from rewardlab.core.terminal import stream_behind
 from rewardlab.data.roboreward_rows import METADATA
 from rewardlab.worlds.metaworld.recording import (
@@ -37,7 +36,7 @@ def collect(plan: CollectPlan, map_items: MapItems = map) -> Counter[int]:
         raise PlanError(f"out must be a folder, one that all machines share for --engine ray, got {plan.out}")
     with writable(plan.out):
         (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
-    with locked(Run(plan.out)):
+    with locked(plan.out):
         _claim_folder(plan)
         planned = plan_episodes(plan)
         done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from rewardlab.core import __version__
-from rewardlab.core.run import Run, locked, start_run
+from rewardlab.core.run import Run, start_run
 from rewardlab.core.seeding import digest
+from rewardlab.core.storage import locked
 from rewardlab.core.trial import CLEAN, Trial
 from rewardlab.evaluation.summary import save_summary
 from rewardlab.metrics.robustness import severity_threshold
@@ -174,7 +175,7 @@ _GROUPS = 101  # the bootstrap draws tasks; episodes are independent, but no gro
 def write_run(results: SimulationResults, folder: Path, settings: Mapping[str, Any], command: str) -> Run:
     """Write every sampled episode of the study into a run folder."""
     run = start_run(folder, _record(results, settings, command))
-    with locked(run):
+    with locked(run.folder):
         for model, condition, values in _sampled(results):
             run.append(list(_trials(results, model, condition, values)))
         run.compact()
