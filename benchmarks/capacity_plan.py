@@ -2,7 +2,7 @@
 
     python benchmarks/capacity_plan.py [--measure] [--models 100] [--seconds-per-cell 0.05] [--workers 1000]
 
-Every stage has a constant that is measured here (`--measure` measures it anew and writes benchmarks/results/constants.json).
+Every stage has a constant that is measured here (`--measure` writes benchmarks/results/constants.json anew).
 Workers decode, perturb and score; one command plans, takes trials in and writes them. The model says how long each of
 them is busy; the longest decides. The simulation plays jobs through workers and command, event by event.
 """

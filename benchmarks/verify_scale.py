@@ -1,5 +1,6 @@
-"""How long 50,000 rows take to open: `rewardlab data verify` until its first clip is on the screen, `data-report` until its
-page is. Every row has a video of its own, and modules are compiled beforehand, as those of an installed package are.
+"""How long 50,000 rows take to open: `rewardlab data verify` until its first clip is shown, `data report` until its page is.
+
+Every row has a video of its own, and modules are compiled beforehand, as those of an installed package are.
 Needs the extras `serve` and `dev`, and Chromium.
 
     python benchmarks/verify_scale.py [ROWS]

@@ -24,7 +24,7 @@ an episode, frames (T, H, W, 3) or a video file, `Answer` a Score or a Failure.
 """
 # What people write their own parts with, below the front door.
 TOOLKIT = {
-    "rewardlab.perturbations.contract": ("Spec", "on_frames", "on_order", "on_instruction", "on_episode"),
+    "rewardlab.perturbations.contract": ("Perturbation", "on_frames", "on_order", "on_instruction", "on_episode"),
     "rewardlab.metrics.contract": ("Display", "metric", "mean_metric", "where_known", "mean_or_nan"),
     "rewardlab.models.vlm": ("VisionLanguageModel", "Prompt", "Completion", "AnswerFormat", "Video", "Image"),
     "rewardlab.data.contract": ("Reader", "Contents", "Problem"),

@@ -25,7 +25,6 @@ WITH_SETTINGS = {
     "attack": options.AttackOptions,
     "calibrate": options.CalibrateOptions,
     "perturb": options.PerturbOptions,
-    "collect": options.CollectOptions,
     "train": options.TrainOptions,
     "train-vlm": options.TrainVlmOptions,
     "guard-fit": options.GuardFitOptions,

@@ -1,6 +1,6 @@
 """Do the factory's negatives help a model that sees the clip? `python clip_negatives.py MADE JUDGED PAIR WORK`.
 
-MADE is the folder `validate` that `rewardlab data augment` made of successes, JUDGED a dataset of rollouts of every quality
+MADE is the folder `validate` of `rewardlab data augment`, JUDGED a dataset of rollouts of every quality
 with other seeds, PAIR a folder with all-MiniLM-L6-v2 beside an image encoder, such as `backbones/tinyvit` of a run of
 `rewardlab train objective`; only its sentence encoder is used. Frames are encoded by the frozen encoder of `pocket`.
 A head learns five levels by cross-entropy, from successes alone (another task's words are a level 1) or from what the

@@ -7,13 +7,14 @@ from dataclasses import MISSING, replace
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack
 
 from rewardlab.augmentation.augment import Augmented, AugmentPlan, augment_dataset
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import build_plan, flat_fields, setting_text
+from rewardlab.core.old_settings import EngineSettings, build_plan, flat_fields, setting_text
 from rewardlab.core.run import Run, open_run
+from rewardlab.core.settings import Execution, Help, Seed, settings_of, several
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import Answer
 from rewardlab.data.row_listing import paused_garbage_collection
@@ -46,7 +47,6 @@ from rewardlab.training.objectives import ObjectivePlan
 from rewardlab.training.pocket import PocketPlan
 from rewardlab.training.vlm import AssemblePlan, VlmPlan
 from rewardlab.training.vlm import train_vlm as train_vlm_by_plan
-from rewardlab.worlds.metaworld.recording import CollectPlan
 
 if TYPE_CHECKING:
     import pyarrow
@@ -227,31 +227,6 @@ class PerturbOptions(TypedDict, total=False):
     seed: int
     limit: int | None
     sheet: bool
-    out: Place
-
-
-class CollectOptions(TypedDict, total=False):
-    """What `collect` takes beside the simulator."""
-
-    tasks: Names
-    episodes: int
-    quality: Names
-    world: Names
-    camera: Names
-    balance: bool
-    things: int
-    counterfactuals: int
-    captions: bool
-    phrasings: str
-    marker: bool
-    size: int
-    fps: float
-    frames: tuple[int, int]
-    seed: int
-    workers: int
-    engine: str
-    address: str | None
-    gpus: float
     out: Place
 
 
@@ -624,14 +599,71 @@ def relabel(data: Place, **settings: Unpack[RelabelOptions]) -> Relabelled:
 # Verbs that make data and models: record rollouts, train on them, put vision-language models together.
 
 
-@documented_by(CollectPlan)
-def collect(simulator: str = "metaworld", **settings: Unpack[CollectOptions]) -> Mapping[int, int]:
-    """Record rollouts of every quality with exact progress as a dataset; return how many rows each level has."""
-    from rewardlab.evaluation.engines.ordered_map import map_items
-    from rewardlab.worlds.collection import collect as collect_rollouts
+def collect(
+    simulator: Annotated[str, Help("the simulator: metaworld")] = "metaworld",
+    *,
+    tasks: Annotated[Names, Help("tasks such as drawer-open, or all", metavar="TASK")] = ("all",),
+    episodes: Annotated[int, Help("episodes per task")] = 10,
+    quality: Annotated[Names, Help("ways of doing the task such as expert or drops, or all", metavar="NAME")] = (
+        "all",
+    ),
+    world: Annotated[
+        Names, Help("plain, or changed worlds such as world_camera:3; each episode gets one", metavar="NAME")
+    ] = ("plain",),
+    camera: Annotated[Names, Help("cameras; each episode gets one of them", metavar="NAME", more=True)] = ("right",),
+    balance: Annotated[bool, Help("try rollouts until every level is equally frequent")] = False,
+    distractors: Annotated[int, Help("at most N objects of other tasks in the scene")] = 0,
+    counterfactuals: Annotated[int, Help("at most N rows with another instruction for each video")] = 0,
+    captions: Annotated[bool, Help("describe in every row what the video shows, for training on captions")] = False,
+    phrasings: Annotated[
+        str, Help("train or held_out phrasings of the instructions", metavar="{train,held_out}", more=True)
+    ] = "train",
+    marker: Annotated[bool, Help("show the goal as a marker; it gives the goal away", more=True)] = False,
+    size: Annotated[int, Help("side of the frame in pixels", more=True)] = 128,
+    fps: Annotated[float, Help("frames per second kept of the simulator's 80", more=True)] = 10.0,
+    frames: Annotated[
+        tuple[int, ...], Help("least and most frames of a video; the length is drawn at random", more=True)
+    ] = (24, 48),
+    seed: Seed = 0,
+    execution: Execution = Execution(),
+    out: Annotated[Path | str, Help("dataset folder to write to")] = Path("collected"),
+) -> Mapping[int, int]:
+    """Record simulated rollouts of every quality with exact labels; return how many rows each level has.
 
-    plan = plan_from(CollectPlan, {"simulator": simulator, **settings})
-    return collect_rollouts(plan, lambda work, items: map_items(work, items, plan.workers, plan.engine_settings))
+    Examples:
+        rewardlab collect metaworld --tasks drawer-open,push --episodes 20 --balance --out my-data
+        rewardlab collect metaworld --world world_camera:3,plain --distractors 2 --out changed
+    """
+    from rewardlab.evaluation.engines.ordered_map import map_items
+    from rewardlab.worlds.collection import collect_rollouts
+    from rewardlab.worlds.metaworld.recording import Collection
+
+    plan = Collection(
+        simulator=simulator,
+        tasks=several(tasks),
+        episodes=episodes,
+        quality=several(quality),
+        world=several(world),
+        camera=several(camera),
+        balance=balance,
+        distractors=distractors,
+        counterfactuals=counterfactuals,
+        captions=captions,
+        phrasings=phrasings,
+        marker=marker,
+        size=size,
+        fps=fps,
+        frames=several(frames),
+        seed=seed,
+        out=Path(out),
+    )
+    engine = EngineSettings(execution.engine, execution.address, execution.gpus)
+    return collect_rollouts(
+        plan,
+        {setting.name: setting.default for setting in settings_of(collect)},
+        lambda work, items: map_items(work, items, execution.workers, engine),
+        quiet=execution.quiet,
+    )
 
 
 @documented_by(PocketPlan)

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from rewardlab.training.objectives import TrainObjectiveCommand
     from rewardlab.training.pocket import PocketPlan
     from rewardlab.training.vlm import AssemblePlan, TrainVlmCommand
-    from rewardlab.worlds.metaworld.recording import CollectPlan
 
 
 _FEW_MODELS = 12  # so many trained models are named one by one
@@ -286,10 +285,10 @@ def montecarlo(plan: "MonteCarloPlan") -> int:
     return 0
 
 
-def collect(plan: "CollectPlan") -> int:
-    """Record the rollouts and print how many there are at each level."""
-    levels = rewardlab.collect(**flat_settings(plan))
-    _say(f"{plan.out}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
+def show_collection(call: "partial[Mapping[int, int]]") -> int:
+    """Record the rollouts and print how many rows there are at each level."""
+    levels = call()
+    _say(f"{call.keywords['out']}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
     return 0
 
 
@@ -552,9 +551,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "reporting.perturbed_copies:PerturbPlan", "write perturbed copies or contact sheets", perturb
         ),
         "data init": Command("data.roboreward_rows:data_init", "metadata.jsonl for a folder of videos", show_skeleton),
-        "collect": Command(
-            "worlds.metaworld.recording:CollectPlan", "record simulated rollouts with exact labels", collect
-        ),
+        "collect": Command("api:collect", "record simulated rollouts with exact labels", show_collection),
     },
     "Improve a model": {
         "train pocket": Command("training.pocket:PocketPlan", "train the model that ships", train),

@@ -18,7 +18,7 @@ CODE = """
 import os
 from pathlib import Path
 from rewardlab import Score
-from rewardlab.perturbations.contract import Spec, on_frames, on_instruction
+from rewardlab.perturbations.contract import on_frames, on_instruction
 
 KILLER = Path(__file__).with_name("armed")
 
@@ -52,13 +52,13 @@ class Deadly:
     def score(self, episodes):
         os._exit(5)
 
-@on_instruction(Spec("semantic", "n", (1, 2, 3, 4)))
+@on_instruction("semantic", parameter="n", table=(1, 2, 3, 4))
 def struck_polite(text, n, rng):
     "Kill the worker once while it perturbs."
     strike(os.getpid())
     return text + " please" * n
 
-@on_instruction(Spec("semantic", "n", (1, 2, 3, 4)))
+@on_instruction("semantic", parameter="n", table=(1, 2, 3, 4))
 def deadly_drawer(text, n, rng):
     "Kill the worker whenever it is a drawer at severity 4."
     if "drawer" in text and n == 4:

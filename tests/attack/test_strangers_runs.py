@@ -26,8 +26,8 @@ from tests.metrics.handmade_trials import trial
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('marker').touch()\nx = reader = None\n"
 LAB = (
-    "from rewardlab.perturbations.contract import Spec, on_instruction\n"
-    "@on_instruction(Spec('semantic', 'n', (1, 2, 3, 4)))\n"
+    "from rewardlab.perturbations.contract import on_instruction\n"
+    "@on_instruction('semantic', parameter='n', table=(1, 2, 3, 4))\n"
     "def shout(text, n, rng):\n    '''Shout, as only this lab does.'''\n    return text + '!' * n\n"
 )
 NAMES = [["evil:x"], ["resolution", "evil:x"], ["resolution+evil:x"], ["evil:x+resolution"], ["random:evil:x"]]

@@ -21,6 +21,7 @@ import rewardlab
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.old_settings import ENGINE_NAMES, EngineSettings
 from rewardlab.core.run import Run
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation import evaluate as stress
@@ -245,9 +246,9 @@ def augment_files(data: Path, out: Path, engine: dict[str, object]) -> object:
     return contents(out)
 
 
-def collect_files(data: Path, out: Path, engine: dict[str, object]) -> object:
-    small = {"tasks": "reach", "episodes": 1, "quality": "random", "frames": (2, 3), "size": 32}
-    rewardlab.collect("metaworld", out=out, **small | engine)
+def collect_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
+    small: dict[str, Any] = {"tasks": "reach", "episodes": 1, "quality": "random", "frames": (2, 3), "size": 32}
+    rewardlab.collect("metaworld", out=out, **small, execution=Execution(**engine))
     return contents(out)
 
 

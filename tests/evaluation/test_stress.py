@@ -461,8 +461,8 @@ def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "from rewardlab.perturbations.contract import Spec, on_instruction\n"
-        "@on_instruction(Spec('semantic', 'n', (1, 2, 3, 4)))\n"
+        "from rewardlab.perturbations.contract import on_instruction\n"
+        "@on_instruction('semantic', parameter='n', table=(1, 2, 3, 4))\n"
         "def shout(text, n, rng):\n    '''Shout.'''\n    return text + '!' * n\n"
     )
     (tmp_path / "shouting.py").write_text(code)

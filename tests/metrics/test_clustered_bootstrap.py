@@ -13,7 +13,7 @@ from rewardlab.metrics.clustered_bootstrap import (
     draw_clusters,
     paired_p_value,
     percentile_interval,
-    rate_interval,
+    proportion_interval,
 )
 from rewardlab.metrics.estimates import cluster_codes, estimate_means
 from rewardlab.metrics.paired_differences import (
@@ -79,7 +79,7 @@ def test_the_clustered_interval_covers_95_percent_where_the_naive_one_covers_und
     cluster = np.tile(np.repeat(np.arange(CLUSTERS), SIZE), STUDIES)
     study = np.repeat(np.arange(STUDIES), CLUSTERS * SIZE)
     draws = draw_clusters(CLUSTERS, 1000, seed=2)
-    means = estimate_means(values.ravel(), cluster, study, STUDIES, draws, rate=kind == "rate")
+    means = estimate_means(values.ravel(), cluster, study, STUDIES, draws, proportion=kind == "rate")
     covered = np.mean((means.low <= truth) & (truth <= means.high))
     half = 1.96 * values.std(axis=1) / math.sqrt(values.shape[1])
     naive = np.mean(np.abs(values.mean(axis=1) - truth) <= half)
@@ -115,15 +115,19 @@ def test_with_few_clusters_the_interval_is_wider_and_still_covers_nine_of_ten(cl
     values, truth = studies("error", clusters)
     cluster = np.tile(np.repeat(np.arange(clusters), SIZE), STUDIES)
     study = np.repeat(np.arange(STUDIES), clusters * SIZE)
-    means = estimate_means(values.ravel(), cluster, study, STUDIES, draw_clusters(clusters, 1000, seed=2), rate=False)
+    means = estimate_means(
+        values.ravel(), cluster, study, STUDIES, draw_clusters(clusters, 1000, seed=2), proportion=False
+    )
     assert np.mean((means.low <= truth) & (truth <= means.high)) >= 0.91
 
 
 def test_one_cluster_or_nothing_has_no_interval() -> None:
     draws = draw_clusters(1, 50, seed=0)
-    one = estimate_means(np.array([1.0, 2.0]), np.zeros(2, dtype=int), np.zeros(2, dtype=int), 1, draws, rate=False)
+    one = estimate_means(
+        np.array([1.0, 2.0]), np.zeros(2, dtype=int), np.zeros(2, dtype=int), 1, draws, proportion=False
+    )
     assert one.value[0] == 1.5 and math.isnan(one.low[0]) and math.isnan(one.high[0])
-    none = estimate_means(np.array([np.nan]), np.zeros(1, dtype=int), np.zeros(1, dtype=int), 2, draws, rate=True)
+    none = estimate_means(np.array([np.nan]), np.zeros(1, dtype=int), np.zeros(1, dtype=int), 2, draws, proportion=True)
     assert np.isnan(none.value).all() and np.isnan(none.low).all()
 
 
@@ -131,7 +135,7 @@ def test_a_rate_of_all_or_none_keeps_an_interval_as_wide_as_its_clusters_allow()
     draws = draw_clusters(20, 200, seed=0)
     cluster = np.repeat(np.arange(20), 30)
     for value in (0.0, 1.0):
-        means = estimate_means(np.full(600, value), cluster, np.zeros(600, dtype=int), 1, draws, rate=True)
+        means = estimate_means(np.full(600, value), cluster, np.zeros(600, dtype=int), 1, draws, proportion=True)
         width = means.high[0] - means.low[0]
         assert 0.1 < width < 0.25  # twenty clusters, not six hundred trials
         assert min(abs(means.low[0] - value), abs(means.high[0] - value)) < 1e-9
@@ -146,7 +150,7 @@ def test_a_rate_of_independent_trials_has_wilsons_interval() -> None:
     drawn = np.array([[0.3 - 0.3, 0.3 + 0.3]])
     drawn = 0.3 + (drawn - drawn.mean()) / drawn.std() * math.sqrt(0.21 / count * (count - 1) / count)
     size = np.array([float(count)])
-    low, high = rate_interval(np.array([values.mean()]), drawn, size, size)
+    low, high = proportion_interval(np.array([values.mean()]), drawn, size, size)
     assert (low[0], high[0]) == pytest.approx(proportion_confint(1200, count, method="wilson"), abs=2e-4)
 
 
@@ -211,7 +215,7 @@ def test_identical_models_do_not_differ_and_a_constant_has_no_tau_to_compare() -
     assert math.isnan(paired_p_value(np.array([0.1, 0.2]), clusters=1))
 
 
-def test_pairing_sees_a_difference_that_two_separate_intervals_hide() -> None:
+def test_pairing_sees_a_difference_that_two_sepaproportion_intervals_hide() -> None:
     draws = draw_clusters(30, 1000, seed=0)
     cluster = np.repeat(np.arange(30), 5)
     rng = rng_for(0, "pairing")
@@ -219,7 +223,7 @@ def test_pairing_sees_a_difference_that_two_separate_intervals_hide() -> None:
     paired = paired_means(hard + 0.15, hard + 0.05 * rng.standard_normal(150), cluster, draws)
     assert paired.p < 0.01 and paired.low > 0
     low, high = (
-        estimate_means(x, cluster, np.zeros(150, dtype=int), 1, draws, rate=False) for x in (hard, hard + 0.15)
+        estimate_means(x, cluster, np.zeros(150, dtype=int), 1, draws, proportion=False) for x in (hard, hard + 0.15)
     )
     assert low.high[0] > high.low[0]
 

@@ -17,11 +17,11 @@ CLUSTER = np.repeat(np.arange(12), 10)
 SIDES = ("left", "right")
 
 
-def two_sides(*, rate: bool = False) -> tuple[np.ndarray, np.ndarray, ConditionMeans]:
+def two_sides(*, proportion: bool = False) -> tuple[np.ndarray, np.ndarray, ConditionMeans]:
     rng = rng_for(0, "contrasts")
     values = (rng.random((2, 120)) < np.array([[0.8], [0.6]])).astype(float)
     side = np.repeat([0, 1], 120)
-    means = condition_means(values.ravel(), np.tile(CLUSTER, 2), [(side, SIDES)], DRAWS, rate=rate)
+    means = condition_means(values.ravel(), np.tile(CLUSTER, 2), [(side, SIDES)], DRAWS, proportion=proportion)
     return values[0], values[1], means
 
 
@@ -31,7 +31,7 @@ def test_a_single_rate_has_the_interval_it_has_everywhere_else() -> None:
     trials = table([trial(float(s), int(t), task=str(i % 12)) for i, (s, t) in enumerate(zip(said, truths))])
     metric = METRICS["success_accuracy"]
     assert metric.values is not None
-    means = condition_means(metric.values(trials), clusters_of(trials), [trials.codes("model")], DRAWS, rate=True)
+    means = condition_means(metric.values(trials), clusters_of(trials), [trials.codes("model")], DRAWS, proportion=True)
     ours, theirs = means.combined({("m",): 1.0}), measure(metric, trials, DRAWS)
     assert (ours.value, ours.low, ours.high) == (theirs.value, theirs.low, theirs.high)
 
@@ -58,5 +58,5 @@ def test_a_condition_without_a_trial_leaves_nothing_to_say() -> None:
 
 def test_more_confidence_means_a_wider_interval() -> None:
     for rate in (False, True):
-        usual, wide = (two_sides(rate=rate)[2].combined({("left",): 1.0}, c) for c in (0.95, 0.995))
+        usual, wide = (two_sides(proportion=rate)[2].combined({("left",): 1.0}, c) for c in (0.95, 0.995))
         assert wide.low < usual.low < usual.value < usual.high < wide.high

@@ -20,10 +20,10 @@ LIGHTS = '''
 import numpy as np
 
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Spec, on_frames
+from rewardlab.perturbations.contract import on_frames
 
 
-@on_frames(Spec("visual", "gain", (0.7, 0.5, 0.3, 0.15), based_on="a paper"))
+@on_frames("visual", parameter="gain", table=(0.7, 0.5, 0.3, 0.15), based_on="a paper")
 def dim_lights(frames, gain, rng):
     """Somebody turned the lights down."""
     if frames.max() == 0:

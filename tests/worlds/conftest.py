@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rewardlab
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import Execution
 from rewardlab.data import open_dataset
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
@@ -41,22 +43,17 @@ def drawer(physics: None) -> Trajectory:
 @pytest.fixture(scope="session")
 def dataset(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four short episodes of two tasks, as `rewardlab collect` writes them."""
-    from rewardlab.worlds.collection import collect
-    from rewardlab.worlds.metaworld.recording import CollectPlan
-
     folder = tmp_path_factory.mktemp("sim")
-    collect(
-        CollectPlan(
-            "metaworld",
-            tasks=("button-press", "drawer-open"),
-            episodes=2,
-            quality=("expert", "random"),
-            frames=(14, 20),
-            size=64,
-            workers=1,
-            counterfactuals=2,
-            out=folder,
-        )
+    rewardlab.collect(
+        "metaworld",
+        tasks=("button-press", "drawer-open"),
+        episodes=2,
+        quality=("expert", "random"),
+        frames=(14, 20),
+        size=64,
+        counterfactuals=2,
+        execution=Execution(workers=1),
+        out=folder,
     )
     return folder
 

@@ -3,20 +3,21 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rewardlab
 from rewardlab.core.errors import DataError, PlanError, RunError
+from rewardlab.core.settings import Execution
 from rewardlab.core.storage import locked
 from rewardlab.data import open_dataset
 from rewardlab.data.roboreward import captioned_videos
-from rewardlab.worlds.collection import collect
 from rewardlab.worlds.metaworld.physics import TASKS
-from rewardlab.worlds.metaworld.recording import CollectPlan
 from rewardlab.worlds.metaworld.tasks import SPLITS, split_of_task
 from tests.worlds.conftest import physics, renderer, rows_of  # noqa: F401
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "tasks": ("button-press", "reach"),
     "episodes": 3,
     "quality": ("expert", "random"),
@@ -26,8 +27,8 @@ SETTINGS = {
 }
 
 
-def plan(folder: Path, **more: object) -> CollectPlan:
-    return CollectPlan("metaworld", **{**SETTINGS, "workers": 1, "out": folder, **more})
+def collect(folder: Path, *, workers: int = 1, **more: Any) -> None:
+    rewardlab.collect("metaworld", **{**SETTINGS, "out": folder, **more}, execution=Execution(workers))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -37,7 +38,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def reference(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: F811
     folder = tmp_path_factory.mktemp("reference")
-    collect(plan(folder))
+    collect(folder)
     return folder
 
 
@@ -54,12 +55,12 @@ def test_what_is_collected_is_a_sound_dataset_with_truth_and_world(reference: Pa
 
 
 def test_two_workers_give_the_same_bytes_as_one(reference: Path, tmp_path: Path) -> None:
-    collect(plan(tmp_path, workers=2))
+    collect(tmp_path, workers=2)
     assert contents(tmp_path) == contents(reference)
 
 
 def test_a_killed_collection_resumes_with_nothing_lost_and_nothing_doubled(reference: Path, tmp_path: Path) -> None:
-    code = f"from tests.worlds.test_collect import *; collect(plan(Path({str(tmp_path)!r})))"
+    code = f"from tests.worlds.test_collect import *; collect(Path({str(tmp_path)!r}))"
     running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     assert running.stderr
     assert any(line.startswith("collected 2 of 6") for line in running.stderr)
@@ -69,40 +70,40 @@ def test_a_killed_collection_resumes_with_nothing_lost_and_nothing_doubled(refer
     with (tmp_path / "metadata.jsonl").open("a") as handle:
         handle.write('{"file_name": "torn in the mid')
     (tmp_path / "metaworld" / ".left.mp4.1.tmp").write_bytes(b"half a video")
-    collect(plan(tmp_path))
+    collect(tmp_path)
     assert contents(tmp_path) == contents(reference)
 
 
 def test_a_finished_collection_is_left_as_it_is(reference: Path) -> None:
     before = contents(reference)
-    collect(plan(reference))
+    collect(reference)
     assert contents(reference) == before
 
 
 def test_other_settings_do_not_mix_into_a_folder(reference: Path) -> None:
     with pytest.raises(RunError, match="other settings"):
-        collect(plan(reference, seed=5))
+        collect(reference, seed=5)
 
 
 def test_a_folder_from_before_a_setting_existed_goes_on(reference: Path, tmp_path: Path) -> None:
     shutil.copytree(reference, tmp_path / "old")
     record = tmp_path / "old" / "collect.json"
-    record.write_text(json.dumps({k: v for k, v in json.loads(record.read_text()).items() if k != "things"}))
-    collect(plan(tmp_path / "old"))
+    record.write_text(json.dumps({k: v for k, v in json.loads(record.read_text()).items() if k != "distractors"}))
+    collect(tmp_path / "old")
     assert contents(tmp_path / "old") == contents(reference)
     with pytest.raises(RunError, match="other settings"):
-        collect(plan(tmp_path / "old", things=1))
+        collect(tmp_path / "old", distractors=1)
 
 
 def test_a_second_writer_is_told_so(reference: Path) -> None:
-    code = f"from tests.worlds.test_collect import *; collect(plan(Path({str(reference)!r})))"
+    code = f"from tests.worlds.test_collect import *; collect(Path({str(reference)!r}))"
     with locked(reference):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "being written by another process" in done.stderr
 
 
 def test_the_length_of_a_video_says_nothing_about_its_level(reference: Path, tmp_path: Path) -> None:
-    collect(plan(tmp_path, quality=("random",)))
+    collect(tmp_path, quality=("random",))
     lengths = [[len(row["progress"]) for row in rows_of(f) if "progress" in row] for f in (reference, tmp_path)]
     assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
 
@@ -113,7 +114,7 @@ def test_a_changed_world_is_recorded_and_rendered_again(renderer: None, tmp_path
     from rewardlab.perturbations.world import WORLD_PERTURBATIONS
     from rewardlab.worlds import open_world
 
-    collect(plan(tmp_path, tasks=("reach",), episodes=1, world=("world_table_texture:4",), counterfactuals=0))
+    collect(tmp_path, tasks=("reach",), episodes=1, world=("world_table_texture:4",), counterfactuals=0)
     (episode,) = open_dataset(str(tmp_path)).episodes
     assert episode.sim_state is not None
     again = open_world(episode.sim_state).render(episode.clip.order)
@@ -125,7 +126,7 @@ def test_a_changed_world_is_recorded_and_rendered_again(renderer: None, tmp_path
 
 
 def test_balanced_levels_are_looked_for(renderer: None, tmp_path: Path) -> None:  # noqa: F811
-    collect(plan(tmp_path, tasks=("drawer-open",), episodes=5, quality=("all",), balance=True, frames=(20, 24)))
+    collect(tmp_path, tasks=("drawer-open",), episodes=5, quality=("all",), balance=True, frames=(20, 24))
     levels = [row["reward"] for row in rows_of(tmp_path) if "progress" in row]
     assert len(set(levels)) >= 4
 
@@ -151,9 +152,9 @@ def test_splits_are_disjoint_in_tasks_and_name_every_video_once(reference: Path)
         ({"episodes": 0}, "at least 1"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], words: str) -> None:
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(PlanError, match=words):
-        plan(Path("unused"), **settings)
+        collect(Path("unused"), **settings)
 
 
 def test_the_record_of_a_collection_is_its_settings(reference: Path) -> None:
@@ -163,7 +164,7 @@ def test_the_record_of_a_collection_is_its_settings(reference: Path) -> None:
 
 def test_captions_say_what_moved_and_what_stands_beside_it(renderer: None, tmp_path: Path) -> None:  # noqa: F811
     folder = tmp_path / "captioned"
-    collect(plan(folder, tasks=("push",), quality=("expert",), episodes=1, captions=True, things=2, counterfactuals=1))
+    collect(folder, tasks=("push",), quality=("expert",), episodes=1, captions=True, distractors=2, counterfactuals=1)
     (row, *_) = rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
     assert len(rows) == 2 and row["caption"].startswith("the gripper moved") and "the puck was pushed" in row["caption"]
     assert row["caption"].endswith("; beside it: " + ", ".join(row["things"]))

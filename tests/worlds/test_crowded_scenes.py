@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rewardlab
 from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import Execution
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.worlds import open_world
-from rewardlab.worlds.collection import collect
 from rewardlab.worlds.metaworld.distractors import (
     THINGS,
     crowded_renderer,
@@ -22,7 +23,6 @@ from rewardlab.worlds.metaworld.distractors import (
 from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
-from rewardlab.worlds.metaworld.recording import CollectPlan
 from rewardlab.worlds.metaworld.render import CameraView, task_renderer
 from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, draw_look, render_rollout
 from rewardlab.worlds.metaworld.tasks import COLOURS, FOLDS, TASK_OBJECTS, split_of_task, unseen_tasks
@@ -92,19 +92,18 @@ def test_another_look_repaints_the_things_of_the_task_alone_and_where_they_are(
 
 
 def test_collected_things_are_written_down_asked_for_and_rendered_again(renderer: None, tmp_path: Path) -> None:
-    plan = CollectPlan(
+    rewardlab.collect(
         "metaworld",
         tasks=("drawer-open",),
         episodes=2,
         quality=("expert",),
         frames=(14, 16),
         size=64,
-        workers=1,
-        things=2,
+        distractors=2,
         counterfactuals=9,
+        execution=Execution(workers=1),
         out=tmp_path,
     )
-    collect(plan)
     rows = rows_of(tmp_path)
     first = [row for row in rows if row["file_name"] == rows[0]["file_name"]]
     assert first[0]["things"] and all(name in THINGS for name in first[0]["things"])
@@ -121,9 +120,9 @@ def test_collected_things_are_written_down_asked_for_and_rendered_again(renderer
     assert not same(light(episode, 3, 0).episode.frames, again)
 
 
-def test_a_negative_number_of_things_is_refused() -> None:
-    with pytest.raises(PlanError, match="things not negative"):
-        CollectPlan("metaworld", things=-1)
+def test_a_negative_number_of_distractors_is_refused() -> None:
+    with pytest.raises(PlanError, match="distractors not negative"):
+        rewardlab.collect("metaworld", distractors=-1)
 
 
 def test_the_folds_part_the_tasks_and_the_first_is_the_test_split() -> None:

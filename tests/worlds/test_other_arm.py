@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rewardlab
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import NotApplicable, RunError
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import Execution
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.worlds import open_world
-from rewardlab.worlds.collection import collect
 from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.other_arm import (
     LINKS,
@@ -29,7 +30,6 @@ from rewardlab.worlds.metaworld.other_arm import (
 )
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
-from rewardlab.worlds.metaworld.recording import CollectPlan
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, ROBOT_EDIT, THINGS_EDIT, render_rollout
 from tests.worlds.conftest import rows_of, same
@@ -153,23 +153,23 @@ def test_the_labels_and_the_physics_are_those_of_the_recorded_arm(episodes: tupl
     assert same(open_world(episode.sim_state).trajectory.qpos, before)
 
 
-def one_episode(out: Path, world: str) -> CollectPlan:
-    return CollectPlan(
+def collect_one_episode(out: Path, world: str) -> None:
+    rewardlab.collect(
         "metaworld",
         tasks=("drawer-open",),
         episodes=1,
         quality=("expert",),
         world=(world,),
-        things=1,
+        distractors=1,
         frames=(14, 16),
         size=64,
-        workers=1,
+        execution=Execution(workers=1),
         out=out,
     )
 
 
 def test_a_collection_says_which_arm_it_shows(renderer: None, tmp_path: Path) -> None:
-    collect(one_episode(tmp_path, "world_robot:4"))
+    collect_one_episode(tmp_path, "world_robot:4")
     row = rows_of(tmp_path)[0]
     assert row["embodiment"] == "Franka Panda, simulated" and row["world_change"] == "world_robot:4" and row["things"]
     (episode,) = open_dataset(str(tmp_path)).episodes
@@ -182,13 +182,13 @@ def test_a_collection_films_the_recorded_arm_where_the_other_cannot_follow(
     renderer: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rewardlab.worlds.metaworld.other_arm.MOST_DISTANCE", 0.0)
-    collect(one_episode(tmp_path, "world_robot:3"))
+    collect_one_episode(tmp_path, "world_robot:3")
     row = rows_of(tmp_path)[0]
     assert row["embodiment"] == "Sawyer, simulated" and row["world_change"] == "plain" and row["things"]
     assert [change[0] for change in row["world"]["changes"]] == [THINGS_EDIT]
     monkeypatch.undo()
     with pytest.raises(RunError, match="none to hide"):
-        collect(one_episode(tmp_path / "marker", "world_goal_hidden:3"))
+        collect_one_episode(tmp_path / "marker", "world_goal_hidden:3")
 
 
 def test_the_meshes_are_small_and_their_licence_lies_beside_them() -> None:

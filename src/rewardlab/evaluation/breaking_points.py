@@ -16,7 +16,13 @@ from rewardlab.core.storage import atomic_write, csv_text
 from rewardlab.core.trial import CATEGORIES, CLEAN, GradedPart, Trial, graded_name
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import rounded
-from rewardlab.metrics.clustered_bootstrap import Draws, cluster_sums, draw_clusters, percentile_interval, rate_interval
+from rewardlab.metrics.clustered_bootstrap import (
+    Draws,
+    cluster_sums,
+    draw_clusters,
+    percentile_interval,
+    proportion_interval,
+)
 from rewardlab.metrics.estimates import clusters_of, with_clusters
 from rewardlab.metrics.paired_differences import PairedDifference, paired_means
 
@@ -184,7 +190,7 @@ def _share(broken: Numbers, cluster: NDArray[np.int64], draws: Draws) -> Bounded
     drawn = draws.ratios(above[None, :], below[None, :])
     behind = np.array([float((below > 0).sum())])
     rate = np.array([broken.mean()])
-    low, high = rate_interval(rate, drawn, np.array([float(len(broken))]), behind)
+    low, high = proportion_interval(rate, drawn, np.array([float(len(broken))]), behind)
     return BoundedEstimate(float(rate[0]), float(low[0]), float(high[0]))
 
 

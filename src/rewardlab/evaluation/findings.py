@@ -29,8 +29,8 @@ from rewardlab.evaluation.measurements import group_conditions
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy
 from rewardlab.metrics.calibration import null_band, null_quantiles, reliability_diagram
-from rewardlab.metrics.clustered_bootstrap import Draws, condition_sums
-from rewardlab.metrics.contract import Mask, Numbers, answered, eligible
+from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
+from rewardlab.metrics.contract import Mask, answered, eligible
 from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.paired_differences import (
     Column,
@@ -391,7 +391,9 @@ def seen_or_unseen(trials: TrialTable, trained: tuple[str, ...]) -> Column:
 def _rows(clean: TrialTable, draws: Draws, model: str, trained: tuple[str, ...]) -> Iterator[TaskFamiliarity]:
     for metric in _METRICS:
         columns = clean.codes("model"), seen_or_unseen(clean, trained)
-        means = condition_means(values_of(clean, metric), clusters_of(clean), columns, draws, rate=METRICS[metric].rate)
+        means = condition_means(
+            values_of(clean, metric), clusters_of(clean), columns, draws, proportion=METRICS[metric].proportion
+        )
         for kind in KINDS:
             if episodes := means.count({(model, kind): 1.0}):
                 found, blind = (means.combined({(name, kind): 1.0}) for name in (model, REFERENCE))

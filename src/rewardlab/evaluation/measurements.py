@@ -15,8 +15,8 @@ from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_accuracy
-from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, sum_by
-from rewardlab.metrics.contract import OPTIONAL, Metric, Numbers, answered, eligible
+from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
+from rewardlab.metrics.contract import OPTIONAL, Metric, answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clean_values, measure_answered, measure_conditions
 
 

@@ -1,14 +1,21 @@
 """Levels against the label and against the clean answer."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, condition_sums, percentile_interval, sum_by
-from rewardlab.metrics.contract import Display, Numbers, mean_metric, mean_or_nan, metric, where_known
+from rewardlab.metrics.clustered_bootstrap import (
+    HELD,
+    Codes,
+    ConditionEstimates,
+    Draws,
+    Numbers,
+    condition_sums,
+    percentile_interval,
+    sum_by,
+)
+from rewardlab.metrics.contract import Display, mean_metric, mean_or_nan, metric, where_known
+from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.progress import order_correlations
-
-_HELD = 2_000_000  # drawn numbers held at a time
 
 
 def rounded(levels: Numbers) -> Numbers:
@@ -20,14 +27,12 @@ def _errors(trials: TrialTable) -> Numbers:
     return np.abs(trials.number("level") - trials.number("truth_level"))
 
 
-def _macro_by_condition(
-    trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws
-) -> ConditionEstimates:
+def _macro_by_condition(trials: TrialTable, condition: Codes, conditions: int, draws: Draws) -> ConditionEstimates:
     """Return the mean over subsets in each condition; in a draw, over the subsets that are in it."""
     subset, names = trials.codes("subset")
     place = condition * len(names) + subset
-    cluster, errors = trials.number("cluster").astype(np.int64), _errors(trials)
-    step = max(1, _HELD // (draws.number * max(len(names), 1)))
+    cluster, errors = clusters_of(trials), _errors(trials)
+    step = max(1, HELD // (draws.number * max(len(names), 1)))
     parts = []
     for start in range(0, conditions, step):
         width = min(step, conditions - start)
@@ -74,14 +79,14 @@ def micro_mae(trials: TrialTable) -> Numbers:
     return _errors(trials)
 
 
-@mean_metric(better="higher", display=Display("exact", headline=True), rate=True)
+@mean_metric(better="higher", display=Display("exact", headline=True), proportion=True)
 def exact_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes whose rounded level is the true one."""
     level, truth = rounded(trials.number("level")), trials.number("truth_level")
     return where_known(level == truth, level, truth)
 
 
-@mean_metric(better="higher", display=Display("within 1", headline=True), rate=True)
+@mean_metric(better="higher", display=Display("within 1", headline=True), proportion=True)
 def within_one_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes whose rounded level is at most one off."""
     level, truth = rounded(trials.number("level")), trials.number("truth_level")
@@ -102,7 +107,7 @@ def within_one_accuracy(trials: TrialTable) -> Numbers:
         perturbation_table=True,
         compared=True,
     ),
-    rate=True,
+    proportion=True,
 )
 def success_accuracy(trials: TrialTable) -> Numbers:
     """Share of episodes judged rightly as success (level 5 after rounding) or not."""
@@ -113,7 +118,9 @@ def success_accuracy(trials: TrialTable) -> Numbers:
 # What a change that keeps the label does to the score: flips and shifts against the clean answer.
 
 
-@mean_metric(better="lower", eligibility="unchanged", display=Display("flips", perturbation_table=True), rate=True)
+@mean_metric(
+    better="lower", eligibility="unchanged", display=Display("flips", perturbation_table=True), proportion=True
+)
 def flip_rate(trials: TrialTable) -> Numbers:
     """Share of cells whose rounded level differs from the clean one though the label is the same; needs no label."""
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
@@ -139,7 +146,7 @@ def signed_shift(trials: TrialTable) -> Numbers:
     better="higher",
     eligibility="clean score",
     display=Display("kept", "expectations kept", curve=True, heat_map=True, perturbation_table=True),
-    rate=True,
+    proportion=True,
 )
 def expectation_kept(trials: TrialTable) -> Numbers:
     """Share of cells that kept the expectation: same level as clean, not above clean, the changed true level, or

@@ -7,9 +7,10 @@ two people labelled, or one label only, so that chance alone would agree as well
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Numbers = NDArray[np.float64]
+from rewardlab.metrics.clustered_bootstrap import Numbers
+
 Weights = Literal["none", "linear", "quadratic"]
 Scale = Literal["nominal", "ordinal", "interval"]
 

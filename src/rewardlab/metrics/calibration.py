@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import ReliabilityBin
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.contract import Numbers, mean_metric, metric
+from rewardlab.metrics.clustered_bootstrap import Codes, Numbers
+from rewardlab.metrics.contract import mean_metric, metric
 
 BINS = 15
 _SIMULATED = 500_000  # labels drawn for the null, about
 
 
-def _forecasts(trials: TrialTable) -> tuple[Numbers, NDArray[np.int64]]:
+def _forecasts(trials: TrialTable) -> tuple[Numbers, Codes]:
     """Return probabilities and true levels (0 to 4) of the trials that have both."""
     probs, truth = trials.vectors("probabilities", 5), trials.number("truth_level")
     known = ~np.isnan(probs).any(axis=1) & ~np.isnan(truth)
@@ -54,14 +55,14 @@ def top_label_ece(trials: TrialTable) -> float:
     return top_label_error(probs, truth)
 
 
-def ordinal_error(probs: Numbers, truth: NDArray[np.int64]) -> float:
+def ordinal_error(probs: Numbers, truth: Codes) -> float:
     """Return the ordinal calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
     if not len(truth):
         return float("nan")
     return float(_ordinal_errors(probs, truth[:, None])[0])
 
 
-def top_label_error(probs: Numbers, truth: NDArray[np.int64]) -> float:
+def top_label_error(probs: Numbers, truth: Codes) -> float:
     """Return the top-label calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
     if not len(truth):
         return float("nan")
@@ -79,8 +80,8 @@ def reliability_diagram(trials: TrialTable) -> list[ReliabilityBin]:
     ]
 
 
-def null_quantiles(trials: TrialTable, seed: int, share: float = 0.95) -> dict[str, float]:
-    """Return what a perfectly calibrated model with these probabilities stays below in this share of studies.
+def null_quantiles(trials: TrialTable, seed: int, fraction: float = 0.95) -> dict[str, float]:
+    """Return what a perfectly calibrated model with these probabilities stays below in this fraction of studies.
 
     The labels are drawn from the model's own probabilities, less often for more trials; an error below its null is no
     sign of miscalibration.
@@ -92,7 +93,7 @@ def null_quantiles(trials: TrialTable, seed: int, share: float = 0.95) -> dict[s
     luck = rng.random((len(probs), _null_draws(len(probs))), dtype=np.float32)
     labels = _drawn_labels(probs, luck)
     ordinal, top = _ordinal_errors(probs, labels), _top_label_errors(probs, labels)
-    return {"ordinal_ece": float(np.quantile(ordinal, share)), "top_label_ece": float(np.quantile(top, share))}
+    return {"ordinal_ece": float(np.quantile(ordinal, fraction)), "top_label_ece": float(np.quantile(top, fraction))}
 
 
 def null_band(trials: TrialTable, seed: int, confidence: float = 0.95) -> dict[str, tuple[float, float]]:
@@ -135,7 +136,7 @@ def _brier_scores(probs: Numbers, labels: NDArray[np.int8]) -> Numbers:
     return scores
 
 
-def _confidence(probs: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
+def _confidence(probs: Numbers) -> tuple[Numbers, Codes]:
     """Return the top probability and its bin; the last bin is closed, so that 1 belongs to it."""
     confidence = probs.max(axis=1, initial=0)
     return confidence, np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
@@ -155,13 +156,13 @@ def _ordinal_errors(probs: Numbers, labels: NDArray[Any]) -> Numbers:
     return mean
 
 
-def _equal_mass(forecast: Numbers) -> NDArray[np.int64]:
+def _equal_mass(forecast: Numbers) -> Codes:
     """Return a bin per forecast, with as many trials in each as ties allow: equal forecasts share a bin."""
     first_rank = np.searchsorted(np.sort(forecast), forecast, side="left")
     return first_rank * BINS // max(len(forecast), 1)
 
 
-def _binned_gap(hits: NDArray[np.bool_], forecast: Numbers, place: NDArray[np.int64]) -> Numbers:
+def _binned_gap(hits: NDArray[np.bool_], forecast: Numbers, place: Codes) -> Numbers:
     """Return, for each column of hits, the sum over bins of the gap between hits and forecasts, per trial."""
     order = np.argsort(place, kind="stable")
     starts = np.flatnonzero(np.diff(place[order], prepend=-1))

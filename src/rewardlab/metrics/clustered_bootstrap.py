@@ -1,11 +1,10 @@
 """The clustered bootstrap: draw whole clusters again, for every number, model and condition at once.
 
-A cluster is all trials that share a task or a video (`columns.with_clusters`). One table of counts says how often
+A cluster is all trials that share a task or a video (`estimates.with_clusters`). One table of counts says how often
 each cluster is in each draw; every number is made of sums per cluster, so a draw costs one column of a product of
 matrices. Because all numbers use the same table, all models and all perturbed copies of an episode move together.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.metrics.student_t import normal_cdf, student_quantile
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
+HELD = 2_000_000  # drawn numbers held at a time
 FEW_CLUSTERS = 10  # below this an interval is printed with a warning
 _BLOCK = 250_000  # clusters times draws drawn at a time
 # The linear algebra library starts threads for a product of more than this, and on a shared machine waiting for them
@@ -136,10 +135,10 @@ def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
 
 
-def rate_interval(
-    rate: Numbers, drawn: Numbers, trials: Numbers, clusters: Numbers, confidence: float = 0.95
+def proportion_interval(
+    proportion: Numbers, drawn: Numbers, trials: Numbers, clusters: Numbers, confidence: float = 0.95
 ) -> tuple[Numbers, Numbers]:
-    """Return Wilson's interval of each rate, with as many trials as the spread of the draws is worth.
+    """Return Wilson's interval of each proportion, with as many trials as the spread of the draws is worth.
 
     Unlike percentiles it does not shrink to a point when all trials agree: then every cluster counts as one trial.
     """
@@ -147,11 +146,11 @@ def rate_interval(
 
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = row_variance(drawn) * clusters / (clusters - 1)  # draws of few clusters spread too little
-        effective = rate * (1 - rate) / spread
-        effective = np.where((rate <= 0) | (rate >= 1), clusters, np.clip(effective, 1, trials))
+        effective = proportion * (1 - proportion) / spread
+        effective = np.where((proportion <= 0) | (proportion >= 1), clusters, np.clip(effective, 1, trials))
         quantile = stdtrit(np.maximum(clusters - 1, 1), (1 + confidence) / 2)
-        middle = (rate + quantile**2 / (2 * effective)) / (1 + quantile**2 / effective)
-        half = np.sqrt(rate * (1 - rate) / effective + (quantile / (2 * effective)) ** 2) * quantile
+        middle = (proportion + quantile**2 / (2 * effective)) / (1 + quantile**2 / effective)
+        half = np.sqrt(proportion * (1 - proportion) / effective + (quantile / (2 * effective)) ** 2) * quantile
         half = half / (1 + quantile**2 / effective)
     undefined = clusters < 2
     return np.where(undefined, np.nan, middle - half), np.where(undefined, np.nan, middle + half)
@@ -171,11 +170,11 @@ def row_variance(drawn: Numbers) -> Numbers:
 
 
 def expanded_tail(clusters: Numbers, tail: float) -> Numbers:
-    """Return the share of draws to leave out on one side, so that the interval is as long as Student's."""
-    many = np.maximum(np.asarray(clusters, dtype=np.float64), 2)
-    each, place = np.unique(many, return_inverse=True)
-    widened = [normal_cdf(math.sqrt(n / (n - 1)) * student_quantile(n - 1, tail)) for n in each.tolist()]
-    return np.array(widened)[place].reshape(many.shape)
+    """Return the fraction of draws to leave out on one side, so that the interval is as long as Student's."""
+    from scipy.special import ndtr, stdtrit
+
+    df = np.maximum(np.asarray(clusters, dtype=np.float64), 2) - 1
+    return np.asarray(ndtr(np.sqrt((df + 1) / df) * stdtrit(df, tail)))
 
 
 def paired_p_value(drawn: Numbers, clusters: int) -> float:
@@ -188,8 +187,8 @@ def paired_p_value(drawn: Numbers, clusters: int) -> float:
     known = drawn[~np.isnan(drawn)]
     if clusters < 2 or len(known) < len(drawn) / 2:
         return float("nan")
-    share = min(1.0, 2 * (_on_rarer_side(known) + 1) / (len(known) + 1))
-    distance = ndtri(share / 2) / np.sqrt(clusters / (clusters - 1))
+    fraction = min(1.0, 2 * (_on_rarer_side(known) + 1) / (len(known) + 1))
+    distance = ndtri(fraction / 2) / np.sqrt(clusters / (clusters - 1))
     return float(min(1.0, 2 * stdtr(clusters - 1, distance)))
 
 
@@ -203,9 +202,9 @@ def _on_rarer_side(known: Numbers) -> int:
     return min(int((known <= 0).sum()), int((known >= 0).sum()))
 
 
-def _ordered_quantile(ordered: Numbers, known: Codes, share: Numbers) -> Numbers:
+def _ordered_quantile(ordered: Numbers, known: Codes, fraction: Numbers) -> Numbers:
     """Return the quantile of each row, of which only the first `known` numbers are there."""
-    place = share * np.maximum(known - 1, 0)
+    place = fraction * np.maximum(known - 1, 0)
     below = np.floor(place).astype(np.int64)
     above = np.minimum(below + 1, np.maximum(known - 1, 0))
     rows = np.arange(len(ordered))

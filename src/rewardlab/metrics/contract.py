@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, sum_by
+from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
 
 Mask = NDArray[np.bool_]
-Numbers = NDArray[np.float64]
 Eligibility = Literal[
     "level",
     "success",
@@ -109,7 +108,12 @@ def _static(trials: TrialTable) -> Mask:
 
 def _moves(trials: TrialTable) -> Numbers:
     """Return how many of the frames shown are not the first."""
-    return np.concatenate([np.zeros(0), *(_moves_in(block) for block in trials.blocks())])
+    return in_blocks(trials, _moves_in)
+
+
+def in_blocks(trials: TrialTable, compute: Callable[[TrialTable], Numbers]) -> Numbers:
+    """Return one number per trial, computed for some trials at a time: many per-frame numbers are held for each."""
+    return np.concatenate([np.zeros(0), *(compute(block) for block in trials.blocks())])
 
 
 def _moves_in(trials: TrialTable) -> Numbers:
@@ -150,7 +154,7 @@ Better = Literal["higher", "lower"]
 Values = Callable[[TrialTable], Numbers]  # one number per trial, nan where the trial does not count
 Resample = Callable[[TrialTable, Draws], Numbers]  # the metric under every draw
 # The metric of many conditions at once, given the condition of each trial; None where one by one is the better way.
-ByCondition = Callable[[TrialTable, NDArray[np.int64], int, Draws], ConditionEstimates | None]
+ByCondition = Callable[[TrialTable, Codes, int, Draws], ConditionEstimates | None]
 
 
 @dataclass(frozen=True)
@@ -191,7 +195,7 @@ class Metric:
     values: Values | None = None
     resample: Resample | None = None
     by_condition: ByCondition | None = None  # a faster way to the same numbers and intervals
-    rate: bool = False  # a share of trials, so that its interval is Wilson's
+    proportion: bool = False  # a fraction of trials, so its interval is Wilson's
 
     def __call__(self, trials: TrialTable) -> float:
         """Return the number, nan if no trial can be used."""
@@ -235,7 +239,7 @@ def mean_metric(
     eligibility: Eligibility = "level",
     display: Display = _SHOWN_NOWHERE,
     *,
-    rate: bool = False,
+    proportion: bool = False,
 ) -> Callable[[Values], Metric]:
     """Turn a function that gives one number per trial into the metric that is their mean; nan does not count."""
 
@@ -243,7 +247,9 @@ def mean_metric(
         def compute(trials: TrialTable) -> float:
             return mean_or_nan(values(trials))
 
-        return Metric(values.__name__, _summary(values), better, eligibility, compute, display, values, rate=rate)
+        return Metric(
+            values.__name__, _summary(values), better, eligibility, compute, display, values, proportion=proportion
+        )
 
     return wrap
 

@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
+    HELD,
+    Codes,
     ConditionEstimates,
     Draws,
+    Numbers,
     condition_sums,
     percentile_interval,
-    rate_interval,
+    proportion_interval,
 )
-from rewardlab.metrics.contract import Metric, Numbers, answered, eligible
+from rewardlab.metrics.contract import Metric, answered, eligible
 from rewardlab.metrics.progress import order_correlations
-
-Codes = NDArray[np.int64]
-_HELD = 2_000_000  # drawn numbers held at a time
 
 
 @dataclass(frozen=True)
@@ -59,20 +59,20 @@ def measure_conditions(
     """Return a metric of each condition; None where the metric has to be measured one condition at a time."""
     if metric.values is not None:
         values = metric.values(used)
-        return estimate_means(values, clusters_of(used), condition, conditions, draws, rate=metric.rate)
+        return estimate_means(values, clusters_of(used), condition, conditions, draws, proportion=metric.proportion)
     return metric.by_condition(used, condition, conditions, draws) if metric.by_condition is not None else None
 
 
 def estimate_means(
-    values: Numbers, cluster: Codes, condition: Codes, conditions: int, draws: Draws, *, rate: bool
+    values: Numbers, cluster: Codes, condition: Codes, conditions: int, draws: Draws, *, proportion: bool
 ) -> ConditionEstimates:
     """Return the mean of the values in each condition with its interval; nan is no value, condition -1 is none."""
     parts = []
-    step = max(1, _HELD // draws.number)
+    step = max(1, HELD // draws.number)
     for start in range(0, conditions, step):
         width = min(step, conditions - start)
         above, below = condition_sums(values, cluster, condition - start, width, draws.clusters)
-        parts.append(_interval(above, below, draws, rate=rate))
+        parts.append(_interval(above, below, draws, proportion=proportion))
     columns = [np.concatenate(column) for column in zip(*parts)] or [np.zeros(0)] * 5
     return ConditionEstimates(*columns)
 
@@ -82,13 +82,13 @@ def clusters_of(trials: TrialTable) -> Codes:
     return trials.number("cluster").astype(np.int64)
 
 
-def _interval(above: Numbers, below: Numbers, draws: Draws, *, rate: bool) -> tuple[Numbers, ...]:
+def _interval(above: Numbers, below: Numbers, draws: Draws, *, proportion: bool) -> tuple[Numbers, ...]:
     count = below.sum(axis=1)
     behind = (below > 0).sum(axis=1).astype(np.float64)
     with np.errstate(invalid="ignore"):
         value = above.sum(axis=1) / count
     drawn = draws.ratios(above, below)
-    low, high = rate_interval(value, drawn, count, behind) if rate else percentile_interval(drawn, behind)
+    low, high = proportion_interval(value, drawn, count, behind) if proportion else percentile_interval(drawn, behind)
     return value, low, high, count, behind
 
 
@@ -120,7 +120,7 @@ def with_clusters(trials: TrialTable) -> TrialTable:
     return trials.with_column("cluster", cluster_codes(trials.codes("task")[0], trials.codes("video")[0]))
 
 
-def cluster_codes(task: NDArray[np.int64], video: NDArray[np.int64]) -> NDArray[np.int64]:
+def cluster_codes(task: Codes, video: Codes) -> Codes:
     """Return the cluster of each trial, numbered from 0: trials that share a task or a video are in the same one."""
     parent = list(range(int(task.max(initial=-1)) + 1))
 

@@ -1,18 +1,24 @@
 """Wrong rewards: failures taken for successes, successes missed, and near misses told from successes or not."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import rounded
-from rewardlab.metrics.clustered_bootstrap import ConditionEstimates, Draws, condition_sums, percentile_interval
-from rewardlab.metrics.contract import Display, Eligibility, Metric, Numbers, mean_metric, metric, where_known
+from rewardlab.metrics.clustered_bootstrap import (
+    HELD,
+    Codes,
+    ConditionEstimates,
+    Draws,
+    Numbers,
+    condition_sums,
+    percentile_interval,
+)
+from rewardlab.metrics.contract import Display, Eligibility, Metric, mean_metric, metric, where_known
+from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.rank_correlation import PairCounts, count_pairs, pair_draws
 
-_HELD = 2_000_000  # drawn numbers held at a time
 
-
-@mean_metric(better="lower", eligibility="unfinished", rate=True)
+@mean_metric(better="lower", eligibility="unfinished", proportion=True)
 def false_success_rate(trials: TrialTable) -> Numbers:
     """Share of episodes at true level 3 or below that are judged a success (level 5 after rounding)."""
     level, truth = rounded(trials.number("level")), trials.number("truth_level")
@@ -35,7 +41,7 @@ def _called_success(trials: TrialTable) -> Numbers:
     better="lower",
     eligibility="every failure",
     display=Display("false success", wrong_reward=True),
-    rate=True,
+    proportion=True,
 )
 def false_success_of_failures(trials: TrialTable) -> Numbers:
     """Share of all failed episodes, near misses at level 4 included, that are judged a success."""
@@ -43,7 +49,7 @@ def false_success_of_failures(trials: TrialTable) -> Numbers:
 
 
 @mean_metric(
-    better="lower", eligibility="every success", display=Display("missed success", wrong_reward=True), rate=True
+    better="lower", eligibility="every success", display=Display("missed success", wrong_reward=True), proportion=True
 )
 def missed_success_rate(trials: TrialTable) -> Numbers:
     """Share of successful episodes that are not judged a success (level 4 or below after rounding)."""
@@ -58,7 +64,7 @@ def _false_success_at(level: int, eligibility: Eligibility) -> Metric:
     values.__name__ = f"false_success_at_level_{level}"
     values.__doc__ = f"Share of episodes at true level {level} that are judged a success."
     display = Display(f"of true {level}s", wrong_reward=True)
-    return mean_metric(better="lower", eligibility=eligibility, display=display, rate=True)(values)
+    return mean_metric(better="lower", eligibility=eligibility, display=display, proportion=True)(values)
 
 
 FALSE_SUCCESS_BY_LEVEL = (
@@ -69,19 +75,17 @@ FALSE_SUCCESS_BY_LEVEL = (
 )
 
 
-def _balanced_by_condition(
-    trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws
-) -> ConditionEstimates:
+def _balanced_by_condition(trials: TrialTable, condition: Codes, conditions: int, draws: Draws) -> ConditionEstimates:
     """Return the mean of both accuracies in each condition; undefined where, or in a draw in which, one is."""
-    step = max(1, _HELD // draws.number)
+    step = max(1, HELD // draws.number)
     starts = range(0, conditions, step)
     parts = [_balanced(trials, condition - start, min(step, conditions - start), draws) for start in starts]
     return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
 
 
-def _balanced(trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws) -> tuple[Numbers, ...]:
+def _balanced(trials: TrialTable, condition: Codes, conditions: int, draws: Draws) -> tuple[Numbers, ...]:
     right, failed = _judged_rightly(trials), trials.number("truth_success") == 0
-    cluster = trials.number("cluster").astype(np.int64)
+    cluster = clusters_of(trials)
     sums = [
         condition_sums(np.where(part, right, np.nan), cluster, condition, conditions, draws.clusters)
         for part in (failed, ~failed)
@@ -119,7 +123,7 @@ def _near_miss(trials: TrialTable) -> TrialTable:
 
 
 def _auc(pairs: PairCounts) -> Numbers:
-    """Return the share of pairs of different truth that are ordered rightly; a tie counts half."""
+    """Return the fraction of pairs of different truth that are ordered rightly; a tie counts half."""
     with np.errstate(invalid="ignore", divide="ignore"):
         balance: Numbers = (pairs.alike - pairs.contrary) / pairs.untied_truths
     return np.where(pairs.untied_truths > 0, (1 + balance) / 2, np.nan)

@@ -5,23 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
+    Codes,
     Draws,
+    Numbers,
     at_p_floor,
     cluster_sums,
     condition_sums,
     paired_p_value,
     percentile_interval,
-    rate_interval,
+    proportion_interval,
 )
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.estimates import clusters_of
-
-Numbers = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -94,13 +92,13 @@ class ContrastEstimate:
 
 @dataclass(frozen=True, eq=False)
 class ConditionMeans:
-    """The sums and counts per condition (row) and cluster (column) of a number; `rate` says that it is 0 or 1."""
+    """The sums and counts per condition (row) and cluster (column) of a number; `proportion` says that it is 0 or 1."""
 
     places: Mapping[Condition, int]
     above: Numbers
     below: Numbers
     draws: Draws
-    rate: bool
+    proportion: bool
 
     def count(self, weights: Weights) -> int:
         """Return how many trials are behind some conditions."""
@@ -109,7 +107,7 @@ class ConditionMeans:
     def combined(self, weights: Weights, confidence: float = 0.95) -> ContrastEstimate:
         """Return the weighted sum of means with its interval; nan where a condition has no trial.
 
-        A single rate has the interval that it has everywhere else. Of several conditions, the one with the fewest
+        A single proportion has the interval that it has everywhere else. Of several conditions, the one with the fewest
         clusters decides how much the interval is widened.
         """
         if not weights or any(condition not in self.places for condition in weights):
@@ -118,15 +116,15 @@ class ConditionMeans:
         above, below, shares = self.above[rows], self.below[rows], np.array(list(weights.values()))
         count, behind = below.sum(axis=1), (below > 0).sum(axis=1).astype(np.float64)
         means, drawn = above.sum(axis=1) / count, self.draws.ratios(above, below)
-        if self.rate and shares.tolist() == [1.0]:
-            ends = rate_interval(means, drawn, count, behind, confidence)
+        if self.proportion and shares.tolist() == [1.0]:
+            ends = proportion_interval(means, drawn, count, behind, confidence)
         else:
             ends = percentile_interval((shares @ drawn)[None, :], behind.min(keepdims=True), confidence)
         return ContrastEstimate(float(shares @ means), float(ends[0][0]), float(ends[1][0]), int(behind.min()))
 
 
 def condition_means(
-    values: Numbers, cluster: Codes, columns: Sequence[Column], draws: Draws, *, rate: bool = False
+    values: Numbers, cluster: Codes, columns: Sequence[Column], draws: Draws, *, proportion: bool = False
 ) -> ConditionMeans:
     """Return the means of a number, nan where a trial does not count, in every condition that the columns make."""
     codes = np.stack([code for code, _ in columns], axis=1)
@@ -134,7 +132,7 @@ def condition_means(
     found, place = np.unique(codes[used], axis=0, return_inverse=True)
     sums = condition_sums(values[used], cluster[used], place.ravel(), len(found), draws.clusters)
     names = [tuple(names[code] for code, (_, names) in zip(row, columns)) for row in found.tolist()]
-    return ConditionMeans({name: row for row, name in enumerate(names)}, *sums, draws, rate)
+    return ConditionMeans({name: row for row, name in enumerate(names)}, *sums, draws, proportion)
 
 
 def less(first: Weights, second: Weights) -> dict[Condition, float]:

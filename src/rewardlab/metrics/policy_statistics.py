@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.seeding import rng_for
+from rewardlab.metrics.clustered_bootstrap import Numbers
 
-Numbers = NDArray[np.float64]
 Scores = Mapping[str, Sequence[float]]  # by task, one score per seed
 Statistic = Callable[[Numbers], Numbers]  # of each row
 DRAWS = 2000
@@ -51,7 +50,7 @@ def stratified_interval(scores: Scores, statistic: Statistic = interquartile_mea
 
 
 def performance_profile(scores: Scores, thresholds: Sequence[float]) -> list[float]:
-    """Return for each threshold the share of trainings whose score is above it."""
+    """Return for each threshold the fraction of trainings whose score is above it."""
     values = pooled(scores)
     return [float((values > threshold).mean()) if len(values) else float("nan") for threshold in thresholds]
 

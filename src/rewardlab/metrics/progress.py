@@ -3,21 +3,16 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.contract import Display, Numbers, mean_metric
+from rewardlab.metrics.clustered_bootstrap import Codes, Numbers
+from rewardlab.metrics.contract import Display, in_blocks, mean_metric
 
 
 def order_correlations(trials: TrialTable) -> Numbers:
     """Return Spearman's correlation of each trial's progress with time as shown; nan if constant or missing."""
     return trials.derived("order of progress", _order_correlations)
-
-
-def in_blocks(trials: TrialTable, compute: Callable[[TrialTable], Numbers]) -> Numbers:
-    """Return one number per trial, computed for some trials at a time: many per-frame numbers are held for each."""
-    return np.concatenate([np.zeros(0), *(compute(block) for block in trials.blocks())])
 
 
 def _order_correlations(trials: TrialTable) -> Numbers:
@@ -47,7 +42,7 @@ def row_ranks(values: Numbers) -> Numbers:
     return ranks
 
 
-def by_length(flat: Numbers, lengths: NDArray[np.int64]) -> list[tuple[NDArray[np.int64], Numbers]]:
+def by_length(flat: Numbers, lengths: Codes) -> list[tuple[Codes, Numbers]]:
     """Return the lists in groups of one length: their places, and the lists as rows; empty lists are left out."""
     starts = np.cumsum(lengths) - lengths
     groups = []
@@ -115,7 +110,7 @@ def order_sensitivity(trials: TrialTable) -> Numbers:
     return (trials.number("clean_order") - order_correlations(trials)) / 2
 
 
-def _with_truth(trials: TrialTable) -> list[tuple[NDArray[np.int64], Numbers, Numbers]]:
+def _with_truth(trials: TrialTable) -> list[tuple[Codes, Numbers, Numbers]]:
     """Return, per length, the trials whose progress and true progress match: places, progress, true progress."""
     flat, lengths = trials.lists("progress")
     truth, known = trials.lists("truth_progress")
@@ -157,13 +152,15 @@ def progress_tau_b_ceiling(trials: TrialTable) -> Numbers:
     return np.where(np.isnan(trials.derived("tau of progress", _taus)), np.nan, reached)
 
 
-@mean_metric(better="lower", eligibility="true progress", rate=True)
+@mean_metric(better="lower", eligibility="true progress", proportion=True)
 def early_fire_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reads as success (0.875 or more) at a frame where the truth does not yet."""
     return in_blocks(trials, lambda block: _against_truth(block, _fires_early(FIRES)))
 
 
-@mean_metric(better="lower", eligibility="true progress", display=Display("early 5", wrong_reward=True), rate=True)
+@mean_metric(
+    better="lower", eligibility="true progress", display=Display("early 5", wrong_reward=True), proportion=True
+)
 def early_level_5_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reaches where level 5 begins (1.0) at a frame at which the truth has not."""
     return in_blocks(trials, lambda block: _against_truth(block, _fires_early(LEVEL_STARTS[-1])))

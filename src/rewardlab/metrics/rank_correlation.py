@@ -11,21 +11,22 @@ from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
+    HELD,
+    Codes,
     ConditionEstimates,
     Draws,
+    Numbers,
     cluster_sums,
     percentile_interval,
     product,
     sum_by,
 )
-from rewardlab.metrics.contract import Display, Numbers, mean_or_nan, metric
+from rewardlab.metrics.contract import Display, mean_or_nan, metric
 
-Codes = NDArray[np.int64]
 Light = NDArray[np.float32]
 _ENTRIES = 512  # entries whose weights are held at a time
 # Up to these, in each condition and in all, counting pairs of clusters is faster than drawing trial by trial.
 SMALL_CONDITION, FEW_ENOUGH_CLUSTERS = 200, 64
-_HELD = 2_000_000  # drawn numbers held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,7 @@ def tau_b_of_conditions(
     edges = np.searchsorted(condition[order], np.arange(conditions + 1))
     code = np.zeros((draws.clusters, draws.clusters), dtype=np.int64)
     code[first, second] = code[second, first] = np.arange(len(first))
-    step = max(1, _HELD // draws.number)
+    step = max(1, HELD // draws.number)
     parts = []
     for start in range(0, conditions, step):
         sets = [order[a:b] for a, b in pairwise(edges[start : start + step + 1])]
@@ -224,7 +225,7 @@ def _known(trials: TrialTable) -> TrialTable:
     return trials.where(~np.isnan(trials.number("level") + trials.number("truth_level")))
 
 
-def _counts(trials: TrialTable, group: NDArray[np.int64], groups: int) -> PairCounts:
+def _counts(trials: TrialTable, group: Codes, groups: int) -> PairCounts:
     return count_pairs(trials.number("level"), trials.number("truth_level"), group, groups)
 
 
@@ -271,7 +272,7 @@ def kendall_tau_a(trials: TrialTable) -> float:
 
 
 def _tau_b_by_condition(
-    trials: TrialTable, condition: NDArray[np.int64], conditions: int, draws: Draws
+    trials: TrialTable, condition: Codes, conditions: int, draws: Draws
 ) -> ConditionEstimates | None:
     """Return tau-b of many small conditions; None where they are not small."""
     scores, truths = trials.number("level"), trials.number("truth_level")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rewardlab.metrics.clustered_bootstrap import Draws, rate_interval
-from rewardlab.metrics.contract import Numbers, mean_or_nan
+from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, proportion_interval
+from rewardlab.metrics.contract import mean_or_nan
 
 Curve = Sequence[float]  # one value per severity from 0 on, nan where unknown
 
@@ -61,7 +61,7 @@ _MOST_CLUSTERS = 10_000
 
 @dataclass(frozen=True)
 class CertifiedThreshold:
-    """Thresholds as `severity_threshold` gives them, and the share of draws in which each severity is the last."""
+    """Thresholds as `severity_threshold` gives them, and the fraction of draws in which each severity is the last."""
 
     measured: int | None
     certified: int | None
@@ -89,13 +89,13 @@ def clusters_to_certify(least: float) -> int | None:
     """Return with how many clusters a model that is never wrong is certified at `least`; None where no number does."""
     clusters = np.arange(2.0, _MOST_CLUSTERS)
     right = np.ones_like(clusters)
-    bounds, _ = rate_interval(right, right[:, None], clusters, clusters, confidence=_BOTH_TAILS)
+    bounds, _ = proportion_interval(right, right[:, None], clusters, clusters, confidence=_BOTH_TAILS)
     enough = clusters[bounds >= least]
     return int(enough[0]) if len(enough) else None
 
 
 def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: float) -> CertifiedThreshold:
-    """Return the thresholds of a rate from its counts per severity (row, from 0 on) and cluster (column).
+    """Return the thresholds of a proportion from its counts per severity (row, from 0 on) and cluster (column).
 
     Certified means: the one-sided 95 % clustered lower bound stays at `least` or above.
     """
@@ -103,7 +103,7 @@ def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: flo
     with np.errstate(invalid="ignore"):
         curve = right.sum(axis=1) / count
     drawn = draws.ratios(right, asked)
-    bounds, _ = rate_interval(curve, drawn, count, behind, confidence=_BOTH_TAILS)
+    bounds, _ = proportion_interval(curve, drawn, count, behind, confidence=_BOTH_TAILS)
     last = np.logical_and.accumulate(drawn >= least, axis=0).sum(axis=0) - 1
     severities, times = np.unique(last, return_counts=True)
     shares = {int(severity): float(n / draws.number) for severity, n in zip(severities, times)}

@@ -80,4 +80,4 @@ def _single(name: str) -> Perturbation:
         raise PlanError(
             f"{name} must be a Perturbation, made with on_frames, on_order or on_instruction, got {found!r}"
         )
-    return replace(found, code_version=code)
+    return replace(found, content=code)

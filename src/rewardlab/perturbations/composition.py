@@ -1,4 +1,4 @@
-"""Two in order, one drawn at random, and severities between the whole ones."""
+"""Perturbations made of others: two in order, one drawn at random, one at a severity between the whole ones."""
 
 import math
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Expectation, SeverityTable, graded_parts
 from rewardlab.perturbations.contract import Episodes, LabelEffect, Perturbation, PerturbedEpisode
 
@@ -23,7 +24,7 @@ def compose(first: Perturbation, second: Perturbation) -> Perturbation:
         after = second.apply(between.episode, parameters[1], second_rng, dataset)
         return PerturbedEpisode(after.episode, _joint_expectation(episode, between, after))
 
-    one, two, three, four = zip(first.table, second.table)
+    one, two, three, four = zip(first.table, second.table, strict=True)
     return Perturbation(
         name=f"{first.name}+{second.name}",
         summary=f"{first.summary} Then: {second.summary}",
@@ -35,10 +36,10 @@ def compose(first: Perturbation, second: Perturbation) -> Perturbation:
         randomness=first.randomness if first.randomness == second.randomness else "none",
         parameter=f"{first.parameter}; {second.parameter}",
         table=(one, two, three, four),
-        based_on="rewardlab",
         uses_dataset=first.uses_dataset or second.uses_dataset,
-        apply=apply,
         uses_world=first.uses_world or second.uses_world,
+        apply=apply,
+        content=digest(first.fingerprint, second.fingerprint),
     )
 
 
@@ -60,7 +61,6 @@ def random_member(category: str, members: tuple[Perturbation, ...]) -> Perturbat
         randomness="per_clip",
         parameter="parameter of the member",
         table=table,
-        based_on="rewardlab",
         uses_dataset=any(member.uses_dataset for member in members),
         apply=apply,
         members=members,
@@ -93,11 +93,10 @@ def _strongest_effect(*members: Perturbation) -> LabelEffect:
     return max((member.label for member in members), key=get_args(LabelEffect).index)
 
 
-# Severities between the whole ones: the parameter is interpolated between the rows of the severity table.
-#
-# The random draws of a perturbation do not depend on the severity, so that between two severities nothing else changes.
+# Severities between the whole ones: the parameter is interpolated between the rows of the severity table. The random
+# draws of a perturbation do not depend on the severity, so nothing else changes between two severities.
 
-STEP = 1 / 16  # between two severities that are told apart
+STEP = 1 / 16  # between neighbouring severities
 _STEPS = round(1 / STEP)
 _WHOLE = (1.0, 2.0, 3.0, 4.0)
 
@@ -162,7 +161,8 @@ def _is_continuous(perturbation: Perturbation) -> bool:
     rows = [numbers for row in perturbation.table if (numbers := _numbers(row))]
     if len(rows) < 4 or len({len(row) for row in rows}) > 1:
         return False
-    return rows[0] != rows[-1] and all(list(column) in (sorted(column), sorted(column)[::-1]) for column in zip(*rows))
+    columns = zip(*rows, strict=True)
+    return rows[0] != rows[-1] and all(list(column) in (sorted(column), sorted(column)[::-1]) for column in columns)
 
 
 def _numbers(parameter: Any) -> list[float]:
@@ -181,9 +181,9 @@ def _parameter(perturbation: Perturbation, severity: float) -> Any:
     return _between(rows[below], rows[below + 1], severity - below)
 
 
-def _between(low: Any, high: Any, share: float) -> Any:
+def _between(low: Any, high: Any, fraction: float) -> Any:
     """Return the parameter between two rows; whole numbers stay whole."""
     if isinstance(low, tuple):
-        return tuple(_between(a, b, share) for a, b in zip(low, high))
-    value = low + (high - low) * share
+        return tuple(_between(a, b, fraction) for a, b in zip(low, high, strict=True))
+    value = low + (high - low) * fraction
     return round(value) if isinstance(low, int) and isinstance(high, int) else value

@@ -1,12 +1,12 @@
-"""What a perturbation is, the decorators, what becomes of the label."""
+"""What a perturbation is, the decorators that make one of a function, and what becomes of the label."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Required, TypedDict, Unpack
 
 from numpy.random import Generator
 
-from rewardlab.core import __version__
 from rewardlab.core.episode import Episode, Frames, Indices, Label, level_of_progress, rearrange, with_frames
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.limits import CLIP_MB
@@ -22,7 +22,7 @@ Episodes = Sequence[Episode]
 
 @dataclass(frozen=True)
 class PerturbedEpisode:
-    """A perturbed episode, its truth already adjusted, and the expectation that a sound model meets on it."""
+    """A perturbed episode with its adjusted label, and what a sound model must do on it."""
 
     episode: Episode
     expect: Expectation
@@ -32,47 +32,40 @@ Apply = Callable[[Episode, Any, Generator, Episodes], PerturbedEpisode]
 
 
 @dataclass(frozen=True)
-class Spec:
-    """What a decorator needs beside the function; `parameter` names the numbers of the severity table."""
+class Perturbation:
+    """A named change of the channels it declares, at severities 1 to 4; the decorators below make one of a function.
 
+    `parameter` names the numbers of `table`, the value at each severity. Whoever changes what comes out for the same
+    input raises `version`; tests/perturbations/golden.json holds what each version makes.
+    """
+
+    name: str
+    summary: str
     category: Category
+    channel: Channel
     parameter: str
     table: SeverityTable
+    apply: Apply
     based_on: str = "rewardlab"
     randomness: Randomness = "none"
     label: LabelEffect = "keeps"
     expect: Expectation = "same"
     stage: Stage = "sampled"
     uses_dataset: bool = False
-    uses_world: bool = False
-
-
-@dataclass(frozen=True)
-class Perturbation:
-    """A named change of the channels it declares, at severities 1 to 4."""
-
-    name: str
-    summary: str
-    category: Category
-    channel: Channel
-    stage: Stage
-    expect: Expectation
-    label: LabelEffect
-    randomness: Randomness
-    parameter: str
-    table: SeverityTable
-    based_on: str
-    uses_dataset: bool
-    apply: Apply
     uses_world: bool = False  # needs the record from which a simulator renders the episode again
+    version: int = 1
     members: tuple["Perturbation", ...] = ()  # one of these is drawn for each episode
-    code_version: str = __version__
+    content: str = ""  # digest of what no version covers: code from outside the package, the parts of a composition
 
     @property
     def fingerprint(self) -> str:
-        """Identify name, severity table and code, so that a changed table is a new trial."""
+        """Identify name, severity table and behaviour, so that a changed perturbation makes new trials."""
+        try:
+            table = json.dumps(self.table, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise PlanError(f"the table of {self.name} must hold finite numbers, texts or tuples: {error}") from error
         members = (member.fingerprint for member in self.members)
-        return digest(self.name, repr(self.table), self.code_version, *members)
+        return digest(self.name, table, self.version, self.content, *members)
 
     def __call__(self, episode: Episode, severity: int, seed: int, dataset: Episodes = ()) -> PerturbedEpisode:
         """Return the perturbed episode; severity 0 returns the very same one. Raises NotApplicable where undefined."""
@@ -118,53 +111,86 @@ class Perturbation:
         return rng_for(seed, self.name, episode.clip.source.digest, episode.instruction)
 
 
-def on_frames(spec: Spec) -> Callable[[Callable[[Frames, Any, Generator], Frames]], Perturbation]:
+class Declared(TypedDict, total=False):
+    """What the decorators take by keyword; Perturbation has the defaults."""
+
+    parameter: Required[str]
+    table: Required[SeverityTable]
+    based_on: str
+    randomness: Randomness
+    label: LabelEffect
+    expect: Expectation
+    stage: Stage
+    uses_dataset: bool
+    uses_world: bool
+    version: int
+
+
+def on_frames(
+    category: Category, **declared: Unpack[Declared]
+) -> Callable[[Callable[[Frames, Any, Generator], Frames]], Perturbation]:
     """Turn `(frames, parameter, rng) -> frames` into a perturbation of the pixels; the input is never written to."""
+    expect = declared.get("expect", "same")
 
     def wrap(function: Callable[[Frames, Any, Generator], Frames]) -> Perturbation:
         def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
-            return PerturbedEpisode(with_frames(episode, function(episode.frames, parameter, rng)), spec.expect)
+            return PerturbedEpisode(with_frames(episode, function(episode.frames, parameter, rng)), expect)
 
-        return _perturbation(function, spec, "frames", apply)
+        return _perturbation(function, category, "frames", apply, declared)
 
     return wrap
 
 
-def on_order(spec: Spec) -> Callable[[Callable[[int, Any, Generator], Indices]], Perturbation]:
+def on_order(
+    category: Category, **declared: Unpack[Declared]
+) -> Callable[[Callable[[int, Any, Generator], Indices]], Perturbation]:
     """Turn `(frame count, parameter, rng) -> indices` into a perturbation of the order of frames.
 
-    With `expect="relabel"` the truth becomes that of the frame now last where progress is known per frame,
+    With `expect="relabel"` the label becomes that of the frame now last where progress is known per frame,
     and is otherwise unknown: then the reward must only not rise.
     """
+    expect = declared.get("expect", "same")
 
     def wrap(function: Callable[[int, Any, Generator], Indices]) -> Perturbation:
         def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
             after = rearrange(episode, function(len(episode.clip), parameter, rng))
-            relabel = spec.expect == "relabel"
-            return relabel_by_last_frame(episode, after) if relabel else PerturbedEpisode(after, spec.expect)
+            return relabel_by_last_frame(episode, after) if expect == "relabel" else PerturbedEpisode(after, expect)
 
-        return _perturbation(function, replace(spec, stage="stream"), "order", apply)
+        return _perturbation(function, category, "order", apply, declared)
 
     return wrap
 
 
-def on_instruction(spec: Spec) -> Callable[[Callable[[str, Any, Generator], str]], Perturbation]:
+def on_instruction(
+    category: Category, **declared: Unpack[Declared]
+) -> Callable[[Callable[[str, Any, Generator], str]], Perturbation]:
     """Turn `(text, parameter, rng) -> text` into a perturbation of the instruction."""
+    expect = declared.get("expect", "same")
 
     def wrap(function: Callable[[str, Any, Generator], str]) -> Perturbation:
         def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
             text = function(episode.instruction, parameter, rng)
-            return PerturbedEpisode(replace(episode, instruction=text), spec.expect)
+            return PerturbedEpisode(replace(episode, instruction=text), expect)
 
-        return _perturbation(function, spec, "instruction", apply)
+        return _perturbation(function, category, "instruction", apply, declared)
 
     return wrap
 
 
-def on_episode(channel: Channel, spec: Spec) -> Callable[[Apply], Perturbation]:
-    """Turn `(episode, parameter, rng, dataset) -> PerturbedEpisode` into a perturbation that sets the truth itself."""
-    placed = replace(spec, stage="stream") if channel == "order" else spec
-    return lambda apply: _perturbation(apply, placed, channel, apply)
+def on_episode(
+    category: Category, *, channel: Channel, **declared: Unpack[Declared]
+) -> Callable[[Apply], Perturbation]:
+    """Turn `(episode, parameter, rng, dataset) -> PerturbedEpisode` into a perturbation that sets the label itself."""
+    return lambda apply: _perturbation(apply, category, channel, apply, declared)
+
+
+def _perturbation(
+    function: Callable[..., object], category: Category, channel: Channel, apply: Apply, declared: Declared
+) -> Perturbation:
+    if channel == "order":
+        declared["stage"] = "stream"
+    summary = " ".join((function.__doc__ or "").split())
+    return Perturbation(function.__name__, summary, category, channel, apply=apply, **declared)
 
 
 def relabel_by_last_frame(before: Episode, after: Episode) -> PerturbedEpisode:
@@ -182,36 +208,13 @@ def relabel_by_last_frame(before: Episode, after: Episode) -> PerturbedEpisode:
 
 
 def with_unknown_label(episode: Episode, expect: Expectation) -> PerturbedEpisode:
-    """Return the episode without its truth: at most the direction of the reward is still known."""
+    """Return the episode without its label: at most the direction of the reward is still known."""
     return PerturbedEpisode(replace(episode, label=Label()), expect)
 
 
-def _perturbation(function: Callable[..., object], spec: Spec, channel: Channel, apply: Apply) -> Perturbation:
-    summary = " ".join((function.__doc__ or "").split())
-    return Perturbation(
-        name=function.__name__,
-        summary=summary,
-        category=spec.category,
-        channel=channel,
-        stage=spec.stage,
-        expect=spec.expect,
-        label=spec.label,
-        randomness=spec.randomness,
-        parameter=spec.parameter,
-        table=spec.table,
-        based_on=spec.based_on,
-        uses_dataset=spec.uses_dataset,
-        apply=apply,
-        uses_world=spec.uses_world,
-    )
-
-
-# The label of a rollout under an instruction that it did not follow.
-
-
-def is_known_success(truth: Label) -> bool:
+def is_known_success(label: Label) -> bool:
     """Tell whether the video is known to show the whole instruction carried out."""
-    return truth.success is not False and (truth.level == 5 or (truth.level is None and truth.success is True))
+    return label.success is not False and (label.level == 5 or (label.level is None and label.success is True))
 
 
 def require_known_success(episode: Episode) -> None:

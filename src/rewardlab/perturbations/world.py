@@ -9,7 +9,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
-from rewardlab.perturbations.contract import Episodes, Perturbation, PerturbedEpisode, Spec, on_episode
+from rewardlab.perturbations.contract import Episodes, Perturbation, PerturbedEpisode, on_episode
 from rewardlab.perturbations.guards import colours_in
 from rewardlab.worlds import open_world
 from rewardlab.worlds.edits import COLOSSEUM, EDITS, PAINT_RGB, EditAmounts, WorldEdit
@@ -22,8 +22,16 @@ def _perturbation(entry: WorldEdit) -> Perturbation:
         return PerturbedEpisode(_rerender(episode, entry.edit, entry.sample(parameter, rng)), "same")
 
     apply.__name__, apply.__doc__ = entry.name, entry.summary
-    spec = Spec(entry.category, entry.parameter, entry.table, entry.based_on, entry.randomness, uses_world=True)
-    return on_episode("frames", spec)(apply)
+    return on_episode(
+        entry.category,
+        channel="frames",
+        parameter=entry.parameter,
+        table=entry.table,
+        based_on=entry.based_on,
+        randomness=entry.randomness,
+        uses_world=True,
+        version=entry.version,
+    )(apply)
 
 
 def _rerender(episode: Episode, edit: str, amounts: EditAmounts) -> Episode:
@@ -36,11 +44,16 @@ def _rerender(episode: Episode, edit: str, amounts: EditAmounts) -> Episode:
     return with_frames(episode, open_world(record).render(episode.clip.order, edit, amounts))
 
 
-_OPACITIES = (0.2, 0.4, 0.7, 1.0)
-_PAINT = Spec("domain", "opacity of another paint", _OPACITIES, COLOSSEUM, "per_clip", "keeps_if", uses_world=True)
-
-
-@on_episode("frames+instruction", _PAINT)
+@on_episode(
+    "domain",
+    channel="frames+instruction",
+    parameter="opacity of another paint",
+    table=(0.2, 0.4, 0.7, 1.0),
+    based_on=COLOSSEUM,
+    randomness="per_clip",
+    label="keeps_if",
+    uses_world=True,
+)
 def world_object_colour(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The object of the task is painted in another colour; an instruction that names its colour names the new one."""
     named = colours_in(episode.instruction)

@@ -4,8 +4,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from rewardlab.core.terminal import stream_behind
 from rewardlab.data.roboreward_rows import METADATA
 from rewardlab.worlds.metaworld.recording import (
     SUBSET,
-    CollectPlan,
+    Collection,
     PlannedEpisode,
     RecordedEpisode,
     plan_episodes,
@@ -27,17 +26,20 @@ RECORD = "collect.json"
 MapItems = Callable[[Callable[[PlannedEpisode], RecordedEpisode], Sequence[PlannedEpisode]], Iterable[RecordedEpisode]]
 
 
-def collect(plan: CollectPlan, map_items: MapItems = map) -> Counter[int]:
+def collect_rollouts(
+    plan: Collection, defaults: Mapping[str, object], map_items: MapItems, *, quiet: bool = False
+) -> Counter[int]:
     """Record every episode of the plan that is not there yet; return how many rows there are at each level.
 
-    `map_items` applies a function to every item, in order, on as many workers as the caller likes.
+    `map_items` applies a function to every item, in order, on as many workers as the caller likes. A folder that was
+    begun before a setting existed has the default of that setting.
     """
     if store_address(plan.out):
         raise PlanError(f"out must be a folder, one that all machines share for --engine ray, got {plan.out}")
     with writable(plan.out):
         (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
     with locked(plan.out):
-        _claim_folder(plan)
+        _claim_folder(plan, defaults)
         planned = plan_episodes(plan)
         done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
         recorded = map_items(partial(_record, plan), planned[done:])
@@ -47,41 +49,41 @@ def collect(plan: CollectPlan, map_items: MapItems = map) -> Counter[int]:
                 handle.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in episode.rows))
                 handle.flush()
                 spent.update(episode.seconds)
-                _show_progress(number, len(planned), (number - done) / (time.monotonic() - started))
-        _show_shares(spent)
+                if not quiet:
+                    _show_progress(number, len(planned), (number - done) / (time.monotonic() - started))
+        if not quiet:
+            _show_shares(spent)
         return _write_splits(plan)
 
 
-def _record(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisode:
+def _record(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode:
     try:
         return record_episode(plan, planned)
     except RewardlabError as error:
         raise RunError(f"{planned.stem} could not be made: {error}") from error
 
 
-def _claim_folder(plan: CollectPlan) -> None:
-    """Write down what is collected here, or check that it is the same; clear away what a killed run left behind."""
-    settings, path = _settings(plan), plan.out / RECORD
-    # A setting that is younger than the folder has its default there.
-    if (
-        path.exists()
-        and _settings(CollectPlan(plan.simulator)) | json.loads(path.read_text(encoding="utf-8")) != settings
-    ):
-        raise RunError(f"{plan.out} holds a collection with other settings; choose another --out or remove that folder")
+def _claim_folder(plan: Collection, defaults: Mapping[str, object]) -> None:
+    """Write down what is collected here, or check that it is the same; remove what a killed run left behind."""
+    path, settings = plan.out / RECORD, _as_json({k: v for k, v in vars(plan).items() if k != "out"})
+    if path.exists():
+        known = _as_json({name: defaults[name] for name in settings if name in defaults})
+        if known | json.loads(path.read_text(encoding="utf-8")) != settings:
+            raise RunError(
+                f"{plan.out} holds a collection with other settings; choose another --out or remove that folder"
+            )
     with atomic_write(path) as partial:
         partial.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     for rest in (plan.out / SUBSET).glob(".*.tmp"):
         rest.unlink(missing_ok=True)
 
 
-def _settings(plan: CollectPlan) -> dict[str, Any]:
-    """Return what decides the content of a collection, as JSON has it."""
-    settings: dict[str, Any] = json.loads(json.dumps(asdict(replace(plan, workers=0)), default=str))
-    del settings["out"], settings["engine_settings"]
-    return settings
+def _as_json(settings: Mapping[str, object]) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    return plain
 
 
-def _repair(plan: CollectPlan, planned: list[PlannedEpisode]) -> int:
+def _repair(plan: Collection, planned: list[PlannedEpisode]) -> int:
     """Return how many episodes are finished; the last one is made anew if the run was killed while writing its rows."""
     path = plan.out / METADATA
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -97,7 +99,7 @@ def _repair(plan: CollectPlan, planned: list[PlannedEpisode]) -> int:
     return len(done)
 
 
-def _write_splits(plan: CollectPlan) -> Counter[int]:
+def _write_splits(plan: Collection) -> Counter[int]:
     """Write the file names of each split, and return how many rows there are at each level."""
     rows = [json.loads(line) for line in (plan.out / METADATA).read_text(encoding="utf-8").splitlines()]
     with writable(plan.out / "splits"):

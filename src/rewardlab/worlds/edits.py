@@ -32,6 +32,7 @@ class WorldEdit:
     table: SeverityTable
     randomness: Randomness = "per_clip"
     based_on: str = COLOSSEUM
+    version: int = 1  # raised when the same amounts give another picture
 
 
 def _sign(rng: Generator) -> int:

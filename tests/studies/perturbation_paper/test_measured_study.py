@@ -338,7 +338,7 @@ def question(share: float, bound: float = 0.5, *, above: bool = True) -> Questio
     """Ask about a rate over 40 clusters of five."""
     values = (rng_for(0, "judge").permutation(200) < 200 * share).astype(float)
     whole = np.zeros(200, dtype=np.int64), ("all",)
-    means = condition_means(values, np.repeat(np.arange(40), 5), [whole], draw_clusters(40, 1000, 0), rate=True)
+    means = condition_means(values, np.repeat(np.arange(40), 5), [whole], draw_clusters(40, 1000, 0), proportion=True)
     return Question("a share", means, {("all",): 1.0}, bound, above)
 
 

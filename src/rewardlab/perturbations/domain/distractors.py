@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode
 from rewardlab.perturbations.guards import colours_in, dilate, segment_motion, table_region, words_of
 
 Floats = NDArray[np.float32]
@@ -113,7 +113,15 @@ _TRIES = 400  # places looked at for each object
 _CLEARANCE = 0.02  # heights between an object and anything that ever moves
 
 
-@on_episode("frames", Spec("domain", "objects", (1, 2, 4, 8), "COLOSSEUM distractors", "per_clip", "keeps_if"))
+@on_episode(
+    "domain",
+    channel="frames",
+    parameter="objects",
+    table=(1, 2, 4, 8),
+    based_on="COLOSSEUM distractors",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def distractor_objects(episode: Episode, count: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somebody left other objects lying about, away from the robot's path and not of the kind that is asked for."""
     frames = episode.frames

@@ -8,7 +8,7 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, with_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode
 from rewardlab.perturbations.guards import words_of
 
 _LEFT_TO_RIGHT = {"left": "right", "lefts": "rights", "leftmost": "rightmost", "lefthand": "righthand"}
@@ -39,7 +39,14 @@ _WRITING = frozenset(
 )
 
 
-@on_episode("frames+instruction", Spec("domain", "axis", ("sideways",) * 4, "label consistency", "none", "keeps_if"))
+@on_episode(
+    "domain",
+    channel="frames+instruction",
+    parameter="axis",
+    table=("sideways",) * 4,
+    based_on="label consistency",
+    label="keeps_if",
+)
 def mirror(episode: Episode, axis: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Picture and words are mirrored, so left is right in both; a mirror has no strength: all severities are alike."""
     text = episode.instruction

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
-from rewardlab.core.trial import SeverityTable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode
 from rewardlab.perturbations.guards import (
     Mask,
     MotionSegmentation,
@@ -60,14 +59,17 @@ _MIN_AREA = 0.05  # fraction of the picture
 _MIN_ARM = 0.005  # fraction of the picture
 _ARM_TINT = 18.0  # distance in Lab a and b from the arm's usual tint
 _SAME_COLOUR = 10.0  # Lab distance within which two pixels show the same surface
-_PAINTS = ((20, 0.15), (60, 0.3), (120, 0.45), (180, 0.6))
 
 
-def _spec(parameter: str, table: SeverityTable, based_on: str) -> Spec:
-    return Spec("domain", parameter, table, based_on, "per_clip", "keeps_if")
-
-
-@on_episode("frames", _spec("opacity", (0.25, 0.5, 0.75, 1.0), "COLOSSEUM background"))
+@on_episode(
+    "domain",
+    channel="frames",
+    parameter="opacity",
+    table=(0.25, 0.5, 0.75, 1.0),
+    based_on="COLOSSEUM background",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def background_replace(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The robot works in another room: all that is off the table and well away from its motion is replaced."""
     frames = episode.frames
@@ -82,7 +84,15 @@ def background_replace(episode: Episode, opacity: float, rng: Generator, dataset
     return _painted(episode, frames, [(opacity * soft, texture)] * len(frames))
 
 
-@on_episode("frames", _spec("opacity", (0.25, 0.5, 0.75, 1.0), "COLOSSEUM table"))
+@on_episode(
+    "domain",
+    channel="frames",
+    parameter="opacity",
+    table=(0.25, 0.5, 0.75, 1.0),
+    based_on="COLOSSEUM table",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def table_texture(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The table has another top; what lies on it, what moves over it and the shadows stay."""
     frames = episode.frames
@@ -96,7 +106,15 @@ def table_texture(episode: Episode, opacity: float, rng: Generator, dataset: Epi
     return _painted(episode, frames, layers)
 
 
-@on_episode("frames", _spec("hue turn in degrees and paint", _PAINTS, "COLOSSEUM colours"))
+@on_episode(
+    "domain",
+    channel="frames",
+    parameter="hue turn in degrees and paint",
+    table=((20, 0.15), (60, 0.3), (120, 0.45), (180, 0.6)),
+    based_on="COLOSSEUM colours",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def robot_recolour(episode: Episode, paint: tuple[float, float], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The arm has another colour: what moves and is large or reaches in from the edge is painted over."""
     require_no_colour(episode.instruction)

@@ -10,7 +10,6 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import (
     Episodes,
     PerturbedEpisode,
-    Spec,
     expect_lower,
     is_known_success,
     on_episode,
@@ -51,13 +50,17 @@ _FUNCTION_WORDS = {
     *PRONOUNS,
 }
 _VERBS_ONLY = {word for verb in VERBS for word in verb.split()} - {word for noun in NOUNS for word in noun.split()}
-_NEGATIONS = ("explicit", "embedded", "double", "exception")
-_NEGATED = "CheckList negation, NL-Aug negate_strengthen"
-_STEPS = ((1, 0), (2, 0), (0, 1), (0, 2))
-_MISSES = "RoboReward near misses"
 
 
-@on_episode("instruction", Spec("semantic", "how it is negated", _NEGATIONS, _NEGATED, "none", "changes", "relabel"))
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="how it is negated",
+    table=("explicit", "embedded", "double", "exception"),
+    based_on="CheckList negation, NL-Aug negate_strengthen",
+    label="changes",
+    expect="relabel",
+)
 def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The goal is negated, so what reached it now fails and doing nothing succeeds; negated twice, it is the goal."""
     command = parse(episode.instruction)
@@ -83,7 +86,14 @@ def _negate(command: Command, style: str) -> str:
 
 
 @on_episode(
-    "instruction", Spec("semantic", "small and big steps added", _STEPS, _MISSES, "per_clip", "changes", "relabel")
+    "semantic",
+    channel="instruction",
+    parameter="small and big steps added",
+    table=((1, 0), (2, 0), (0, 1), (0, 2)),
+    based_on="RoboReward near misses",
+    randomness="per_clip",
+    label="changes",
+    expect="relabel",
 )
 def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Something more is asked for that nobody did."""
@@ -114,14 +124,17 @@ def _unsaid(extras: tuple[str, ...], episode: Episode, rng: Generator) -> list[s
     return sorted(drawn, key=lambda extra: bool(said & words_of(extra)))
 
 
-_POOLS = ("same subset", "whole dataset", "other subset", "nonsense")
-_MATRIX = "Robometer confusion matrix"
-_TASK_SWAP = Spec(
-    "semantic", "pool of other tasks", _POOLS, _MATRIX, "per_clip", "changes", "relabel", uses_dataset=True
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="pool of other tasks",
+    table=("same subset", "whole dataset", "other subset", "nonsense"),
+    based_on="Robometer confusion matrix",
+    randomness="per_clip",
+    label="changes",
+    expect="relabel",
+    uses_dataset=True,
 )
-
-
-@on_episode("instruction", _TASK_SWAP)
 def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The video is judged against the instruction of another task: nothing of it was done."""
     draw = float(rng.random())
@@ -180,11 +193,16 @@ def _synonyms_and_hypernyms(nouns: frozenset[str]) -> set[str]:
 
 # A semantic perturbation that leaves out what tells objects and locations apart.
 
-_BASED_ON = "CheckList, COLOSSEUM distractors"
-_UNSAID = ("adjectives", "adjectives and places", "names of things", "everything")
 
-
-@on_episode("instruction", Spec("semantic", "what is left unsaid", _UNSAID, _BASED_ON, "none", "unknown", "undefined"))
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="what is left unsaid",
+    table=("adjectives", "adjectives and places", "names of things", "everything"),
+    based_on="CheckList, COLOSSEUM distractors",
+    label="unknown",
+    expect="undefined",
+)
 def ambiguous_reference(episode: Episode, unsaid: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The instruction no longer says which object or where; the answer should become less sure."""
     text = "do it" if unsaid == "everything" else _say_less(parse(episode.instruction), unsaid)

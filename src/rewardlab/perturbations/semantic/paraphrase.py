@@ -9,7 +9,6 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.contract import (
     Episodes,
     PerturbedEpisode,
-    Spec,
     on_episode,
     on_instruction,
     with_unknown_label,
@@ -108,12 +107,14 @@ def _final_location(clause: Clause, last: PrepPhrase) -> str:
     return f"{inner} {name}" if inner in STATIC_PREPOSITIONS else ""
 
 
-_RENAMED = ("verb", "verb and object", "all content words", "verb, and things by their kind")
-_LEXICAL = "EDA, CheckList, closed robot lexicon"
-_STYLES = ("other words", "passive", "indirect request", "goal state")
-
-
-@on_instruction(Spec("semantic", "what is renamed", _RENAMED, _LEXICAL, "per_clip", "keeps_if"))
+@on_instruction(
+    "semantic",
+    parameter="what is renamed",
+    table=("verb", "verb and object", "all content words", "verb, and things by their kind"),
+    based_on="EDA, CheckList, closed robot lexicon",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def synonym(text: str, what: str, rng: Generator) -> str:
     """Words are replaced by synonyms, at last objects by the kind they belong to."""
     command, draw = parse(text), float(rng.random())
@@ -177,7 +178,13 @@ def _by_hypernym(command: Command) -> Command:
     return renamed_command
 
 
-@on_instruction(Spec("semantic", "how the goal is told", _STYLES, "LIBERO-PRO, LIBERO-plus", "per_clip"))
+@on_instruction(
+    "semantic",
+    parameter="how the goal is told",
+    table=("other words", "passive", "indirect request", "goal state"),
+    based_on="LIBERO-PRO, LIBERO-plus",
+    randomness="per_clip",
+)
 def paraphrase(text: str, style: str, rng: Generator) -> str:
     """The goal is told in another way: other words, passive, an indirect request, the state to be reached."""
     command, draw = parse(text), float(rng.random())
@@ -217,10 +224,15 @@ def _request(command: Command, draw: float) -> str:
 
 # Semantic perturbations of the order of words and clauses.
 
-_ORDERS = ("place first", "cleft", "object first", "shuffled")
 
-
-@on_episode("instruction", Spec("semantic", "order of the words", _ORDERS, "NL-Aug yoda and shuffle", "per_clip"))
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="order of the words",
+    table=("place first", "cleft", "object first", "shuffled"),
+    based_on="NL-Aug yoda and shuffle",
+    randomness="per_clip",
+)
 def word_order(episode: Episode, order: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The same words come in another order; shuffled words need not mean the same any more."""
     if order == "shuffled":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from numpy.random import Generator
 
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Spec, on_instruction
+from rewardlab.perturbations.contract import on_instruction
 from rewardlab.perturbations.semantic.lexicon import REAL_WORDS
 
 Letters = list[str]  # one entry per character of the original word; an edit may empty it or lengthen it
@@ -30,28 +30,35 @@ _LOOKALIKES: dict[str, tuple[str, ...]] = {
     "O": ("0",), "I": ("l",), "B": ("8",), "S": ("5",), "G": ("6",), "D": ("O",), "Z": ("2",), "E": ("F",),
     "P": ("F",), "C": ("G",), "T": ("7",),
 }  # fmt: skip
-_CASES = ("other sentence case", "title case", "upper case", "upper case and stray spaces")
 
 
-@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug KeyboardAug", "per_clip"))
+@on_instruction("semantic", parameter=_EDITS, table=_EDIT_COUNTS, based_on="nlpaug KeyboardAug", randomness="per_clip")
 def typo_keyboard(text: str, amount: EditCount, rng: Generator) -> str:
     """The operator hits a neighbouring key in some of the words."""
     return _edit(text, amount, rng, _mistype)
 
 
-@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug RandomCharAug", "per_clip"))
+@on_instruction(
+    "semantic", parameter=_EDITS, table=_EDIT_COUNTS, based_on="nlpaug RandomCharAug", randomness="per_clip"
+)
 def char_edit(text: str, amount: EditCount, rng: Generator) -> str:
     """The operator swaps, doubles or leaves out letters in some of the words."""
     return _edit(text, amount, rng, _swap_double_or_omit)
 
 
-@on_instruction(Spec("semantic", _EDITS, _EDIT_COUNTS, "nlpaug OcrAug", "per_clip"))
+@on_instruction("semantic", parameter=_EDITS, table=_EDIT_COUNTS, based_on="nlpaug OcrAug", randomness="per_clip")
 def ocr_confusion(text: str, amount: EditCount, rng: Generator) -> str:
     """The instruction was scanned from paper and some letters were read as others of like shape."""
     return _edit(text, amount, rng, _misread)
 
 
-@on_instruction(Spec("semantic", "letter case and spaces", _CASES, "HELM case and space perturbations", "per_clip"))
+@on_instruction(
+    "semantic",
+    parameter="letter case and spaces",
+    table=("other sentence case", "title case", "upper case", "upper case and stray spaces"),
+    based_on="HELM case and space perturbations",
+    randomness="per_clip",
+)
 def case_spacing(text: str, style: str, rng: Generator) -> str:
     """The instruction is typed with other capitals, then with stray spaces."""
     extra = rng.integers(0, 3, size=text.count(" ") + 1)
@@ -188,10 +195,14 @@ _DECIMAL = re.compile(r"(?<![\w.,])([0-9]+)\.([0-9]{1,2})(?![\w]|[.,][0-9])")
 _EITHER = re.compile(f"{_SPELLED.pattern}|{_DIGITS.pattern}", re.IGNORECASE)
 _SPELLINGS = {"gray": "grey", "grey": "gray", "color": "colour", "colour": "color", "center": "centre"}
 _SPELLING = re.compile(rf"\b(?:{'|'.join(_SPELLINGS)})\b")
-_STYLES = ("digits", "words", "both", "locale")
 
 
-@on_instruction(Spec("semantic", "how numbers are written", _STYLES, "NL-Aug numeric_to_word"))
+@on_instruction(
+    "semantic",
+    parameter="how numbers are written",
+    table=("digits", "words", "both", "locale"),
+    based_on="NL-Aug numeric_to_word",
+)
 def number_form(text: str, form: str, rng: Generator) -> str:
     """Numbers are written as digits, as words, as both, or in the spelling of another country."""
     written = _FORMS[form](text)

@@ -7,11 +7,9 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import NotApplicable
-from rewardlab.core.trial import SeverityTable
 from rewardlab.perturbations.contract import (
     Episodes,
     PerturbedEpisode,
-    Spec,
     expect_lower,
     on_episode,
     relabel_as_undone,
@@ -186,15 +184,18 @@ def _is_vessel(noun_phrase: NounPhrase) -> bool:
 
 _DISTANCES = ("near", "other", "far", "opposite")
 _SUBSTITUTES = ("same kind", "other kind", "not there", "impossible")
-_TURNED = "what is turned into its opposite"
-_FLIPPED = ("side", "place", "verb", "roles")
 
 
-def _counterfactual(parameter: str, table: SeverityTable) -> Spec:
-    return Spec("semantic", parameter, table, "RoboReward counterfactual relabelling", "per_clip", "changes", "lower")
-
-
-@on_episode("instruction", _counterfactual("how unlike the true colour the named one is", _DISTANCES))
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="how unlike the true colour the named one is",
+    table=_DISTANCES,
+    based_on="RoboReward counterfactual relabelling",
+    randomness="per_clip",
+    label="changes",
+    expect="lower",
+)
 def colour_swap(episode: Episode, distance: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """An object of another colour is asked for than the one that was handled."""
     require_known_success(episode)
@@ -215,7 +216,16 @@ def _recolour(noun_phrase: NounPhrase, colour: str, other: str) -> NounPhrase:
     return replace(noun_phrase, adjectives=tuple(other if word == colour else word for word in noun_phrase.adjectives))
 
 
-@on_episode("instruction", _counterfactual("what is named instead", _SUBSTITUTES))
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="what is named instead",
+    table=_SUBSTITUTES,
+    based_on="RoboReward counterfactual relabelling",
+    randomness="per_clip",
+    label="changes",
+    expect="lower",
+)
 def object_swap(episode: Episode, choice: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Another object is asked for than the one that was handled."""
     require_known_success(episode)
@@ -243,7 +253,15 @@ _OPPOSITES: dict[str, Callable[[Command], OppositeCommand]]
 _OPPOSITES = {"side": opposite_direction, "place": opposite_preposition, "verb": opposite_verb, "roles": exchange_roles}
 
 
-@on_episode("instruction", Spec("semantic", _TURNED, _FLIPPED, "contrast sets", "none", "changes", "relabel"))
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="what is turned into its opposite",
+    table=("side", "place", "verb", "roles"),
+    based_on="contrast sets",
+    label="changes",
+    expect="relabel",
+)
 def relation_flip(episode: Episode, what: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The opposite is asked for: the other side, under for on, close for open, or the two objects exchanged."""
     require_known_success(episode)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from numpy.random import Generator
 
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Spec, on_instruction
+from rewardlab.perturbations.contract import on_instruction
 from rewardlab.perturbations.semantic.instruction_parser import (
     PRONOUNS,
     Clause,
@@ -245,10 +245,15 @@ _GERMAN_ARTICLES = {
 _GERMAN_PRONOUNS = {"m": "ihn", "f": "sie", "n": "es"}
 _SWAHILI_PREFIX = {"3": "mw", "5": "j", "6": "m", "7": "ch", "9": "ny"}
 _SWAHILI_LINK = {"3": "wa", "5": "la", "6": "ya", "7": "cha", "9": "ya"}
-_LANGUAGES = (("es", "de"), ("zh", "ja"), ("en+es", "en+de"), ("sw",))
 
 
-@on_instruction(Spec("semantic", "languages to choose from", _LANGUAGES, "NL-Aug mixed_language", "per_clip"))
+@on_instruction(
+    "semantic",
+    parameter="languages to choose from",
+    table=(("es", "de"), ("zh", "ja"), ("en+es", "en+de"), ("sw",)),
+    based_on="NL-Aug mixed_language",
+    randomness="per_clip",
+)
 def language(text: str, languages: tuple[str, ...], rng: Generator) -> str:
     """The instruction is given in another language, or with the nouns in another one."""
     command, draw = parse(text), float(rng.random())

@@ -11,13 +11,18 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode, Frames, Indices, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
-from rewardlab.core.trial import SeverityTable
 from rewardlab.perturbations.codecs import Packet, decode, encode, h264, psnr
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
 from rewardlab.perturbations.temporal.frame_sequence import part_of
 
 
-@on_frames(Spec("temporal", "fraction of frames", (0.05, 0.15, 0.3, 0.5), "THUMOS14-C", "per_frame"))
+@on_frames(
+    "temporal",
+    parameter="fraction of frames",
+    table=(0.05, 0.15, 0.3, 0.5),
+    based_on="THUMOS14-C",
+    randomness="per_frame",
+)
 def black_frames(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """The picture drops out to black for some frames, never for the last one."""
     count = len(frames)
@@ -27,7 +32,13 @@ def black_frames(frames: Frames, fraction: float, rng: Generator) -> Frames:
     return _replace_frames(frames, np.sort(lost), np.zeros_like(frames[:1]))
 
 
-@on_frames(Spec("temporal", "frames blended into one", (3, 5, 7, 11), "mini-Kinetics-C, length kept", stage="stream"))
+@on_frames(
+    "temporal",
+    parameter="frames blended into one",
+    table=(3, 5, 7, 11),
+    based_on="mini-Kinetics-C, length kept",
+    stage="stream",
+)
 def frame_blend(frames: Frames, window: int, rng: Generator) -> Frames:
     """A long exposure leaves ghosts of what moves; towards both ends it shortens, so the last frame is sharp."""
     if len(frames) < 3:
@@ -35,11 +46,15 @@ def frame_blend(frames: Frames, window: int, rng: Generator) -> Frames:
     return np.stack(list(_running_means(frames, window // 2)))
 
 
-_LENGTHS = (0.05, 0.1, 0.2, 0.3)
-_SPLICE = Spec("temporal", "fraction of the length", _LENGTHS, "rewardlab", "per_clip", "keeps_if", uses_dataset=True)
-
-
-@on_episode("frames", _SPLICE)
+@on_episode(
+    "temporal",
+    channel="frames",
+    parameter="fraction of the length",
+    table=(0.05, 0.1, 0.2, 0.3),
+    randomness="per_clip",
+    label="keeps_if",
+    uses_dataset=True,
+)
 def splice_foreign(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somewhere in the middle the recorder writes another robot's clip into this one; the end is this one's."""
     frames = episode.frames
@@ -97,11 +112,16 @@ _HEADER_BYTES = 8  # never flipped: a slice with a wrong position is worse than 
 _MIN_PSNR = 20.0  # decibels; below it the end state cannot be trusted to be visible
 
 
-def _spec(parameter: str, table: SeverityTable) -> Spec:
-    return Spec("temporal", parameter, table, "mini-Kinetics-C", "per_frame", "keeps_if", stage="stream")
-
-
-@on_episode("frames", _spec("fraction of packets", (0.01, 0.02, 0.03, 0.06)))
+@on_episode(
+    "temporal",
+    channel="frames",
+    parameter="fraction of packets",
+    table=(0.01, 0.02, 0.03, 0.06),
+    based_on="mini-Kinetics-C",
+    randomness="per_frame",
+    label="keeps_if",
+    stage="stream",
+)
 def packet_loss(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Packets of the live video get lost, and the player patches the holes from the picture before."""
     frames = episode.frames
@@ -112,7 +132,16 @@ def packet_loss(episode: Episode, fraction: float, rng: Generator, dataset: Epis
     return _play(episode, frames, received)
 
 
-@on_episode("frames", _spec("bytes between flipped ones", (40_000, 20_000, 12_000, 6_000)))
+@on_episode(
+    "temporal",
+    channel="frames",
+    parameter="bytes between flipped ones",
+    table=(40_000, 20_000, 12_000, 6_000),
+    based_on="mini-Kinetics-C",
+    randomness="per_frame",
+    label="keeps_if",
+    stage="stream",
+)
 def bit_error(episode: Episode, spacing: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Bytes of the live video are flipped on the way, and the player decodes them as if they were right."""
     frames = episode.frames

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturbations.contract import Spec, on_frames
+from rewardlab.perturbations.contract import on_frames
 from rewardlab.perturbations.visual.pixel_ops import (
     IMAGENET_C,
     Floats,
@@ -22,21 +22,27 @@ from rewardlab.perturbations.visual.pixel_ops import (
     sum_shifted,
 )
 
-_ZOOMS = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.31, 0.03))
-_GLASS = ((0.5, 1, 1), (0.7, 1, 2), (1.0, 2, 2), (1.5, 4, 2))
-_DISKS = ((3, 0.1), (4, 0.5), (6, 0.5), (10, 0.5))
-_STREAKS = ((10, 3), (15, 5), (15, 8), (20, 15))
-_SCATTER = "sigma and reach in pixels at 256 px height, and rounds of swaps"
 
-
-@on_frames(Spec("visual", "sigma in pixels at 256 px height", (1.0, 2.0, 3.0, 6.0), IMAGENET_C, "per_clip"))
+@on_frames(
+    "visual",
+    parameter="sigma in pixels at 256 px height",
+    table=(1.0, 2.0, 3.0, 6.0),
+    based_on=IMAGENET_C,
+    randomness="per_clip",
+)
 def gaussian_blur(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The lens is a little soft for the whole clip."""
     kernel = gaussian_kernel(sigma * pixel_scale(frames))
     return map_frames(frames, lambda frame, target: separable_filter(frame, kernel, target))
 
 
-@on_frames(Spec("visual", "radius and edge softness in pixels at 256 px height", _DISKS, IMAGENET_C, "per_clip"))
+@on_frames(
+    "visual",
+    parameter="radius and edge softness in pixels at 256 px height",
+    table=((3, 0.1), (4, 0.5), (6, 0.5), (10, 0.5)),
+    based_on=IMAGENET_C,
+    randomness="per_clip",
+)
 def defocus_blur(frames: Frames, disk: tuple[float, float], rng: Generator) -> Frames:
     """The lens is out of focus: every point becomes a disk, of one size for the whole clip."""
     half_widths = disk_half_widths(disk[0] * pixel_scale(frames))
@@ -50,7 +56,13 @@ def defocus_blur(frames: Frames, disk: tuple[float, float], rng: Generator) -> F
     return map_frames(frames, change)
 
 
-@on_frames(Spec("visual", "radius and sigma of the streak at 256 px height", _STREAKS, IMAGENET_C, "per_clip"))
+@on_frames(
+    "visual",
+    parameter="radius and sigma of the streak at 256 px height",
+    table=((10, 3), (15, 5), (15, 8), (20, 15)),
+    based_on=IMAGENET_C,
+    randomness="per_clip",
+)
 def motion_blur(frames: Frames, streak: tuple[float, float], rng: Generator) -> Frames:
     """The camera shakes along one direction, which stays the same for the whole clip."""
     shifts, weights = motion_kernel(streak, pixel_scale(frames), rng.uniform(-45, 45))
@@ -64,7 +76,13 @@ def motion_blur(frames: Frames, streak: tuple[float, float], rng: Generator) -> 
     return map_frames(frames, change)
 
 
-@on_frames(Spec("visual", "largest zoom and its steps", _ZOOMS, IMAGENET_C, "per_clip"))
+@on_frames(
+    "visual",
+    parameter="largest zoom and its steps",
+    table=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.31, 0.03)),
+    based_on=IMAGENET_C,
+    randomness="per_clip",
+)
 def zoom_blur(frames: Frames, zoom: tuple[float, float], rng: Generator) -> Frames:
     """The lens zooms in during every exposure, so the picture smears away from its centre."""
     zooms, (height, width) = np.arange(1, *zoom), frames.shape[1:3]
@@ -84,7 +102,13 @@ def zoom_blur(frames: Frames, zoom: tuple[float, float], rng: Generator) -> Fram
     return map_frames(frames, change)
 
 
-@on_frames(Spec("visual", _SCATTER, _GLASS, "ImageNet-C glass blur, re-tuned to grow with severity", "per_clip"))
+@on_frames(
+    "visual",
+    parameter="sigma and reach in pixels at 256 px height, and rounds of swaps",
+    table=((0.5, 1, 1), (0.7, 1, 2), (1.0, 2, 2), (1.5, 4, 2)),
+    based_on="ImageNet-C glass blur, re-tuned to grow with severity",
+    randomness="per_clip",
+)
 def glass_blur(frames: Frames, glass: tuple[float, float, int], rng: Generator) -> Frames:
     """A pane of frosted glass stands before the lens and scatters every frame the same way."""
     sigma, reach, rounds = glass

@@ -7,19 +7,23 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.core.trial import Randomness
-from rewardlab.perturbations.contract import Episodes, LabelEffect, PerturbedEpisode, Spec, on_episode, on_frames
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
 from rewardlab.perturbations.guards import goal_region
 from rewardlab.perturbations.visual.pixel_ops import Image, Layer, layer_shape, map_frames, pixel_scale, resize_layer
 
 SamplingGrid = NDArray[np.float32]  # (H, W, 2): the x and y in the old picture that each pixel of the new one shows
 _MIN_GOAL_IN_VIEW = 0.8  # fraction of the guessed goal region that must be seen
-_CAMERAS = "LIBERO-plus and COLOSSEUM cameras"
-_POSES = ((2, 1.05), (5, 1.15), (10, 1.3), (15, 1.5))
-_LENS: tuple[str, Randomness, LabelEffect] = ("sensor swap", "none", "keeps_if")
 
 
-@on_episode("frames", Spec("visual", "rotation in degrees and zoom", _POSES, _CAMERAS, "per_clip", "keeps_if"))
+@on_episode(
+    "visual",
+    channel="frames",
+    parameter="rotation in degrees and zoom",
+    table=((2, 1.05), (5, 1.15), (10, 1.3), (15, 1.5)),
+    based_on="LIBERO-plus and COLOSSEUM cameras",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """Somebody moved the camera and aimed it at the work again: turned, tilted and from closer, for the whole clip."""
     degrees, zoom = pose
@@ -30,7 +34,14 @@ def camera_move(episode: Episode, pose: tuple[float, float], rng: Generator, dat
     return _resampled(episode, frames, goal, _rotated_view(goal, angles, zoom))
 
 
-@on_episode("frames", Spec("visual", "fraction of the field of view", (0.9, 0.8, 0.7, 0.6), *_LENS))
+@on_episode(
+    "visual",
+    channel="frames",
+    parameter="fraction of the field of view",
+    table=(0.9, 0.8, 0.7, 0.6),
+    based_on="sensor swap",
+    label="keeps_if",
+)
 def lens_crop(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a longer lens: it sees only the part of the scene around the work."""
     frames = episode.frames
@@ -38,7 +49,14 @@ def lens_crop(episode: Episode, fraction: float, rng: Generator, dataset: Episod
     return _resampled(episode, frames, goal, _rotated_view(goal, np.zeros(3), 1 / fraction))
 
 
-@on_episode("frames", Spec("visual", "radial coefficient k1", (-0.05, -0.1, -0.2, -0.4), *_LENS))
+@on_episode(
+    "visual",
+    channel="frames",
+    parameter="radial coefficient k1",
+    table=(-0.05, -0.1, -0.2, -0.4),
+    based_on="sensor swap",
+    label="keeps_if",
+)
 def lens_barrel(episode: Episode, k1: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has a cheap wide lens: straight lines bulge outwards."""
     frames = episode.frames
@@ -99,10 +117,15 @@ def _pixels_in_view(grid: SamplingGrid) -> NDArray[np.bool_]:
 # Geometric distortions: where in the picture the scene appears.
 
 _WAVE_SIGMA, _WAVE_STEP = 0.01, 0.005  # smoothness and size of the waves, as fractions of the frame
-_TILT = "degrees; the label holds, because left stays left and right stays right up to 45 degrees"
 
 
-@on_frames(Spec("visual", "size of the waves", (12.5, 16.25, 21.25, 30.0), "ImageNet-C elastic", "per_clip"))
+@on_frames(
+    "visual",
+    parameter="size of the waves",
+    table=(12.5, 16.25, 21.25, 30.0),
+    based_on="ImageNet-C elastic",
+    randomness="per_clip",
+)
 def elastic(frames: Frames, size: float, rng: Generator) -> Frames:
     """The picture is warped as through old window glass, the same way in every frame."""
     height, width = frames.shape[1:3]
@@ -117,7 +140,14 @@ def elastic(frames: Frames, size: float, rng: Generator) -> Frames:
     return map_frames(frames, warp)
 
 
-@on_frames(Spec("visual", _TILT, (2, 5, 10, 20), "ImageNet-P tilt", "per_clip", "keeps_if"))
+@on_frames(
+    "visual",
+    parameter="degrees; the label holds, because left stays left and right stays right up to 45 degrees",
+    table=(2, 5, 10, 20),
+    based_on="ImageNet-P tilt",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def tilt(frames: Frames, degrees: float, rng: Generator) -> Frames:
     """The camera is mounted at a slant, to one side for the whole clip."""
     height, width = frames.shape[1:3]

@@ -8,8 +8,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
-from rewardlab.core.trial import SeverityTable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
 from rewardlab.perturbations.guards import require_no_colour
 from rewardlab.perturbations.visual.pixel_ops import (
     IMAGENET_C,
@@ -34,30 +33,54 @@ _CIE_OBSERVER = (
 )
 
 
-def _colour_temperature(kelvin: SeverityTable) -> Spec:
-    return Spec("visual", "kelvin", kelvin, "Planckian jitter", "per_clip", "keeps_if")
-
-
-@on_episode("frames", _colour_temperature((5000, 4000, 3000, 2200)))
+@on_episode(
+    "visual",
+    channel="frames",
+    parameter="kelvin",
+    table=(5000, 4000, 3000, 2200),
+    based_on="Planckian jitter",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def light_temperature(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The lamps are warmer than daylight, down to candle light."""
     return _with_colour_temperature(episode, kelvin)
 
 
-@on_episode("frames", _colour_temperature((8000, 10_000, 12_000, 15_000)))
+@on_episode(
+    "visual",
+    channel="frames",
+    parameter="kelvin",
+    table=(8000, 10_000, 12_000, 15_000),
+    based_on="Planckian jitter",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def light_cool(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The lamps are colder than daylight, up to blue sky."""
     return _with_colour_temperature(episode, kelvin)
 
 
-@on_frames(Spec("visual", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "LIBERO-plus light", "per_clip"))
+@on_frames(
+    "visual",
+    parameter="fraction of light lost",
+    table=(0.2, 0.4, 0.6, 0.8),
+    based_on="LIBERO-plus light",
+    randomness="per_clip",
+)
 def light_gradient(frames: Frames, loss: float, rng: Generator) -> Frames:
     """The lamp stands to one side, and the far side of the scene gets less light."""
     distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
     return _dim(frames, loss * (distance - distance.min()) / max(float(np.ptp(distance)), 1e-9))
 
 
-@on_frames(Spec("visual", "fraction of light lost", (0.2, 0.4, 0.6, 0.8), "VLATest light", "per_clip"))
+@on_frames(
+    "visual",
+    parameter="fraction of light lost",
+    table=(0.2, 0.4, 0.6, 0.8),
+    based_on="VLATest light",
+    randomness="per_clip",
+)
 def hard_shadow(frames: Frames, loss: float, rng: Generator) -> Frames:
     """Something outside the picture throws a shadow with a sharp edge across the scene."""
     distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
@@ -107,11 +130,11 @@ def _dim(frames: Frames, loss: Floats) -> Frames:
 _LEVELS = np.arange(256)
 _MEMORY = 0.8  # of the flicker from one shown frame to the next
 _TINY = 1e-6  # keeps whole numbers whole when they are rounded down
-_HSV = "ImageNet-C saturate; pure grey has no hue and stays grey"
-_OVERSATURATED = ((1.5, 0.0), (2.0, 0.0), (5.0, 0.0), (20.0, 0.2))
 
 
-@on_frames(Spec("visual", "added brightness", (0.1, 0.2, 0.3, 0.5), IMAGENET_C, "per_clip"))
+@on_frames(
+    "visual", parameter="added brightness", table=(0.1, 0.2, 0.3, 0.5), based_on=IMAGENET_C, randomness="per_clip"
+)
 def brightness_up(frames: Frames, lift: float, rng: Generator) -> Frames:
     """More light falls on the scene for the whole clip, and bright places burn out."""
     out = np.empty(frames.shape, np.uint8)
@@ -119,7 +142,7 @@ def brightness_up(frames: Frames, lift: float, rng: Generator) -> Frames:
     return out
 
 
-@on_frames(Spec("visual", "standard deviation of the log gain", (0.05, 0.10, 0.20, 0.35), randomness="ar1"))
+@on_frames("visual", parameter="standard deviation of the log gain", table=(0.05, 0.10, 0.20, 0.35), randomness="ar1")
 def exposure_flicker(frames: Frames, spread: float, rng: Generator) -> Frames:
     """The lamps flicker and the exposure hunts after them, so brightness drifts from frame to frame."""
     gains = np.exp(spread * ar1_series(len(frames), rng))
@@ -127,7 +150,13 @@ def exposure_flicker(frames: Frames, spread: float, rng: Generator) -> Frames:
     return map_frames(frames, lambda frame, target: cv2.LUT(frame, next(tables), dst=target))
 
 
-@on_frames(Spec("visual", "fraction of contrast that is left", (0.4, 0.3, 0.2, 0.05), IMAGENET_C, "per_clip"))
+@on_frames(
+    "visual",
+    parameter="fraction of contrast that is left",
+    table=(0.4, 0.3, 0.2, 0.05),
+    based_on=IMAGENET_C,
+    randomness="per_clip",
+)
 def contrast_down(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """Stray light washes the picture out: every frame fades towards its own mean colour."""
 
@@ -139,13 +168,25 @@ def contrast_down(frames: Frames, fraction: float, rng: Generator) -> Frames:
     return map_frames(frames, change)
 
 
-@on_frames(Spec("visual", "factor of the saturation", (0.7, 0.5, 0.3, 0.0), "ImageNet-C saturate", "per_clip"))
+@on_frames(
+    "visual",
+    parameter="factor of the saturation",
+    table=(0.7, 0.5, 0.3, 0.0),
+    based_on="ImageNet-C saturate",
+    randomness="per_clip",
+)
 def desaturate(frames: Frames, factor: float, rng: Generator) -> Frames:
     """The camera renders colours paler than they are, down to grey."""
     return _saturate(frames, factor, 0.0)
 
 
-@on_frames(Spec("visual", "factor of the saturation, and what is added to it", _OVERSATURATED, _HSV, "per_clip"))
+@on_frames(
+    "visual",
+    parameter="factor of the saturation, and what is added to it",
+    table=((1.5, 0.0), (2.0, 0.0), (5.0, 0.0), (20.0, 0.2)),
+    based_on="ImageNet-C saturate; pure grey has no hue and stays grey",
+    randomness="per_clip",
+)
 def oversaturate(frames: Frames, change: tuple[float, float], rng: Generator) -> Frames:
     """The camera renders colours stronger than they are, up to glaring."""
     return _saturate(frames, *change)

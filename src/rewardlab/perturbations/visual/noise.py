@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturbations.contract import Spec, on_frames
+from rewardlab.perturbations.contract import on_frames
 from rewardlab.perturbations.visual.pixel_ops import (
     IMAGENET_C,
     NOISE_STEPS,
@@ -23,22 +23,35 @@ from rewardlab.perturbations.visual.pixel_ops import (
 _INPUTS = np.arange(256.0)[:, None]
 _QUANTILES = (np.arange(NOISE_STEPS) + 0.5) / NOISE_STEPS
 FULL_LIGHT_PHOTONS = 255.0  # that a white pixel counts before the lamps are dimmed
-_PATTERN = (0.02, 0.04, 0.08, 0.16)
 
 
-@on_frames(Spec("visual", "standard deviation", (0.08, 0.12, 0.18, 0.38), IMAGENET_C, "per_frame"))
+@on_frames(
+    "visual",
+    parameter="standard deviation",
+    table=(0.08, 0.12, 0.18, 0.38),
+    based_on=IMAGENET_C,
+    randomness="per_frame",
+)
 def gaussian_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The sensor reads out every pixel with an error of its own, new in every frame."""
     return _add_noise(frames, gaussian_table, sigma, rng)
 
 
-@on_frames(Spec("visual", "photons of a white pixel", (60, 25, 12, 3), IMAGENET_C, "per_frame"))
+@on_frames(
+    "visual", parameter="photons of a white pixel", table=(60, 25, 12, 3), based_on=IMAGENET_C, randomness="per_frame"
+)
 def shot_noise(frames: Frames, photons: float, rng: Generator) -> Frames:
     """So little light reaches the sensor that single photons count, differently in every frame."""
     return _add_noise(frames, shot_table, photons, rng)
 
 
-@on_frames(Spec("visual", "fraction of values", (0.03, 0.06, 0.09, 0.27), IMAGENET_C, "per_frame"))
+@on_frames(
+    "visual",
+    parameter="fraction of values",
+    table=(0.03, 0.06, 0.09, 0.27),
+    based_on=IMAGENET_C,
+    randomness="per_frame",
+)
 def impulse_noise(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """Transmission errors turn single values fully on or off, others in every frame."""
     flat, out, seeds = _prepare(frames, rng)
@@ -46,19 +59,33 @@ def impulse_noise(frames: Frames, fraction: float, rng: Generator) -> Frames:
     return out.reshape(frames.shape)
 
 
-@on_frames(Spec("visual", "standard deviation at white", (0.15, 0.20, 0.35, 0.60), IMAGENET_C, "per_frame"))
+@on_frames(
+    "visual",
+    parameter="standard deviation at white",
+    table=(0.15, 0.20, 0.35, 0.60),
+    based_on=IMAGENET_C,
+    randomness="per_frame",
+)
 def speckle_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The gain of every pixel fluctuates, so bright places are noisier, anew in every frame."""
     return _add_noise(frames, speckle_table, sigma, rng)
 
 
-@on_frames(Spec("visual", "gain", (0.7, 0.5, 0.3, 0.15), "light change of LIBERO-plus", "per_frame"))
+@on_frames(
+    "visual",
+    parameter="gain",
+    table=(0.7, 0.5, 0.3, 0.15),
+    based_on="light change of LIBERO-plus",
+    randomness="per_frame",
+)
 def low_light(frames: Frames, gain: float, rng: Generator) -> Frames:
     """The lamps are dimmed for the whole clip, and the sensor counts fewer photons."""
     return _add_noise(frames, low_light_table, gain, rng)
 
 
-@on_frames(Spec("visual", "standard deviation per column and pixel", _PATTERN, randomness="per_clip"))
+@on_frames(
+    "visual", parameter="standard deviation per column and pixel", table=(0.02, 0.04, 0.08, 0.16), randomness="per_clip"
+)
 def fixed_pattern_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The columns and pixels of the sensor have offsets of their own, the same in every frame."""
     height, width = frames.shape[1:3]

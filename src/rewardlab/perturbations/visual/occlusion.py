@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
 from rewardlab.perturbations.guards import goal_region
 
 _ASPECTS = (1.0, 2.0, 0.5)  # shapes that a patch may have, relative to the frame
@@ -15,7 +15,14 @@ _VISIBLE_CHANGE = 8.0  # levels of 255; less is taken for noise of the video
 _AREA = "fraction of the picture; kept off where the last tenth of the clip differs most from its first frame"
 
 
-@on_frames(Spec("visual", _AREA, (0.05, 0.10, 0.20, 0.35), "occluders of COLOSSEUM", "per_clip", "keeps_if"))
+@on_frames(
+    "visual",
+    parameter=_AREA,
+    table=(0.05, 0.10, 0.20, 0.35),
+    based_on="occluders of COLOSSEUM",
+    randomness="per_clip",
+    label="keeps_if",
+)
 def occlusion_patch(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """Something flat hangs before the lens and hides a part of the picture, away from where the task is done."""
     draw, colour = rng.random(), rng.integers(0, 256, 3, dtype=np.uint8)
@@ -73,7 +80,14 @@ _MARGIN = 0.03  # heights of the picture
 _MAX_HIDDEN = 0.25  # fraction of the guessed goal region that the word may hide
 
 
-@on_episode("frames", Spec("visual", "height of the letters", _SIZES, "typographic attacks", "none", "keeps_if"))
+@on_episode(
+    "visual",
+    channel="frames",
+    parameter="height of the letters",
+    table=_SIZES,
+    based_on="typographic attacks",
+    label="keeps_if",
+)
 def success_overlay(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The recorder writes SUCCESS over the picture, whatever happened."""
     frames = episode.frames

@@ -6,14 +6,19 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.perturbations.codecs import h264, h265, transcode
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, Spec, on_episode, on_frames
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
 from rewardlab.perturbations.guards import require_no_colour
 from rewardlab.perturbations.visual.pixel_ops import IMAGENET_C, Image, Integers, fill_cells, flat_rows, map_frames
 
-_SENSORS = ("6 bits per colour", "Bayer mosaic", "grey", "infrared")
 
-
-@on_episode("frames", Spec("visual", "what the sensor sees", _SENSORS, label="keeps_if", randomness="per_clip"))
+@on_episode(
+    "visual",
+    channel="frames",
+    parameter="what the sensor sees",
+    table=("6 bits per colour", "Bayer mosaic", "grey", "infrared"),
+    randomness="per_clip",
+    label="keeps_if",
+)
 def sensor_swap(episode: Episode, sensor: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The camera has another sensor: coarse, then with a colour mosaic, then without colour, then for infrared."""
     if sensor in ("grey", "infrared"):
@@ -22,7 +27,7 @@ def sensor_swap(episode: Episode, sensor: str, rng: Generator, dataset: Episodes
     return PerturbedEpisode(with_frames(episode, np.stack([see(frame) for frame in episode.frames])), "same")
 
 
-@on_frames(Spec("visual", "lines out of 256", (192, 128, 96, 64), "VLM-RobustBench"))
+@on_frames("visual", parameter="lines out of 256", table=(192, 128, 96, 64), based_on="VLM-RobustBench")
 def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
     """The camera delivers fewer pixels, and the recorder blows the picture up again."""
     height, width = frames.shape[1:3]
@@ -30,7 +35,7 @@ def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
     return np.stack([_resize(_resize(frame, fewer, cv2.INTER_AREA), (width, height)) for frame in frames])
 
 
-@on_frames(Spec("visual", "fraction of the width", (0.9, 0.8, 0.65, 0.5), "VLM-RobustBench"))
+@on_frames("visual", parameter="fraction of the width", table=(0.9, 0.8, 0.65, 0.5), based_on="VLM-RobustBench")
 def aspect_squeeze(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """The recorder gets the aspect ratio wrong: the scene is squeezed sideways between black bars."""
     height, width = frames.shape[1:3]
@@ -42,13 +47,13 @@ def aspect_squeeze(frames: Frames, fraction: float, rng: Generator) -> Frames:
     return result
 
 
-@on_frames(Spec("visual", "rate factor", (30, 37, 44, 51), "mini-Kinetics-C", stage="stream"))
+@on_frames("visual", parameter="rate factor", table=(30, 37, 44, 51), based_on="mini-Kinetics-C", stage="stream")
 def codec(frames: Frames, crf: int, rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.264 at a low rate."""
     return transcode(frames, h264(crf))
 
 
-@on_frames(Spec("visual", "rate factor", (33, 39, 45, 51), "mini-Kinetics-C", stage="stream"))
+@on_frames("visual", parameter="rate factor", table=(33, 39, 45, 51), based_on="mini-Kinetics-C", stage="stream")
 def codec_h265(frames: Frames, crf: int, rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.265 at a low rate."""
     return transcode(frames, h265(crf))
@@ -93,7 +98,7 @@ def _infrared(frame: Frames) -> Frames:
 _FRACTIONS = (0.6, 0.5, 0.4, 0.25)
 
 
-@on_frames(Spec("visual", "JPEG quality", (25, 18, 15, 7), IMAGENET_C))
+@on_frames("visual", parameter="JPEG quality", table=(25, 18, 15, 7), based_on=IMAGENET_C)
 def jpeg(frames: Frames, quality: int, rng: Generator) -> Frames:
     """The link to the camera is narrow, so every frame is sent as a small JPEG."""
 
@@ -104,14 +109,22 @@ def jpeg(frames: Frames, quality: int, rng: Generator) -> Frames:
     return map_frames(frames, change)
 
 
-@on_frames(Spec("visual", "fraction of the resolution", _FRACTIONS, IMAGENET_C, "per_clip"))
+@on_frames(
+    "visual", parameter="fraction of the resolution", table=_FRACTIONS, based_on=IMAGENET_C, randomness="per_clip"
+)
 def pixelate(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """The sensor has fewer, larger pixels, which show as squares."""
     rows, columns = pixel_cells(frames.shape[1], fraction), pixel_cells(frames.shape[2], fraction)
     return map_frames(frames, lambda frame, target: fill_cells(flat_rows(frame), rows, columns, flat_rows(target)))
 
 
-@on_frames(Spec("visual", "fraction of the resolution", _FRACTIONS, "VLM-RobustBench upsample", "per_clip"))
+@on_frames(
+    "visual",
+    parameter="fraction of the resolution",
+    table=_FRACTIONS,
+    based_on="VLM-RobustBench upsample",
+    randomness="per_clip",
+)
 def resample(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """The camera streams at a low resolution, and the picture is smoothly enlarged again."""
     height, width = frames.shape[1:3]

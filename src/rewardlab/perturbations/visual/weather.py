@@ -6,7 +6,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
-from rewardlab.perturbations.contract import Spec, on_frames
+from rewardlab.perturbations.contract import on_frames
 from rewardlab.perturbations.visual.blur import gaussian_kernel, motion_kernel
 from rewardlab.perturbations.visual.pixel_ops import (
     IMAGENET_C,
@@ -127,8 +127,6 @@ _WATER = np.array((175, 238, 238), np.float32)  # RGB
 _MUD = np.array((63, 42, 20), np.float32)
 _FALL_SPEED = 6.0  # pixels per sampled frame at the reference resolution
 
-_FOG = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (4.0, 1.4))
-_FROST = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.5, 0.85))
 _SPATTER = (
     ("water", 0.65, 0.3, 4.0, 0.69, 0.6),
     ("water", 0.65, 0.3, 3.0, 0.68, 0.6),
@@ -145,7 +143,13 @@ _DROPS = "liquid; mean, spread, sigma in pixels at 256 px height and threshold o
 _FALL = "mean, spread, zoom and threshold of the flakes; radius and sigma of their streaks; fraction of the scene"
 
 
-@on_frames(Spec("visual", "density, and how fast fine detail fades", _FOG, _RETUNED, "per_clip"))
+@on_frames(
+    "visual",
+    parameter="density, and how fast fine detail fades",
+    table=((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (4.0, 1.4)),
+    based_on=_RETUNED,
+    randomness="per_clip",
+)
 def fog(frames: Frames, density: tuple[float, float], rng: Generator) -> Frames:
     """Fog stands between the camera and the scene, in the same swathes throughout."""
     amount, decay = density
@@ -155,14 +159,20 @@ def fog(frames: Frames, density: tuple[float, float], rng: Generator) -> Frames:
     return _cover(frames, np.float32(keep), veil * np.float32(255 * amount * keep))
 
 
-@on_frames(Spec("visual", "fraction of the scene and of the ice", _FROST, f"{_RETUNED}; the ice is drawn", "per_clip"))
+@on_frames(
+    "visual",
+    parameter="fraction of the scene and of the ice",
+    table=((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.5, 0.85)),
+    based_on=f"{_RETUNED}; the ice is drawn",
+    randomness="per_clip",
+)
 def frost(frames: Frames, fractions: tuple[float, float], rng: Generator) -> Frames:
     """Ice has grown on the lens and stays there."""
     ice = resize_layer(frost_layer(layer_shape(frames), rng), frames)
     return _cover(frames, np.float32(fractions[0]), ice * np.float32(fractions[1]))
 
 
-@on_frames(Spec("visual", _DROPS, _SPATTER, IMAGENET_C, "per_clip"))
+@on_frames("visual", parameter=_DROPS, table=_SPATTER, based_on=IMAGENET_C, randomness="per_clip")
 def spatter(frames: Frames, drops: tuple[str, float, float, float, float, float], rng: Generator) -> Frames:
     """Drops of water, and at worst mud, have hit the lens and stick to it."""
     kind, mean, spread, sigma, threshold, strength = drops
@@ -174,7 +184,7 @@ def spatter(frames: Frames, drops: tuple[str, float, float, float, float, float]
     return _cover(frames, 1 - cover, cover * _MUD)
 
 
-@on_frames(Spec("visual", _FALL, _SNOW, IMAGENET_C, "ar1"))
+@on_frames("visual", parameter=_FALL, table=_SNOW, based_on=IMAGENET_C, randomness="ar1")
 def snow(frames: Frames, fall: tuple[float, float, float, float, tuple[float, float], float], rng: Generator) -> Frames:
     """Snow falls before the camera and moves on from frame to frame."""
     mean, spread, zoom, threshold, size, keep = fall

@@ -66,20 +66,20 @@ class MeasuredStudy:
     @cached_property
     def accuracy(self) -> ConditionMeans:
         """Return success accuracy by model, category and severity, of cells that keep their label."""
-        return self._means(np.where(self.keeps_label, self._right, np.nan), self._conditions, rate=True)
+        return self._means(np.where(self.keeps_label, self._right, np.nan), self._conditions, proportion=True)
 
     @cached_property
     def clean_accuracy(self) -> ConditionMeans:
         """Return the clean accuracy of the very episodes behind each condition of `accuracy`."""
         known = ~np.isnan(self._lost)
         clean = np.where(known, clean_values(self.trials, self._right)[0], np.nan)
-        return self._means(clean, self._conditions, rate=True)
+        return self._means(clean, self._conditions, proportion=True)
 
     @cached_property
     def relabelled_accuracy(self) -> ConditionMeans:
         """Return success accuracy by model, category and severity, of cells whose label is another, and known."""
         relabelled = self.trials.matches("expectation", "relabel")
-        return self._means(np.where(relabelled, self._right, np.nan), self._conditions, rate=True)
+        return self._means(np.where(relabelled, self._right, np.nan), self._conditions, proportion=True)
 
     @cached_property
     def loss(self) -> ConditionMeans:
@@ -126,8 +126,10 @@ class MeasuredStudy:
         severity = self.trials.number("severity").astype(np.int64)
         return self.trials.codes("model"), self.trials.codes("category"), (severity, SEVERITIES)
 
-    def _means(self, values: NDArray[np.float64], columns: Sequence[Column], *, rate: bool = False) -> ConditionMeans:
-        return condition_means(values, clusters_of(self.trials), columns, self.draws, rate=rate)
+    def _means(
+        self, values: NDArray[np.float64], columns: Sequence[Column], *, proportion: bool = False
+    ) -> ConditionMeans:
+        return condition_means(values, clusters_of(self.trials), columns, self.draws, proportion=proportion)
 
 
 def open_study(run: Run, roles: Mapping[str, str] | None = None) -> MeasuredStudy:

@@ -63,7 +63,7 @@ def _means(study: MeasuredStudy, model: str) -> ConditionMeans:
     severity = trials.number("severity").astype(np.int64)
     columns = trials.codes("model"), kind, trials.codes("category"), (severity, SEVERITIES)
     right = np.where(study.keeps_label, values_of(trials, ACCURACY), np.nan)
-    return condition_means(right, clusters_of(trials), columns, study.draws, rate=True)
+    return condition_means(right, clusters_of(trials), columns, study.draws, proportion=True)
 
 
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's

@@ -12,7 +12,6 @@ import numpy as np
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable, PlanError
-from rewardlab.core.old_settings import EngineSettings, setting
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.video_encoding import encode
@@ -34,30 +33,26 @@ from rewardlab.worlds.metaworld.tasks import split_of_task
 
 
 @dataclass(frozen=True)
-class CollectPlan:
-    """Record rollouts in a simulator with true progress, at any quality, in any world."""
+class Collection:
+    """The settings of one collection, checked; the signature of `rewardlab.collect` explains them."""
 
-    simulator: str = setting("the simulator: metaworld", positional=True)
-    tasks: tuple[str, ...] = setting("tasks such as drawer-open, or all", ("all",))
-    episodes: int = setting("episodes per task", 10)
-    quality: tuple[str, ...] = setting("ways of doing the task such as expert or drops, or all", ("all",))
-    world: tuple[str, ...] = setting(
-        "plain, or changed worlds such as world_camera:3; each episode gets one", ("plain",)
-    )
-    camera: tuple[str, ...] = setting("cameras; each episode gets one of them", ("right",))
-    balance: bool = setting("look for rollouts until every level is there equally often", False)
-    things: int = setting("things of other tasks that stand in the scene, at most so many", 0)
-    counterfactuals: int = setting("rows with another instruction for the same video, at most so many each", 0)
-    captions: bool = setting("say in every row what the video shows, for training that aligns images with words", False)
-    phrasings: str = setting("train or held_out phrasings of the instructions", "train")
-    marker: bool = setting("show the goal as a marker; it gives the goal away", False)
-    size: int = setting("side of the frame in pixels", 128)
-    fps: float = setting("frames per second that are kept of the simulator's 80", 10.0)
-    frames: tuple[int, ...] = setting("least and most frames of a video; the length is drawn without looking", (24, 48))
-    seed: int = setting("seed of everything that is random", 0)
-    workers: int = setting("processes; 0 takes one per core", 0)
-    engine_settings: EngineSettings = EngineSettings()
-    out: Path = setting("dataset folder to write to", Path("collected"))
+    simulator: str
+    tasks: tuple[str, ...]
+    episodes: int
+    quality: tuple[str, ...]
+    world: tuple[str, ...]
+    camera: tuple[str, ...]
+    balance: bool
+    distractors: int
+    counterfactuals: int
+    captions: bool
+    phrasings: str
+    marker: bool
+    size: int
+    fps: float
+    frames: tuple[int, ...]
+    seed: int
+    out: Path
 
     def __post_init__(self) -> None:
         if self.simulator != "metaworld":
@@ -73,8 +68,8 @@ class CollectPlan:
             raise PlanError(f"phrasings must be one of {', '.join(PHRASINGS)}, got {self.phrasings!r}")
         if len(self.frames) != 2 or not 2 <= self.frames[0] <= self.frames[1]:
             raise PlanError(f"frames must be least,most with at least 2, got {self.frames}")
-        if self.episodes < 1 or self.workers < 0 or self.things < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
-            raise PlanError("episodes must be at least 1, workers and things not negative, fps above 0, size 16 to 512")
+        if self.episodes < 1 or self.distractors < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
+            raise PlanError("episodes must be at least 1, distractors not negative, fps above 0, size 16 to 512")
         if (self.frames[1] - 1) * self.stride > MAX_STEPS:
             raise PlanError(
                 f"{self.frames[1]} frames at {self.fps:g} fps are more than the {MAX_STEPS} steps there are"
@@ -82,7 +77,7 @@ class CollectPlan:
 
     @property
     def stride(self) -> int:
-        """Return how many steps lie between two frames."""
+        """Return how many simulation steps lie between two frames."""
         return max(1, round(STEPS_PER_SECOND / self.fps))
 
 
@@ -128,13 +123,13 @@ class PlannedEpisode:
         return f"{SUBSET}/{self.task}-{self.index:04d}"
 
 
-def plan_episodes(plan: CollectPlan) -> list[PlannedEpisode]:
+def plan_episodes(plan: Collection) -> list[PlannedEpisode]:
     """Return the episodes of a plan in their order in the dataset."""
     tasks = TASKS if "all" in plan.tasks else plan.tasks
     return [PlannedEpisode(task, index) for task in dict.fromkeys(tasks) for index in range(plan.episodes)]
 
 
-def select_rollout(plan: CollectPlan, planned: PlannedEpisode, steps: int) -> tuple[Trajectory, str]:
+def select_rollout(plan: Collection, planned: PlannedEpisode, steps: int) -> tuple[Trajectory, str]:
     """Return a rollout and its quality; where levels are balanced, the one nearest to the level that is wanted."""
     wanted = 1 + planned.index % 5
     tried: list[tuple[int, Trajectory, str]] = []
@@ -151,7 +146,7 @@ def select_rollout(plan: CollectPlan, planned: PlannedEpisode, steps: int) -> tu
     return trajectory, quality
 
 
-def _quality(plan: CollectPlan, planned: PlannedEpisode, rng: np.random.Generator) -> str:
+def _quality(plan: Collection, planned: PlannedEpisode, rng: np.random.Generator) -> str:
     allowed = list(POLICIES) if "all" in plan.quality else list(plan.quality)
     if not plan.balance:
         return allowed[planned.index % len(allowed)]
@@ -173,7 +168,7 @@ class RecordedEpisode:
     seconds: dict[str, float]
 
 
-def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisode:
+def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode:
     """Roll out, render and write one episode; what comes out depends on the plan's seed and the planned alone."""
     clock = [time.perf_counter()]
     rng = rng_for(plan.seed, "collect", planned.task, planned.index)
@@ -183,8 +178,8 @@ def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisod
     trajectory, quality = select_rollout(plan, planned, steps)
     clock.append(time.perf_counter())
     progress, edits, seed = float(trajectory.progress[-1]), _scene_edits(world, rng), planned.index
-    things = place_things(trajectory, plan.things, seed) if plan.things else ()
-    edits = (*edits, (THINGS_EDIT, (plan.things, seed))) if things else edits
+    things = place_things(trajectory, plan.distractors, seed) if plan.distractors else ()
+    edits = (*edits, (THINGS_EDIT, (plan.distractors, seed))) if things else edits
     record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
     frames, record, world = _render(trajectory, record, world)
     clock.append(time.perf_counter())
@@ -197,7 +192,7 @@ def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisod
     extra = {"file": f"{planned.stem}.npy", "video": sha256(video.read_bytes()).hexdigest()[:16]}
     row = {"file_name": f"{planned.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
     row |= {"world": record_json(trajectory, record) | extra}
-    row |= {"things": [thing.name for thing in things]} if plan.things else {}
+    row |= {"things": [thing.name for thing in things]} if plan.distractors else {}
     row |= {"caption": _caption(trajectory, [thing.name for thing in things])} if plan.captions else {}
     seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist()))
     asked = [ask_for_thing(pick(thing.state.tasks, rng), plan.phrasings, rng) for thing in things]
@@ -205,7 +200,7 @@ def record_episode(plan: CollectPlan, planned: PlannedEpisode) -> RecordedEpisod
 
 
 def _rows(
-    plan: CollectPlan,
+    plan: Collection,
     trajectory: Trajectory,
     row: dict[str, Any],
     asked: Sequence[Counterfactual],
