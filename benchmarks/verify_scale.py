@@ -1,4 +1,4 @@
-"""How long 50,000 rows take to open: `rewardlab data verify` until its first clip is shown, `data report` until its page is.
+"""How long 50,000 rows take to open: `rewardlab data verify` until a clip is shown, `data report` until its page is.
 
 Every row has a video of its own, and modules are compiled beforehand, as those of an installed package are.
 Needs the extras `serve` and `dev`, and Chromium.

@@ -217,6 +217,15 @@ FAULTS = {
     "a long level": ({"level": "4" * 50_000}, "level must be a number"),
     "progress as text": ({"level": 3, "progress": "abc"}, ""),
     "nested": ({"level": [[3]]}, ""),
+    "info as text": ({"level": 3, "info": "novel"}, "a ScoreInfo must be a JSON object"),
+    "novelty as text": ({"level": 3, "info": {"novelty": "high"}}, "info.novelty must be a finite number"),
+    "levels beyond the rubric": ({"level": 3, "info": {"prediction_set": [4, 6]}}, "info.prediction_set"),
+    "a set as text": ({"level": 3, "info": {"prediction_set": "45"}}, "info.prediction_set"),
+    "members as a list": ({"level": 3, "info": {"member_levels": [1]}}, "info.member_levels must be values by name"),
+    "a long name": ({"level": 3, "info": {"frame_quality": {"x" * 200_000: 1}}}, "characters"),
+    "a guard of its own": ({"level": 3, "info": {"guard": {"decision": "trust me", "risk": 0}}}, "info.guard"),
+    "a guard without risk": ({"level": 3, "info": {"guard": {"decision": "pass"}}}, "info.guard.risk"),
+    "tokens below 0": ({"level": 3, "info": {"input_tokens": -1}}, "info.input_tokens must be a whole number"),
 }
 
 

@@ -4,15 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.run import Run
-from rewardlab.core.trial import Failure, Score, Trial, validate_answer
+from rewardlab.core.trial import Failure, GuardVerdict, Score, ScoreInfo, Trial, validate_answer
+from rewardlab.evaluation.engines.processes import Process, end_process
 from rewardlab.evaluation.evaluate import run_stress
+from rewardlab.evaluation.isolated_model import start_model
+from rewardlab.models import name_model
+from rewardlab.models.contract import Budget
+from tests.conftest import moving_square
 from tests.evaluation.test_stress import plan
 
 CODE = """
 import gc, os, sys
 import numpy as np
 from rewardlab import Score
+from rewardlab.core.trial import GuardVerdict, ScoreInfo
 
 class Eye:
     "An honest model: brightness, and when the last frame came."
@@ -77,6 +84,14 @@ def make(name):
 
 Huge, NoFloat, Quitter, Mute, Flood = map(make, ANSWERS)
 
+class Knows:
+    "Gives info with its answers; one that cannot be where the instruction says so."
+    def score(self, episodes):
+        infos = {"bad": ScoreInfo(novelty="high")}
+        guard = GuardVerdict("hold", 0.4)
+        known = ScoreInfo(prediction_set=(4, 5), novelty=0.25, member_levels={"a": 3.0}, guard=guard)
+        return [Score(3, raw="three", info=infos.get(e.instruction, known)) for e in episodes]
+
 class Endless:
     "Answers for ever."
     def score(self, episodes):
@@ -139,6 +154,19 @@ def test_a_hostile_member_of_an_ensemble_with_an_oracle_finds_no_truth(tiny_data
     )
     assert {t.raw for t in trials_of(run, "Spy")} == {"found 0 ''"}
     assert {t.status for t in run.trials().rows() if t.truth_level is not None} == {"scored"}
+
+
+def test_info_comes_out_of_the_process_of_a_model_and_a_bad_one_is_a_failure(lab: Path) -> None:
+    clips = [episode_from_frames(moving_square("a", count=3), instruction) for instruction in ("push", "bad")]
+    started: list[Process] = []
+    try:
+        known, bad = start_model(name_model("zoo:Knows"), Budget(), started).score(clips)
+    finally:
+        for process in started:
+            end_process(process)
+    info = ScoreInfo(prediction_set=(4, 5), novelty=0.25, member_levels={"a": 3.0}, guard=GuardVerdict("hold", 0.4))
+    assert len(started) == 1 and known == Score(3.0, raw="three", info=info)
+    assert isinstance(bad, Failure) and "info.novelty must be a finite number" in bad.reason
 
 
 def test_the_answer_of_a_model_may_hold_any_object() -> None:

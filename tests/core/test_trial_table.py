@@ -9,7 +9,15 @@ import pytest
 
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.run_files import check_trials, run_record
-from rewardlab.core.trial_table import TRIAL_COLUMNS, WITHOUT_RAW, TrialTable, join_parts, to_arrow, trial_schema
+from rewardlab.core.trial_table import (
+    INFO_COLUMNS,
+    METRIC_COLUMNS,
+    TRIAL_COLUMNS,
+    TrialTable,
+    join_parts,
+    to_arrow,
+    trial_schema,
+)
 from rewardlab.metrics.progress import order_correlations
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import ONE
@@ -59,8 +67,8 @@ def test_codes_follow_the_order_of_the_trials_not_of_the_parts(run: Run) -> None
 def test_only_the_columns_asked_for_are_kept(run: Run) -> None:
     assert run.trials(("id", "status")).source.column_names == ["id", "status"]
     with pytest.raises(KeyError, match="raw"):
-        run.trials(WITHOUT_RAW).rows()
-    assert set(TRIAL_COLUMNS) - set(WITHOUT_RAW) == {"raw"}
+        run.trials(METRIC_COLUMNS).rows()
+    assert set(TRIAL_COLUMNS) - set(METRIC_COLUMNS) == {"raw", *INFO_COLUMNS}
 
 
 def test_a_cell_asked_again_is_there_once_whichever_part_comes_first() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rewardlab.cli import main
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.trial import Failure, Score
+from rewardlab.core.trial import Failure, Score, ScoreInfo
 from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.evaluate import run_stress
@@ -155,13 +155,15 @@ def test_the_set_holds_the_levels_that_are_not_too_strange(
 def test_a_calibrated_answer_keeps_what_the_model_said() -> None:
     class Talks:
         def score(self, episodes: list[object]) -> list[object]:
-            answers = [Score(4, (0.0, 0.0, 0.2, 0.6, 0.2), (0.1, 0.9), "ANSWER: 4"), Failure("no camera", "hm")]
+            answers = [Score(4, (0.0, 0.0, 0.2, 0.6, 0.2), (0.1, 0.9), "ANSWER: 4", ScoreInfo(novelty=0.2))]
+            answers += [Failure("no camera", "hm")]
             return answers[: len(episodes)]
 
     episodes = [episode_from_frames(moving_square("x", count=2), "t")] * 2
     calibrated, failed = Calibrated(Talks(), Calibration(2.0, (), 0.9, 0.75)).score(episodes)
     assert (calibrated.level, calibrated.progress) == (4, (0.1, 0.9))
-    assert json.loads(calibrated.raw) == {"set": [3, 4, 5], "coverage": 0.9, "level": 4.0, "raw": "ANSWER: 4"}
+    assert calibrated.raw == "ANSWER: 4"
+    assert calibrated.info == ScoreInfo((3, 4, 5), 0.9, novelty=0.2, uncalibrated_level=4.0)
     assert calibrated.probabilities[3] < 0.6 and sum(calibrated.probabilities) == pytest.approx(1)
     assert failed == Failure("no camera", "hm")
 
@@ -264,7 +266,7 @@ def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Pat
     trials = run_stress(replace(plan, models=(f"clock+{fitted}", "clock"))).trials().rows()
     levels = {(t.model, t.episode): t for t in trials}
     for t in (t for t in trials if t.model != "clock"):
-        assert t.status == "scored" and json.loads(t.raw)["level"] == levels[("clock", t.episode)].level
+        assert t.status == "scored" and t.info.uncalibrated_level == levels[("clock", t.episode)].level
 
 
 def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_path: Path) -> None:

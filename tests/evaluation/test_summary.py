@@ -16,7 +16,7 @@ from rewardlab.core.run import Run, start_run
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import Measurement, Summary, join_summaries
 from rewardlab.core.trial import Trial
-from rewardlab.core.trial_table import TRIAL_COLUMNS, WITHOUT_RAW, TrialTable, to_arrow, trial_schema
+from rewardlab.core.trial_table import INFO_COLUMNS, METRIC_COLUMNS, TRIAL_COLUMNS, TrialTable, to_arrow, trial_schema
 from rewardlab.evaluation.measurements import measurements
 from rewardlab.evaluation.summary import load_summary, save_summary, summarise
 from rewardlab.metrics import METRICS
@@ -111,7 +111,7 @@ def test_the_summary_is_plain_json_without_nan_and_the_same_every_time(summary: 
 def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) -> None:
     trials = [replace(t, raw=f"level {t.level}") for t in some_trials()]
     run = run_of(to_arrow(trials), tmp_path / "run", ["judge"])
-    every, some = (with_clusters(with_clean_answers(run.trials(c))) for c in (TRIAL_COLUMNS, WITHOUT_RAW))
+    every, some = (with_clusters(with_clean_answers(run.trials(c))) for c in (TRIAL_COLUMNS, METRIC_COLUMNS))
     draws = draw_clusters(TASKS, 50, seed=0)
     assert "raw" in every.source.column_names and "raw" not in some.source.column_names
     assert list(measurements(every, draws)) == list(measurements(some, draws)) != []
@@ -289,6 +289,7 @@ def many_trials(episodes: int, perturbations: int, models: int) -> pa.Table:
         "status": ["scored"] * count, "level": level, "probabilities": list(rng.dirichlet(np.ones(5), count)),
         "progress": list(rng.random((count, 8))), "raw": [None] * count, "reason": [None] * count,
         "seconds": np.zeros(count),
+        **{name: [None] * count for name in INFO_COLUMNS},
     }  # fmt: skip
     return pa.table(columns, schema=trial_schema())
 

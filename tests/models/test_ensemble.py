@@ -107,9 +107,8 @@ def test_levels_are_combined_as_said(by: str, levels: tuple[float, ...], level: 
 def test_disagreement_is_told_as_probabilities_and_spread() -> None:
     answer = combined("vote", Score(2.0), Score(2.2), Score(5.0))
     np.testing.assert_allclose(answer.probabilities, [0, 2 / 3, 0, 0, 1 / 3])
-    note = json.loads(answer.raw)
-    assert note["levels"] == {"a": 2.0, "b": 2.2, "c": 5.0}
-    assert note["sd"] == pytest.approx(np.std([2.0, 2.2, 5.0]), abs=1e-4)
+    assert answer.raw is None and answer.info.member_levels == {"a": 2.0, "b": 2.2, "c": 5.0}
+    assert answer.info.disagreement == pytest.approx(np.std([2.0, 2.2, 5.0]), abs=1e-4)
 
 
 def test_the_mean_takes_probabilities_where_there_are_some_and_certainty_where_there_are_none() -> None:
@@ -127,7 +126,7 @@ def test_progress_is_the_mean_of_the_members_that_tell_it() -> None:
 
 def test_a_failed_member_is_left_out_and_named_and_only_all_of_them_fail_the_ensemble() -> None:
     answer = combined("vote", Score(4.0), Failure("no camera"), Score(4.0))
-    assert answer.level == 4 and json.loads(answer.raw)["failed"] == {"b": "no camera"}
+    assert answer.level == 4 and answer.info.member_failures == {"b": "no camera"}
     assert sum(answer.probabilities) == pytest.approx(1)
     nobody = combined("mean", Failure("no camera"), Failure("no light"))
     assert isinstance(nobody, Failure) and nobody.reason == "no member answered: a: no camera; b: no light"
@@ -143,7 +142,7 @@ def test_a_member_that_raises_or_breaks_the_contract_costs_only_its_own_voice() 
     ensemble = Ensemble(("moody", "calm"), (Moody(), Says(Score(3.0))), "mean", (1.0, 1.0))
     answers = ensemble.score([one("fine"), one("bad"), one("odd")])
     assert [answer.level for answer in answers] == [2.0, 3.0, 3.0]
-    reasons = [json.loads(answer.raw).get("failed", {}).get("moody") for answer in answers]
+    reasons = [answer.info.member_failures.get("moody") for answer in answers]
     assert reasons == [None, "ValueError: not today", "level must be a number from 1 to 5, got 9.0"]
 
 
@@ -177,7 +176,7 @@ def test_options_before_a_comma_are_those_of_the_member_and_a_path_of_weights_ma
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(tmp_path)
         (answer,) = name_model("ensemble:says:Says?level=4,constant:4,clock").build().score([one()])
-    assert json.loads(answer.raw)["levels"]["says:Says?level=4"] == 4.0
+    assert answer.info.member_levels["says:Says?level=4"] == 4.0
     folder = tmp_path / "a,b"
     folder.mkdir()
     (folder / "weights.json").write_text(json.dumps({"weights": {"constant:2": 3, "constant:4": 1}}))
@@ -227,7 +226,7 @@ def test_a_member_that_may_not_see_the_truth_does_not_see_it_beside_one_that_may
     episode = one("task", 5)
     (answer,) = name_model("ensemble:oracle,random").build().score([episode])
     (alone,) = name_model("random").build().score([strip_labels(episode)])
-    assert json.loads(answer.raw)["levels"] == {"oracle": 5.0, "random": alone.level}
+    assert answer.info.member_levels == {"oracle": 5.0, "random": alone.level}
 
 
 def counting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
@@ -266,7 +265,7 @@ def test_a_member_that_is_judged_too_is_asked_once(
     for t in trials:
         levels[t.model][(t.episode, t.perturbation)] = t.level
     for t in (t for t in trials if t.model == ensemble and t.status == "scored"):
-        said = json.loads(t.raw)["levels"]
+        said = t.info.member_levels
         assert said == {name: levels[name][(t.episode, t.perturbation)] for name in said}
     assert {t.reason for t in trials if t.model == ensemble and t.status == "dropped"} == {
         "the true level is unknown here, so an oracle is not asked"

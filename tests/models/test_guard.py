@@ -11,13 +11,12 @@ import pytest
 from rewardlab.cli import main
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import Answer, Failure, GuardVerdict, Score
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.fit_guard import EvaluatedClips, GuardPlan, control_risk, fit_guard, fit_logistic
 from rewardlab.models import name_model
 from rewardlab.models.controls import Constant
 from rewardlab.models.guard import Guard, Guarded, clip_quality, distances, episode_quality, nearest_distance
-from rewardlab.models.trust import trust_of
 from rewardlab.perturbations import choose_perturbations
 from tests.conftest import moving_square, write_rows
 
@@ -44,23 +43,28 @@ def clip(instruction: str) -> Episode:
     return episode_from_frames(moving_square("a", count=4), instruction)
 
 
+def verdict_of(answer: Answer) -> GuardVerdict:
+    assert answer.info.guard is not None
+    return answer.info.guard
+
+
 def test_a_doubtful_success_is_withheld_and_everything_else_passes() -> None:
     sure, unsure, low, failed = Guarded(Optimist(), GUARD).score([clip(text) for text in ("sure", "un", "low", "fail")])
-    assert isinstance(sure, Score) and trust_of(sure)["verdict"] == "pass" and trust_of(sure)["risk"] == 0.05
+    assert isinstance(sure, Score) and verdict_of(sure).decision == "pass" and verdict_of(sure).risk == 0.05
     assert isinstance(unsure, Failure) and "abstains" in unsure.reason and "0.45" in unsure.reason
-    assert trust_of(unsure)["verdict"] == "abstain"
-    assert isinstance(low, Score) and low.level == 2 and trust_of(low)["verdict"] == "pass"
+    assert verdict_of(unsure).decision == "abstain" and verdict_of(unsure).success_probability == 0.55
+    assert isinstance(low, Score) and low.level == 2 and verdict_of(low).decision == "pass"
     assert failed == Failure("no robot in sight")
 
 
 def test_the_policies() -> None:
     (held,) = Guarded(Optimist(), replace(GUARD, policy="hold")).score([clip("un")])
-    assert isinstance(held, Score) and held.level == 4 and trust_of(held)["verdict"] == "hold"
+    assert isinstance(held, Score) and held.level == 4 and verdict_of(held).decision == "hold"
     (passed,) = Guarded(Optimist(), replace(GUARD, policy="pass")).score([clip("un")])
-    assert isinstance(passed, Score) and passed.level == 5 and trust_of(passed)["risk"] == 0.45
+    assert isinstance(passed, Score) and passed.level == 5 and verdict_of(passed).risk == 0.45
     other = Guarded(Optimist(), replace(GUARD, policy="fallback"), Constant(2))
     replaced, kept = other.score([clip("un"), clip("sure")])
-    assert isinstance(replaced, Score) and replaced.level == 2 and trust_of(replaced)["verdict"] == "fallback"
+    assert isinstance(replaced, Score) and replaced.level == 2 and verdict_of(replaced).decision == "fallback"
     assert isinstance(kept, Score) and kept.level == 5
     (never,) = Guarded(Optimist(), replace(GUARD, threshold=None)).score([clip("sure")])
     assert isinstance(never, Failure)

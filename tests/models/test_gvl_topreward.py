@@ -146,7 +146,8 @@ def test_topreward_scales_the_log_probability_of_true_over_prefixes() -> None:
     (score,) = TopReward(vlm, TopRewardOptions()).score([brightening(5)])
     logs = np.log((np.linspace(0, 100, 5).round() + 1) / 101)
     np.testing.assert_allclose(score.progress, (logs - logs[0]) / (logs[-1] - logs[0]))
-    assert score.level == pytest.approx(5) and score.raw == "log P(True) = 0"
+    assert score.level == pytest.approx(5) and score.raw is None
+    assert score.info.log_probability == 0
     videos, texts = zip(*(prompt.parts for prompt in vlm.prompts))
     assert [len(video.frames) for video in videos] == [2, 2, 3, 4, 5]  # one frame alone is shown twice
     assert texts[0].endswith("fill the cup Decide whether the above statement is True or not. The answer is:")

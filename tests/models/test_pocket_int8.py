@@ -1,6 +1,5 @@
 """Pocket in int8: chosen by what the processor has, nearly the same answers, the same in a stream and in any batch."""
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -102,8 +101,8 @@ def test_in_int8_batches_streams_and_the_cache_change_nothing(stem: Path, clips:
 def test_an_answer_says_that_it_was_made_in_int8_and_the_model_stays_the_same(
     stem: Path, clips: list[Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = {forced: json.loads(open_forced(stem, forced).score(clips[:1])[0].raw) for forced in "01"}
-    assert said["1"]["precision"] == "int8" and "precision" not in said["0"]
+    said = {forced: open_forced(stem, forced).score(clips[:1])[0].info for forced in "01"}
+    assert said["1"].precision == "int8" and said["0"].precision is None
     names = []
     for forced in "01":
         monkeypatch.setenv(VARIABLE, forced)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 
 from rewardlab.core.episode import Episode
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 
 
 class Recorder:
@@ -46,4 +46,5 @@ def judge(episode: Episode) -> Answer:
     count = len(episode.frames)
     level = 1 + count % 5
     probs = tuple(0.8 if each == level else 0.05 for each in range(1, 6))
-    return Score(float(level), probs, tuple(i / count for i in range(count)), '{"set90": [4, 5], "novelty": 0.25}')
+    info = ScoreInfo(prediction_set=(4, 5), novelty=0.25)
+    return Score(float(level), probs, tuple(i / count for i in range(count)), info=info)

@@ -28,7 +28,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def test_a_streamed_session_is_drawn_with_its_curve_and_trust(browser: Browser) -> None:
+def test_a_streamed_session_is_drawn_with_its_curve_and_uncertainty(browser: Browser) -> None:
     episode = open_dataset("sample-sim").episodes[0]
     frames = episode.frames[:24]
     with reward_server(ServePlan("pocket", port=0), load_served_model("pocket").model) as client:

@@ -58,12 +58,12 @@ def client(recorder: Recorder, tiny_data: Path) -> Iterator[httpx2.Client]:
 
 
 @pytest.mark.parametrize("data", [npy(FRAMES), npz(FRAMES)], ids=["npy", "npz"])
-def test_frames_in_a_form_are_scored_and_the_answer_carries_trust(client: httpx2.Client, data: bytes) -> None:
+def test_frames_in_a_form_are_scored_and_the_answer_carries_its_info(client: httpx2.Client, data: bytes) -> None:
     reply = client.post("/v1/score", files={"clip": data}, data={"instruction": "push", "fps": "5"})
     answer = reply.json()
     expected = judge(episode_from_frames(FRAMES, "push"))
     assert (reply.status_code, answer["level"], tuple(answer["progress"])) == (200, expected.level, expected.progress)
-    assert answer["trust"] == {"success_probability": expected.probabilities[4], "set": [4, 5], "novelty": 0.25}
+    assert answer["info"] == {"prediction_set": [4, 5], "novelty": 0.25} and answer["raw"] is None
     assert answer["fingerprint"] == "one"
 
 

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rewardlab.core.errors import RunError
 from rewardlab.core.limits import TRIALS_MB
 from rewardlab.core.records import json_digest, record_from_json
-from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, Expectation, Status, graded_parts
-from rewardlab.core.trial_table import read_columns, trial_schema, with_plain_texts
+from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, Decision, Expectation, Status, graded_parts
+from rewardlab.core.trial_table import (
+    INFO_COLUMNS,
+    map_pairs,
+    read_columns,
+    trial_schema,
+    with_info_columns,
+    with_plain_texts,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -182,7 +189,7 @@ def check_trials(table: "pyarrow.Table", plan: RunPlan) -> None:
     """Raise a ValueError that names the first trial that does not belong to the plan, or cannot be."""
     import pyarrow.compute as pc
 
-    for column, expected, holds in (*_names(table, plan), *_outcomes(table), *_lists(table)):
+    for column, expected, holds in (*_names(table, plan), *_outcomes(table), *_lists(table), *_info(table)):
         row = pc.index(holds, False).as_py()
         if row >= 0:
             got = str(table[column][row].as_py())
@@ -244,6 +251,34 @@ def _lists(table: "pyarrow.Table") -> Iterator[Rule]:
     yield "shown", "indices of frames", _each(table, "shown", lambda x: _within(x, 0, 2**31 - 1))
 
 
+def _info(table: "pyarrow.Table") -> Iterator[Rule]:
+    import pyarrow.compute as pc
+
+    yield "prediction_set", "levels from 1 to 5", _each(table, "prediction_set", lambda x: _within(x, 1, 5))
+    for column in ("set_coverage", "guard_risk", "guard_success_probability"):
+        yield column, "from 0 to 1", _within(table[column], 0, 1)
+    for column in ("disagreement", "input_tokens", "output_tokens", "cost"):
+        yield column, "0 or more", _within(table[column], 0, 1e15)
+    yield "uncalibrated_level", "from 1 to 5", _within(table["uncalibrated_level"], 1, 5)
+    for column in ("novelty", "log_probability"):
+        yield column, "a finite number", pc.fill_null(pc.is_finite(table[column]), True)
+    decision = table["guard_decision"]
+    known = pc.or_(pc.is_null(decision), _among(table, "guard_decision", get_args(Decision)))
+    yield "guard_decision", "what a guard may decide", known
+    yield (
+        "guard_risk",
+        "there where a guard decided, only there",
+        pc.equal(pc.is_valid(decision), pc.is_valid(table["guard_risk"])),
+    )
+    for column in ("member_levels", "frame_quality", "guard_shift"):
+        yield column, "finite numbers", _each(table, column, lambda x: pc.is_finite(pc.struct_field(x, "value")))
+    yield (
+        "member_failures",
+        "texts",
+        _each(table, "member_failures", lambda x: pc.is_valid(pc.struct_field(x, "value"))),
+    )
+
+
 def _among(table: "pyarrow.Table", column: str, allowed: tuple[object, ...]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -262,20 +297,21 @@ def _within(values: Any, low: float, high: float) -> Any:
 
 
 def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> Any:
-    """Tell of which rows every number in the list does; a missing number does not."""
+    """Tell of which rows everything in the list or map does; a missing number does not."""
     import pyarrow as pa
 
     blocks = (chunk.slice(start, _BLOCK) for chunk in table[column].chunks for start in range(0, len(chunk), _BLOCK))
     return pa.chunked_array([_each_in_block(block, holds) for block in blocks], pa.bool_())
 
 
-def _each_in_block(lists: "pyarrow.ListArray", holds: Callable[[Any], Any]) -> "pyarrow.Array":
+def _each_in_block(block: "pyarrow.ListArray | pyarrow.MapArray", holds: Callable[[Any], Any]) -> "pyarrow.Array":
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    lists = map_pairs(block) if pa.types.is_map(block.type) else block
     flat = lists.flatten()
-    sound = pc.and_(pc.is_valid(flat), holds(flat)).to_numpy(zero_copy_only=False)
+    sound = pc.fill_null(pc.and_(pc.is_valid(flat), holds(flat)), False).to_numpy(zero_copy_only=False)
     rows = np.ones(len(lists), dtype=bool)
     rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
     return pa.array(rows)
@@ -359,20 +395,37 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     schema = pq.read_schema(pa.BufferReader(data))
     if (schema.metadata or {}).get(_PLAN) != record.plan_digest.encode():
         raise ValueError("it belongs to a run with another plan")
-    if not schema.equals(trial_schema()):
-        raise ValueError(f"its columns are not those of trials: {_difference(schema)}")
+    expected = pa.schema([field for field in trial_schema() if field.name in schema.names or not _is_info(field.name)])
+    if not schema.equals(expected):
+        raise ValueError(f"its columns are not those of trials: {_difference(schema, expected)}")
     # As dictionaries, texts take no more memory than the file says; a long one that is there a million times would.
-    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True)
     _check_size(file.metadata, record)
     table = read_columns(file, schema.names)
-    _check_text_size(table, texts)
+    _check_text_size(table)
     table.validate(full=True)
+    return with_info_columns(_with_plain_maps(table, schema))
+
+
+def _is_info(name: str) -> bool:
+    return name in INFO_COLUMNS  # which runs of earlier versions do not have
+
+
+def _with_plain_maps(table: "pyarrow.Table", schema: "pyarrow.Schema") -> "pyarrow.Table":
+    """Return the table with the texts inside of maps written out: Arrow joins no dictionaries there."""
+    import pyarrow as pa
+
+    for place, column in enumerate(schema):
+        if pa.types.is_map(column.type):
+            table = table.set_column(place, column.name, table[place].cast(column.type))
     return table
 
 
-def _difference(schema: "pyarrow.Schema") -> str:
-    expected, found = ({field.name: field.type for field in each} for each in (trial_schema(), schema))
+def _difference(schema: "pyarrow.Schema", trials: "pyarrow.Schema") -> str:
+    expected, found = ({field.name: field.type for field in each} for each in (trials, schema))
     names = [name for name in (*expected, *found) if expected.get(name) != found.get(name)]
     if not names:
         return "they stand in another order"
@@ -387,15 +440,22 @@ def _check_size(metadata: "pyarrow.FileMetaData", record: RunRecord) -> None:
     _limit_size(sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns))
 
 
-def _check_text_size(table: "pyarrow.Table", texts: list[str]) -> None:
+def _check_text_size(table: "pyarrow.Table") -> None:
     import pyarrow.compute as pc
 
-    sizes = [
-        pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
-        for name in texts
-        for chunk in table[name].chunks
-    ]
+    texts = [text for column in table.columns for chunk in column.chunks for text in _texts(chunk)]
+    sizes = [pc.sum(pc.take(pc.binary_length(text.dictionary), text.indices)).as_py() or 0 for text in texts]
     _limit_size(sum(sizes))
+
+
+def _texts(column: "pyarrow.Array") -> "Iterator[pyarrow.DictionaryArray]":
+    """Yield the column if it holds texts, or the names and the texts of a map."""
+    import pyarrow as pa
+
+    if pa.types.is_map(column.type):
+        yield from (*_texts(column.keys), *_texts(column.items))
+    elif pa.types.is_dictionary(column.type):
+        yield column
 
 
 def _limit_size(size: int) -> None:

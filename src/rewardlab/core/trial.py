@@ -1,10 +1,10 @@
-"""Score, Failure, Trial, the check of an answer, and the names of graded perturbations such as `low_light@2.5`."""
+"""Score with its info, Failure, Trial, the check of an answer, and names of perturbations such as `low_light@2.5`."""
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
 
 from rewardlab.core.errors import ModelError, ModelRaised
 from rewardlab.core.limits import ANSWER_CHARACTERS
@@ -12,21 +12,58 @@ from rewardlab.core.limits import ANSWER_CHARACTERS
 Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
 Expectation = Literal["same", "lower", "relabel", "reversed", "undefined"]
 Status = Literal["scored", "failed", "dropped"]
+Decision = Literal["pass", "hold", "fallback", "abstain"]  # of a guard
 
 _MAX_REASON = 2_000  # characters of an error that are kept
+_MAX_TOKENS = 10**15
 SEVERITIES = (0, 1, 2, 3, 4)
+SUCCESS_LEVEL = 5  # the level of the rubric at which the task is done
 CLEAN = "clean"  # the name of the perturbation that changes nothing
 CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")  # of perturbations
 
 
 @dataclass(frozen=True)
+class GuardVerdict:
+    """What a guard decided: the answer passes, is held at level 4, is a fallback model's, or is withheld."""
+
+    decision: Decision
+    risk: float  # estimated probability that a claimed success is false
+    success_probability: float | None = None  # as the guarded model gave it
+    shift: dict[str, float] = field(default_factory=dict, hash=False)  # from reference data, in standard deviations
+
+
+@dataclass(frozen=True)
+class ScoreInfo:
+    """What is known about an answer beside the answer; None or empty where nothing is known."""
+
+    prediction_set: tuple[int, ...] | None = None  # levels that hold the true one with probability `set_coverage`
+    set_coverage: float | None = None
+    novelty: float | None = None  # distance of the clip from the training data of the model
+    disagreement: float | None = None  # standard deviation of the levels of the members of an ensemble
+    uncalibrated_level: float | None = None  # the level before a calibration
+    member_levels: dict[str, float] = field(default_factory=dict, hash=False)  # of an ensemble
+    member_failures: dict[str, str] = field(default_factory=dict, hash=False)  # why members gave no level
+    frame_quality: dict[str, float] = field(default_factory=dict, hash=False)  # measured when a guard is fitted
+    precision: str | None = None  # numeric mode, where it is not float32
+    input_tokens: int | None = None  # that a server counted for this answer
+    output_tokens: int | None = None
+    cost: float | None = None  # in the currency of the model's prices
+    log_probability: float | None = None  # of the one answer that a protocol asks about, such as TOPReward's True
+    guard: GuardVerdict | None = None
+
+
+@dataclass(frozen=True)
 class Score:
-    """A model's answer: a level in [1, 5] and, if it has them, probabilities over the levels and per-frame progress."""
+    """A model's answer: a level in [1, 5] and, if it has them, probabilities over the levels and per-frame progress.
+
+    `raw` is what a language model said, as text; `info` is what else is known about the answer.
+    """
 
     level: float
     probabilities: tuple[float, ...] | None = None
     progress: tuple[float, ...] | None = None
     raw: str | None = None
+    info: ScoreInfo = ScoreInfo()
 
 
 @dataclass(frozen=True)
@@ -35,6 +72,7 @@ class Failure:
 
     reason: str
     raw: str | None = None
+    info: ScoreInfo = ScoreInfo()
 
 
 Answer = Score | Failure
@@ -44,7 +82,7 @@ def validate_answer(answer: object, shown_frames: int) -> Answer:
     """Return the answer if it keeps the contract, else the Failure that says how it broke it."""
     try:
         if isinstance(answer, Failure):
-            return Failure(_bounded(answer.reason), None if answer.raw is None else _bounded(answer.raw))
+            return Failure(_bounded(answer.reason), _text_or_none(answer.raw), checked_info(answer.info))
         if not isinstance(answer, Score):
             return Failure(f"expected a Score or a Failure, got {type(answer).__name__}")
         score = _plain_score(answer)
@@ -74,7 +112,11 @@ def _plain_score(score: Score) -> Score:
         raise ModelError(f"level must be a number from 1 to 5, got the text {score.level!r}")
     probs = None if score.probabilities is None else tuple(float(p) for p in score.probabilities)
     progress = None if score.progress is None else tuple(float(p) for p in score.progress)
-    return Score(float(score.level), probs, progress, None if score.raw is None else _bounded(score.raw))
+    return Score(float(score.level), probs, progress, _text_or_none(score.raw), checked_info(score.info))
+
+
+def _text_or_none(text: object) -> str | None:
+    return None if text is None else _bounded(text)
 
 
 def _bounded(text: object) -> str:
@@ -100,9 +142,123 @@ def _check_score(score: Score, shown_frames: int) -> None:
         raise ModelError(f"progress must be {shown_frames} finite numbers, one per frame, got {len(progress)}")
 
 
+def checked_info(info: object) -> ScoreInfo:
+    """Return the info in plain numbers and texts; a ModelError names the field that cannot be."""
+    if not isinstance(info, ScoreInfo):
+        raise ModelError(f"info must be a ScoreInfo, got {type(info).__name__}")
+    return ScoreInfo(
+        None if info.prediction_set is None else _levels(info.prediction_set),
+        _number_or_none("set_coverage", info.set_coverage, 0, 1),
+        _number_or_none("novelty", info.novelty),
+        _number_or_none("disagreement", info.disagreement, 0, 4),
+        _number_or_none("uncalibrated_level", info.uncalibrated_level, 1, 5),
+        _numbers("member_levels", info.member_levels, 1, 5),
+        {name: _bounded(reason) for name, reason in _named("member_failures", info.member_failures).items()},
+        _numbers("frame_quality", info.frame_quality),
+        _text_or_none(info.precision),
+        _count_or_none("input_tokens", info.input_tokens),
+        _count_or_none("output_tokens", info.output_tokens),
+        _number_or_none("cost", info.cost, 0, 1e15),
+        _number_or_none("log_probability", info.log_probability),
+        None if info.guard is None else _checked_verdict(info.guard),
+    )
+
+
+def _levels(given: Sequence[int]) -> tuple[int, ...]:
+    levels = list(given)
+    known = tuple(level for level in (1, 2, 3, 4, 5) if level in levels)
+    if levels != list(known):
+        raise ModelError(f"info.prediction_set must hold rising levels from 1 to 5, got {str(given)[:60]}")
+    return known
+
+
+def _checked_verdict(verdict: object) -> GuardVerdict:
+    if not isinstance(verdict, GuardVerdict) or verdict.decision not in get_args(Decision):
+        raise ModelError(f"info.guard must be a GuardVerdict with one of its decisions, got {str(verdict)[:60]}")
+    return GuardVerdict(
+        verdict.decision,
+        _number("guard.risk", verdict.risk, 0, 1),
+        _number_or_none("guard.success_probability", verdict.success_probability, 0, 1),
+        _numbers("guard.shift", verdict.shift),
+    )
+
+
+def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return a number of any kind as a float."""
+    number = math.nan if value is None or isinstance(value, str | bytes | bool) else float(value)
+    if not (math.isfinite(number) and least <= number <= most):
+        raise ModelError(f"info.{name} must be a finite number from {least:g} to {most:g}, got {str(value)[:60]!r}")
+    return number
+
+
+def _number_or_none(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float | None:
+    return None if value is None else _number(name, value, least, most)
+
+
+def _numbers(name: str, values: object, least: float = -math.inf, most: float = math.inf) -> dict[str, float]:
+    given = _named(name, values).items()
+    return {key: _number(f"{name}[{key[:60]!r}]", value, least, most) for key, value in given}
+
+
+def _named(name: str, values: object) -> dict[str, Any]:
+    """Return values by their names, as plain texts of bounded length together."""
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise ModelError(f"info.{name} must be values by name, got {type(values).__name__}")
+    _bounded("".join(f"{key}{value}" for key, value in values.items()))
+    return {_printable(key): value for key, value in values.items()}
+
+
+def _count_or_none(name: str, value: Any) -> int | None:
+    if value is not None and (type(value) is not int or not 0 <= value <= _MAX_TOKENS):
+        raise ModelError(f"info.{name} must be a whole number, got {str(value)[:60]!r}")
+    return value
+
+
+# The info of an answer as JSON holds it: what is not known is left out.
+
+
+def info_to_json(info: ScoreInfo) -> dict[str, Any]:
+    """Return the fields that are known."""
+    found = {name: value for name, value in vars(info).items() if value not in (None, {})}
+    return found | ({"guard": dict(vars(info.guard))} if info.guard is not None else {})
+
+
+def info_from_json(content: object) -> ScoreInfo:
+    """Return the info that JSON holds, not yet checked; fields that this version does not know are passed over."""
+    known = _known_fields(ScoreInfo, {} if content is None else content)
+    if known.get("guard") is not None:
+        known["guard"] = GuardVerdict(**{"decision": None, "risk": None, **_known_fields(GuardVerdict, known["guard"])})
+    return ScoreInfo(**known)
+
+
+def _known_fields(kind: type[ScoreInfo] | type[GuardVerdict], content: object) -> dict[str, Any]:
+    if not isinstance(content, Mapping):
+        raise ModelError(f"a {kind.__name__} must be a JSON object, got {type(content).__name__}")
+    return {each.name: content[each.name] for each in fields(kind) if each.name in content}
+
+
+def describe_info(info: ScoreInfo) -> str:
+    """Return what is known in one line of text, for people; empty where nothing is."""
+    return "; ".join(_info_parts(info))
+
+
+def _info_parts(info: ScoreInfo) -> Iterator[str]:
+    if info.prediction_set is not None:
+        coverage = "" if info.set_coverage is None else f" ({100 * info.set_coverage:g}% coverage)"
+        yield f"prediction set {', '.join(map(str, info.prediction_set))}{coverage}"
+    for name, value in vars(info).items():
+        if isinstance(value, float | int | str) and name != "set_coverage":
+            yield f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
+    if info.member_levels or info.member_failures:
+        levels = [f"{name} {level:g}" for name, level in info.member_levels.items()]
+        yield f"members {', '.join([*levels, *(f'{name} failed' for name in info.member_failures)])}"
+    if info.guard is not None:
+        yield f"guard: {info.guard.decision}, risk {info.guard.risk:.2f}"
+
+
 @dataclass(frozen=True)
 class Trial:
-    """One cell: episode x perturbation x severity x model, with what was expected and what came."""
+    """One episode under one perturbation at one severity, scored by one model: what was expected and what came."""
 
     id: str
     model: str
@@ -128,6 +284,7 @@ class Trial:
     raw: str | None = None
     reason: str | None = None
     seconds: float = 0.0
+    info: ScoreInfo = ScoreInfo()
 
 
 # Names of perturbations at a severity between the whole ones: `low_light@2.3125`, and pairs `a@1.5+b@2`.

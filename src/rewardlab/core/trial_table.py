@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from rewardlab.core.trial import Trial
+from rewardlab.core.trial import GuardVerdict, ScoreInfo, Trial
 
 if TYPE_CHECKING:
     import pyarrow
@@ -222,12 +222,16 @@ class TrialTable:
 
 
 def trials_digest(trials: TrialTable) -> str:
-    """Return the SHA-256 of every column but the seconds, in the order of the trials."""
+    """Return the SHA-256 of every column but the seconds, in the order of the trials.
+
+    A column of info that is missing everywhere does not count: an earlier run, which has none, keeps its digest.
+    """
     import pyarrow as pa
 
     hasher = sha256()
     for name in trials.source.column_names:
-        if name != _NO_RESULT:
+        unknown = name in INFO_COLUMNS and trials.source[name].null_count == trials.source.num_rows
+        if name != _NO_RESULT and not unknown:
             column = trials.select([name]).arrow[name].combine_chunks()  # one at a time: written out, they are large
             hasher.update(f"{name} {column.type} {len(trials)};".encode())
             _update(hasher, column, pa)
@@ -239,7 +243,12 @@ def _update(hasher: Any, column: "pyarrow.Array", pa: Any) -> None:
     import pyarrow.compute as pc
 
     hasher.update(pc.is_valid(column).to_numpy(zero_copy_only=False).tobytes())
-    if pa.types.is_list(column.type):
+    if pa.types.is_map(column.type):
+        _update(hasher, map_pairs(column), pa)
+    elif pa.types.is_struct(column.type):
+        for part in column.flatten():
+            _update(hasher, part, pa)
+    elif pa.types.is_list(column.type):
         hasher.update(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).tobytes())
         _update(hasher, column.flatten(), pa)
     elif pa.types.is_string(column.type):
@@ -248,6 +257,14 @@ def _update(hasher: Any, column: "pyarrow.Array", pa: Any) -> None:
         hasher.update(_characters(filled, pa))
     else:
         hasher.update(pc.fill_null(column, pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False).tobytes())
+
+
+def map_pairs(column: "pyarrow.MapArray") -> "pyarrow.ListArray":
+    """Return a column of values by name as lists of their pairs."""
+    import pyarrow as pa
+
+    pair = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+    return column.cast(pa.list_(pair))
 
 
 def _characters(texts: "pyarrow.Array", pa: Any) -> bytes:
@@ -262,15 +279,22 @@ def _characters(texts: "pyarrow.Array", pa: Any) -> bytes:
 _BLOCK = 50_000  # trials held at a time where each takes much memory
 
 
-TRIAL_COLUMNS = tuple(f.name for f in fields(Trial))
-WITHOUT_RAW = tuple(name for name in TRIAL_COLUMNS if name != "raw")  # what models said in words can be most of a run
+_MAPS = ("member_levels", "member_failures", "frame_quality", "guard_shift")  # values by name
+_OF_GUARD = "guard_"  # before the fields of a guard's verdict
+INFO_COLUMNS = (
+    *(f.name for f in fields(ScoreInfo) if f.name != "guard"),
+    *(_OF_GUARD + f.name for f in fields(GuardVerdict)),
+)
+TRIAL_COLUMNS = (*(f.name for f in fields(Trial) if f.name != "info"), *INFO_COLUMNS)
+# What metrics read. What models said in words can be most of a run.
+METRIC_COLUMNS = tuple(name for name in TRIAL_COLUMNS if name not in ("raw", *INFO_COLUMNS))
 
 
 def trial_schema() -> "pyarrow.Schema":
-    """Return the Parquet schema of trials: one column per field of Trial."""
+    """Return the Parquet schema of trials: one column per field of Trial and of its info."""
     import pyarrow as pa
 
-    numbers = pa.list_(pa.float64())
+    numbers, numbers_by_name = pa.list_(pa.float64()), pa.map_(pa.string(), pa.float64())
     types = {
         "severity": pa.int8(),
         "seed": pa.int64(),
@@ -282,16 +306,37 @@ def trial_schema() -> "pyarrow.Schema":
         "probabilities": numbers,
         "progress": numbers,
         "seconds": pa.float64(),
+        "prediction_set": pa.list_(pa.int8()),
+        "member_levels": numbers_by_name,
+        "member_failures": pa.map_(pa.string(), pa.string()),
+        "frame_quality": numbers_by_name,
+        "guard_shift": numbers_by_name,
+        **dict.fromkeys(("input_tokens", "output_tokens"), pa.int64()),
+        **dict.fromkeys(("set_coverage", "novelty", "disagreement", "uncalibrated_level"), pa.float64()),
+        **dict.fromkeys(("cost", "log_probability", "guard_risk", "guard_success_probability"), pa.float64()),
     }
-    return pa.schema([(f.name, types.get(f.name, pa.string())) for f in fields(Trial)])
+    return pa.schema([(name, types.get(name, pa.string())) for name in TRIAL_COLUMNS])
 
 
 def to_arrow(trials: Sequence[Trial]) -> "pyarrow.Table":
     """Return trials as an Arrow table with the trial schema."""
     import pyarrow as pa
 
-    columns = {f.name: [getattr(trial, f.name) for trial in trials] for f in fields(Trial)}
-    return pa.table(columns, schema=trial_schema())
+    rows = [_row(trial) for trial in trials]
+    return pa.table({name: [row.get(name) for row in rows] for name in TRIAL_COLUMNS}, schema=trial_schema())
+
+
+def with_info_columns(table: "pyarrow.Table") -> "pyarrow.Table":
+    """Return trials that were read from a file with every column of info; those that it lacks are missing values."""
+    import pyarrow as pa
+
+    schema, texts = trial_schema(), pa.dictionary(pa.int32(), pa.string())  # as texts are read
+    for place, name in enumerate(TRIAL_COLUMNS):
+        if name in INFO_COLUMNS and name not in table.column_names:
+            kind = schema.field(name).type
+            missing = pa.nulls(table.num_rows, texts if pa.types.is_string(kind) else kind)
+            table = table.add_column(place, name, missing)
+    return table
 
 
 def _text(trials: TrialTable, column: str) -> NDArray[np.object_]:
@@ -315,6 +360,19 @@ def _number(data: "pyarrow.ChunkedArray") -> NDArray[np.float64]:
     return np.array(data.cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
+def _row(trial: Trial) -> dict[str, Any]:
+    """Return the values of a trial by column; what is empty in its info is missing."""
+    known = {name: value for name, value in vars(trial.info).items() if value != {}}
+    guard = {} if trial.info.guard is None else vars(trial.info.guard)
+    return vars(trial) | known | {_OF_GUARD + name: value for name, value in guard.items() if value != {}}
+
+
 def _trial(row: dict[str, Any]) -> Trial:
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    return Trial(**values)
+    info = {name: values.pop(name) for name in INFO_COLUMNS}
+    known: dict[str, Any] = {
+        name: dict(value) if name in _MAPS else value for name, value in info.items() if value is not None
+    }
+    guard = {f.name: known.pop(_OF_GUARD + f.name) for f in fields(GuardVerdict) if _OF_GUARD + f.name in known}
+    verdict = GuardVerdict(**guard) if {"decision", "risk"} <= guard.keys() else None
+    return Trial(**values, info=ScoreInfo(**known, guard=verdict))

@@ -150,7 +150,7 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     given = {model.as_written: model for model in own}
     models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
     run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
-    wordless = [model.name for model in models if not model.speaks]
+    wordless = [model.name for model in models if model.members]  # a composite's level is not what a member wrote
     of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
     run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
     if plan.duplicates or training is not None:

@@ -13,7 +13,7 @@ from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.settings import Help, Seed
 from rewardlab.core.trial import CATEGORIES, CLEAN
-from rewardlab.core.trial_table import WITHOUT_RAW, TrialTable
+from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable
 from rewardlab.evaluation.display import display_names, format_p_value, run_and_model
 from rewardlab.metrics import METRICS, metrics_shown
 from rewardlab.metrics.accuracy import success_accuracy
@@ -93,7 +93,7 @@ class SharedTrials:
 
 def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int = DRAWS, seed: int = 0) -> Comparison:
     """Compare a model of one run with a model of another, or of the same, on the cells that both scored."""
-    trials = {run: run.trials(WITHOUT_RAW) for run in {run_a, run_b}}
+    trials = {run: run.trials(METRIC_COLUMNS) for run in {run_a, run_b}}
     shared = _common(_of_model(run_a, trials[run_a], model_a), _of_model(run_b, trials[run_b], model_b))
     if not len(shared.a):
         raise RunError(

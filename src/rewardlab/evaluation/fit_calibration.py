@@ -1,6 +1,5 @@
 """Command `fit calibration`: temperature or isotonic map, conformal set, effect on held-out tasks."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -169,11 +168,11 @@ def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]
 
 
 def member_errors(trials: TrialTable) -> dict[str, float]:
-    """Return the MAE of each member of an ensemble, from what its answers say of them; nothing for other models."""
+    """Return the MAE of each member of an ensemble; nothing for other models."""
     errors: dict[str, list[float]] = {}
-    for raw, truth in zip(trials.text("raw"), trials.number("truth_level")):
-        for name, level in _member_levels(raw).items():
-            errors.setdefault(name, []).append(abs(level - truth))
+    for row in trials.records(("member_levels", "truth_level")):
+        for name, level in row["member_levels"] or ():
+            errors.setdefault(name, []).append(abs(level - row["truth_level"]))
     return {name: float(np.mean(values)) for name, values in errors.items()}
 
 
@@ -234,11 +233,3 @@ def _quality(scores: Sequence[Score], truth: NDArray[np.int64]) -> Plain:
 
 def _probs(scores: Sequence[Score]) -> NDArray[np.float64]:
     return np.array([score.probabilities for score in scores], dtype=np.float64)
-
-
-def _member_levels(raw: str | None) -> dict[str, float]:
-    try:
-        levels = json.loads(raw or "")["levels"]
-        return {str(name): float(level) for name, level in levels.items()}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return {}

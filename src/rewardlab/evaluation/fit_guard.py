@@ -14,7 +14,7 @@ from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
-from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial import CLEAN, SUCCESS_LEVEL, Score, Trial
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.fit_calibration import split_by_task
@@ -22,9 +22,16 @@ from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings, require_sele
 from rewardlab.models import name_model
 from rewardlab.models.composite import name_composite
 from rewardlab.models.contract import Composition, NamedModel
-from rewardlab.models.guard import Guard, Probe, distances, nearest_distance, require_policy, risk_inputs
+from rewardlab.models.guard import (
+    Guard,
+    Probe,
+    answer_features,
+    distances,
+    nearest_distance,
+    require_policy,
+    risk_inputs,
+)
 from rewardlab.models.model_string import GUARD
-from rewardlab.models.trust import SUCCESS_LEVEL, read_notes
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -174,9 +181,9 @@ def probed_model(model: NamedModel) -> NamedModel:
 def evaluated_clips(trials: TrialTable) -> EvaluatedClips:
     """Return the answered clips of which it is known whether they succeeded."""
     success, level = trials.number("truth_success"), trials.number("level")
-    notes = [read_notes(raw).get("features") for raw in trials.text("raw")]
-    keep = np.array([note is not None for note in notes]) & ~np.isnan(success) & ~np.isnan(level)
-    rows = [note for note, kept in zip(notes, keep) if kept and note is not None]
+    found = [_features(trial) for trial in trials.rows()]
+    keep = np.array([bool(features) for features in found]) & ~np.isnan(success) & ~np.isnan(level)
+    rows = [features for features, kept in zip(found, keep, strict=True) if kept]
     return EvaluatedClips(
         rows,
         level[keep] >= SUCCESS_LEVEL - 0.5,
@@ -185,6 +192,14 @@ def evaluated_clips(trials: TrialTable) -> EvaluatedClips:
         trials.text("task")[keep],
         trials.text("instruction")[keep],
     )
+
+
+def _features(trial: Trial) -> dict[str, float]:
+    """Return what a guard reads of a probed answer, less the instruction; nothing where there is no answer."""
+    if trial.level is None or not trial.info.frame_quality:
+        return {}
+    score = Score(trial.level, trial.probabilities, info=trial.info)
+    return trial.info.frame_quality | answer_features(score)
 
 
 def fit_guard(fit: EvaluatedClips, threshold: EvaluatedClips, rate: float, policy: str) -> Guard:

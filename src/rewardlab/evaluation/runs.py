@@ -13,7 +13,7 @@ from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.run import RECORD, SUMMARY, Run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.storage import atomic_write, csv_text, locked, writable
-from rewardlab.core.trial_table import TRIAL_COLUMNS, trial_schema
+from rewardlab.core.trial_table import INFO_COLUMNS, TRIAL_COLUMNS, trial_schema
 
 if TYPE_CHECKING:
     import pyarrow
@@ -169,7 +169,7 @@ _LOCKED = {  # settings that no query can change again
     "python_enable_replacements": "false",
     "lock_configuration": "true",
 }
-_LARGE = ("raw", "progress", "truth_progress", "probabilities", "shown")  # read only where a query names them
+_LARGE = ("raw", "progress", "truth_progress", "probabilities", "shown", *INFO_COLUMNS)  # read where a query names them
 
 
 def query_trials(entries: Sequence[RunEntry], sql: str) -> "pyarrow.Table":

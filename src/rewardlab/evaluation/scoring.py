@@ -232,7 +232,7 @@ def _draft(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Tr
 
 def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
     if isinstance(answer, Failure):
-        return replace(draft, reason=answer.reason, raw=answer.raw, seconds=seconds)
+        return replace(draft, reason=answer.reason, raw=answer.raw, seconds=seconds, info=answer.info)
     return replace(
         draft,
         status="scored",
@@ -242,6 +242,7 @@ def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
         raw=answer.raw,
         reason=None,
         seconds=seconds,
+        info=answer.info,
     )
 
 

@@ -11,7 +11,7 @@ from rewardlab.core.records import TRIALS_DIGEST
 from rewardlab.core.run import SUMMARY, Run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
-from rewardlab.core.trial_table import WITHOUT_RAW, TrialTable, trials_digest
+from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable, trials_digest
 from rewardlab.evaluation.findings import (
     calibration_errors,
     calibration_nulls,
@@ -59,7 +59,7 @@ _LAST: dict[tuple[object, ...], Summary] = {}  # by everything that it is comput
 
 def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
     """Return everything that the trials of a run say, with intervals from so many bootstrap draws."""
-    return _computed(run.trials(WITHOUT_RAW), run.record, draws, seed)
+    return _computed(run.trials(METRIC_COLUMNS), run.record, draws, seed)
 
 
 def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: int = 0) -> Summary:
@@ -115,7 +115,7 @@ def _summary_and_digest(run: Run) -> tuple[Summary, str]:
     said = (tuple(record.caveats.items()), tuple(record.trained_tasks.items()))
     inputs = (digest, record.judged, *said, record.plan.reliable_at)
     if inputs not in _LAST:
-        made = _computed(trials.select(WITHOUT_RAW), record)
+        made = _computed(trials.select(METRIC_COLUMNS), record)
         _LAST.clear()
         _LAST[inputs] = made
     return _LAST[inputs], digest

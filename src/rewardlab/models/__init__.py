@@ -92,7 +92,6 @@ def _name_uncalibrated(string: ModelString) -> NamedModel:
         prompt=entry.prompt,
         server=entry.server(spec),
         describe=_describe(entry, spec),
-        speaks=entry.speaks,
     )
 
 

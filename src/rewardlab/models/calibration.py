@@ -46,16 +46,20 @@ class Calibrated:
     calibration: Calibration
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return the calibrated answers; `raw` holds the prediction set, and the model's own level and text."""
+        """Return the calibrated answers; their info holds the prediction set and the level before calibration."""
         return [self._calibrated(answer) for answer in validated_answers(self.model, episodes)]
 
     def _calibrated(self, answer: Answer) -> Answer:
         if isinstance(answer, Failure):
             return answer
         calibrated = apply_calibration(answer, self.calibration)
-        note = {"set": prediction_set(calibrated, self.calibration), "coverage": self.calibration.coverage}
-        note |= {"level": answer.level, "raw": answer.raw}
-        return replace(calibrated, raw=json.dumps(note, ensure_ascii=False, separators=(",", ":")))
+        info = replace(
+            answer.info,
+            prediction_set=tuple(prediction_set(calibrated, self.calibration)),
+            set_coverage=self.calibration.coverage,
+            uncalibrated_level=answer.level,
+        )
+        return replace(calibrated, info=info)
 
 
 def apply_temperature(probs: Numbers, temperature: float) -> Numbers:

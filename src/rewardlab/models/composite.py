@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rewardlab.core import __version__
 from rewardlab.core.episode import Episode, strip_labels
@@ -57,8 +57,7 @@ def name_composite(name: str, composition: Composition, members: Sequence[NamedM
     server = any(member.server for member in members)
     tasks = tuple(sorted({task for member in members for task in member.trained_tasks}))
     parts = tuple(members)
-    made = NamedModel(name, fingerprint, sees_truth, None, one_copy, parts, combine, trained_tasks=tasks, server=server)
-    return replace(made, speaks=False)  # what it writes is a note on its members' answers
+    return NamedModel(name, fingerprint, sees_truth, None, one_copy, parts, combine, trained_tasks=tasks, server=server)
 
 
 def build_all(

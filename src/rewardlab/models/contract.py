@@ -57,7 +57,6 @@ class ModelEntry(Generic[Spec]):
     speed: Callable[[Spec], frozenset[str]] = lambda spec: frozenset()  # options that are no part of its identity
     server: Callable[[Spec], bool] = lambda spec: False  # whether another machine is asked, perhaps for money
     describe: Callable[[Spec, Budget], Describer] | None = None  # what makes it say what it sees, where it can
-    speaks: bool = True  # False where the raw text of its answers is a note of ours about its level
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ class NamedModel:
     written: str = ""  # as the user named it, where that says more than the name: options about speed and price
     server: bool = False  # another machine is asked, perhaps for money
     describe: Callable[[Budget], Describer] | None = None  # makes what says what it sees; None where it cannot
-    speaks: bool = True  # False where the raw text of its answers is a note of ours about its level
 
     @property
     def as_written(self) -> str:

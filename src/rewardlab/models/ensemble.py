@@ -1,10 +1,10 @@
 """Ensembles of models: by vote, median or mean; where members disagree, the answer says so."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import read_checksummed_json
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import CompositeEntry, Composition, RewardModel
 from rewardlab.models.model_string import ModelString, one_of, option, read_options
@@ -22,6 +22,7 @@ WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab fit cal
 _TIE = 1e-9  # shares of votes closer than this are a tie
 
 Numbers = NDArray[np.float64]
+Amount = TypeVar("Amount", int, float)
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,20 @@ class Ensemble:
         weights = np.array([weight for name, weight in zip(self.names, self.weights) if name in scored])
         levels = np.array([score.level for score in scores])
         level, probs = _combine(self.by, scores, weights / weights.sum())
-        note: dict[str, object] = {"by": self.by, "levels": {name: score.level for name, score in scored.items()}}
-        note |= {"sd": round(float(levels.std()), 4)} | ({"failed": failed} if failed else {})
-        raw = json.dumps(note, ensure_ascii=False, separators=(",", ":"))
-        return Score(level, tuple(probs.tolist()), _mean_progress(scores), raw)
+        info = ScoreInfo(
+            disagreement=round(float(levels.std()), 4),
+            member_levels={name: score.level for name, score in scored.items()},
+            member_failures=failed,
+            input_tokens=_sum_of_known([answer.info.input_tokens for answer in answers]),
+            output_tokens=_sum_of_known([answer.info.output_tokens for answer in answers]),
+            cost=_sum_of_known([answer.info.cost for answer in answers]),
+        )
+        return Score(level, tuple(probs.tolist()), _mean_progress(scores), info=info)
+
+
+def _sum_of_known(values: Sequence[Amount | None]) -> Amount | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 def _combine(by: str, scores: Sequence[Score], weights: Numbers) -> tuple[float, Numbers]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import cast, get_args
 
 import cv2
 import numpy as np
@@ -22,10 +23,9 @@ from rewardlab.core.episode import Episode, Frames, Indices, show_only
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import read_checksummed_json, record_from_json
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Decision, Failure, GuardVerdict, Score
 from rewardlab.models.composite import name_composite, validated_answers
 from rewardlab.models.contract import Composition, NamedModel, RewardModel
-from rewardlab.models.trust import SUCCESS_LEVEL, trust_of
 
 _MOST_FRAMES = 16  # of a clip that are looked at
 _SAME = 0.05  # mean absolute difference of grey values under which a frame is the one before it, frozen
@@ -104,7 +104,7 @@ def _distance(one: Counter[str], other: Counter[str]) -> float:
     return max(0.0, 1 - product / lengths**0.5) if lengths else 1.0
 
 
-POLICIES = ("pass", "hold", "fallback", "abstain")
+POLICIES: tuple[str, ...] = get_args(Decision)
 QUALITY = ("sharpness", "noise", "exposure", "contrast", "saturation", "freeze", "jump")
 
 _FARTHEST = 6.0  # standard deviations; beyond, farther counts no more
@@ -172,37 +172,33 @@ def claims_success(score: Score) -> bool:
 
 
 def answer_features(score: Score) -> dict[str, float]:
-    """Return what the answer itself says about how far it may be trusted; only what this model can say."""
-    trust, found = trust_of(score), dict[str, float]()
-    if "success_probability" in trust:
-        p = min(max(float(trust["success_probability"]), _LEAST_PROB), 1 - _LEAST_PROB)
+    """Return what the answer tells about its uncertainty; only what this model knows."""
+    info, found = score.info, dict[str, float]()
+    if score.probabilities is not None:
+        p = min(max(score.probabilities[SUCCESS_LEVEL - 1], _LEAST_PROB), 1 - _LEAST_PROB)
         found["success_logit"] = math.log(p / (1 - p))
-    if isinstance(trust.get("set"), list):
-        found["set_size"] = float(len(trust["set"]))
-    if "novelty" in trust:
-        found["log_novelty"] = math.log(max(float(trust["novelty"]), _LEAST_PROB))
-    if "disagreement" in trust:
-        found["disagreement"] = float(trust["disagreement"])
+    if info.prediction_set is not None:
+        found["set_size"] = float(len(info.prediction_set))
+    if info.novelty is not None:
+        found["log_novelty"] = math.log(max(info.novelty, _LEAST_PROB))
+    if info.disagreement is not None:
+        found["disagreement"] = info.disagreement
     return found
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A model whose answers note the frame quality of the clip, from which a guard is fitted."""
+    """A model whose answers hold the frame quality of the clip, from which a guard is fitted."""
 
     model: RewardModel
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return the model's answers with what a guard would read of them."""
+        """Return the model's answers with the frame quality of each clip."""
         answers = validated_answers(self.model, episodes)
-        return [_noted(answer, episode) for answer, episode in zip(answers, episodes)]
-
-
-def _noted(answer: Answer, episode: Episode) -> Answer:
-    if isinstance(answer, Failure):
-        return answer
-    features = episode_quality(episode) | answer_features(answer)
-    return replace(answer, raw=json.dumps({"features": features}))
+        return [
+            replace(answer, info=replace(answer.info, frame_quality=episode_quality(episode)))
+            for answer, episode in zip(answers, episodes, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -214,7 +210,7 @@ class Guarded:
     fallback: RewardModel | None = None
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return the answers, each with its trust; a doubtful success is held back, replaced or refused."""
+        """Return the answers, each with the guard's verdict; a doubtful success is held back, replaced or withheld."""
         answers = validated_answers(self.model, episodes)
         judged = [self._judged(answer, episode) for answer, episode in zip(answers, episodes)]
         doubtful = [index for index, (_, passes) in enumerate(judged) if not passes]
@@ -222,21 +218,24 @@ class Guarded:
         if self.fallback is not None and doubtful:
             others = validated_answers(self.fallback, [episodes[index] for index in doubtful])
             for index, other in zip(doubtful, others):
-                found[index] = _replaced(found[index], other)
+                found[index] = replace(other, info=replace(other.info, guard=found[index].info.guard))
         return found
 
     def _judged(self, answer: Answer, episode: Episode) -> tuple[Answer, bool]:
-        """Return the answer with its trust, as the policy leaves it, and whether it passes."""
+        """Return the answer with its verdict, as the policy leaves it, and whether it passes."""
         if isinstance(answer, Failure):
             return answer, True
         distance = nearest_distance(episode.instruction, self.guard.instructions)
         features = episode_quality(episode) | answer_features(answer) | {"instruction_distance": distance}
         risk = self.guard.risk(features)
         passes = not claims_success(answer) or self.guard.passes(risk)
-        verdict = "pass" if passes or self.guard.policy == "pass" else self.guard.policy
-        trust = trust_of(answer) | {"verdict": verdict, "risk": round(risk, 4), "shift": self._shift(features)}
-        noted = replace(answer, raw=json.dumps({"trust": trust, "raw": answer.raw}, ensure_ascii=False))
-        return _by_policy(noted, verdict, risk), passes
+        verdict = GuardVerdict(
+            "pass" if passes else cast(Decision, self.guard.policy),  # checked when the guard was made
+            round(risk, 4),
+            None if answer.probabilities is None else answer.probabilities[SUCCESS_LEVEL - 1],
+            self._shift(features),
+        )
+        return _by_policy(replace(answer, info=replace(answer.info, guard=verdict)), verdict.decision, risk), passes
 
     def _shift(self, features: Mapping[str, float]) -> dict[str, float]:
         known = {name for name in self.guard.names if math.isfinite(features.get(name, math.nan))}
@@ -248,19 +247,13 @@ class Guarded:
         }
 
 
-def _by_policy(score: Score, verdict: str, risk: float) -> Answer:
-    if verdict == "hold":  # not done yet: nothing is paid for a success that is in doubt
+def _by_policy(score: Score, decision: Decision, risk: float) -> Answer:
+    if decision == "hold":  # not done yet: nothing is paid for a success that is in doubt
         return replace(score, level=SUCCESS_LEVEL - 1.0, probabilities=None)
-    if verdict == "abstain":
-        return Failure(
-            f"the guard abstains: this success is false with an estimated probability of {risk:.2f}", score.raw
-        )
+    if decision == "abstain":
+        reason = f"the guard abstains: this success is false with an estimated probability of {risk:.2f}"
+        return Failure(reason, score.raw, score.info)
     return score
-
-
-def _replaced(guarded: Answer, other: Answer) -> Answer:
-    note = json.dumps({"trust": trust_of(guarded), "raw": other.raw}, ensure_ascii=False)
-    return replace(other, raw=note)
 
 
 def require_policy(policy: str, fallback: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from rewardlab.core.errors import StopRun
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.records import parse_json
+from rewardlab.core.trial import ScoreInfo
 from rewardlab.models.contract import Budget
 
 LEDGER = "ledger.jsonl"
@@ -67,7 +68,7 @@ class Ledger:
         self.budget = budget
         self.model = model
         self._spent = Spent()
-        self._replies: dict[str, Any] = {}
+        self._paid: dict[str, dict[str, Any]] = {}  # the line of each reply, by the key of its request
         self._offset = 0
         self._priced = False  # whether a reply to this very model had a price: another's tells nothing of its own
         self._path = budget.folder / LEDGER if budget.folder else None
@@ -88,7 +89,13 @@ class Ledger:
     def find(self, key: str) -> Any | None:
         """Return the reply to this request if it was paid for before."""
         self._read_new_lines()
-        return self._replies.get(key)
+        return self._paid[key]["reply"] if key in self._paid else None
+
+    def usage(self, key: str) -> ScoreInfo:
+        """Return the tokens and the cost of the reply to this request, as far as they are known."""
+        self._read_new_lines()
+        paid = self._paid.get(key, {})
+        return ScoreInfo(input_tokens=paid.get("input"), output_tokens=paid.get("output"), cost=paid.get("cost"))
 
     def send(self, key: str) -> None:
         """Write down that a request goes out; raise StopRun instead if the budget does not allow it."""
@@ -143,7 +150,7 @@ class Ledger:
     def _apply(self, entry: dict[str, Any]) -> None:
         self._spent = self._spent.after(entry)
         if "key" in entry:
-            self._replies[entry["key"]] = entry["reply"]
+            self._paid[entry["key"]] = entry
 
 
 class SpentSoFar:

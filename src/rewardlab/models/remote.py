@@ -20,7 +20,7 @@ from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, Failure, Score, validate_answer
+from rewardlab.core.trial import Answer, Failure, Score, failure_of, info_from_json, info_to_json, validate_answer
 from rewardlab.models.contract import Budget, ModelEntry
 from rewardlab.models.model_string import ModelString, option, read_options, read_url, speed_options
 
@@ -42,8 +42,9 @@ def read_token() -> str:
 # bytes of a JSON list of `{"instruction", "fps"}`, and per episode N the arrays `frames_N` (uint8, T x H x W x 3) and
 # `positions_N` (T; when each frame is shown, counted in frames of the camera's stream: int64 where they come evenly,
 # float64 where each comes at its own time; position / fps is the time in seconds). The answer is JSON,
-# `{"fingerprint": TEXT, "answers": [...]}`, one answer per episode: `{"level", "probabilities", "progress", "raw"}`, or
-# `{"failure": REASON, "raw"}`. `GET /health` answers `{"protocol": 1, "name": TEXT, "fingerprint": TEXT}`.
+# `{"fingerprint": TEXT, "answers": [...]}`, one answer per episode: `{"level", "probabilities", "progress", "raw",
+# "info"}`, or `{"failure": REASON, "raw", "info"}`; `info` may be absent. `GET /health` answers
+# `{"protocol": 1, "name": TEXT, "fingerprint": TEXT}`.
 
 PROTOCOL = 1
 EPISODES_TYPE = "application/x-rewardlab-episodes"
@@ -131,7 +132,8 @@ def _episode(described: dict[str, Any], arrays: dict[str, NDArray[Any]], index: 
 def pack_answers(answers: Sequence[Answer], fingerprint: str) -> bytes:
     """Return the answers as the body of a reply."""
     rows = [
-        {"failure": answer.reason, "raw": answer.raw} if isinstance(answer, Failure) else asdict(answer)
+        ({"failure": answer.reason, "raw": answer.raw} if isinstance(answer, Failure) else vars(answer))
+        | {"info": info_to_json(answer.info)}
         for answer in answers
     ]
     return json.dumps({"fingerprint": fingerprint, "answers": rows}).encode()
@@ -152,10 +154,14 @@ def _answer(row: Any, frames: int) -> Answer:
     if not isinstance(row, dict):
         return Failure(f"expected an answer as a JSON object, got {type(row).__name__}")
     raw = row.get("raw")
+    try:
+        info = info_from_json(row.get("info"))
+    except ModelError as error:
+        return failure_of(error, with_type=False)
     given = (
-        Failure(str(row["failure"]), raw)
+        Failure(str(row["failure"]), raw, info)
         if "failure" in row
-        else Score(row.get("level", "missing"), row.get("probabilities"), row.get("progress"), raw)
+        else Score(row.get("level", "missing"), row.get("probabilities"), row.get("progress"), raw, info)
     )
     answer = validate_answer(given, frames)
     return replace(answer, reason=answer.reason[:_MAX_REASON]) if isinstance(answer, Failure) else answer

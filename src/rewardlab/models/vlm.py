@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import ModelError
-from rewardlab.core.trial import Failure
+from rewardlab.core.trial import Failure, ScoreInfo
 from rewardlab.models.contract import Budget
 
 Spec = TypeVar("Spec")
@@ -90,12 +90,13 @@ class Completion:
     """What the model wrote; `finish` is "length" where it was cut off.
 
     `choice_logprobs` are log-probabilities of tokens in the place of the choice that an AnswerFormat asked for, where
-    the backend knows them.
+    the backend knows them. `info` holds the tokens and the cost of the reply, where a server counts them.
     """
 
     text: str
     finish: str = "stop"
     choice_logprobs: Mapping[str, float] | None = None
+    info: ScoreInfo = ScoreInfo()
 
 
 @runtime_checkable

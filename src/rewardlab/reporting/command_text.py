@@ -14,7 +14,7 @@ from rich.table import Table
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.old_settings import setting
 from rewardlab.core.terminal import one_line, safe_markup
-from rewardlab.core.trial import Failure, Score
+from rewardlab.core.trial import Failure, Score, describe_info, info_to_json
 from rewardlab.evaluation.breaking_points import (
     MOST,
     QUANTILES,
@@ -86,11 +86,14 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
             yield f"progress  {line}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
         yield from _field("said", answer.raw)
+    if known := describe_info(answer.info):
+        yield from _field("info", known)
 
 
 def _clip_json(clip: ScoredClip) -> dict[str, Any]:
     answer = clip.answer
     record: dict[str, Any] = {"clip": str(clip.clip), "shown": clip.shown, "frames": clip.count, "raw": answer.raw}
+    record["info"] = info_to_json(answer.info)
     if isinstance(answer, Score):
         return record | {
             "level": answer.level,

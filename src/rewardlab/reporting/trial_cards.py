@@ -14,7 +14,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.run_files import INSTRUCTION, RunRecord
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import WorstPerturbation, in_control_order
-from rewardlab.core.trial import CLEAN, Trial
+from rewardlab.core.trial import CLEAN, Trial, describe_info
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.core.video_encoding import encode_bytes
 from rewardlab.evaluation.plan import MOST_DESCRIBED
@@ -178,6 +178,7 @@ class ViewedTrial:
     verdict: Verdict
     prompt: str
     raw: str
+    info: str
     stills: str
 
 
@@ -221,9 +222,8 @@ def _errors(trials: TrialTable) -> NDArray[np.float64]:
 
 def _viewed(trial: Trial, record: RunRecord, shown: TrialReplay | None) -> ViewedTrial:
     prompt = record.prompts.get(trial.model, "").replace(INSTRUCTION, trial.instruction)
-    return ViewedTrial(
-        trial, _verdict(trial), words_shown(prompt), words_shown(trial.raw or ""), stills_of(trial, shown)
-    )
+    raw, info = words_shown(trial.raw or ""), words_shown(describe_info(trial.info))
+    return ViewedTrial(trial, _verdict(trial), words_shown(prompt), raw, info, stills_of(trial, shown))
 
 
 def _verdict(trial: Trial) -> Verdict:

@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from rewardlab.core.episode import Episode
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.records import parse_json
+from rewardlab.core.trial import ScoreInfo
 from rewardlab.models.remote import EPISODES_TYPE, PROTOCOL, Health, pack_answers, unpack_episodes
 from rewardlab.serving.http import media_type, validation_sentence, whole_body
 from rewardlab.serving.listening import RequestRejected
@@ -56,14 +57,14 @@ class BatchRequest(BaseModel):
 
 
 class AnswerBody(BaseModel):
-    """One answer: a level from 1 to 5, or why there is none; `trust` says how far it may be relied on."""
+    """One answer: a level from 1 to 5, or why there is none; `info` is what else is known about it."""
 
     level: float | None = None
     probabilities: list[float] | None = None
     progress: list[float] | None = None
     raw: str | None = None
     failure: str | None = None
-    trust: dict[str, Any]
+    info: ScoreInfo
     model: str
     fingerprint: str
 

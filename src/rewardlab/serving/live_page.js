@@ -51,13 +51,15 @@ function facts(session) {
   }
   if (point.failure) row("no answer", point.failure, "bad");
   else row("level", String(point.level) + " of 5");
-  const trust = point.trust || {};
-  if (trust.verdict) row("guard", trust.verdict, trust.verdict === "pass" ? "good" : "bad");
-  if (trust.success_probability !== undefined) row("success", percent(trust.success_probability));
-  if (trust.set) row("levels in the set", trust.set.join(", "));
-  if (trust.novelty !== undefined) row("novelty", String(trust.novelty));
-  if (trust.disagreement !== undefined) row("disagreement", String(trust.disagreement));
-  if (trust.shift) row("shift", Object.entries(trust.shift).map(([name, value]) => name + " " + value).join(", "));
+  const info = point.info || {};
+  const guard = info.guard || {};
+  if (guard.decision) row("guard", guard.decision, guard.decision === "pass" ? "good" : "bad");
+  const success = point.probabilities ? point.probabilities[4] : guard.success_probability;
+  if (success !== undefined && success !== null) row("success", percent(success));
+  if (info.prediction_set) row("levels in the set", info.prediction_set.join(", "));
+  if (info.novelty !== undefined) row("novelty", String(info.novelty));
+  if (info.disagreement !== undefined) row("disagreement", String(info.disagreement));
+  if (guard.shift) row("shift", Object.entries(guard.shift).map(([name, value]) => name + " " + value).join(", "));
   return list;
 }
 

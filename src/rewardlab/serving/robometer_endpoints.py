@@ -14,8 +14,7 @@ from fastapi import APIRouter, Request
 from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_clip
 from rewardlab.core.errors import DataError
 from rewardlab.core.records import parse_json
-from rewardlab.core.trial import Answer, Failure
-from rewardlab.models.trust import SUCCESS_LEVEL
+from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Failure
 from rewardlab.serving.endpoints import DEFAULT_FPS, REFUSALS, require_instruction
 from rewardlab.serving.http import whole_body
 from rewardlab.serving.listening import RequestRejected

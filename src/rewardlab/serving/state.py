@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import HTTPConnection
 
 from rewardlab.core.episode import Episode
-from rewardlab.core.trial import Answer, Failure
-from rewardlab.models.trust import trust_of
+from rewardlab.core.trial import Answer, Failure, info_to_json
 from rewardlab.serving.batching import Batcher, ScoredBatch, ServedModel
 from rewardlab.serving.sessions import Session, SessionStore
 from rewardlab.serving.uploads import ClipDecoder, is_array_file
@@ -27,7 +26,7 @@ def answer_json(answer: Answer, served: ServedModel) -> dict[str, Any]:
     return {
         **said,
         "raw": answer.raw,
-        "trust": trust_of(answer),
+        "info": info_to_json(answer.info),
         "model": served.name,
         "fingerprint": served.fingerprint,
     }
@@ -126,7 +125,7 @@ class RewardServer:
         frames = len(episode.clip)
         progress = answer.get("progress")
         point = {"frames": frames, "progress": progress[-1] if progress else None}
-        session.curve.append(point | {key: answer.get(key) for key in ("level", "failure", "trust")})
+        session.curve.append(point | {key: answer.get(key) for key in ("level", "probabilities", "failure", "info")})
         del session.curve[:-_MOST_POINTS]
         return {**answer, "session": session.id, "frames": frames}
 

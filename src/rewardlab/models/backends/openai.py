@@ -7,7 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from rewardlab.core.errors import ModelError, PlanError, StopRun
 from rewardlab.core.limits import ANSWER_CHARACTERS
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Failure
+from rewardlab.core.trial import Failure, ScoreInfo
 from rewardlab.models.backends.chat_completions import (
     MAX_TOP_LOGPROBS,
     TOO_LONG,
@@ -113,6 +113,9 @@ OPENAI = VlmBackend(
 _ANSWER_TOKENS = 128  # a server cannot be given the opening of the reply, so it writes up to the choice
 
 
+_PaidReply = tuple[ChatReply | Failure, ScoreInfo]  # the info says how many tokens it took and what it cost
+
+
 @dataclass(frozen=True, eq=False)
 class _ChatRequest:
     """A prompt as it will be sent, and the key under which its reply is kept in the ledger."""
@@ -140,33 +143,31 @@ class OpenAIEndpoint:
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
     ) -> list[Completion | Failure]:
         """Return what the model writes after each prompt."""
-        return [_completion(reply) for reply in self._chat(prompts, max_tokens, answer)]
+        return [_completion(reply, usage) for reply, usage in self._chat(prompts, max_tokens, answer)]
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
         """Return the probabilities of the choices in the place where the model wrote one.
 
         A server lists only the likeliest tokens; a choice that is not among them gets 0.
         """
-        return [_choice_probs(reply, answer) for reply in self._chat(prompts, _ANSWER_TOKENS, answer)]
+        return [_choice_probs(reply, answer) for reply, _ in self._chat(prompts, _ANSWER_TOKENS, answer)]
 
     def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
         """Return, per prompt, the log-probability that the reply begins with the continuation, a single token.
 
         A server lists only the likeliest tokens; where the continuation is not among them there is a Failure.
         """
-        return [_first_token_logprob(reply, continuation.strip()) for reply in self._chat(prompts, 1, None)]
+        return [_first_token_logprob(reply, continuation.strip()) for reply, _ in self._chat(prompts, 1, None)]
 
-    def _chat(
-        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None
-    ) -> list[ChatReply | Failure]:
-        """Return the reply to each prompt; one that was paid for before comes from the ledger."""
+    def _chat(self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None) -> list[_PaidReply]:
+        """Return the reply to each prompt and its price; one that was paid for before comes from the ledger."""
         return run_async(self._chat_all(prompts, max_tokens, answer))
 
     async def _chat_all(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None
-    ) -> list[ChatReply | Failure]:
+    ) -> list[_PaidReply]:
         """Ask everything at once, within the limits; on a stop, what is under way is still waited for and kept."""
-        replies: dict[int, ChatReply | Failure] = {}
+        replies: dict[int, _PaidReply] = {}
         stops: list[StopRun] = []
         slots = asyncio.Semaphore(self._options.concurrency)
         by_key: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # the same prompt waits for its reply
@@ -177,11 +178,11 @@ class OpenAIEndpoint:
                 request = await asyncio.to_thread(self._request, prompts[index], max_tokens, answer)
                 async with slots, by_key[request.key]:
                     if not stops:
-                        replies[index] = await self._reply(request, deadline)
+                        replies[index] = await self._reply(request, deadline), self._ledger.usage(request.key)
             except StopRun as stop:
                 stops.append(stop)
             except Exception as error:  # whatever befalls one prompt, the others are waited for, and paid for once
-                replies[index] = Failure(self._client.excerpt(f"{type(error).__name__}: {error}"))
+                replies[index] = Failure(self._client.excerpt(f"{type(error).__name__}: {error}")), ScoreInfo()
 
         first = 0
         while first < len(prompts) and self._ledger.price_unknown and not stops:
@@ -250,12 +251,12 @@ def _cost(usage: Usage, options: OpenAIOptions) -> float | None:
     return (usage[0] * prices[0] + usage[1] * prices[1]) / 1e6
 
 
-def _completion(reply: ChatReply | Failure) -> Completion | Failure:
+def _completion(reply: ChatReply | Failure, usage: ScoreInfo) -> Completion | Failure:
     if isinstance(reply, Failure):
-        return reply
+        return replace(reply, info=usage)
     if reply.text is None:
-        return Failure(f"missing answer: the server sent no text (it ended with {reply.finish!r})")
-    return Completion(reply.text, reply.finish, reply.digit)
+        return Failure(f"missing answer: the server sent no text (it ended with {reply.finish!r})", info=usage)
+    return Completion(reply.text, reply.finish, reply.digit, usage)
 
 
 def _choice_probs(reply: ChatReply | Failure, answer: AnswerFormat) -> tuple[float, ...] | Failure:

@@ -56,9 +56,7 @@ def _entry(name: str) -> ModelEntry[Path]:
     def parse(string: ModelString) -> Path:
         return _stem(name, without_options(string))
 
-    return ModelEntry(
-        _SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT, trained_tasks=_trained_tasks, speaks=False
-    )
+    return ModelEntry(_SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT, trained_tasks=_trained_tasks)
 
 
 POCKET = {name: _entry(name) for name in _SUMMARIES}

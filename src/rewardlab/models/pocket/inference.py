@@ -1,6 +1,5 @@
 """From clips to scores: resize, encode once, pad, predict."""
 
-import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, show_only
 from rewardlab.core.errors import DataError, ModelError
 from rewardlab.core.records import read_json
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.models.pocket import variant_files
 from rewardlab.models.pocket.novelty import (
     FEATURES,
@@ -30,6 +29,7 @@ from rewardlab.models.pocket.parallel_onnx import ParallelOnnxSession, Precision
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
 CLIP_FRAMES = 16
+_SET_COVERAGE = 0.9  # that the conformal threshold was fitted for
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -145,15 +145,19 @@ class PocketRewardModel:
         if known_share < 0.5:  # hardly a word is English: move towards the uniform distribution
             probs = 2 * known_share * probs + (1 - 2 * known_share) / len(probs)
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
-        prediction_set = [index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal]
-        note = {"set90": prediction_set or [level], "novelty": round(novelty, 4)}
+        prediction_set = tuple(index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal)
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))
         per_frame = np.interp(np.arange(length), _sampled_indices(length), sigmoid)
         return Score(
             float(min(level, 5)),
             tuple(probs.tolist()),
             tuple(per_frame.tolist()),
-            json.dumps(note if self.precision == "float32" else {**note, "precision": self.precision}),
+            info=ScoreInfo(
+                prediction_set=prediction_set or (min(level, 5),),
+                set_coverage=_SET_COVERAGE,
+                novelty=round(novelty, 4),
+                precision=None if self.precision == "float32" else self.precision,
+            ),
         )
 
     def encode_frames(self, clips: list[Frames]) -> list[Floats]:

@@ -72,10 +72,11 @@ def _parse(completion: Completion | Failure, order: Indices) -> Answer:
     wrong = sorted(number for number, value in percentages.items() if not 0 <= value <= 100)
     if sorted(percentages) != list(range(1, count + 1)) or wrong:
         expected = f"a percentage from 0 to 100 for each of {count} frames"
-        return Failure(f"{UNREADABLE}: expected {expected}, got {len(percentages) - len(wrong)}", text)
+        return Failure(f"{UNREADABLE}: expected {expected}, got {len(percentages) - len(wrong)}", text, completion.info)
     progress = np.empty(count)
     progress[order] = [percentages[number] / 100 for number in range(1, count + 1)]
-    return Score(float(level_of_progress(progress[-1])), progress=tuple(progress.tolist()), raw=text)
+    level = float(level_of_progress(progress[-1]))
+    return Score(level, progress=tuple(progress.tolist()), raw=text, info=completion.info)
 
 
 def completion_percentages(text: str) -> dict[int, float]:

@@ -153,13 +153,13 @@ class Rubric:
     def _parse(self, completion: Completion | Failure) -> Answer:
         if isinstance(completion, Failure):
             return completion
-        answer = PARSERS[self.options.parser](completion.text)
+        answer = replace(PARSERS[self.options.parser](completion.text), info=completion.info)
         if isinstance(answer, Score):
             known = completion.choice_logprobs if answer.level.is_integer() else None
             return replace(answer, probabilities=choice_probs(known, ANSWER.choices) if known else None)
         if completion.finish == "length":
             cut = f"; the answer was cut off at {self.options.tokens} tokens, allow more with ?tokens="
-            return Failure(answer.reason + cut, answer.raw)
+            return replace(answer, reason=answer.reason + cut)
         return answer
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rewardlab.core.episode import Episode, Frames, Indices
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.models.model_string import at_least_one, option
 from rewardlab.models.protocols import VlmProtocol, check_control, controlled_frames
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
@@ -69,7 +69,8 @@ def _answer(logprobs: Sequence[float | Failure], lengths: Indices, frames: int) 
     scaled = (values - low) / (high - low) if high > low else np.ones_like(values)  # all alike is 1, as published
     progress = np.interp(np.arange(1, frames + 1), lengths, scaled)
     last = float(values[-1])
-    return Score(1 + 4 * math.exp(min(last, 0.0)), progress=tuple(progress.tolist()), raw=f"log P(True) = {last:.6g}")
+    level = 1 + 4 * math.exp(min(last, 0.0))
+    return Score(level, progress=tuple(progress.tolist()), info=ScoreInfo(log_probability=last))
 
 
 TOPREWARD = VlmProtocol(
