@@ -33,13 +33,14 @@ from tests.models import tiny, tiny_vlms
 
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.seeding import rng_for
+from rewardlab.training.loop import WORK
 from rewardlab.training.processes import Processes
 from rewardlab.training.vlm import VlmPlan, VlmTraining
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base, name_base
 from rewardlab.training.vlm.examples import Example, show_as_is
 from rewardlab.training.vlm.inputs import Sample, pad_left
 from rewardlab.training.vlm.network import TrainedParts, set_training, training_dtype
-from rewardlab.training.vlm.train import WORK, Trainer, TrainingData, make_trainer, step_batches, take_step
+from rewardlab.training.vlm.train import Trainer, TrainingData, make_trainer, optimizer_config
 
 EPOCHS = 3
 WARM_UP = 2  # steps that are not counted
@@ -157,12 +158,12 @@ def ours(training: VlmTraining, named: Named, data: TrainingData, steps: int, de
 
 
 def timed_steps(trainer: Trainer, steps: int, device: str) -> tuple[int, float]:
-    batches, tokens, started = step_batches(trainer, 0), 0, 0.0
+    batches, tokens, started = trainer.batches(0), 0, 0.0
     for step in range(WARM_UP + steps):
         if step == WARM_UP:
             started, tokens = clock(device), 0
         passes = next(batches)
-        take_step(trainer, step, passes)
+        trainer.step(step, passes)
         tokens += sum(int(batch.mask.sum()) for batch in passes)
     return tokens, clock(device) - started
 
@@ -238,14 +239,14 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
         per_device_train_batch_size=plan.micro,
         gradient_accumulation_steps=plan.numbers.batch // plan.micro,
         max_steps=WARM_UP + steps,
-        learning_rate=plan.numbers.rate,
+        learning_rate=plan.numbers.lr,
         weight_decay=plan.numbers.weight_decay,
         lr_scheduler_type="cosine",
         bf16=device != "cpu",
         use_cpu=device == "cpu",
         gradient_checkpointing=plan.checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},
-        max_grad_norm=plan.numbers.max_norm,
+        max_grad_norm=optimizer_config(plan.numbers).max_norm,
         save_strategy="no",
         report_to=[],
         logging_steps=10,

@@ -564,12 +564,12 @@ GROUPS: dict[str, dict[str, Command]] = {
         "train pocket": Command("training.pocket:PocketPlan", "train the model that ships", train),
         "train vlm": Command("training.vlm:TrainVlmCommand", "fine-tune a vision-language model", train_vlm),
         "train objective": Command(
-            "rewardlab.training.objectives:TrainObjectiveCommand",
+            "training.objectives:TrainObjectiveCommand",
             "train an encoder with one objective",
             train_objective,
         ),
         "train assemble": Command(
-            "rewardlab.training.vlm:AssemblePlan", "join a vision tower and a language model", assemble_vlm
+            "training.vlm:AssemblePlan", "join a vision tower and a language model", assemble_vlm
         ),
         "fit calibration": Command(
             "rewardlab.evaluation.fit_calibration:CalibratePlan", "make probabilities mean what they say", calibrate

@@ -208,7 +208,7 @@ def test_the_same_command_again_does_nothing_again(tiny_plan: ObjectivePlan, tra
 
 STOPPING = """
 from pathlib import Path
-from rewardlab.training.objectives.contrastive import triplet
+from rewardlab.training.objectives.losses import triplet
 
 CALLS = []
 
@@ -400,7 +400,7 @@ def constant(batch):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nan_loss", "the loss of broken_losses:nan_loss is not a number at step 1; try a lower --rate"),
+        ("nan_loss", "the loss of broken_losses:nan_loss is not a number at step 1; try a lower --lr"),
         ("no_tensor", "must return one number that depends on the batch's images or texts, .* got float"),
         ("per_clip", r"got a tensor of shape \(8,\)"),
         ("constant", "that depends on the batch"),

@@ -84,7 +84,7 @@ def weights(plan: PocketPlan, name: str = "pocket-fold0") -> dict[str, torch.Ten
 
 class InterruptingLog(io.StringIO):
     def write(self, text: str) -> int:
-        if "step 4" in text:
+        if "step 2" in text:
             raise KeyboardInterrupt
         return super().write(text)
 
@@ -94,7 +94,8 @@ def test_interrupted_training_resumes_to_the_same_weights(trained: PocketPlan, t
     (tmp_path / "rollouts").symlink_to(trained.out / "rollouts")
     with pytest.raises(KeyboardInterrupt), redirect_stdout(InterruptingLog()):
         train_pocket(plan)
-    assert (tmp_path / "pocket-fold0.checkpoint").exists() and not (tmp_path / "pocket-fold0.pt").exists()
+    assert not (tmp_path / "pocket-fold0.pt").exists()
+    assert torch.load(tmp_path / "pocket-fold0.checkpoint", weights_only=True)["progress"]["step"] == 2
     train_pocket(plan)
     first, again = weights(trained), weights(plan)
     assert all(torch.equal(first[name], again[name]) for name in first)

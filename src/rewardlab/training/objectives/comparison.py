@@ -27,14 +27,13 @@ from rewardlab.evaluation.objective_comparison import (
 )
 from rewardlab.models.backends.checkpoint import choose_device
 from rewardlab.models.calibration import UNCALIBRATED, LevelMap, fit_levels
-from rewardlab.training.loop import LiveView, load_trainable, read_curve
+from rewardlab.training.loop import LiveView, files_in, load_trainable, read_curve
 from rewardlab.training.objectives import ObjectivePlan, read_seconds, timed
 from rewardlab.training.objectives.backbones import Backbone, TrainablePair, load_pair, write_pair
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipTable, PerturbedFrames, levels_of, only
 from rewardlab.training.objectives.features import encode_inputs, evaluated_rows, load_inputs, make_sampler
 from rewardlab.training.objectives.losses import NamedObjective, name_objective
 from rewardlab.training.objectives.train import (
-    Hyperparameters,
     TrainContext,
     TrainingJob,
     TrainingPlace,
@@ -47,7 +46,7 @@ from rewardlab.training.objectives.train import (
     write_levels,
     write_result,
 )
-from rewardlab.training.optimizer import trained_parameters
+from rewardlab.training.optimizer import OptimizerConfig, trained_parameters
 
 Numbers = NDArray[np.float64]
 VALUES = "values.npz"
@@ -61,55 +60,43 @@ class EvaluatedValues:
     validation: Numbers
     test: Numbers
     cells: Numbers
-
-    @property
-    def test_reversed(self) -> Numbers:
-        """Return the rewards of the test clips shown backwards: each frame is judged alone, but by the clock."""
-        return self.test[:, ::-1]
-
-
-@dataclass(frozen=True, eq=False)
-class LengthValues:
-    """The rewards of a blind clock, which rise as time goes by, whatever is shown."""
-
-    validation: Numbers
-    test: Numbers
-    cells: Numbers
+    by_time: bool = False  # the length baseline: rewards belong to the time, not to what a frame shows
 
     @property
     def test_reversed(self) -> Numbers:
         """Return the rewards of the test clips shown backwards."""
-        return self.test
+        return self.test if self.by_time else self.test[:, ::-1]
 
 
-def evaluate_frames(bench: TrainContext, cells: PerturbedFrames) -> EvaluatedValues:
+def evaluate_frames(context: TrainContext, cells: PerturbedFrames) -> EvaluatedValues:
     """Return the rewards of the pair as it is now."""
-    validation, test = (clip_values(bench, bench.judged.rows(part)) for part in (VALIDATION, TEST))
-    return EvaluatedValues(validation, test, _cell_values(bench, cells))
+    validation, test = (clip_values(context, context.evaluated.rows(part)) for part in (VALIDATION, TEST))
+    return EvaluatedValues(validation, test, _cell_values(context, cells))
 
 
 @torch.no_grad()
-def _cell_values(bench: TrainContext, cells: PerturbedFrames) -> Numbers:
+def _cell_values(context: TrainContext, cells: PerturbedFrames) -> Numbers:
     parts = [np.zeros(0)]
     for start in range(0, len(cells), _CELLS_AT_ONCE):
         some = slice(start, start + _CELLS_AT_ONCE)
-        images = bench.pair.images(bench.store.cells[some].to(bench.device))
-        texts = bench.pair.texts(bench.store.text_rows(cells.texts[some]).to(bench.device))
+        images = context.pair.images(context.store.cells[some].to(context.device))
+        texts = context.pair.texts(context.store.text_rows(cells.texts[some]).to(context.device))
         parts.append((images * texts).sum(-1).double().cpu().numpy())
     return np.concatenate(parts)
 
 
-def length_values(judged: ClipTable, cells: PerturbedFrames) -> LengthValues:
-    """Return the rewards of a blind clock: how late a frame is."""
-    time = np.linspace(0, 1, judged.pixels.shape[1])
-    validation, test = (np.tile(time, (len(judged.rows(part)), 1)) for part in (VALIDATION, TEST))
-    return LengthValues(validation, test, np.ones(len(cells)))
+def length_values(evaluated: ClipTable, cells: PerturbedFrames) -> EvaluatedValues:
+    """Return the rewards of the length baseline: how late a frame is."""
+    time = np.linspace(0, 1, evaluated.pixels.shape[1])
+    validation, test = (np.tile(time, (len(evaluated.rows(part)), 1)) for part in (VALIDATION, TEST))
+    return EvaluatedValues(validation, test, np.ones(len(cells)), by_time=True)
 
 
 def write_values(path: Path, values: EvaluatedValues) -> None:
     """Write rewards as numbers alone."""
     with atomic_write(path) as partial, partial.open("wb") as handle:
-        np.savez_compressed(handle, allow_pickle=False, **vars(values))
+        arrays = {"validation": values.validation, "test": values.test, "cells": values.cells}
+        np.savez_compressed(handle, allow_pickle=False, **arrays)
 
 
 def read_values(path: Path) -> EvaluatedValues:
@@ -118,20 +105,18 @@ def read_values(path: Path) -> EvaluatedValues:
         return EvaluatedValues(table["validation"], table["test"], table["cells"])
 
 
-def calibration(judged: ClipTable, values: EvaluatedValues | LengthValues) -> LevelMap:
+def calibration(evaluated: ClipTable, values: EvaluatedValues) -> LevelMap:
     """Return the isotonic map from reward to level over all frames of the validation clips whose level is known."""
-    levels = levels_of(only(judged, VALIDATION)).ravel()
+    levels = levels_of(only(evaluated, VALIDATION)).ravel()
     known = levels > 0
     if not known.any():
         return UNCALIBRATED
     return fit_levels(values.validation.ravel()[known].tolist(), levels[known].astype(float).tolist())
 
 
-def measures(
-    judged: ClipTable, cells: PerturbedFrames, values: EvaluatedValues | LengthValues
-) -> Mapping[str, Measured]:
+def measures(evaluated: ClipTable, cells: PerturbedFrames, values: EvaluatedValues) -> Mapping[str, Measured]:
     """Return every measure of the test clips."""
-    test, level_map = only(judged, TEST), calibration(judged, values)
+    test, level_map = only(evaluated, TEST), calibration(evaluated, values)
     levels = np.interp(values.test[:, -1], level_map.similarities, level_map.levels)
     found = measure_values(values.test, levels, test.facts, values.test_reversed)
     if len(cells):
@@ -176,9 +161,9 @@ def compare(
     seconds: Mapping[str, float],
 ) -> Comparison:
     """Return the whole comparison."""
-    judged = table.take(np.flatnonzero([clip.part != TRAIN for clip in table.clips]))
-    test = only(judged, TEST)
-    trainings = [found for one in backbones for found in _measured(one, judged, cells)]
+    evaluated = table.take(np.flatnonzero([clip.part != TRAIN for clip in table.clips]))
+    test = only(evaluated, TEST)
+    trainings = [found for one in backbones for found in _measured(one, evaluated, cells)]
     made = objective_table(trainings, test.facts.task, test.groups, plan.against, plan.draws)
     return Comparison(
         command=as_command("train-objective", plan).replace("train-objective", "train objective", 1),
@@ -197,12 +182,12 @@ def compare(
     )
 
 
-def _measured(one: EvaluatedBackbone, judged: ClipTable, cells: PerturbedFrames) -> list[MeasuredTrainings]:
+def _measured(one: EvaluatedBackbone, evaluated: ClipTable, cells: PerturbedFrames) -> list[MeasuredTrainings]:
     found = [
-        MeasuredTrainings(one.name, name, tuple(measures(judged, cells, values) for values in seeds))
+        MeasuredTrainings(one.name, name, tuple(measures(evaluated, cells, values) for values in seeds))
         for name, seeds in one.values.items()
     ]
-    alone, clock = measures(judged, cells, one.alone), measures(judged, cells, length_values(judged, cells))
+    alone, clock = measures(evaluated, cells, one.alone), measures(evaluated, cells, length_values(evaluated, cells))
     controls = {BACKBONE: alone, CLOCK: clock}
     return found + [MeasuredTrainings(one.name, name, (own,), control=True) for name, own in controls.items()]
 
@@ -221,14 +206,14 @@ def _entries(backbones: Sequence[EvaluatedBackbone]) -> tuple[ObjectiveEntry, ..
 
 def _chosen(job: TrainingJob) -> str:
     options = "".join(f", {name} {value}" for name, value in job.objective.options.items())
-    return f"rate {job.numbers.rate:.2g}{options}"
+    return f"rate {job.optimizer.lr:.2g}{options}"
 
 
 def _curves(one: EvaluatedBackbone) -> list[LearningCurve]:
     curves = []
     for name, jobs in one.jobs.items():
         for job in jobs:
-            rows = [row for row in read_curve(job.folder) if "agreement" in row]
+            rows = [row for row in read_curve(files_in(job.folder).curve) if "agreement" in row]
             steps, scores = tuple(int(row["step"]) for row in rows), tuple(float(row["agreement"]) for row in rows)
             curves.append(LearningCurve(one.name, name, job.seed, steps, scores))
     return curves
@@ -320,15 +305,15 @@ def _on_backbone(comparing: Comparing, backbone: Backbone) -> EvaluatedBackbone 
         encode_inputs(plan, pair, comparing.table, comparing.cells, features)
     if not plan.does("train"):
         return None
-    bench = _train_context(comparing, pair, features)
+    context = _train_context(comparing, pair, features)
     with timed(out, "train"):
         if start is not None:
-            bench = _aligned(comparing, bench, out / "backbones" / backbone.name)
-        jobs = _train(comparing, bench, backbone.name)
+            context = _aligned(comparing, context, out / "backbones" / backbone.name)
+        jobs = _train(comparing, context, backbone.name)
     if not plan.does("evaluate"):
         return None
     with timed(out, "evaluate"):
-        return _evaluate(comparing, bench, backbone.name, jobs)
+        return _evaluate(comparing, context, backbone.name, jobs)
 
 
 def _same_backbone(backbone: Backbone, folder: Path) -> None:
@@ -350,20 +335,20 @@ def _folder(backbone: Backbone) -> Path:
 def _train_context(comparing: Comparing, pair: TrainablePair, features: Path) -> TrainContext:
     store = load_inputs(features, comparing.device)
     sampler = make_sampler(only(comparing.table, TRAIN), store, comparing.device)
-    judged = comparing.table.take(evaluated_rows(comparing.table))
+    evaluated = comparing.table.take(evaluated_rows(comparing.table))
     start = {name: value.detach().clone() for name, value in trained_parameters(pair.network).items()}
-    return TrainContext(pair, start, sampler, judged, comparing.device)
+    return TrainContext(pair, start, sampler, evaluated, comparing.device)
 
 
-def _aligned(comparing: Comparing, bench: TrainContext, folder: Path) -> TrainContext:
-    """Return the workbench whose trainings begin with projections that InfoNCE has aligned; the folder holds them."""
-    plan, pair = comparing.plan, bench.pair
+def _aligned(comparing: Comparing, context: TrainContext, folder: Path) -> TrainContext:
+    """Return the context whose trainings start from projections that InfoNCE has aligned; the folder holds them."""
+    plan, pair = comparing.plan, context.pair
     if plan.align_steps:
         interval = max(1, plan.align_steps // 4)
         job = TrainingJob(
             name_objective(_ALIGNMENT),
             plan.seed,
-            Hyperparameters(plan.rate),
+            OptimizerConfig(plan.rate),
             plan.align_steps,
             plan.batch,
             interval,
@@ -371,16 +356,16 @@ def _aligned(comparing: Comparing, bench: TrainContext, folder: Path) -> TrainCo
         )
         view = LiveView(f"aligning {folder.name}", plan.align_steps, 0)
         try:
-            fit(job, bench, view, 0)
+            fit(job, context, view, 0)
         finally:
             view.close()
-        load_best(job, bench)
+        load_best(job, context)
     pair.write(folder)
     start = {name: value.detach().clone() for name, value in trained_parameters(pair.network).items()}
-    return TrainContext(pair, start, bench.sampler, bench.judged, bench.device)
+    return TrainContext(pair, start, context.sampler, context.evaluated, context.device)
 
 
-def _train(comparing: Comparing, bench: TrainContext, backbone: str) -> dict[str, list[TrainingJob]]:
+def _train(comparing: Comparing, context: TrainContext, backbone: str) -> dict[str, list[TrainingJob]]:
     """Tune and train every objective; what is done already is not done again."""
     plan = comparing.plan
     each = plan.steps * ((plan.tuning if plan.tuning > 1 else 0) + len(plan.seeds))
@@ -389,13 +374,13 @@ def _train(comparing: Comparing, bench: TrainContext, backbone: str) -> dict[str
     try:
         for number, objective in enumerate(comparing.objectives):
             place = TrainingPlace(plan.out, backbone, objective.text, number * each)
-            setting = tune(objective, plan, bench, place, view)
+            setting = tune(objective, plan, context, place, view)
             made = [make_job(plan, setting, seed, place.seed(seed)) for seed in plan.seeds]
             for turn, job in enumerate(made):
-                found = fit(job, bench, view, (number + 1) * each - (len(made) - turn) * plan.steps)
+                found = fit(job, context, view, (number + 1) * each - (len(made) - turn) * plan.steps)
                 if not (job.folder / "config.json").exists():
-                    load_best(job, bench)
-                    write_result(job, bench, plan, found)
+                    load_best(job, context)
+                    write_result(job, context, plan, found)
             jobs[objective.text] = made
             view.say(f"{backbone}: {objective.text} is trained")
     finally:
@@ -404,7 +389,7 @@ def _train(comparing: Comparing, bench: TrainContext, backbone: str) -> dict[str
 
 
 def _evaluate(
-    comparing: Comparing, bench: TrainContext, backbone: str, jobs: dict[str, list[TrainingJob]]
+    comparing: Comparing, context: TrainContext, backbone: str, jobs: dict[str, list[TrainingJob]]
 ) -> EvaluatedBackbone:
     """Let every training judge the test; rewards that are there are read."""
     values = {}
@@ -412,9 +397,9 @@ def _evaluate(
         for job in made:
             path = job.folder / VALUES
             if not path.exists():
-                load_best(job, bench)
-                write_values(path, evaluate_frames(bench, comparing.cells))
-            write_levels(job, calibration(bench.judged, read_values(path)))
+                load_best(job, context)
+                write_values(path, evaluate_frames(context, comparing.cells))
+            write_levels(job, calibration(context.evaluated, read_values(path)))
         values[name] = [read_values(job.folder / VALUES) for job in made]
-    load_trainable(bench.pair.network, bench.start)
-    return EvaluatedBackbone(backbone, jobs, values, evaluate_frames(bench, comparing.cells))
+    load_trainable(context.pair.network, context.start)
+    return EvaluatedBackbone(backbone, jobs, values, evaluate_frames(context, comparing.cells))

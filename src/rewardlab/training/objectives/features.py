@@ -33,7 +33,7 @@ class InputStore:
     """Everything that batches and evaluations are made from, on the device where it fits there."""
 
     train: Tensor  # (views, training clips, frames, ...)
-    judged: Tensor  # (clips for validation and test, frames, ...)
+    evaluated: Tensor  # (clips for validation and test, frames, ...)
     cells: Tensor  # (perturbed cells, ...)
     texts: Tensor  # (texts, ...)
     text_row: dict[str, int]
@@ -49,14 +49,14 @@ def encode_inputs(
     """Encode what is not in the folder yet; each file is written in one step."""
     folder.mkdir(parents=True, exist_ok=True)
     train = only(table, TRAIN)
-    judged = table.take(evaluated_rows(table))
-    texts = _all_texts(train, judged, cells)
+    evaluated = table.take(evaluated_rows(table))
+    texts = _all_texts(train, evaluated, cells)
     view = LiveView(f"features of {folder.name}", 4, 0)
     try:
         _once(folder / "texts.npy", lambda: _many(pair.text_inputs, texts))
         _write_texts(folder, texts)
         view.step(1)
-        _once(folder / "judged.npy", lambda: _clips(pair, judged.pixels))
+        _once(folder / "evaluated.npy", lambda: _clips(pair, evaluated.pixels))
         view.step(2)
         _once(folder / "train.npy", lambda: np.stack([_clips(pair, _look(plan, train, v)) for v in range(plan.views)]))
         view.step(3)
@@ -73,7 +73,7 @@ def evaluated_rows(table: ClipTable) -> Any:
 
 def load_inputs(folder: Path, device: str) -> InputStore:
     """Return the encoded inputs of a backbone."""
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("train", "judged", "cells", "texts")}
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("train", "evaluated", "cells", "texts")}
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
     fits = device != "cpu" and sum(a.nbytes for a in arrays.values()) < _DEVICE_SHARE * torch.cuda.mem_get_info()[0]
     placed = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
@@ -82,9 +82,9 @@ def load_inputs(folder: Path, device: str) -> InputStore:
     return InputStore(**placed, text_row={text: row for row, text in enumerate(texts)})
 
 
-def _all_texts(train: ClipTable, judged: ClipTable, cells: PerturbedFrames) -> list[str]:
+def _all_texts(train: ClipTable, evaluated: ClipTable, cells: PerturbedFrames) -> list[str]:
     trained = [text for clip in train.clips for text in clip.texts]
-    return list(dict.fromkeys([*trained, *(clip.asked for clip in judged.clips), *cells.texts]))
+    return list(dict.fromkeys([*trained, *(clip.asked for clip in evaluated.clips), *cells.texts]))
 
 
 def _once(path: Path, make: Callable[[], Any]) -> None:

@@ -1,8 +1,9 @@
-"""The training loop: steps on drawn batches, probes on rollouts never trained on; it resumes where it stopped."""
+"""One network: step, averaged weights, scores on seen and unseen tasks."""
 
-import json
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.training.encoders import Dinov2, load_distillation_teacher
 from rewardlab.training.holdout import recorded_split
+from rewardlab.training.loop import TRAINED, Progress, Step, TrainingFiles
+from rewardlab.training.loop import fit as run_loop
+from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
 from rewardlab.training.pocket import PocketPlan, Training
 from rewardlab.training.pocket.calibration import Predictions, probe_all
 from rewardlab.training.pocket.export import export
@@ -39,24 +43,13 @@ from rewardlab.training.pocket.network import (
 from rewardlab.training.pocket.rendering import of_fold
 from rewardlab.training.pocket.rollouts import simulate_all
 from rewardlab.training.pocket.sampling import Batch, training_batches
+from rewardlab.training.processes import Processes
 from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 _LOG_EVERY = 100  # steps
 _EMA_DECAY, _EMA_EVERY = 0.99, 4  # of the averaged weights; every so many steps
-_WARM_UP, _WEIGHT_DECAY = 0.05, 0.05
 _DISPLACEMENT_WEIGHT, _CAPTION_WEIGHT, _DISTILLATION_WEIGHT = 0.2, 0.5, 1.0  # in the loss
 _DISTILLATION_FRAMES = 128  # of a batch, whose pretrained features are predicted
-
-
-@dataclass(frozen=True, eq=False)
-class Trainer:
-    """What a step works with."""
-
-    plan: PocketPlan
-    store: FrameStore
-    model: PocketNetwork
-    optimizer: torch.optim.Optimizer
-    eyes: Dinov2 | None
 
 
 def train_pocket(plan: PocketPlan) -> None:
@@ -77,34 +70,42 @@ def train_pocket(plan: PocketPlan) -> None:
 
 
 def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
-    """Train one network from its last checkpoint on, and write its averaged weights and what it says of the probes."""
-    if (plan.out / f"{training.name}.pt").exists():
+    """Train one network from its last checkpoint on, and write its averaged weights."""
+    weights = plan.out / f"{training.name}.pt"
+    if weights.exists():
         return
+    trainer = _make_trainer(plan, training, everything)
+    run_loop(
+        trainer,
+        TrainingFiles(plan.out / f"{training.name}.checkpoint", plan.out / f"{training.name}-curve.jsonl"),
+        steps=plan.steps,
+        eval_every=plan.check_every,
+        processes=Processes(plan.device),
+        show=partial(_show, training.name),
+        log_every=_LOG_EVERY,
+        name=training.name,
+    )
+    with atomic_write(weights) as partial_file:
+        torch.save({key: value.cpu() for key, value in trainer.ema.state_dict().items()}, partial_file)
+
+
+def _show(name: str, progress: Progress, row: Mapping[str, float]) -> None:
+    if row:
+        values = ", ".join(f"{key} {value:.3g}" for key, value in row.items())
+        print(f"{name} step {progress.step}: {values}", flush=True)
+
+
+def _make_trainer(plan: PocketPlan, training: Training, everything: FrameStore) -> "Trainer":
     torch.manual_seed(plan.seed)
     store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
     model, ema = (_initial_network(plan) for _ in range(2))
     _compile(model, plan)
     ema.load_state_dict(model.state_dict())
-    optimizer = torch.optim.AdamW(_parameter_groups(model), lr=plan.rate, betas=(0.9, 0.98), weight_decay=_WEIGHT_DECAY)
-    eyes = load_distillation_teacher(plan.eyes, plan.device) if plan.eyes and "eyes" not in plan.without else None
-    trainer = Trainer(plan, store, model, optimizer, eyes)
-    start = _resume(plan, training, model, ema, optimizer)
-    for step, batch in enumerate(training_batches(plan, training, store.table, start), start=start):
-        for group in optimizer.param_groups:
-            group["lr"] = plan.rate * _schedule(step / plan.steps)
-        rng = rng_for(plan.seed, "step", training.variant, step)
-        torch.manual_seed(int(rng.integers(2**31)))
-        losses = _step(trainer, batch, rng)
-        if step % _EMA_EVERY == 0:
-            _update_ema(ema, model, min(_EMA_DECAY, (1 + step) / (10 + step)))
-        if (step + 1) % _LOG_EVERY == 0:
-            told = ", ".join(f"{name} {float(loss):.3f}" for name, loss in losses.items())
-            print(f"{training.name} step {step + 1}: {told}", flush=True)
-        if (step + 1) % plan.check_every == 0 or step + 1 == plan.steps:
-            _log_validation(plan, training, step + 1, probe_all(plan, store, ema))
-            _save(plan, training, step + 1, model, ema, optimizer)
-    with atomic_write(plan.out / f"{training.name}.pt") as partial:
-        torch.save({key: value.cpu() for key, value in ema.state_dict().items()}, partial)
+    config = OptimizerConfig(plan.rate, weight_decay=0.05, betas=(0.9, 0.98), schedule="cosine-from-start")
+    distills = plan.eyes and "eyes" not in plan.without
+    teacher = load_distillation_teacher(plan.eyes, plan.device) if distills else None
+    optimizer = MasterAdamW(model, config, plan.device)
+    return Trainer(plan, training, store, model, ema, config, optimizer, teacher)
 
 
 def _initial_network(plan: PocketPlan) -> PocketNetwork:
@@ -122,31 +123,60 @@ def _compile(model: PocketNetwork, plan: PocketPlan) -> None:
         model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
 
 
-def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
-    """Return the weights, of which matrices decay and all else does not."""
-    parts = {flat: [p for p in model.parameters() if (p.ndim < 2) == flat] for flat in (False, True)}
-    return [{"params": parts[False]}, {"params": parts[True], "weight_decay": 0.0}]
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """One network as the loop trains it."""
 
+    plan: PocketPlan
+    training: Training
+    store: FrameStore
+    model: PocketNetwork
+    ema: PocketNetwork  # the averaged weights, which are validated and kept
+    config: OptimizerConfig
+    optimizer: MasterAdamW
+    teacher: Dinov2 | None
 
-def _schedule(share: float) -> float:
-    """Return the learning rate as a share of the highest: a linear warm-up, a cosine decay."""
-    return min(share / _WARM_UP, 1.0) * 0.5 * (1 + float(np.cos(np.pi * share)))
+    def batches(self, start: int) -> Iterator[Batch]:
+        """Yield the batch of each step from one on, drawn ahead by loader workers."""
+        return training_batches(self.plan, self.training, self.store.table, start)
 
+    def step(self, number: int, batch: Batch) -> Step:
+        """Take one optimizer step, and now and then average the weights."""
+        rng = rng_for(self.plan.seed, "step", self.training.variant, number)
+        torch.manual_seed(int(rng.integers(2**31)))
+        device = self.store.word_vectors.device
+        self.model.train()
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
+            frames, words = gather_frames(self.store, batch, rng), gather_words(self.store, batch, augment=True)
+            out = self.model(frames, *words)
+            losses = _losses(self, batch, out) | _distillation_losses(self, frames, out, rng)
+        torch.stack(list(losses.values())).sum().backward()
+        lr = learning_rate(number, self.plan.steps, self.config)
+        self.optimizer.step(lr)
+        if number % _EMA_EVERY == 0:
+            _update_ema(self.ema, self.model, min(_EMA_DECAY, (1 + number) / (10 + number)))
+        return Step({name: loss.detach() for name, loss in losses.items()}, lr)
 
-def _step(trainer: Trainer, batch: Batch, rng: np.random.Generator) -> dict[str, Tensor]:
-    """Take one step, and return the losses."""
-    store, device = trainer.store, trainer.store.word_vectors.device
-    trainer.model.train()
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
-        frames, words = gather_frames(store, batch, rng), gather_words(store, batch, augment=True)
-        out = trainer.model(frames, *words)
-        losses = _losses(trainer, batch, out) | _distillation_losses(trainer, frames, out, rng)
-    loss = torch.stack(list(losses.values())).sum()
-    trainer.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
-    trainer.optimizer.step()
-    return {name: loss.detach() for name, loss in losses.items()}
+    def validate(self) -> tuple[None, dict[str, float]]:
+        """Write what the averaged weights predict for the probes, and return their scores; the last weights count."""
+        found = probe_all(self.plan, self.store, self.ema)
+        path = self.plan.out / f"{self.training.name}-probes.npz"
+        np.savez_compressed(path, allow_pickle=False, **found)
+        return None, _scores(self.plan, self.training, found)
+
+    def state(self) -> dict[str, Any]:
+        """Return the averaged weights, the network, and the moments of AdamW."""
+        return {
+            TRAINED: self.ema.state_dict(),
+            "model": self.model.state_dict(),
+            "moments": self.optimizer.moments(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put saved weights and moments in place."""
+        self.ema.load_state_dict(state[TRAINED])
+        self.model.load_state_dict(state["model"])
+        self.optimizer.restore(state["model"], state["moments"])
 
 
 def _losses(trainer: Trainer, batch: Batch, out: NetworkOutput) -> dict[str, Tensor]:
@@ -166,23 +196,23 @@ def _distillation_losses(
     trainer: Trainer, frames: Tensor, out: NetworkOutput, rng: np.random.Generator
 ) -> dict[str, Tensor]:
     """Return the loss of predicting the pretrained features of some frames, if there are any."""
-    if trainer.eyes is None:
+    if trainer.teacher is None:
         return {}
     flat = frames.flatten(0, 1)
     chosen = torch.from_numpy(rng.choice(len(flat), min(_DISTILLATION_FRAMES, len(flat)), replace=False)).to(
         flat.device
     )
     with torch.no_grad():
-        features = trainer.eyes(flat[chosen], round(out.tokens.shape[1] ** 0.5))
+        features = trainer.teacher(flat[chosen], round(out.tokens.shape[1] ** 0.5))
     return {
-        "eyes": _DISTILLATION_WEIGHT
+        "distillation": _DISTILLATION_WEIGHT
         * distillation_loss(trainer.model.temporal_encoder.eyes(out.tokens[chosen]), features)
     }
 
 
 @torch.no_grad()
 def _update_ema(ema: nn.Module, model: nn.Module, decay: float) -> None:
-    for old, new in zip(ema.state_dict().values(), model.state_dict().values()):
+    for old, new in zip(ema.state_dict().values(), model.state_dict().values(), strict=True):
         if old.dtype.is_floating_point:
             old.lerp_(new, 1 - decay)
         else:
@@ -206,33 +236,3 @@ def _scores(plan: PocketPlan, training: Training, found: Predictions) -> dict[st
         in_split = np.isin(tasks, members)
         scores[f"{name} success"] = float(right[in_split].mean()) if in_split.any() else float("nan")
     return scores
-
-
-def _log_validation(plan: PocketPlan, training: Training, step: int, found: Predictions) -> None:
-    """Write what is said of the probes, and add a line to the learning curve."""
-    np.savez_compressed(plan.out / f"{training.name}-probes.npz", allow_pickle=False, **found)
-    row = {"step": step, **_scores(plan, training, found)}
-    print(f"{training.name} " + ", ".join(f"{name} {value:.3f}" for name, value in row.items()), flush=True)
-    with (plan.out / f"{training.name}-curve.jsonl").open("a", encoding="utf-8") as handle:
-        handle.write(json.dumps(row) + "\n")
-
-
-def _save(
-    plan: PocketPlan, training: Training, step: int, model: nn.Module, ema: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    state = {"step": step, "model": model.state_dict(), "ema": ema.state_dict(), "optimizer": optimizer.state_dict()}
-    with atomic_write(plan.out / f"{training.name}.checkpoint") as partial:
-        torch.save(state, partial)
-
-
-def _resume(
-    plan: PocketPlan, training: Training, model: nn.Module, ema: nn.Module, optimizer: torch.optim.Optimizer
-) -> int:
-    path = plan.out / f"{training.name}.checkpoint"
-    if not path.exists():
-        return 0
-    state = torch.load(path, map_location=plan.device, weights_only=True)
-    model.load_state_dict(state["model"])
-    ema.load_state_dict(state["ema"])
-    optimizer.load_state_dict(state["optimizer"])
-    return int(state["step"])

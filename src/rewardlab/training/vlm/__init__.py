@@ -38,13 +38,12 @@ ORIGINAL, COUNTERFACTUAL, CLIPPED, PERTURBED, REPEATED, CAPTIONED = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """Numbers of a training run that a paper states."""
+    """Hyperparameters of a training that a paper states."""
 
-    rate: float  # the highest learning rate
+    lr: float  # the highest learning rate
     epochs: int = 3
-    warm_up: float = 0.05  # share of the steps
+    warmup: float = 0.05  # fraction of the steps
     weight_decay: float = 0.05
-    max_norm: float = 1.0  # of the gradient
     batch: int = 32  # examples behind one step
     learns: Literal["levels", "captions"] = "levels"  # captions by the fusion alone, language frozen too
 
@@ -53,7 +52,7 @@ RECIPES = {
     "roboreward-4b": Recipe(3e-6),
     "roboreward-8b": Recipe(5e-6),
     # The first stage of LLaVA-1.5 (Liu et al., 2024), which aligns a new projector.
-    "llava-projector": Recipe(1e-3, epochs=1, warm_up=0.03, weight_decay=0.0, batch=256, learns="captions"),
+    "llava-projector": Recipe(1e-3, epochs=1, warmup=0.03, weight_decay=0.0, batch=256, learns="captions"),
 }
 
 # Which examples each mixture trains on. The first three are the rows of RoboReward's Table 3. `perturbed` adds a
@@ -131,7 +130,7 @@ class VlmPlan:
         """Return the recipe with what the plan says otherwise."""
         stated = RECIPES[self.recipe]
         epochs, batch = self.epochs or stated.epochs, self.batch or stated.batch
-        return replace(stated, rate=self.rate or stated.rate, epochs=epochs, batch=batch)
+        return replace(stated, lr=self.rate or stated.lr, epochs=epochs, batch=batch)
 
     @property
     def trainings(self) -> "tuple[VlmTraining, ...]":

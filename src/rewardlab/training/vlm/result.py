@@ -19,18 +19,18 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
-from rewardlab.training.loop import BEST, Progress, load_trainable
+from rewardlab.training.loop import BEST, WORK, Progress, load_trainable
 from rewardlab.training.vlm import VlmTraining
 from rewardlab.training.vlm.base_model import Named, load_base, other_files
 from rewardlab.training.vlm.examples import Example, ShowFrames
 from rewardlab.training.vlm.network import trained_parts
 from rewardlab.training.vlm.train import (
-    WORK,
     TrainingData,
     ValidationErrors,
     caption_errors,
     constant_error,
     level_errors,
+    optimizer_config,
 )
 
 _MEASURES = {"mae": "mean absolute error of the level", "loss": "cross-entropy of the caption, per token"}
@@ -88,14 +88,15 @@ Nothing is known of robots, cameras and tasks unlike those of the data: measure 
         return f"mixture `{self.training.mixture}`: {by_source} examples ({by_level})"
 
     def _recipe(self) -> str:
-        plan, numbers = self.training.plan, self.training.plan.numbers
+        plan, recipe = self.training.plan, self.training.plan.numbers
+        config = optimizer_config(recipe)
         adapters = f"LoRA of rank {plan.lora} in the language layers and fusion"
         in_full = "the fusion alone" if plan.captions else "fusion and language layers"
         trained = adapters if plan.lora else in_full
         return (
-            f"vision tower frozen, {trained} trained; {numbers.epochs} epochs, learning rate {numbers.rate:g} with a "
-            f"warm-up of {numbers.warm_up} and a cosine decay, weight decay {numbers.weight_decay}, gradients clipped "
-            f"at {numbers.max_norm}, {numbers.batch} examples a step"
+            f"vision tower frozen, {trained} trained; {recipe.epochs} epochs, learning rate {config.lr:g} with a "
+            f"warm-up of {config.warmup} and a cosine decay, weight decay {config.weight_decay}, gradients clipped "
+            f"at {config.max_norm}, {recipe.batch} examples a step"
         )
 
     def _rows(self) -> str:
