@@ -26,8 +26,6 @@ WITH_SETTINGS = {
     "calibrate": options.CalibrateOptions,
     "perturb": options.PerturbOptions,
     "collect": options.CollectOptions,
-    "train": options.TrainOptions,
-    "train-vlm": options.TrainVlmOptions,
     "guard-fit": options.GuardFitOptions,
     "serve": options.ServeOptions,
     "relabel": options.RelabelOptions,

@@ -8,6 +8,7 @@ some seconds, and a store that does not answer is waited for no longer than two 
 import csv
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -208,6 +209,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
         with suppress(OSError):  # some file systems have no such thing for folders
             _flush(path.parent)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name, in place of what has it, or copy the file where the file system has no links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    with atomic_write(target) as partial:
+        shutil.copyfile(source, partial)
 
 
 def _flush(path: Path) -> None:

@@ -17,7 +17,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.training.loop import LiveView
-from rewardlab.training.objectives import ObjectivePlan
+from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.backbones import TrainablePair
 from rewardlab.training.objectives.clips import TRAIN, ClipTable, PerturbedFrames, levels_of, only
 from rewardlab.training.objectives.contract import DRAWS, ClipBatch
@@ -44,7 +44,7 @@ class InputStore:
 
 
 def encode_inputs(
-    plan: ObjectivePlan, pair: TrainablePair, table: ClipTable, cells: PerturbedFrames, folder: Path
+    settings: ObjectiveSettings, pair: TrainablePair, table: ClipTable, cells: PerturbedFrames, folder: Path
 ) -> None:
     """Encode what is not in the folder yet; each file is written in one step."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,10 @@ def encode_inputs(
         view.step(1)
         _once(folder / "evaluated.npy", lambda: _clips(pair, evaluated.pixels))
         view.step(2)
-        _once(folder / "train.npy", lambda: np.stack([_clips(pair, _look(plan, train, v)) for v in range(plan.views)]))
+        _once(
+            folder / "train.npy",
+            lambda: np.stack([_clips(pair, _look(settings, train, v)) for v in range(settings.views)]),
+        )
         view.step(3)
         _once(folder / "cells.npy", lambda: _many(pair.image_inputs, cells.pixels))
         view.step(4)
@@ -114,11 +117,13 @@ def _clips(pair: TrainablePair, pixels: Frames) -> Any:
     return made.reshape(clips, frames, *made.shape[1:])
 
 
-def _look(plan: ObjectivePlan, train: ClipTable, view: int) -> Frames:
+def _look(settings: ObjectiveSettings, train: ClipTable, view: int) -> Frames:
     """Return the training clips in one of their looks: the first is as it is."""
     if view == 0:
         return train.pixels
-    looks = (augmented(frames, rng_for(plan.seed, "look", c.id, view)) for frames, c in zip(train.pixels, train.clips))
+    looks = (
+        augmented(frames, rng_for(settings.seed, "look", c.id, view)) for frames, c in zip(train.pixels, train.clips)
+    )
     return np.stack(list(looks))
 
 
@@ -193,7 +198,7 @@ def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
         if not (facts.success == value).any():
             raise DataError(
                 f"none of the {len(train.clips)} training clips is known to be a {word}, and objectives and their "
-                "judging need both; add some, or label them"
+                "evaluation need both; add some, or label them"
             )
     groups = tuple(
         (

@@ -17,13 +17,14 @@ from torch import Tensor
 from rewardlab.core import __version__
 from rewardlab.core.errors import ModelError, PlanError, RunError
 from rewardlab.core.records import read_json
+from rewardlab.core.run import claim_folder
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
 from rewardlab.evaluation.frame_rewards import ranking_score
 from rewardlab.models.calibration import LevelMap
 from rewardlab.training.loop import BEST, TRAINED, WORK, LiveView, Step, files_in, load_trainable
 from rewardlab.training.loop import fit as run_loop
-from rewardlab.training.objectives import ObjectivePlan
+from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.backbones import TrainablePair, read_upstreams
 from rewardlab.training.objectives.clips import VALIDATION, ClipTable, only
 from rewardlab.training.objectives.contract import ClipBatch
@@ -92,7 +93,7 @@ def fitted(job: TrainingJob) -> Fitted | None:
         return None
     record = read_json(path)
     if record["job"] != job.identity:
-        raise RunError(f"{job.folder} holds a training with other settings; choose another --out or remove that folder")
+        raise RunError(f"{job.folder} was begun with other settings; choose another --out or remove that folder")
     agreement = record["agreement"]
     return Fitted(math.nan if agreement is None else float(agreement), int(record["step"]))
 
@@ -103,8 +104,7 @@ def fit(job: TrainingJob, context: TrainContext, view: LiveView, done: int) -> F
     if found is not None:
         return found
     files = files_in(job.folder)
-    files.state.parent.mkdir(parents=True, exist_ok=True)
-    _begin(job, files.state.parent)
+    claim_folder(files.state.with_name("begun.json"), job.identity, where=str(job.folder))
     load_trainable(context.pair.network, context.start)
     progress = run_loop(
         Trainer(job, context, MasterAdamW(context.pair.network, job.optimizer, context.device)),
@@ -121,14 +121,6 @@ def fit(job: TrainingJob, context: TrainContext, view: LiveView, done: int) -> F
         partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
     files.state.unlink(missing_ok=True)
     return Fitted(math.nan if agreement is None else agreement, progress.best_step)
-
-
-def _begin(job: TrainingJob, work: Path) -> None:
-    path = work / "begun.json"
-    if path.exists() and read_json(path) != job.identity:
-        raise RunError(f"{job.folder} holds a training with other settings; choose another --out or remove that folder")
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(job.identity) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,22 +201,9 @@ def load_best(job: TrainingJob, context: TrainContext) -> None:
 # Where each training of a comparison goes, and what it is.
 
 
-@dataclass(frozen=True)
-class TrainingPlace:
-    """The folders of one objective on one backbone, and how many steps of the comparison come before it."""
-
-    out: Path
-    backbone: str
-    objective: str
-    steps_before: int
-
-    def trial(self, number: int) -> Path:
-        """Return the folder of a setting that is tried."""
-        return self.out / "tuning" / self.backbone / slug(self.objective) / f"setting{number}"
-
-    def seed(self, seed: int) -> Path:
-        """Return the folder of a training, which `contrastive:` takes."""
-        return self.out / "trainings" / self.backbone / slug(self.objective) / f"seed{seed}"
+def training_folder(out: Path, backbone: str, objective: str, seed: int) -> Path:
+    """Return the folder of a training, which `contrastive:` takes."""
+    return out / "trainings" / backbone / slug(objective) / f"seed{seed}"
 
 
 def slug(text: str) -> str:
@@ -233,41 +212,50 @@ def slug(text: str) -> str:
     return plain if plain == text else f"{plain}-{digest(text)[:6]}"
 
 
-def make_job(plan: ObjectivePlan, setting: tuple[NamedObjective, float], seed: int, folder: Path) -> TrainingJob:
+def make_job(
+    settings: ObjectiveSettings, setting: tuple[NamedObjective, float], seed: int, folder: Path
+) -> TrainingJob:
     """Return the training of an objective with a learning rate."""
     objective, rate = setting
-    return TrainingJob(objective, seed, OptimizerConfig(rate), plan.steps, plan.batch, plan.interval, folder)
+    return TrainingJob(
+        objective, seed, OptimizerConfig(rate), settings.steps, settings.batch_size, settings.interval, folder
+    )
 
 
 # Tuning with the same budget for every objective: so many settings on one seed, chosen by validation agreement.
 
-RATES = (1.0, 3.0, 1 / 3, 10.0, 0.1, 30.0, 1 / 30)  # times the plan's rate, in the order in which they are tried
+LR_FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1, 30.0, 1 / 30)  # times --lr, in the order in which they are tried
 Setting = tuple[NamedObjective, float]  # an objective with its option, and a learning rate
 
 
-def settings_to_try(objective: NamedObjective, plan: ObjectivePlan) -> list[Setting]:
-    """Return as many settings as the plan tries for each objective: its own option first, then learning rates."""
-    if plan.tuning == 1:
-        return [(objective, plan.rate)]
+def settings_to_try(objective: NamedObjective, settings: ObjectiveSettings) -> list[Setting]:
+    """Return as many settings as the settings tries for each objective: its own option first, then learning rates."""
+    if settings.tuning == 1:
+        return [(objective, settings.lr)]
     entry = objective.entry
     tuned = bool(entry.values) and entry.option not in objective.options
     options = [objective.tuned(value) for value in entry.values] if tuned else [objective]
-    if plan.tuning > len(RATES) * len(options):
-        raise PlanError(f"tuning tries at most {len(RATES) * len(options)} settings of {objective.text}")
-    return [(option, plan.rate * times) for times in RATES for option in options][: plan.tuning]
+    if settings.tuning > len(LR_FACTORS) * len(options):
+        raise PlanError(f"tuning tries at most {len(LR_FACTORS) * len(options)} settings of {objective.text}")
+    return [(option, settings.lr * times) for times in LR_FACTORS for option in options][: settings.tuning]
 
 
 def tune(
-    objective: NamedObjective, plan: ObjectivePlan, context: TrainContext, place: TrainingPlace, view: LiveView
+    objective: NamedObjective,
+    settings: ObjectiveSettings,
+    context: TrainContext,
+    backbone: str,
+    view: LiveView,
+    done: int,
 ) -> Setting:
-    """Return the setting with the best validation agreement; of one alone nothing is trained."""
-    tried = settings_to_try(objective, plan)
+    """Return the setting with the best validation agreement; with one alone nothing is trained."""
+    tried = settings_to_try(objective, settings)
     if len(tried) == 1:
         return tried[0]
-    scores = []
+    scores, folder = [], settings.out / "tuning" / backbone / slug(objective.text)
     for number, setting in enumerate(tried):
-        job = make_job(plan, setting, plan.seeds[0], place.trial(number))
-        scores.append(fit(job, context, view, place.steps_before + number * plan.steps).agreement)
+        job = make_job(settings, setting, settings.seeds[0], folder / f"setting{number}")
+        scores.append(fit(job, context, view, done + number * settings.steps).agreement)
         shutil.rmtree(job.folder / WORK, ignore_errors=True)  # only the score is of use
     return tried[_best(scores)]
 
@@ -288,11 +276,11 @@ def model_string(job: TrainingJob) -> str:
     return f"contrastive:{job.folder}?levels={job.folder / LEVELS}"
 
 
-def write_result(job: TrainingJob, context: TrainContext, plan: ObjectivePlan, found: Fitted) -> None:
+def write_result(job: TrainingJob, context: TrainContext, settings: ObjectiveSettings, found: Fitted) -> None:
     """Write the pair as it is now, and its card."""
     context.pair.write(job.folder)
     with atomic_write(job.folder / CARD) as partial:
-        partial.write_text(_card(job, plan, found, read_upstreams(context.pair.folder)), encoding="utf-8")
+        partial.write_text(_card(job, settings, found, read_upstreams(context.pair.folder)), encoding="utf-8")
 
 
 def write_levels(job: TrainingJob, level_map: LevelMap) -> None:
@@ -300,7 +288,7 @@ def write_levels(job: TrainingJob, level_map: LevelMap) -> None:
     level_map.write(job.folder / LEVELS)
 
 
-def _card(job: TrainingJob, plan: ObjectivePlan, found: Fitted, upstreams: str) -> str:
+def _card(job: TrainingJob, settings: ObjectiveSettings, found: Fitted, upstreams: str) -> str:
     entry, options = job.objective.entry, ", ".join(f"{k} {v}" for k, v in job.objective.options.items())
     return f"""# A contrastive reward model, trained with {job.objective.text}
 
@@ -309,9 +297,9 @@ Trained with rewardlab {__version__}. The reward of a frame is its similarity to
 
 - **Objective**: {entry.summary} {f"Options: {options}." if options else ""}
 - **Backbone**: {upstreams}. Whoever passes the folder on is bound by these licences.
-- **Data**: {", ".join(plan.data)}, seed {plan.seed}; whole tasks are kept from the training.
+- **Data**: {", ".join(settings.data)}, seed {settings.seed}; whole tasks are kept from the training.
 - **Training**: {job.steps} steps of {job.batch} clips, learning rate {job.optimizer.lr:g}, seed {job.seed}.
-- **Kept**: the checkpoint of step {found.step}, with a validation agreement of {found.agreement:.3f} (share of pairs
+- **Kept**: the checkpoint of step {found.step}, with a validation agreement of {found.agreement:.3f} (fraction of pairs
   of frames in the order of their true progress, within and across clips of tasks that were trained on).
 
 Nothing is known of robots, cameras and tasks unlike those of the data: measure before you trust it.

@@ -1,6 +1,5 @@
 """One network: step, averaged weights, scores on seen and unseen tasks."""
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,23 +11,20 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
+from rewardlab.core.episode import SUCCESS_THRESHOLD
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.training.encoders import Dinov2, load_distillation_teacher
-from rewardlab.training.holdout import recorded_split
 from rewardlab.training.loop import TRAINED, Progress, Step, TrainingFiles
 from rewardlab.training.loop import fit as run_loop
 from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
-from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.calibration import Predictions, probe_all
-from rewardlab.training.pocket.export import export
 from rewardlab.training.pocket.frame_store import (
     FrameStore,
-    calibration_frames,
     for_fold,
     gather_frames,
     gather_words,
-    make_frame_store,
     to_device,
 )
 from rewardlab.training.pocket.network import (
@@ -41,7 +37,6 @@ from rewardlab.training.pocket.network import (
     level_and_progress_loss,
 )
 from rewardlab.training.pocket.rendering import of_fold
-from rewardlab.training.pocket.rollouts import simulate_all
 from rewardlab.training.pocket.sampling import Batch, training_batches
 from rewardlab.training.processes import Processes
 from rewardlab.worlds.metaworld.tasks import unseen_tasks
@@ -52,35 +47,18 @@ _DISPLACEMENT_WEIGHT, _CAPTION_WEIGHT, _DISTILLATION_WEIGHT = 0.2, 0.5, 1.0  # i
 _DISTILLATION_FRAMES = 128  # of a batch, whose pretrained features are predicted
 
 
-def train_pocket(plan: PocketPlan) -> None:
-    """Simulate, render and train every variant and fold of the plan; what is already there is not made again."""
-    plan.out.mkdir(parents=True, exist_ok=True)
-    recorded_split(plan.out)  # before the workers ask for it
-    started = time.monotonic()
-    simulate_all(plan)
-    print(f"{time.monotonic() - started:.0f} s: rollouts are there", flush=True)
-    store = make_frame_store(plan)
-    print(f"{time.monotonic() - started:.0f} s: frames are there", flush=True)
-    for training in plan.trainings:
-        fit(plan, training, store)
-        print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
-    for training in plan.trainings:  # all folds tell how sure each may be
-        own = for_fold(store, of_fold(store.table, unseen_tasks(training.fold)))
-        export(plan, training, plan.out, calibration_frames(own, training.variant))
-
-
-def fit(plan: PocketPlan, training: Training, everything: FrameStore) -> None:
+def fit(settings: PocketSettings, training: Training, everything: FrameStore) -> None:
     """Train one network from its last checkpoint on, and write its averaged weights."""
-    weights = plan.out / f"{training.name}.pt"
+    weights = settings.out / f"{training.name}.pt"
     if weights.exists():
         return
-    trainer = _make_trainer(plan, training, everything)
+    trainer = _make_trainer(settings, training, everything)
     run_loop(
         trainer,
-        TrainingFiles(plan.out / f"{training.name}.checkpoint", plan.out / f"{training.name}-curve.jsonl"),
-        steps=plan.steps,
-        eval_every=plan.check_every,
-        processes=Processes(plan.device),
+        TrainingFiles(settings.out / f"{training.name}.checkpoint", settings.out / f"{training.name}-curve.jsonl"),
+        steps=settings.steps,
+        eval_every=settings.eval_every,
+        processes=Processes(settings.device),
         show=partial(_show, training.name),
         log_every=_LOG_EVERY,
         name=training.name,
@@ -95,29 +73,29 @@ def _show(name: str, progress: Progress, row: Mapping[str, float]) -> None:
         print(f"{name} step {progress.step}: {values}", flush=True)
 
 
-def _make_trainer(plan: PocketPlan, training: Training, everything: FrameStore) -> "Trainer":
-    torch.manual_seed(plan.seed)
+def _make_trainer(settings: PocketSettings, training: Training, everything: FrameStore) -> "Trainer":
+    torch.manual_seed(settings.seed)
     store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
-    model, ema = (_initial_network(plan) for _ in range(2))
-    _compile(model, plan)
+    model, ema = (_initial_network(settings) for _ in range(2))
+    _compile(model, settings)
     ema.load_state_dict(model.state_dict())
-    config = OptimizerConfig(plan.rate, weight_decay=0.05, betas=(0.9, 0.98), schedule="cosine-from-start")
-    distills = plan.eyes and "eyes" not in plan.without
-    teacher = load_distillation_teacher(plan.eyes, plan.device) if distills else None
-    optimizer = MasterAdamW(model, config, plan.device)
-    return Trainer(plan, training, store, model, ema, config, optimizer, teacher)
+    config = OptimizerConfig(settings.lr, weight_decay=0.05, betas=(0.9, 0.98), schedule="cosine-from-start")
+    distills = settings.distill_from and "distillation" not in settings.ablate
+    teacher = load_distillation_teacher(settings.distill_from, settings.device) if distills else None
+    optimizer = MasterAdamW(model, config, settings.device)
+    return Trainer(settings, training, store, model, ema, config, optimizer, teacher)
 
 
-def _initial_network(plan: PocketPlan) -> PocketNetwork:
-    torch.manual_seed(plan.seed + 1)
-    model = PocketNetwork(NetworkConfig(size=plan.size))
-    model.to(plan.device)
+def _initial_network(settings: PocketSettings) -> PocketNetwork:
+    torch.manual_seed(settings.seed + 1)
+    model = PocketNetwork(NetworkConfig(size=settings.size))
+    model.to(settings.device)
     return model
 
 
-def _compile(model: PocketNetwork, plan: PocketPlan) -> None:
+def _compile(model: PocketNetwork, settings: PocketSettings) -> None:
     """Have the parts of a network compiled for a GPU."""
-    if plan.device != "cpu":
+    if settings.device != "cpu":
         model.to(memory_format=torch.channels_last)
         model.image_encoder.compile()
         model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
@@ -127,7 +105,7 @@ def _compile(model: PocketNetwork, plan: PocketPlan) -> None:
 class Trainer:
     """One network as the loop trains it."""
 
-    plan: PocketPlan
+    settings: PocketSettings
     training: Training
     store: FrameStore
     model: PocketNetwork
@@ -138,11 +116,11 @@ class Trainer:
 
     def batches(self, start: int) -> Iterator[Batch]:
         """Yield the batch of each step from one on, drawn ahead by loader workers."""
-        return training_batches(self.plan, self.training, self.store.table, start)
+        return training_batches(self.settings, self.training, self.store.table, start)
 
     def step(self, number: int, batch: Batch) -> Step:
         """Take one optimizer step, and now and then average the weights."""
-        rng = rng_for(self.plan.seed, "step", self.training.variant, number)
+        rng = rng_for(self.settings.seed, "step", self.training.variant, number)
         torch.manual_seed(int(rng.integers(2**31)))
         device = self.store.word_vectors.device
         self.model.train()
@@ -151,7 +129,7 @@ class Trainer:
             out = self.model(frames, *words)
             losses = _losses(self, batch, out) | _distillation_losses(self, frames, out, rng)
         torch.stack(list(losses.values())).sum().backward()
-        lr = learning_rate(number, self.plan.steps, self.config)
+        lr = learning_rate(number, self.settings.steps, self.config)
         self.optimizer.step(lr)
         if number % _EMA_EVERY == 0:
             _update_ema(self.ema, self.model, min(_EMA_DECAY, (1 + number) / (10 + number)))
@@ -159,10 +137,10 @@ class Trainer:
 
     def validate(self) -> tuple[None, dict[str, float]]:
         """Write what the averaged weights predict for the probes, and return their scores; the last weights count."""
-        found = probe_all(self.plan, self.store, self.ema)
-        path = self.plan.out / f"{self.training.name}-probes.npz"
+        found = probe_all(self.settings, self.store, self.ema)
+        path = self.settings.out / f"{self.training.name}-probes.npz"
         np.savez_compressed(path, allow_pickle=False, **found)
-        return None, _scores(self.plan, self.training, found)
+        return None, _scores(self.settings, self.training, found)
 
     def state(self) -> dict[str, Any]:
         """Return the averaged weights, the network, and the moments of AdamW."""
@@ -187,7 +165,7 @@ def _losses(trainer: Trainer, batch: Batch, out: NetworkOutput) -> dict[str, Ten
         "levels": level_and_progress_loss(out.progress.float(), out.levels.float(), progress, level),
         "displacements": _DISPLACEMENT_WEIGHT * displacement_loss(out.displacements.float(), displacements),
     }
-    if "captions" not in trainer.plan.without:
+    if "captions" not in trainer.settings.ablate:
         losses["caption"] = _CAPTION_WEIGHT * caption_loss(out.caption.float(), caption)
     return losses
 
@@ -224,13 +202,13 @@ def median_levels(logits: NDArray[Any]) -> NDArray[np.int64]:
     return np.asarray(1 + (softmax(logits, axis=1).cumsum(1) < 0.5).sum(1))
 
 
-def _scores(plan: PocketPlan, training: Training, found: Predictions) -> dict[str, float]:
+def _scores(settings: PocketSettings, training: Training, found: Predictions) -> dict[str, float]:
     """Return the MAE of the level, averaged over tasks, and the accuracy of success, on seen and on unseen tasks."""
     guess, truth = median_levels(found["own/logits"]), found["own/level"]
     tasks = found["own/task"]
-    errors, right = np.abs(guess - truth), (guess == 5) == (truth == 5)
+    errors, right = np.abs(guess - truth), (guess >= SUCCESS_THRESHOLD) == (truth >= SUCCESS_THRESHOLD)
     scores = {}
-    for name, members in (("seen", plan.seen(training.fold)), ("unseen", plan.unseen(training.fold))):
+    for name, members in (("seen", settings.seen(training.fold)), ("unseen", settings.unseen(training.fold))):
         groups = [errors[tasks == task] for task in members if (tasks == task).any()]
         scores[f"{name} mae"] = float(np.mean([group.mean() for group in groups])) if groups else float("nan")
         in_split = np.isin(tasks, members)

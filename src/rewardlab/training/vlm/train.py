@@ -21,11 +21,10 @@ from rewardlab.training.loop import TRAINED, WORK, LiveView, Progress, Step, fil
 from rewardlab.training.loop import fit as run_loop
 from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
 from rewardlab.training.processes import Processes
-from rewardlab.training.vlm import PERTURBED, Recipe, VlmPlan, VlmTraining
+from rewardlab.training.vlm import PERTURBED, Recipe, VlmSettings, VlmTraining
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base
 from rewardlab.training.vlm.batches import (
     BatchOrder,
-    CacheLimits,
     Clips,
     DecodedPasses,
     FeatureStore,
@@ -95,7 +94,7 @@ def caption_losses(network: Any, batches: Iterable[Batch]) -> dict[int, float]:
 def _expected(logits: list[float]) -> float:
     probs = choice_softmax(logits)
     if isinstance(probs, Failure):
-        raise ModelError(f"validation stopped: {probs.reason}; try a lower --rate")
+        raise ModelError(f"validation stopped: {probs.reason}; try a lower --lr")
     return float(np.array(probs) @ LEVELS)
 
 
@@ -113,19 +112,19 @@ def caption_errors(losses: Sequence[float]) -> ValidationErrors:
 
 
 def constant_error(training: Sequence[Example], validation: Sequence[Example]) -> tuple[float, float]:
-    """Return the level that a blind constant would choose from the training, its median, and its error."""
+    """Return the best constant level, the median of the training examples, and its error."""
     level = float(np.median([example.level for example in training]))
     return level, float(np.mean([abs(example.level - level) for example in validation]))
 
 
 _FEATURES = "features.safetensors"
 _LOG_EVERY = 10  # steps; only then does the processor wait for the GPU
-_VALIDATIONS = 10  # in a training, unless the plan says otherwise
+_VALIDATIONS = 10  # in a training, unless --eval-every says otherwise
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """What is learned, what it is judged by, and how frames are shown; `rule` says how the two were parted."""
+    """Training and validation examples, and how frames are shown; `rule` says how the two were split."""
 
     examples: tuple[Example, ...]
     validation: tuple[Example, ...]
@@ -135,8 +134,8 @@ class TrainingData:
 
 def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Progress:
     """Train one model from its last checkpoint on; the best weights are then in its working folder."""
-    plan, device = training.plan, processes.device
-    base = load_base(named, trained_parts(plan), device, training_dtype(plan, device))
+    settings, device = training.settings, processes.device
+    base = load_base(named, trained_parts(settings), device, training_dtype(settings, device))
     _require_context(base, data)
     trainer = make_trainer(training, base, data, processes)
     view = LiveView("training", trainer.order.steps, 0, quiet=not processes.first)
@@ -145,7 +144,7 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
             trainer,
             files_in(training.out, tensorboard=True),
             steps=trainer.order.steps,
-            eval_every=eval_interval(plan, trainer.order.steps),
+            eval_every=eval_interval(settings, trainer.order.steps),
             processes=processes,
             show=partial(_show, view),
             log_every=_LOG_EVERY,
@@ -184,15 +183,17 @@ def _keep_few_activations(model: Any) -> None:
 
 def _features(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> FeatureStore | None:
     """Return the features of all clips where they stay as they are and can be kept."""
-    plan = training.plan
-    if not plan.cache_gb or any(example.source == PERTURBED for example in data.examples):
+    settings = training.settings
+    if not settings.cache_gb or any(example.source == PERTURBED for example in data.examples):
         return None
     clips = Clips(base.inputs, (*data.examples, *data.validation), data.show)
     path = training.out / WORK / _FEATURES
     with processes.one_after_the_first():
         view = LiveView("encoding clips", len(clips), 0, quiet=not processes.first)
         try:
-            store = clip_features(base.network.eval(), clips, path, CacheLimits(plan.cache_gb, plan.workers), view)
+            store = clip_features(
+                base.network.eval(), clips, path, cache_gb=settings.cache_gb, workers=settings.workers, view=view
+            )
         finally:
             view.close()
     return None if store is None else on_device(store, processes.device)
@@ -257,12 +258,12 @@ class Trainer:
         self.optimizer.restore(state[TRAINED], state["moments"])
 
     def _validation_errors(self) -> ValidationErrors:
-        data, plan, processes = self.data, self.training.plan, self.processes
+        data, settings, processes = self.data, self.training.settings, self.processes
         first = len(data.examples) if self.store is not None else 0
-        passes = validation_passes(len(data.validation), first, plan.micro, processes)
+        passes = validation_passes(len(data.validation), first, settings.micro_batch_size, processes)
         self.network.eval()
         batches = (batch.to(processes.device) for batch in self._validation_batches(passes))
-        if plan.captions:
+        if settings.captions:
             found = caption_losses(self.network, batches)
         else:
             found = expected_levels(self.network, batches, self.base.inputs.reply)
@@ -270,7 +271,7 @@ class Trainer:
         for place, value in found.items():
             values[place - first] = value
         whole = processes.sum(values.to(processes.device)).tolist()
-        return caption_errors(whole) if plan.captions else level_errors(data.validation, whole)
+        return caption_errors(whole) if settings.captions else level_errors(data.validation, whole)
 
     def _validation_batches(self, passes: Sequence[Pass]) -> Iterator[Batch]:
         if self.store is not None:
@@ -281,17 +282,17 @@ class Trainer:
 
     def _decoded(self, examples: Sequence[Example], passes: Sequence[Pass]) -> Iterator[list[Batch]]:
         dataset = DecodedPasses(self.base.inputs, examples, self.data.show, passes)
-        return load_ahead(dataset, self.training.plan.workers)
+        return load_ahead(dataset, self.training.settings.workers)
 
 
 def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
     """Return what the training works with; features of the frozen tower are made here where they can be kept."""
-    plan, recipe = training.plan, training.plan.numbers
-    if plan.checkpointing:
+    settings, recipe = training.settings, training.settings.hyperparameters
+    if settings.gradient_checkpointing:
         _keep_few_activations(base.model)
     if processes.device != "cpu":
         fuse_norms(base.model)
-    if plan.compile:
+    if settings.compile:
         for layer in base.model.get_decoder().layers:
             layer.compile(dynamic=True)  # one program for all layers and lengths
     store = _features(training, base, data, processes)
@@ -299,7 +300,7 @@ def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, pro
     config = optimizer_config(recipe)
     optimizer = MasterAdamW(network, config, processes.device)
     lengths, ranks = example_lengths(data.examples), (processes.rank, processes.world)
-    order = BatchOrder(lengths, recipe.batch, plan.micro, recipe.epochs, training.seed, *ranks)
+    order = BatchOrder(lengths, recipe.batch_size, settings.micro_batch_size, recipe.epochs, training.seed, *ranks)
     return Trainer(training, data, base, processes, network, optimizer, config, order, store)
 
 
@@ -308,9 +309,9 @@ def optimizer_config(recipe: Recipe) -> OptimizerConfig:
     return OptimizerConfig(recipe.lr, recipe.warmup, recipe.weight_decay)
 
 
-def eval_interval(plan: VlmPlan, steps: int) -> int:
+def eval_interval(settings: VlmSettings, steps: int) -> int:
     """Return the steps between validations."""
-    return plan.check_every or math.ceil(steps / _VALIDATIONS)
+    return settings.eval_every or math.ceil(steps / _VALIDATIONS)
 
 
 # What a training would take: parameters, memory and time, from a forward and backward pass that are measured.
@@ -361,9 +362,9 @@ class Estimate:
 
 def estimate(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Estimate:
     """Load the model, measure one forward pass and its backward pass, and tell what the training would take."""
-    plan = replace(training.plan, cache_gb=0.0, workers=0)
-    base = load_base(named, trained_parts(plan), processes.device, training_dtype(plan, processes.device))
-    trainer = make_trainer(replace(training, plan=plan), base, data, processes)
+    settings = replace(training.settings, cache_gb=0.0, workers=0)
+    base = load_base(named, trained_parts(settings), processes.device, training_dtype(settings, processes.device))
+    trainer = make_trainer(replace(training, settings=settings), base, data, processes)
     seconds, kept = _measure(trainer)
     steps = trainer.order.steps
     parameters = list(base.model.parameters())
@@ -371,7 +372,7 @@ def estimate(training: VlmTraining, named: Named, data: TrainingData, processes:
         examples=len(data.examples),
         validation=len(data.validation),
         steps=steps,
-        checks=math.ceil(steps / eval_interval(plan, steps)),
+        checks=math.ceil(steps / eval_interval(settings, steps)),
         trained=sum(p.numel() for p in parameters if p.requires_grad),
         parameters=sum(p.numel() for p in parameters),
         weight_bytes=sum(p.nbytes for p in parameters),
@@ -379,7 +380,7 @@ def estimate(training: VlmTraining, named: Named, data: TrainingData, processes:
         activation_bytes=kept,
         seconds=seconds,
         device=processes.device,
-        epochs=plan.numbers.epochs,
+        epochs=settings.hyperparameters.epochs,
     )
 
 
