@@ -33,13 +33,14 @@ from tests.models import tiny, tiny_vlms
 
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.seeding import rng_for
+from rewardlab.training.loop import WORK
 from rewardlab.training.processes import Processes
-from rewardlab.training.vlm import VlmPlan, VlmTraining
+from rewardlab.training.vlm import VlmTraining, vlm_settings
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base, name_base
 from rewardlab.training.vlm.examples import Example, show_as_is
 from rewardlab.training.vlm.inputs import Sample, pad_left
 from rewardlab.training.vlm.network import TrainedParts, set_training, training_dtype
-from rewardlab.training.vlm.train import WORK, Trainer, TrainingData, make_trainer, step_batches, take_step
+from rewardlab.training.vlm.train import Trainer, TrainingData, make_trainer, optimizer_config
 
 EPOCHS = 3
 WARM_UP = 2  # steps that are not counted
@@ -145,7 +146,7 @@ def fresh(named: Named, device: str, dtype: torch.dtype) -> BaseModel:
 
 def ours(training: VlmTraining, named: Named, data: TrainingData, steps: int, device: str) -> tuple[Speed, float]:
     """Return our speed over all epochs, and the seconds of the pass over all clips."""
-    base = fresh(named, device, training_dtype(training.plan, device))
+    base = fresh(named, device, training_dtype(training.settings, device))
     started = clock(device)
     trainer = make_trainer(training, base, data, Processes(device))
     encoded = clock(device) - started
@@ -157,12 +158,12 @@ def ours(training: VlmTraining, named: Named, data: TrainingData, steps: int, de
 
 
 def timed_steps(trainer: Trainer, steps: int, device: str) -> tuple[int, float]:
-    batches, tokens, started = step_batches(trainer, 0), 0, 0.0
+    batches, tokens, started = trainer.batches(0), 0, 0.0
     for step in range(WARM_UP + steps):
         if step == WARM_UP:
             started, tokens = clock(device), 0
         passes = next(batches)
-        take_step(trainer, step, passes)
+        trainer.step(step, passes)
         tokens += sum(int(batch.mask.sum()) for batch in passes)
     return tokens, clock(device) - started
 
@@ -215,7 +216,7 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
     from transformers import Trainer as PlainTrainer
     from transformers import TrainerCallback, TrainingArguments
 
-    base, plan = fresh(named, device, torch.float32), training.plan
+    base, settings = fresh(named, device, torch.float32), training.settings
     count = len(data.examples)
     order = [int(i) for epoch in range(EPOCHS) for i in rng_for(0, "epoch", epoch).permutation(count)]
     prepared = Prepared(data.examples, order, base)
@@ -235,24 +236,24 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
 
     arguments = TrainingArguments(
         output_dir=str(training.out / "trainer"),
-        per_device_train_batch_size=plan.micro,
-        gradient_accumulation_steps=plan.numbers.batch // plan.micro,
+        per_device_train_batch_size=settings.micro_batch_size,
+        gradient_accumulation_steps=settings.hyperparameters.batch_size // settings.micro_batch_size,
         max_steps=WARM_UP + steps,
-        learning_rate=plan.numbers.rate,
-        weight_decay=plan.numbers.weight_decay,
+        learning_rate=settings.hyperparameters.lr,
+        weight_decay=settings.hyperparameters.weight_decay,
         lr_scheduler_type="cosine",
         bf16=device != "cpu",
         use_cpu=device == "cpu",
-        gradient_checkpointing=plan.checkpointing,
+        gradient_checkpointing=settings.gradient_checkpointing,
         gradient_checkpointing_kwargs={"use_reentrant": False},
-        max_grad_norm=plan.numbers.max_norm,
+        max_grad_norm=optimizer_config(settings.hyperparameters).max_norm,
         save_strategy="no",
         report_to=[],
         logging_steps=10,
         remove_unused_columns=False,
         disable_tqdm=True,
-        torch_compile=plan.compile,
-        dataloader_num_workers=plan.workers,
+        torch_compile=settings.compile,
+        dataloader_num_workers=settings.workers,
     )
     trainer = Frozen(
         model=base.model,
@@ -263,7 +264,7 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
     )
     trainer.train()
     seconds = marks[WARM_UP + steps - 1] - marks[WARM_UP - 1]
-    batch = plan.numbers.batch
+    batch = settings.hyperparameters.batch_size
     counted = range(WARM_UP * batch, (WARM_UP + steps) * batch)
     tokens = sum(len(prepared[place].tokens["input_ids"]) for place in counted)
     share = len(order) / len(counted)
@@ -277,11 +278,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--clips", type=int, default=0, help="different clips, each under four instructions")
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--micro", type=int, default=8)
+    parser.add_argument("--micro-batch-size", type=int, default=8)
     parser.add_argument("--workers", type=int, default=0, help="processes that prepare examples, for both")
     parser.add_argument("--size", type=int, default=224, help="side of a frame in pixels")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-checkpointing", action="store_true")
+    parser.add_argument("--no-gradient-checkpointing", action="store_true")
     parser.add_argument("--compile", action="store_true", help="compile the language layers, on both sides")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
@@ -296,21 +297,23 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
     model = options.model or make_model(options.shape, folder / "model", dtype)
     clips = options.clips or max(16, (options.steps + WARM_UP) * 8)
     examples = noise_examples(clips, options.size)
-    plan = VlmPlan(
-        model,
-        ("noise",),
-        micro=options.micro,
-        checkpointing=not options.no_checkpointing,
+    settings = vlm_settings(
+        model=model,
+        data="noise",
+        micro_batch_size=options.micro_batch_size,
+        gradient_checkpointing=not options.no_gradient_checkpointing,
         compile=options.compile,
         cache_gb=64.0,
         workers=options.workers,
         device=options.device,
     )
-    training = VlmTraining(plan, "full", 0, folder / "ours")
+    training = VlmTraining(settings, "full", 0, folder / "ours")
     data, named = TrainingData(examples, examples[:1], show_as_is, "noise"), name_base(model)
     size = sum(p.numel() for p in load_base(named, TrainedParts(), "cpu").model.parameters())
     print(f"{model if options.model else options.shape}: {size / 1e6:,.0f} M parameters, {len(examples)} examples of")
-    print(f"{clips} clips, {EPOCHS} epochs from {options.steps} timed steps of 32 in passes of {options.micro}")
+    print(
+        f"{clips} clips, {EPOCHS} epochs from {options.steps} timed steps of 32 in passes of {options.micro_batch_size}"
+    )
     print(f"\n{'':<34}{'clips/s':>10}{'tokens/s':>12}{'peak, GB':>11}")
     ratios = []
     for number in range(options.rounds):

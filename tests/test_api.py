@@ -25,8 +25,6 @@ WITH_SETTINGS = {
     "attack": options.AttackOptions,
     "calibrate": options.CalibrateOptions,
     "perturb": options.PerturbOptions,
-    "train": options.TrainOptions,
-    "train-vlm": options.TrainVlmOptions,
     "guard-fit": options.GuardFitOptions,
     "serve": options.ServeOptions,
     "relabel": options.RelabelOptions,

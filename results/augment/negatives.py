@@ -96,8 +96,8 @@ def train(words: argparse.Namespace, name: str, parts: int) -> None:
     rewardlab(
         words.work / f"{name}.log",
         *("train", "objective", objectives, "--backbone", f"tinyvit={words.vision}+{words.text}", "--data", data),
-        *("--out", words.work / "trained" / name, "--seeds", words.seeds, "--steps", words.steps, "--batch", 128),
-        *("--align-steps", words.steps, "--holdout", 0.01, "--perturbations", "none", "--until", "train"),
+        *("--out", words.work / "trained" / name, "--seeds", words.seeds, "--steps", words.steps, "--batch-size", 128),
+        *("--align-steps", words.steps, "--holdout", 0.01, "--perturbations", "none", "--stop-after", "train"),
         *("--against", objectives.split(",")[0], "--device", words.device, "--workers", 1),
         *("--frames", words.frames, "--views", words.views),
     )

@@ -1,6 +1,6 @@
 """What pocket is worth on tasks that it never saw, over all folds of a training, with the calibration that ships.
 
-    rewardlab train pocket --folds 0,1,2,3,4 --eyes dinov2.npz --out runs/pocket
+    rewardlab train pocket --folds 0,1,2,3,4 --distill-from dinov2_vits14.onnx --out runs/pocket
     python results/pocket/over_folds.py runs/pocket --out over_folds.csv
 
 The clips are the validation rollouts of every task; each fold is calibrated on what the other folds say, as the
@@ -23,7 +23,7 @@ from read_probes import auc, median, sign_flip_p_value
 
 from rewardlab.metrics.paired_differences import holm
 from rewardlab.models.pocket.novelty import mapped_probabilities
-from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket import PocketSettings, Training, pocket_settings
 from rewardlab.training.pocket.calibration import ProbedClips, fit_novelty_calibration, probed_clips
 
 LEVELS = np.arange(1, 6)
@@ -44,9 +44,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("over_folds.csv"))
     arguments = parser.parse_args()
     folds = tuple(f for f in range(5) if (arguments.folder / f"{arguments.variant}-fold{f}-probes.npz").exists())
-    plan = PocketPlan("pocket", variants=(arguments.variant,), folds=folds, out=arguments.folder)
-    calibrations = {training: fit_novelty_calibration(plan, training) for training in plan.trainings}
-    tables, probes = by_split(plan, calibrations), probe_rows(plan, calibrations)
+    settings = pocket_settings(variants=(arguments.variant,), folds=folds, out=arguments.folder)
+    calibrations = {training: fit_novelty_calibration(settings, training) for training in settings.trainings}
+    tables, probes = by_split(settings, calibrations), probe_rows(settings, calibrations)
     with arguments.out.open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(("tasks", "task", "what", "value", "n"))
@@ -64,11 +64,11 @@ def main() -> None:
         print(f"{split:7} {what:32} {value:6.3f}   {n} clips")
 
 
-def by_split(plan: PocketPlan, calibrations: Calibrations) -> dict[str, dict[str, Numbers]]:
+def by_split(settings: PocketSettings, calibrations: Calibrations) -> dict[str, dict[str, Numbers]]:
     """Return the numbers of every task, the mean over the folds in which it was seen, and over those it was not."""
     found: dict[str, dict[str, list[Numbers]]] = {split: defaultdict(list) for split in ("seen", "unseen")}
     for training, fitted in calibrations.items():
-        for task, unseen, numbers in task_numbers(plan, training, fitted):
+        for task, unseen, numbers in task_numbers(settings, training, fitted):
             found["unseen" if unseen else "seen"][task].append(numbers)
     return {split: {task: joined(many) for task, many in sorted(tasks.items())} for split, tasks in found.items()}
 
@@ -77,8 +77,10 @@ def joined(many: list[Numbers]) -> Numbers:
     return {what: (float(np.nanmean([m[what][0] for m in many])), sum(m[what][1] for m in many)) for what in many[0]}
 
 
-def task_numbers(plan: PocketPlan, training: Training, fitted: dict[str, Any]) -> Iterator[tuple[str, bool, Numbers]]:
-    clips, told = answer(plan, training, "own", fitted)
+def task_numbers(
+    settings: PocketSettings, training: Training, fitted: dict[str, Any]
+) -> Iterator[tuple[str, bool, Numbers]]:
+    clips, told = answer(settings, training, "own", fitted)
     raw = np.exp(clips.features[:, :5])  # the log-probabilities as the network gave them
     for task in np.unique(clips.task):
         own = clips.task == task
@@ -89,14 +91,14 @@ def task_numbers(plan: PocketPlan, training: Training, fitted: dict[str, Any]) -
         )
 
 
-def probe_rows(plan: PocketPlan, calibrations: Calibrations) -> list[tuple[str, str, float, int]]:
+def probe_rows(settings: PocketSettings, calibrations: Calibrations) -> list[tuple[str, str, float, int]]:
     """Return the mean over folds of what the calibrated answer makes of probes whose states were kept."""
     found: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
     for training, fitted in calibrations.items():
-        with np.load(plan.out / f"{training.name}-probes.npz") as kept:
+        with np.load(settings.out / f"{training.name}-probes.npz") as kept:
             probes = [probe for probe in NAMES if f"{probe}/state" in kept.files]
             rows = {probe: kept[f"{probe}/row"] for probe in ("own", *probes)}
-        told = {probe: answer(plan, training, probe, fitted) for probe in ("own", *probes)}
+        told = {probe: answer(settings, training, probe, fitted) for probe in ("own", *probes)}
         means = dict(zip(rows["own"].tolist(), told["own"][1] @ LEVELS))
         for probe in probes:
             clips, probs = told[probe]
@@ -110,9 +112,9 @@ def probe_rows(plan: PocketPlan, calibrations: Calibrations) -> list[tuple[str, 
 
 
 def answer(
-    plan: PocketPlan, training: Training, probe: str, fitted: dict[str, Any]
+    settings: PocketSettings, training: Training, probe: str, fitted: dict[str, Any]
 ) -> tuple[ProbedClips, NDArray[np.float64]]:
-    clips = probed_clips(plan, training, probe)
+    clips = probed_clips(settings, training, probe)
     weight, bias = (np.array(fitted["calibration"][part]) for part in ("weight", "bias"))
     return clips, mapped_probabilities(clips.features, weight, bias)
 

@@ -1,6 +1,6 @@
 """Reads what `rewardlab train pocket` keeps of its probes: how the networks judge rollouts they were not trained on.
 
-    rewardlab train pocket --folds 0,1,2,3,4 --eyes dinov2.npz --out runs/pocket
+    rewardlab train pocket --folds 0,1,2,3,4 --distill-from dinov2_vits14.onnx --out runs/pocket
     python results/pocket/read_probes.py runs/pocket/pocket-fold*-probes.npz --out probes.csv
 
 Every number is a row: file, tasks (seen or unseen), what, value, n. MAE and AUC are means over tasks.

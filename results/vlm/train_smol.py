@@ -32,12 +32,12 @@ from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.training.holdout import draw_split
-from rewardlab.training.pocket import PocketPlan
+from rewardlab.training.pocket import PocketSettings, pocket_settings
 from rewardlab.training.pocket.frame_store import make_rollout_table
 from rewardlab.training.pocket.rendering import RolloutTable, render_all
 from rewardlab.training.pocket.rollouts import simulate_all
 from rewardlab.training.processes import open_processes
-from rewardlab.training.vlm import ORIGINAL, VlmPlan, train_one, training_data
+from rewardlab.training.vlm import ORIGINAL, train_one, training_data, vlm_settings
 from rewardlab.training.vlm.examples import EpisodeSplit, label_keeping, mixture_examples, perturbed_frames
 from rewardlab.worlds.metaworld.instructions import caption, phrasings
 from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
@@ -52,7 +52,7 @@ SCORED_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Rendered rollouts of a pocket plan, and which tasks a training may not see."""
+    """Rendered rollouts of pocket, and which tasks a training may not see."""
 
     table: RolloutTable
     pixels: np.ndarray
@@ -87,24 +87,24 @@ class Rollouts:
         return caption(self.table.tasks[row], self.table.gripper_pos[row], self.table.object_pos[row])
 
 
-def pocket_plan(folder: Path) -> PocketPlan:
+def rollout_settings(folder: Path) -> PocketSettings:
     rendered = json.loads((folder / RENDERED).read_text())
-    return PocketPlan("pocket", tasks=tuple(rendered.pop("tasks")), workers=0, out=folder, **rendered)
+    return pocket_settings(tasks=tuple(rendered.pop("tasks")), workers=0, out=folder, **rendered)
 
 
 def render(options: argparse.Namespace) -> None:
-    counts = {"rollouts": options.counts[0], "near": options.counts[1], "checks": options.counts[2]}
+    counts = {"rollouts": options.counts[0], "near_misses": options.counts[1], "val_rollouts": options.counts[2]}
     options.rollouts.mkdir(parents=True, exist_ok=True)
     (options.rollouts / RENDERED).write_text(json.dumps({"tasks": options.tasks, **counts}))
-    plan = pocket_plan(options.rollouts)
-    simulate_all(plan)
-    render_all(plan, "plain", plan.out)
+    settings = rollout_settings(options.rollouts)
+    simulate_all(settings)
+    render_all(settings, "plain", settings.out)
 
 
 def read(options: argparse.Namespace) -> Rollouts:
-    plan = pocket_plan(options.rollouts)
-    pixels = np.load(plan.out / "plain.npy", mmap_mode="r")
-    return Rollouts(make_rollout_table(plan, {}), pixels, plan.unseen(options.fold))
+    settings = rollout_settings(options.rollouts)
+    pixels = np.load(settings.out / "plain.npy", mmap_mode="r")
+    return Rollouts(make_rollout_table(settings, {}), pixels, settings.unseen(options.fold))
 
 
 def forget(options: argparse.Namespace) -> None:
@@ -126,29 +126,29 @@ def train(options: argparse.Namespace) -> None:
     rows = [row for row in drawn if rollouts.succeeds(row) or rollouts.table.tasks[row] not in options.demonstrations]
     episodes = {row: rollouts.episode(row) for row in [*rows, *held]}
     captions = {episodes[row].clip.source.digest: rollouts.caption(row) for row in episodes}
-    plan = VlmPlan(
-        str(options.model),
-        (str(options.rollouts),),
-        options.out,
+    settings = vlm_settings(
+        model=str(options.model),
+        data=options.rollouts,
+        out=options.out,
         recipe="llava-projector" if options.step == "captions" else "roboreward-4b",
         mixture=(options.mixture,),
         seeds=(options.seed,),
         frames=options.frames,
         lora=options.lora,
-        rate=options.rate,
+        lr=options.lr,
         epochs=options.epochs,
-        batch=options.batch,
-        micro=options.micro,
-        check_every=options.check_every,
-        checkpointing=False,
+        batch_size=options.batch_size,
+        micro_batch_size=options.micro_batch_size,
+        eval_every=options.eval_every,
+        gradient_checkpointing=False,
         compile=options.compile,
         cache_gb=40.0,
         workers=options.workers,
     )
     rule = f"{VALIDATION} other rollouts of each trained task"
     split = EpisodeSplit(tuple(episodes[row] for row in rows), tuple(episodes[row] for row in held), rule, (), captions)
-    (training,) = plan.trainings
-    done = train_one(training, lambda: training_data(training, split), open_processes(plan.device))
+    (training,) = settings.trainings
+    done = train_one(training, lambda: training_data(training, split), open_processes(settings.device))
     print(done.model, done.errors, done.constant)
 
 
@@ -258,12 +258,12 @@ def arguments() -> argparse.Namespace:
         step.add_argument("--mixture", default="full")
         step.add_argument("--seed", type=int, default=0)
         step.add_argument("--lora", type=int, default=0)
-        step.add_argument("--rate", type=float)
+        step.add_argument("--lr", type=float)
         step.add_argument("--epochs", type=int)
-        step.add_argument("--batch", type=int)
+        step.add_argument("--batch-size", type=int)
         step.add_argument("--compile", action="store_true")
-        step.add_argument("--micro", type=int, default=32)
-        step.add_argument("--check-every", type=int, default=0)
+        step.add_argument("--micro-batch-size", type=int, default=32)
+        step.add_argument("--eval-every", type=int, default=0)
         step.add_argument("--workers", type=int, default=3)
     return parser.parse_args()
 

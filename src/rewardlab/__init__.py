@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from rewardlab.core import __version__
 
 if TYPE_CHECKING:
-    from rewardlab.api import assemble_vlm as train_assemble
     from rewardlab.api import attack as attack
     from rewardlab.api import augment as data_augment
     from rewardlab.api import bench as bench
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
     from rewardlab.api import score as score
     from rewardlab.api import serve as serve
     from rewardlab.api import stress as stress
-    from rewardlab.api import train as train_pocket
-    from rewardlab.api import train_objective as train_objective
-    from rewardlab.api import train_vlm as train_vlm
     from rewardlab.api import verify as data_verify
     from rewardlab.core.episode import Episode as Episode
     from rewardlab.core.episode import episode_from_frames as episode_from_frames
@@ -46,7 +42,12 @@ if TYPE_CHECKING:
     from rewardlab.data.convert import data_convert as data_convert
     from rewardlab.data.roboreward_rows import data_init as data_init
     from rewardlab.evaluation.compare import compare as compare
+    from rewardlab.studies.objectives import study_objectives as study_objectives
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
+    from rewardlab.training.objectives import train_objective as train_objective
+    from rewardlab.training.pocket import train_pocket as train_pocket
+    from rewardlab.training.vlm import train_assemble as train_assemble
+    from rewardlab.training.vlm import train_vlm as train_vlm
 
 _HOME = {  # where each public name is; it is loaded on first use, so that the import itself stays light
     # Judge a reward model
@@ -69,10 +70,10 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "data_init": "rewardlab.data.roboreward_rows:data_init",
     "collect": "rewardlab.api:collect",
     # Improve a model
-    "train_pocket": "rewardlab.api:train",
-    "train_vlm": "rewardlab.api:train_vlm",
-    "train_objective": "rewardlab.api:train_objective",
-    "train_assemble": "rewardlab.api:assemble_vlm",
+    "train_pocket": "rewardlab.training.pocket:train_pocket",
+    "train_vlm": "rewardlab.training.vlm:train_vlm",
+    "train_objective": "rewardlab.training.objectives:train_objective",
+    "train_assemble": "rewardlab.training.vlm:train_assemble",
     "fit_calibration": "rewardlab.api:calibrate",
     "fit_guard": "rewardlab.api:guard_fit",
     # Use it on a robot
@@ -80,6 +81,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "relabel": "rewardlab.api:relabel",
     # Study what rewards do
     "study_perturbation": "rewardlab.studies.perturbation_paper.commands:study_perturbation",
+    "study_objectives": "rewardlab.studies.objectives:study_objectives",
     "study_rl": "rewardlab.api:rl_run",
     "study_rl_page": "rewardlab.api:rl_report",
     # Keep house
@@ -127,6 +129,7 @@ __all__ = [
     "score",
     "serve",
     "stress",
+    "study_objectives",
     "study_perturbation",
     "study_rl",
     "study_rl_page",

@@ -43,10 +43,6 @@ from rewardlab.rl.results import RlResults
 from rewardlab.serving.listening import ServePlan
 from rewardlab.serving.verify import VerifyPlan
 from rewardlab.studies.rl.page import RlReportPlan, write_rl_page
-from rewardlab.training.objectives import ObjectivePlan
-from rewardlab.training.pocket import PocketPlan
-from rewardlab.training.vlm import AssemblePlan, VlmPlan
-from rewardlab.training.vlm import train_vlm as train_vlm_by_plan
 
 if TYPE_CHECKING:
     import pyarrow
@@ -228,98 +224,6 @@ class PerturbOptions(TypedDict, total=False):
     limit: int | None
     sheet: bool
     out: Place
-
-
-class TrainOptions(TypedDict, total=False):
-    """What `train` takes beside the recipe."""
-
-    variants: Names
-    folds: int | Sequence[int]
-    eyes: str
-    without: Names
-    rollouts: int
-    near: int
-    checks: int
-    tasks: Names
-    kept: int
-    size: int
-    steps: int
-    batch: int
-    check_every: int
-    rate: float
-    seed: int
-    device: str
-    workers: int
-    out: Place
-
-
-class TrainVlmOptions(TypedDict, total=False):
-    """What `train_vlm` takes beside model and data."""
-
-    out: Place
-    recipe: str
-    mixture: Names
-    seeds: int | Sequence[int]
-    validation: str
-    holdout: float
-    limit: int | None
-    frames: str
-    lora: int
-    rate: float | None
-    epochs: int | None
-    batch: int | None
-    micro: int
-    check_every: int
-    checkpointing: bool
-    cache_gb: float
-    compile: bool
-    dtype: str
-    device: str
-    workers: int
-
-
-class TrainObjectiveOptions(TypedDict, total=False):
-    """What `train_objective` takes beside the objective."""
-
-    backbone: Names
-    data: Names
-    out: Place
-    seeds: int | Sequence[int]
-    tuning: int
-    steps: int
-    batch: int
-    rate: float
-    align_steps: int
-    check_every: int
-    lora: int
-    frames: int
-    size: int
-    views: int
-    tasks: Names
-    fold: int
-    holdout: float
-    multi_step: Names
-    rollouts: int
-    near: int
-    checks: int
-    perturbations: Names
-    stressed: int
-    against: str
-    draws: int
-    seed: int
-    until: str
-    device: str
-    workers: int
-
-
-class AssembleOptions(TypedDict, total=False):
-    """What `assemble_vlm` takes."""
-
-    vision: Place
-    language: Place
-    out: Place
-    tokens: int
-    seed: int
 
 
 def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
@@ -596,7 +500,7 @@ def relabel(data: Place, **settings: Unpack[RelabelOptions]) -> Relabelled:
     return relabel_by_plan(plan_from(RelabelPlan, {"data": data, **settings}))
 
 
-# Verbs that make data and models: record rollouts, train on them, put vision-language models together.
+# Verbs that make data: record rollouts.
 
 
 def collect(
@@ -664,50 +568,3 @@ def collect(
         lambda work, items: map_items(work, items, execution.workers, engine),
         quiet=execution.quiet,
     )
-
-
-@documented_by(PocketPlan)
-def train(recipe: str = "pocket", **settings: Unpack[TrainOptions]) -> tuple[str, ...]:
-    """Train by a recipe and return the model strings of what came out; needs torch, from the extra `train`."""
-    from rewardlab.training.pocket.train import train_pocket
-
-    plan = plan_from(PocketPlan, {"recipe": recipe, **settings})
-    train_pocket(plan)
-    return tuple(f"pocket:{plan.out / training.name}" for training in plan.trainings)
-
-
-@documented_by(VlmPlan)
-def train_vlm(model: str, data: Place | Sequence[Place], **settings: Unpack[TrainVlmOptions]) -> tuple[str, ...]:
-    """Fine-tune a vision-language model to answer the 1-5 prompt and return the model strings of what came out.
-
-    Needs torch and transformers, from the extra `vlm-train`.
-    """
-    several = [data] if isinstance(data, str | Path) else data
-    return train_vlm_by_plan(plan_from(VlmPlan, {"model": model, "data": [str(name) for name in several], **settings}))
-
-
-@documented_by(ObjectivePlan)
-def train_objective(objective: str = "", **settings: Unpack[TrainObjectiveOptions]) -> tuple[str, ...]:
-    """Train a contrastive backbone with objectives, all of the catalog where none is named; return the model strings.
-
-    The folder `out` then holds comparison.json and index.html. Needs torch and transformers (extra `vlm-train`).
-    """
-    from rewardlab.studies.objectives import write_objective_page
-    from rewardlab.training.objectives import train_objective as train_by_plan
-
-    plan = plan_from(ObjectivePlan, {"objective": objective, **settings})
-    models = train_by_plan(plan)
-    if plan.does("evaluate"):
-        write_objective_page(plan.out)
-    return models
-
-
-@documented_by(AssemblePlan)
-def assemble_vlm(**settings: Unpack[AssembleOptions]) -> str:
-    """Write a vision-language model made of two others as a folder, and return its model string.
-
-    Needs torch and transformers, from the extra `assemble`.
-    """
-    from rewardlab.training.vlm.assembly import assemble
-
-    return f"hf:{assemble(plan_from(AssemblePlan, settings))}"

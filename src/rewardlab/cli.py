@@ -57,9 +57,6 @@ if TYPE_CHECKING:
     from rewardlab.serving.verify import VerifyPlan
     from rewardlab.studies.perturbation_paper.commands import MonteCarloPlan
     from rewardlab.studies.rl.page import RlReportPlan
-    from rewardlab.training.objectives import TrainObjectiveCommand
-    from rewardlab.training.pocket import PocketPlan
-    from rewardlab.training.vlm import AssemblePlan, TrainVlmCommand
 
 
 _FEW_MODELS = 12  # so many trained models are named one by one
@@ -292,41 +289,53 @@ def show_collection(call: "partial[Mapping[int, int]]") -> int:
     return 0
 
 
-def train(plan: "PocketPlan") -> int:
-    """Train and export, and print how to use what came out."""
-    for model in rewardlab.train_pocket(**flat_settings(plan)):
+def show_trained(call: "partial[tuple[str, ...]]") -> int:
+    """Print how to use each model that was trained."""
+    for model in call():
         _say(f"trained model: {model}")
     return 0
 
 
-def train_vlm(command: "TrainVlmCommand") -> int:
-    """Fine-tune, and print how to use what came out; a dry run prints what it would take."""
-    if command.dry_run:
-        from rewardlab.training.vlm import forecast_vlm
+def show_trained_vlm(
+    call: "partial[tuple[str, ...]]",
+    *,
+    dry_run: Annotated[bool, Help("print how long and how much memory it would take, and train nothing")] = False,
+) -> int:
+    """Print how to use each model that was trained, or what the training would take."""
+    if not dry_run:
+        return show_trained(call)
+    from rewardlab.training.vlm import forecast_vlm
 
-        for line in forecast_vlm(command.plan):
-            _say(line)
-        return 0
-    for model in rewardlab.train_vlm(**flat_settings(command.plan)):
-        _say(f"trained model: {model}")
+    for line in forecast_vlm(**call.keywords):
+        _say(line)
     return 0
 
 
-def train_objective(command: "TrainObjectiveCommand") -> int:
-    """Train with one objective or several, and print how to use what came out and where the comparison is."""
-    from rewardlab.training.objectives import read_plan
+def show_trained_objectives(call: "partial[tuple[str, ...]]") -> int:
+    """Print how to use what was trained, write the page of the comparison, and print where it is."""
+    from rewardlab.studies.objectives import write_objective_page
+    from rewardlab.training.objectives import objective_settings
 
-    plan = command.plan if command.all is None else read_plan(command.all, command.plan)
-    models = rewardlab.train_objective(**flat_settings(plan))
+    settings = objective_settings(**call.keywords)
+    models = call()
     for model in models if len(models) <= _FEW_MODELS else ():
         _say(f"trained model: {model}")
-    _say(f"comparison: {plan.out / 'index.html'}" if plan.does("evaluate") else f"done until {plan.until}: {plan.out}")
+    if settings.does("evaluate"):
+        _say(f"comparison: {write_objective_page(settings.out)}")
+    else:
+        _say(f"stopped after {settings.stop_after}: {settings.out}")
     return 0
 
 
-def assemble_vlm(plan: "AssemblePlan") -> int:
-    """Put the model together and print how to use it."""
-    _say(f"assembled model: {rewardlab.train_assemble(**flat_settings(plan))}")
+def show_assembled(call: "partial[str]") -> int:
+    """Print how to use the model that was assembled."""
+    _say(f"assembled model: {call()}")
+    return 0
+
+
+def show_path(call: "partial[Path]") -> int:
+    """Print where the result is."""
+    _say(call())
     return 0
 
 
@@ -554,15 +563,13 @@ GROUPS: dict[str, dict[str, Command]] = {
         "collect": Command("api:collect", "record simulated rollouts with exact labels", show_collection),
     },
     "Improve a model": {
-        "train pocket": Command("training.pocket:PocketPlan", "train the model that ships", train),
-        "train vlm": Command("training.vlm:TrainVlmCommand", "fine-tune a vision-language model", train_vlm),
+        "train pocket": Command("training.pocket:train_pocket", "train the model that ships", show_trained),
+        "train vlm": Command("training.vlm:train_vlm", "fine-tune a vision-language model", show_trained_vlm),
         "train objective": Command(
-            "training.objectives:TrainObjectiveCommand",
-            "train an encoder with one objective",
-            train_objective,
+            "training.objectives:train_objective", "train an encoder with one objective", show_trained_objectives
         ),
         "train assemble": Command(
-            "training.vlm:AssemblePlan", "join a vision tower and a language model", assemble_vlm
+            "training.vlm:train_assemble", "join a vision tower and a language model", show_assembled
         ),
         "fit calibration": Command(
             "evaluation.fit_calibration:CalibratePlan", "make probabilities mean what they say", calibrate
@@ -578,6 +585,9 @@ GROUPS: dict[str, dict[str, Command]] = {
             f"{_P}:MonteCarloPlan", "the simulated study of the perturbation paper", montecarlo
         ),
         "study perturbation": Command(f"{_P}:study_perturbation", "the same study measured on a run", show_paths),
+        "study objectives": Command(
+            "studies.objectives:study_objectives", "every learning objective on one backbone", show_path
+        ),
         "study rl": Command("rl:RlRunPlan", "policies trained on different rewards", rl_run),
         "study rl-page": Command("studies.rl.page:RlReportPlan", "the page of such trainings", rl_report),
     },

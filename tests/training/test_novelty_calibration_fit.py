@@ -8,13 +8,13 @@ import pytest
 pytest.importorskip("torch")
 
 from rewardlab.models.pocket.novelty import NoveltyCalibration, knn_ood_score, unit_length
-from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket import PocketSettings, Training, pocket_settings
 from rewardlab.training.pocket.calibration import fit_novelty_calibration
 
 WIDTH = 8
 
 
-def write_probes(plan: PocketPlan, fold: int) -> None:
+def write_probes(plan: PocketSettings, fold: int) -> None:
     """A model that is right on tasks it knows, and says 1 of all others, whose states are far from training."""
     rng = np.random.default_rng(fold)
     tasks = np.repeat(np.array(plan.all_tasks), 20)
@@ -31,7 +31,7 @@ def write_probes(plan: PocketPlan, fold: int) -> None:
 
 
 def test_it_is_wide_where_the_training_is_lost_and_narrow_where_it_is_not(tmp_path: Path) -> None:
-    plan = PocketPlan("pocket", variants=("pocket",), folds=(0, 1, 2), out=tmp_path)
+    plan = pocket_settings(variants=("pocket",), folds=(0, 1, 2), out=tmp_path)
     for fold in plan.folds:
         write_probes(plan, fold)
     found = fit_novelty_calibration(plan, Training("pocket", 0))
@@ -50,6 +50,6 @@ def test_it_is_wide_where_the_training_is_lost_and_narrow_where_it_is_not(tmp_pa
 
 
 def test_one_fold_alone_is_calibrated_on_itself(tmp_path: Path) -> None:
-    plan = PocketPlan("pocket", variants=("pocket",), folds=(3,), out=tmp_path)
+    plan = pocket_settings(variants=("pocket",), folds=(3,), out=tmp_path)
     write_probes(plan, 3)
     assert fit_novelty_calibration(plan, Training("pocket", 3))["calibrated_on"]["folds"] == [3]

@@ -21,15 +21,15 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.episode import episode_from_frames, level_of_progress
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
-from rewardlab.core.old_settings import flat_settings
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import read_plan, setting_text
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.objective_comparison import Comparison, read_comparison
 from rewardlab.models import name_model
 from rewardlab.testing import check_model
 from rewardlab.training.objectives import (
-    ObjectivePlan,
-    read_plan,
+    ObjectiveSettings,
+    objective_settings,
     train_objective,
 )
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipTable, only, read_shards
@@ -85,45 +85,45 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def tiny_plan(data: Path, parts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> ObjectivePlan:
-    return ObjectivePlan(
+def tiny_plan(data: Path, parts: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> ObjectiveSettings:
+    return objective_settings(
         backbone=tuple(f"{name}={parts[name]}+{parts['bert']}" for name in ("dino", "tinyvit")),
         data=(str(data),),
         out=tmp_path_factory.mktemp("objectives") / "all",
         seeds=(0, 1, 2),
         steps=2,
-        batch=8,
+        batch_size=8,
         align_steps=2,
-        check_every=2,
+        eval_every=2,
         frames=FRAMES,
         size=SIDE,
         views=2,
         multi_step=(TASKS[1], TASKS[3]),
         perturbations=("low_light", "truncate_end"),  # of which the second keeps no label
-        stressed=2,
-        draws=200,
+        perturbed_clips=2,
+        n_resamples=200,
         workers=1,
-        rate=1e-3,
+        lr=1e-3,
         device="cpu",
     )
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_plan: ObjectivePlan) -> tuple[str, ...]:
-    return rewardlab.train_objective(**flat_settings(tiny_plan))
+def trained(tiny_plan: ObjectiveSettings) -> tuple[str, ...]:
+    return rewardlab.train_objective(**vars(tiny_plan))
 
 
 @pytest.fixture(scope="module")
-def comparison(tiny_plan: ObjectivePlan, trained: tuple[str, ...]) -> Comparison:
+def comparison(tiny_plan: ObjectiveSettings, trained: tuple[str, ...]) -> Comparison:
     return read_comparison(tiny_plan.out)
 
 
-def clips_of(plan: ObjectivePlan) -> ClipTable:
+def clips_of(plan: ObjectiveSettings) -> ClipTable:
     return read_shards(sorted((plan.out / "clips").glob("*.npz")))
 
 
 def test_the_whole_table_is_one_command(comparison: Comparison, trained: tuple[str, ...]) -> None:
-    names = set(OBJECTIVES) | {"backbone alone", "clock"}
+    names = set(OBJECTIVES) | {"backbone alone", "length baseline"}
     cells = {(c.backbone, c.objective, c.group, c.measure): c for c in comparison.cells}
     assert len(trained) == len(OBJECTIVES) * 3 * 2
     assert {key[1] for key in cells} == names and {key[0] for key in cells} == {"dino", "tinyvit"}
@@ -137,23 +137,24 @@ def test_the_whole_table_is_one_command(comparison: Comparison, trained: tuple[s
 
 
 def test_controls_measure_what_they_must(comparison: Comparison) -> None:
-    clock = {c.measure: c.value for c in comparison.cells if c.objective == "clock" and c.group == "seen tasks"}
-    assert (clock["voc"], clock["order_sensitivity"], clock["success_auc"]) == (1.0, 0.0, 0.5)
+    cells = [c for c in comparison.cells if c.objective == "length baseline" and c.group == "seen tasks"]
+    found = {cell.measure: cell.value for cell in cells}
+    assert (found["voc"], found["order_sensitivity"], found["success_auc"]) == (1.0, 0.0, 0.5)
 
 
 def test_training_makes_rewards_agree_with_progress(
-    tiny_plan: ObjectivePlan, comparison: Comparison, tmp_path: Path
+    tiny_plan: ObjectiveSettings, comparison: Comparison, tmp_path: Path
 ) -> None:
     more = replace(tiny_plan, objective="bradley_terry", backbone=tiny_plan.backbone[:1], seeds=(0,))
-    more = replace(more, out=tmp_path / "longer", steps=60, batch=16, align_steps=0, perturbations=("none",))
-    train_objective(more)
+    more = replace(more, out=tmp_path / "longer", steps=60, batch_size=16, align_steps=0, perturbations=("none",))
+    train_objective(**vars(more))
     found = {c.measure: c.value for c in read_comparison(more.out).cells if c.objective == "bradley_terry"}
     before = {c.measure: c.value for c in read_comparison(more.out).cells if c.objective == "backbone alone"}
     assert found["within"] > 0.9 and found["within"] > before["within"] + 0.1
     assert found["robustness_auc"] is None
 
 
-def test_every_part_is_split_by_task_and_clip(tiny_plan: ObjectivePlan, comparison: Comparison) -> None:
+def test_every_part_is_split_by_task_and_clip(tiny_plan: ObjectiveSettings, comparison: Comparison) -> None:
     table = clips_of(tiny_plan)
     trained, judged = only(table, TRAIN), (only(table, VALIDATION), only(table, TEST))
     unseen = {clip.task for clip in table.clips if not clip.seen}
@@ -163,7 +164,7 @@ def test_every_part_is_split_by_task_and_clip(tiny_plan: ObjectivePlan, comparis
 
 
 def test_a_counterfactual_row_goes_with_the_success_that_it_shows(
-    tiny_plan: ObjectivePlan, data: Path, tmp_path: Path
+    tiny_plan: ObjectiveSettings, data: Path, tmp_path: Path
 ) -> None:
     rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
     made = [
@@ -181,7 +182,7 @@ def test_a_counterfactual_row_goes_with_the_success_that_it_shows(
 
 
 def test_a_result_is_a_contrastive_model_that_says_what_was_evaluated(
-    tiny_plan: ObjectivePlan, trained: tuple[str, ...], tmp_path: Path
+    tiny_plan: ObjectiveSettings, trained: tuple[str, ...], tmp_path: Path
 ) -> None:
     for model in (trained[0], trained[-1]):
         folder = Path(model.removeprefix("contrastive:").partition("?")[0])
@@ -198,17 +199,17 @@ def test_a_result_is_a_contrastive_model_that_says_what_was_evaluated(
         }
 
 
-def test_the_same_command_again_does_nothing_again(tiny_plan: ObjectivePlan, trained: tuple[str, ...]) -> None:
+def test_the_same_command_again_does_nothing_again(tiny_plan: ObjectiveSettings, trained: tuple[str, ...]) -> None:
     files = [p for p in tiny_plan.out.rglob("*") if p.suffix in (".safetensors", ".npz", ".npy")]
     before = {path: path.stat().st_mtime_ns for path in files if path.parent.name != "backbones"}
-    assert train_objective(tiny_plan) == trained
+    assert train_objective(**vars(tiny_plan)) == trained
     written = [path for path, time in before.items() if path.stat().st_mtime_ns != time]
     assert all(path.parent.parent.name == "backbones" for path in written), written
 
 
 STOPPING = """
 from pathlib import Path
-from rewardlab.training.objectives.contrastive import triplet
+from rewardlab.training.objectives.losses import triplet
 
 CALLS = []
 
@@ -221,13 +222,13 @@ def stopping(batch):
 
 
 def test_a_stopped_training_resumes_to_the_same_weights(
-    tiny_plan: ObjectivePlan, trained: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_plan: ObjectiveSettings, trained: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     flag, weights = tmp_path / "stop", []
     (tmp_path / "stopping_loss.py").write_text(STOPPING.format(flag=str(flag)))
     one = replace(tiny_plan, objective="stopping_loss:stopping", backbone=tiny_plan.backbone[:1], seeds=(5,))
-    one = replace(one, check_every=2, steps=6)
+    one = replace(one, eval_every=2, steps=6)
     for name in ("whole", "stopped"):
         plan = replace(one, out=tmp_path / name)
         shutil.copytree(tiny_plan.out, plan.out, ignore=shutil.ignore_patterns("trainings", "tuning", "tinyvit"))
@@ -237,11 +238,11 @@ def test_a_stopped_training_resumes_to_the_same_weights(
             stopping_loss.CALLS.clear()
             flag.touch()
             with pytest.raises(KeyboardInterrupt):
-                train_objective(plan)
+                train_objective(**vars(plan))
             flag.unlink()
             state = next(plan.out.rglob("state.pt"))
             assert torch.load(state, weights_only=True)["progress"]["step"] == 2
-        (model,) = train_objective(plan)
+        (model,) = train_objective(**vars(plan))
         folder = Path(model.removeprefix("contrastive:").partition("?")[0])
         weights.append((folder / "projections.safetensors").read_bytes())
     assert weights[0] == weights[1]
@@ -254,7 +255,7 @@ def last_frame(batch, weight: float = 1.0):
 
 
 def test_one_function_in_a_package_of_ones_own_stands_in_the_table(
-    tiny_plan: ObjectivePlan, trained: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_plan: ObjectiveSettings, trained: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "my_objectives"
     package.mkdir()
@@ -262,32 +263,32 @@ def test_one_function_in_a_package_of_ones_own_stands_in_the_table(
     (package / "losses.py").write_text(MINE)
     monkeypatch.syspath_prepend(str(tmp_path))
     ours = "my_objectives.losses:last_frame?weight=2"
-    train_objective(replace(tiny_plan, objective=f"triplet,{ours}"))
+    train_objective(**vars(replace(tiny_plan, objective=f"triplet,{ours}")))
     found = read_comparison(tiny_plan.out)
     assert [entry.name for entry in found.objectives] == ["triplet", ours]
     assert any(c.objective == ours and c.value is not None and c.rank_low for c in found.cells)
     assert {c.objective for c in found.contrasts} == {ours}
 
 
-def test_every_objective_has_the_same_tuning_budget(tiny_plan: ObjectivePlan) -> None:
+def test_every_objective_has_the_same_tuning_budget(tiny_plan: ObjectiveSettings) -> None:
     for tuning in (1, 4, 6):
         plan = replace(tiny_plan, tuning=tuning)
         for name in (*OBJECTIVES, "triplet?margin=1"):
             tried = settings_to_try(name_objective(name), plan)
-            assert len({(tuple(o.options.items()), rate) for o, rate in tried}) == tuning
+            assert len({(tuple(o.options.items()), lr) for o, lr in tried}) == tuning
     with pytest.raises(PlanError, match="at most 7 settings of triplet"):
         settings_to_try(name_objective("triplet?margin=1"), replace(tiny_plan, tuning=8))
 
 
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
 def test_clip_and_siglip_are_trained_by_lora_and_merged(
-    kind: str, tiny_plan: ObjectivePlan, trained: tuple[str, ...], tmp_path: Path
+    kind: str, tiny_plan: ObjectiveSettings, trained: tuple[str, ...], tmp_path: Path
 ) -> None:
     pytest.importorskip("peft")
     base = {"clip": tiny.save_clip, "siglip": tiny.save_siglip}[kind](tmp_path / kind)
     plan = replace(tiny_plan, objective="triplet", backbone=(str(base),), seeds=(0,), steps=3, lora=2)
-    plan = replace(plan, out=tmp_path / "out", perturbations=("none",), views=1, rate=1e-2)
-    (model,) = train_objective(plan)
+    plan = replace(plan, out=tmp_path / "out", perturbations=("none",), views=1, lr=1e-2)
+    (model,) = train_objective(**vars(plan))
     test = only(clips_of(plan), TEST)
     asked = [episode_from_frames(test.pixels[row], test.clips[row].asked) for row in range(3)]
     folder = Path(model.removeprefix("contrastive:").partition("?")[0])
@@ -307,22 +308,34 @@ def safetensor_names(path: Path) -> list[str]:
         return list(file.keys())
 
 
-def test_a_plan_file_is_the_settings_and_flags_go_before_it(tmp_path: Path) -> None:
+def test_a_plan_file_is_the_settings_and_flags_go_before_it(
+    tiny_plan: ObjectiveSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "plan.toml"
-    path.write_text('objective = ["triplet", "vip"]\nbackbone = ["a=x+y"]\nsteps = 7\nout = "there"\nrate = 1\n')
-    plan = read_plan(path, ObjectivePlan(steps=9))
-    assert (plan.objectives, plan.steps, plan.out, plan.rate) == (("triplet", "vip"), 9, Path("there"), 1)
+    path.write_text('objective = ["triplet", "vip"]\nbackbone = ["a=x+y"]\nsteps = 7\nout = "there"\nlr = 1\n')
+    settings = objective_settings(**read_plan(path, train_objective))
+    assert (settings.objectives, settings.steps, settings.out, settings.lr) == (("triplet", "vip"), 7, Path("there"), 1)
     for text, says in (
         ("stepps = 3", "no setting is called 'stepps'; did you mean steps"),
-        ("steps = 'many'", "steps must be int, got 'many'"),
+        ("steps = 'many'", "steps must be a whole number, got 'many'"),
         ("seeds = 3", "seeds must be a list, got 3"),
         ("steps = ", "is no TOML file"),
     ):
         path.write_text(text)
         with pytest.raises(PlanError, match=re.escape(says)):
-            read_plan(path, ObjectivePlan())
+            read_plan(path, train_objective)
     with pytest.raises(PlanError, match="there is no plan"):
-        read_plan(tmp_path / "none.toml", ObjectivePlan())
+        read_plan(tmp_path / "none.toml", train_objective)
+
+
+def test_a_flag_goes_before_the_plan_file_even_where_it_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default, given = objective_settings(), dict[str, Any]()
+    monkeypatch.setattr("rewardlab.studies.objectives.train_objective", given.update)
+    monkeypatch.setattr("rewardlab.studies.objectives.read_plan", lambda *_: {"steps": 7, "stop_after": "train"})
+    assert main(["study", "objectives", "plan.toml", "--steps", str(default.steps)]) == 0
+    assert (given["steps"], given["stop_after"]) == (default.steps, "train")
 
 
 def relabelled(data: Path, folder: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> str:
@@ -370,13 +383,13 @@ BAD: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any] | None], str
 
 @pytest.mark.parametrize("case", BAD)
 def test_data_that_cannot_be_learned_from_is_one_sentence(
-    case: str, tiny_plan: ObjectivePlan, data: Path, tmp_path: Path
+    case: str, tiny_plan: ObjectiveSettings, data: Path, tmp_path: Path
 ) -> None:
     objective, change, says = BAD[case]
     bad = relabelled(data, tmp_path / "bad", change)
     plan = replace(tiny_plan, objective=objective, data=(bad,), out=tmp_path / "out", backbone=tiny_plan.backbone[:1])
     with pytest.raises(DataError, match=says) as error:
-        train_objective(replace(plan, perturbations=("none",), seeds=(0,)))
+        train_objective(**vars(replace(plan, perturbations=("none",), seeds=(0,))))
     assert "\n" not in str(error.value)
 
 
@@ -400,7 +413,7 @@ def constant(batch):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nan_loss", "the loss of broken_losses:nan_loss is not a number at step 1; try a lower --rate"),
+        ("nan_loss", "the loss of broken_losses:nan_loss is not a number at step 1; try a lower --lr"),
         ("no_tensor", "must return one number that depends on the batch's images or texts, .* got float"),
         ("per_clip", r"got a tensor of shape \(8,\)"),
         ("constant", "that depends on the batch"),
@@ -409,7 +422,7 @@ def constant(batch):
 def test_a_loss_that_is_none_is_one_sentence(
     name: str,
     says: str,
-    tiny_plan: ObjectivePlan,
+    tiny_plan: ObjectiveSettings,
     trained: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -418,11 +431,11 @@ def test_a_loss_that_is_none_is_one_sentence(
     monkeypatch.syspath_prepend(str(tmp_path))
     plan = replace(tiny_plan, objective=f"broken_losses:{name}", backbone=tiny_plan.backbone[:1], seeds=(9,))
     with pytest.raises(ModelError, match=says):
-        train_objective(plan)
+        train_objective(**vars(plan))
 
 
 def test_wrong_settings_are_one_sentence(
-    tiny_plan: ObjectivePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_plan: ObjectiveSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = [
         ({"backbone": ()}, PlanError, "name a backbone"),
@@ -436,46 +449,51 @@ def test_wrong_settings_are_one_sentence(
     ]
     for changes, kind, says in cases:
         with pytest.raises(kind, match=says):
-            train_objective(replace(tiny_plan, **{**changes, "out": tmp_path / "out"}))
-    with pytest.raises(PlanError, match="batch at least 2"):
-        replace(tiny_plan, batch=1)
-    assert main(["train", "objective", "triplet", "--until", "tain"]) == 2
+            train_objective(**vars(replace(tiny_plan, **{**changes, "out": tmp_path / "out"})))
+    with pytest.raises(PlanError, match="batch_size at least 2"):
+        objective_settings(**vars(replace(tiny_plan, batch_size=1)))
+    assert main(["train", "objective", "triplet", "--stop-after", "tain"]) == 2
     assert "did you mean train" in capsys.readouterr().err
 
 
 def test_a_folder_with_other_data_or_another_training_is_refused(
-    tiny_plan: ObjectivePlan, trained: tuple[str, ...]
+    tiny_plan: ObjectiveSettings, trained: tuple[str, ...]
 ) -> None:
-    with pytest.raises(RunError, match="was begun with another frames; choose another --out"):
-        train_objective(replace(tiny_plan, frames=4))
-    with pytest.raises(RunError, match="holds a training with other settings"):
-        train_objective(replace(tiny_plan, steps=8))
+    with pytest.raises(RunError, match=r"was begun with other settings \(frames\); choose another --out"):
+        train_objective(**vars(replace(tiny_plan, frames=4)))
+    with pytest.raises(RunError, match="was begun with other settings"):
+        train_objective(**vars(replace(tiny_plan, steps=8)))
     swapped = (tiny_plan.backbone[1].replace("tinyvit=", "dino="),)
     with pytest.raises(RunError, match="says that dino is another backbone"):
-        train_objective(replace(tiny_plan, backbone=swapped))
+        train_objective(**vars(replace(tiny_plan, backbone=swapped)))
 
 
 def test_steps_can_be_done_one_after_the_other(
-    tiny_plan: ObjectivePlan, comparison: Comparison, tmp_path: Path
+    tiny_plan: ObjectiveSettings, comparison: Comparison, tmp_path: Path
 ) -> None:
     one = replace(tiny_plan, objective="triplet", backbone=tiny_plan.backbone[:1], seeds=(0,), out=tmp_path / "a")
-    for until, there in (
+    for last, there in (
         ("render", "clips"),
         ("perturb", "perturbed"),
         ("features", "features"),
         ("train", "trainings"),
     ):
-        assert train_objective(replace(one, until=until)) == ()
+        assert train_objective(**vars(replace(one, stop_after=last))) == ()
         assert any((one.out / there).iterdir()) and not (one.out / "comparison.json").exists()
-    assert len(train_objective(one)) == 1 and (one.out / "comparison.json").exists()
+    assert len(train_objective(**vars(one))) == 1 and (one.out / "comparison.json").exists()
     assert set(read_comparison(one.out).seconds) == {"render", "perturb", "features", "train", "evaluate"}
 
 
 def test_the_command_line_prints_where_the_comparison_is(
-    tiny_plan: ObjectivePlan, trained: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_plan: ObjectiveSettings, trained: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "plan.toml").write_text(as_toml(tiny_plan))
-    assert main(["train", "objective", "triplet", "--all", str(tmp_path / "plan.toml")]) == 0
+    assert main(["study", "objectives", str(tmp_path / "plan.toml"), "--objective", "triplet"]) == 0
+    said = capsys.readouterr().out
+    assert str(tiny_plan.out / "index.html") in said
+    words = [["--" + name.replace("_", "-"), setting_text(value)] for name, value in vars(tiny_plan).items()]
+    flags = [word for (flag, text) in words for word in (flag, text) if flag != "--objective"]
+    assert main(["train", "objective", "triplet", *flags]) == 0
     said = capsys.readouterr().out
     assert "trained model: contrastive:" in said and f"comparison: {tiny_plan.out / 'index.html'}" in said
 
@@ -490,15 +508,15 @@ class NoVideo:
 
 sys.meta_path.insert(0, NoVideo())
 from rewardlab.cli import main
-sys.exit(main(["train", "objective", "--all", sys.argv[1]]))
+sys.exit(main(["study", "objectives", sys.argv[1]]))
 """
 
 
 def test_features_trainings_and_judging_need_no_video_library_and_no_simulator(
-    tiny_plan: ObjectivePlan, tmp_path: Path
+    tiny_plan: ObjectiveSettings, tmp_path: Path
 ) -> None:
     plan = replace(tiny_plan, objective="triplet", backbone=tiny_plan.backbone[1:], seeds=(0,), out=tmp_path / "there")
-    train_objective(replace(plan, until="perturb"))
+    train_objective(**vars(replace(plan, stop_after="perturb")))
     path = tmp_path / "plan.toml"
     path.write_text(as_toml(plan))
     command, alone = [sys.executable, "-c", WITHOUT_VIDEO, str(path)], {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -507,17 +525,26 @@ def test_features_trainings_and_judging_need_no_video_library_and_no_simulator(
     assert (plan.out / "index.html").exists()
 
 
-def as_toml(plan: ObjectivePlan) -> str:
-    settings = {name: value for name, value in flat_settings(plan).items() if value != ()}
+def as_toml(plan: ObjectiveSettings) -> str:
+    settings = {name: value for name, value in vars(plan).items() if value not in ((), None)}
     return "\n".join(f"{name} = {json.dumps(value, default=str)}" for name, value in settings.items())
 
 
-def test_the_simulator_gives_clips_of_seen_and_unseen_tasks(tiny_plan: ObjectivePlan, tmp_path: Path) -> None:
+def test_the_simulator_gives_clips_of_seen_and_unseen_tasks(tiny_plan: ObjectiveSettings, tmp_path: Path) -> None:
     pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
     tasks = ("drawer-open", "hammer")  # of which fold 0 never sees the hammer, which takes several steps
-    plan = replace(tiny_plan, data=("metaworld",), tasks=tasks, rollouts=1, near=0, checks=2, frames=4, until="render")
+    plan = replace(
+        tiny_plan,
+        data=("metaworld",),
+        tasks=tasks,
+        rollouts=1,
+        near_misses=0,
+        val_rollouts=2,
+        frames=4,
+        stop_after="render",
+    )
     plan = replace(plan, out=tmp_path / "simulated", multi_step=())
-    assert train_objective(plan) == ()
+    assert train_objective(**vars(plan)) == ()
     table = clips_of(plan)
     told = [(clip.id, clip.part, clip.seen, clip.multi_step) for clip in table.clips]
     assert told == [
@@ -531,4 +558,4 @@ def test_the_simulator_gives_clips_of_seen_and_unseen_tasks(tiny_plan: Objective
     assert set(table.groups) == {"seen tasks", "seen tasks, one step", "unseen tasks", "unseen tasks, several steps"}
     assert all(clip.asked not in clip.texts for clip in table.clips)
     with pytest.raises(PlanError, match="fold 0 trains on none of these tasks"):
-        train_objective(replace(plan, tasks=("hammer",), out=tmp_path / "none"))
+        train_objective(**vars(replace(plan, tasks=("hammer",), out=tmp_path / "none")))

@@ -24,7 +24,7 @@ from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.testing import check_model
 from rewardlab.training.encoders import PATCH, WIDTH, Dinov2
 from rewardlab.training.holdout import draw_split, recorded_split
-from rewardlab.training.pocket import PocketPlan
+from rewardlab.training.pocket import PocketSettings, pocket_settings, train_pocket
 from rewardlab.training.pocket.export import export, load_rounded
 from rewardlab.training.pocket.frame_store import FrameStore, calibration_frames
 from rewardlab.training.pocket.instructions import (
@@ -45,7 +45,6 @@ from rewardlab.training.pocket.rendering import (
     of_fold,
 )
 from rewardlab.training.pocket.sampling import SampledClip, TrainingExample, draw_batch, make_batch, sample_clip
-from rewardlab.training.pocket.train import train_pocket
 from rewardlab.worlds.metaworld.instructions import (
     CAPTION_WORDS,
     caption,
@@ -54,53 +53,53 @@ from rewardlab.worlds.metaworld.instructions import (
 )
 from rewardlab.worlds.metaworld.scene_edits import draw_look
 
-PLAN = PocketPlan(
-    "pocket",
+SETTINGS = pocket_settings(
     tasks=("drawer-open", "hammer"),
     rollouts=2,
-    near=1,
-    checks=1,
-    kept=6,
+    near_misses=1,
+    val_rollouts=1,
+    frames_per_rollout=6,
     size=32,
     steps=4,
-    batch=3,
-    check_every=2,
+    batch_size=3,
+    eval_every=2,
     device="cpu",
     workers=1,
 )
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> PocketPlan:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> PocketSettings:
     torch.set_num_threads(1)
-    plan = replace(PLAN, out=tmp_path_factory.mktemp("pocket"))
-    train_pocket(plan)
+    plan = replace(SETTINGS, out=tmp_path_factory.mktemp("pocket"))
+    train_pocket(**vars(plan))
     return plan
 
 
-def weights(plan: PocketPlan, name: str = "pocket-fold0") -> dict[str, torch.Tensor]:
+def weights(plan: PocketSettings, name: str = "pocket-fold0") -> dict[str, torch.Tensor]:
     return torch.load(plan.out / f"{name}.pt", weights_only=True)
 
 
 class InterruptingLog(io.StringIO):
     def write(self, text: str) -> int:
-        if "step 4" in text:
+        if "step 2" in text:
             raise KeyboardInterrupt
         return super().write(text)
 
 
-def test_interrupted_training_resumes_to_the_same_weights(trained: PocketPlan, tmp_path: Path) -> None:
+def test_interrupted_training_resumes_to_the_same_weights(trained: PocketSettings, tmp_path: Path) -> None:
     plan = replace(trained, out=tmp_path, variants=("pocket",))
     (tmp_path / "rollouts").symlink_to(trained.out / "rollouts")
     with pytest.raises(KeyboardInterrupt), redirect_stdout(InterruptingLog()):
-        train_pocket(plan)
-    assert (tmp_path / "pocket-fold0.checkpoint").exists() and not (tmp_path / "pocket-fold0.pt").exists()
-    train_pocket(plan)
+        train_pocket(**vars(plan))
+    assert not (tmp_path / "pocket-fold0.pt").exists()
+    assert torch.load(tmp_path / "pocket-fold0.checkpoint", weights_only=True)["progress"]["step"] == 2
+    train_pocket(**vars(plan))
     first, again = weights(trained), weights(plan)
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
-def test_every_variant_leaves_weights_probes_and_a_learning_curve(trained: PocketPlan) -> None:
+def test_every_variant_leaves_weights_probes_and_a_learning_curve(trained: PocketSettings) -> None:
     for training in trained.trainings:
         assert weights(trained, training.name)
         curve = [json.loads(line) for line in (trained.out / f"{training.name}-curve.jsonl").read_text().splitlines()]
@@ -113,13 +112,13 @@ def test_every_variant_leaves_weights_probes_and_a_learning_curve(trained: Pocke
         )
 
 
-def test_the_settings_say_what_was_unseen_and_what_the_calibration_was_fitted_on(trained: PocketPlan) -> None:
+def test_the_settings_say_what_was_unseen_and_what_the_calibration_was_fitted_on(trained: PocketSettings) -> None:
     settings = json.loads((trained.out / "pocket-fold0.json").read_text())
     assert settings["unseen_tasks"] == ["hammer"] and settings["fold"] == 0
     assert settings["calibrated_on"] == {"folds": [0], "clips": 2}  # one validation rollout of each task
 
 
-def test_exported_graphs_answer_like_the_network(trained: PocketPlan, tmp_path: Path) -> None:
+def test_exported_graphs_answer_like_the_network(trained: PocketSettings, tmp_path: Path) -> None:
     import onnxruntime
 
     rng = np.random.default_rng(0)
@@ -172,7 +171,10 @@ def made_up_table(things: tuple[tuple[str, tuple[str, ...]], ...] = ()) -> Rollo
 
 
 def sampled(table: RolloutTable, source: str, count: int = 600) -> list[SampledClip]:
-    return [sample_clip(TrainingExample(table, source, contraries=True), rng_for(0, source, n)) for n in range(count)]
+    return [
+        sample_clip(TrainingExample(table, source, inverse_instructions=True), rng_for(0, source, n))
+        for n in range(count)
+    ]
 
 
 def test_clips_under_their_own_words_are_labelled_by_the_state() -> None:
@@ -197,7 +199,7 @@ def test_what_is_asked_of_another_thing_in_the_scene_was_not_done() -> None:
     assert not [clip for clip in sampled(table, "plain", 300) if clip.text in of_others], "the dial is not there"
 
 
-def test_contraries_are_asked_both_ways() -> None:
+def test_inverse_instructions_are_given_both_ways() -> None:
     table = made_up_table()
     close = set(inverse_instructions("drawer-open", ("drawer-open", "drawer-close")))
     assert close == set(phrasings()["drawer-close"]["train"])
@@ -221,7 +223,7 @@ def test_a_fold_knows_no_rollout_word_or_thing_of_its_unseen_tasks() -> None:
 
 def test_batches_hold_their_clips_in_order() -> None:
     table = made_up_table()
-    plan = replace(PLAN, batch=40)
+    plan = replace(SETTINGS, batch_size=40)
     batch = draw_batch(plan, table, rng_for(0, "batch"), robust=True)
     assert set(batch.source) == {"plain", "crowd"} and batch.frames.shape == (40, 16)
     again = draw_batch(plan, table, rng_for(0, "batch"), robust=True)
@@ -250,11 +252,11 @@ def test_captions_say_what_moved_and_what_did_not() -> None:
 
 def test_pretrained_features_come_in_the_grid_of_the_image_tokens() -> None:
     torch.manual_seed(0)
-    eyes = Dinov2().eval()
+    teacher = Dinov2().eval()
     frames = torch.randint(0, 256, (2, 32, 32, 3), dtype=torch.uint8)
     with torch.no_grad():
-        features = eyes(frames, 2)
-        other = eyes(frames.flip(0), 2)
+        features = teacher(frames, 2)
+        other = teacher(frames.flip(0), 2)
     assert features.shape == (2, 4, WIDTH) and PATCH == 14
     torch.testing.assert_close(features.flip(0), other)
 
@@ -306,13 +308,13 @@ def test_another_arm_is_never_trained_with_and_the_other_worlds_are_drawn_as_wit
 def test_a_training_keeps_the_split_it_began_with_when_the_catalog_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = replace(PLAN, out=tmp_path)
+    plan = replace(SETTINGS, out=tmp_path)
     before = recorded_split(plan.out)
     monkeypatch.setitem(PERTURBATIONS, "added", replace(PERTURBATIONS["jpeg"], name="added"))
     assert draw_split() != before == recorded_split(plan.out)
 
 
-def test_the_exported_json_records_what_each_variant_was_trained_with(trained: PocketPlan) -> None:
+def test_the_exported_json_records_what_each_variant_was_trained_with(trained: PocketSettings) -> None:
     split = recorded_split(trained.out)
     for training in trained.trainings:
         written = read_split(trained.out / f"{training.name}.json")
@@ -331,13 +333,13 @@ def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
 
 def test_plans_that_make_no_sense_are_refused() -> None:
     with pytest.raises(PlanError, match="got 'pocket-huge'"):
-        PocketPlan("pocket", variants=("pocket-huge",))
+        PocketSettings("pocket", variants=("pocket-huge",))
     with pytest.raises(PlanError, match=r"from 0 to 4, got \(5,\)"):
-        PocketPlan("pocket", folds=(5,))
+        PocketSettings("pocket", folds=(5,))
     with pytest.raises(PlanError, match="a part is one of eyes, scenes, contraries, captions, got 'hands'"):
-        PocketPlan("pocket", without=("hands",))
+        PocketSettings("pocket", without=("hands",))
     with pytest.raises(PlanError, match="multiple of 16"):
-        PocketPlan("pocket", size=100)
+        PocketSettings("pocket", size=100)
 
 
 @pytest.mark.parametrize(("variant", "shades"), [("pocket", {1, 3}), ("pocket-plain", {1})])

@@ -17,7 +17,6 @@ from rewardlab.core.errors import PlanError
 from rewardlab.models import name_model
 from rewardlab.models.vlm import Image, Prompt
 from rewardlab.testing import check_model
-from rewardlab.training.vlm import AssemblePlan
 from tests.conftest import moving_square
 from tests.models import tiny
 
@@ -348,9 +347,9 @@ def test_what_cannot_be_put_together_is_said_in_one_sentence(
 
 def test_a_folder_that_is_there_and_tokens_that_make_no_square_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"is there already; name another folder"):
-        AssemblePlan("a", "b", tmp_path)
+        rewardlab.train_assemble(vision="a", language="b", out=tmp_path)
     with pytest.raises(PlanError, match=r"a square number such as .* got 50"):
-        AssemblePlan("a", "b", tmp_path / "new", tokens=50)
+        rewardlab.train_assemble(vision="a", language="b", out=tmp_path / "new", tokens=50)
 
 
 def test_gguf_without_its_package_names_the_extra(

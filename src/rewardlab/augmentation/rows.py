@@ -1,10 +1,7 @@
 """Rows with provenance: read from any layout, changed, written."""
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from rewardlab.augmentation.questions import Attempt
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import digest
-from rewardlab.core.storage import atomic_write, writable
+from rewardlab.core.storage import atomic_write, link_or_copy, writable
 from rewardlab.data import dataset_folder, open_dataset, split_camera
 from rewardlab.data.contract import Problem
 from rewardlab.data.convert import grouped_rollouts
@@ -251,14 +248,8 @@ def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
 
 def _link(source: Path, target: Path) -> None:
     """Give a file a second name, or copy it where the file system has no such thing."""
-    if target.exists():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(OSError):
-        os.link(source, target)
-        return
-    with atomic_write(target) as partial:
-        shutil.copyfile(source, partial)
+    if not target.exists():
+        link_or_copy(source, target)
 
 
 def _json_lines(path: Path) -> list[Row]:

@@ -18,8 +18,14 @@ Indices = NDArray[np.int64]
 Positions = NDArray[np.int64] | NDArray[np.float64]
 
 LEVELS = (1, 2, 3, 4, 5)
+SUCCESS_THRESHOLD = 4.5  # levels from here on round to 5, which is success
 # Progress at which levels 2, 3, 4 and 5 of the end-of-episode rubric begin.
 LEVEL_STARTS = (0.1, 0.4, 0.7, 1.0)
+
+
+def is_success(level: float) -> bool:
+    """Tell whether a level counts as success."""
+    return level >= SUCCESS_THRESHOLD
 
 
 def level_of_progress(progress: float) -> int:

@@ -7,7 +7,9 @@ rot, mix-ups and careless edits; a forger who writes every checksum anew cannot 
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -253,3 +255,37 @@ def _html_row(model: str, found: Sequence[Measurement]) -> str:
         ends = "" if m.low is None or m.high is None else f" [{m.low:.2f}, {m.high:.2f}]"
         cells.append(f"<td>{'-' if m.value is None else f'{m.value:.2f}'}{ends}</td>")
     return f"<tr>{''.join(cells)}<td>{found[0].scored}/{found[0].asked}</td></tr>"
+
+
+def claim_folder(path: Path, settings: Mapping[str, Any], *, where: str = "") -> None:
+    """Write the settings that a folder is begun with into a file of it; RunError where it was begun with others."""
+    begun = json.loads(json.dumps(settings, default=str))
+    if path.exists():
+        before = parse_json(path.read_text(encoding="utf-8"))
+        other = [name for name in {**before, **begun} if before.get(name) != begun.get(name)]
+        if other:
+            raise RunError(
+                f"{where or path.parent} was begun with other settings ({', '.join(other)}); "
+                "choose another --out or remove that folder"
+            )
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(begun) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def timed(path: Path, step: str) -> Iterator[None]:
+    """Add the seconds of a step to those that a JSON file sums up over all attempts."""
+    started = time.monotonic()
+    yield
+    seconds = dict(read_seconds(path))
+    seconds[step] = round(seconds.get(step, 0.0) + time.monotonic() - started, 2)
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(seconds) + "\n", encoding="utf-8")
+
+
+def read_seconds(path: Path) -> dict[str, float]:
+    """Return how long each step has taken so far."""
+    found = parse_json(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {name: float(value) for name, value in found.items()}

@@ -16,6 +16,7 @@ import math
 import re
 import shlex
 import textwrap
+import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from rewardlab.core.catalog import did_you_mean
+from rewardlab.core.catalog import did_you_mean, find
 from rewardlab.core.errors import PlanError
 
 _KINDS: dict[Any, tuple[str, str]] = {  # what stands for a value in the help, and what it must be
@@ -136,6 +137,29 @@ def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dic
             (groups.setdefault(setting.group, {}) if setting.group else arguments)[setting.name] = values[setting.name]
     parameters = inspect.signature(function).parameters
     return arguments | {name: parameters[name].annotation(**given) for name, given in groups.items()}
+
+
+def read_plan(path: Path, function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the settings that a TOML file gives to a function; PlanError where one is unknown or of another type."""
+    try:
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlanError(f"there is no plan {path}") from None
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path} is no TOML file: {error}") from None
+    known = {setting.name: setting for setting in settings_of(function)}
+    return {name: _plan_value(path, find(known, name, "setting"), value) for name, value in written.items()}
+
+
+def _plan_value(path: Path, setting: Setting, value: Any) -> Any:
+    kinds: Any = {float: (int, float), Path: str}.get(setting.kind, setting.kind)
+    fits: Callable[[Any], bool] = lambda part: isinstance(part, kinds) and isinstance(part, bool) == (kinds is bool)
+    if isinstance(value, list) and all(map(fits, value)) and (setting.many or setting.kind is str):
+        return tuple(value) if setting.many else ",".join(value)
+    if setting.many or not fits(value):
+        expected = "a list" if setting.many else _KINDS[setting.kind][1]
+        raise PlanError(f"{path}: {setting.name} must be {expected}, got {value!r}")
+    return setting.kind(value)
 
 
 def recorded(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

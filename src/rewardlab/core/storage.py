@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -291,3 +292,14 @@ def _google_key_file(address: str) -> Path | None:
         )
     usual = Path.home() / ".config/gcloud/application_default_credentials.json"
     return Path(named) if named else usual if usual.is_file() else None
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name, in place of what has it, or copy the file where the file system has no links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    with atomic_write(target) as partial:
+        shutil.copyfile(source, partial)

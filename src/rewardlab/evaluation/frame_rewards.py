@@ -18,10 +18,13 @@ Measured = tuple[Numbers, Numbers]  # above and below of each clip; 0 and 0 wher
 LEAST_GAP = 0.1  # of true progress, from which one frame is better than another
 # The measures, which way is better, and what each is.
 MEASURES: dict[str, tuple[str, str]] = {
-    "within": ("higher", "share of pairs of frames of a clip whose order by reward is that by true progress"),
+    "within": ("higher", "fraction of pairs of frames of a clip whose order by reward is that by true progress"),
     "across": ("higher", "the same of pairs of frames of two clips of a task"),
-    "voc": ("higher", "Spearman's correlation of the reward with time on successes; a blind clock scores 1"),
-    "order_sensitivity": ("higher", "half of the VOC less that of the reversed clip as shown; a blind clock scores 0"),
+    "voc": ("higher", "Spearman's correlation of the reward with time on successes; the length baseline scores 1"),
+    "order_sensitivity": (
+        "higher",
+        "half of the VOC less that of the reversed clip as shown; the length baseline scores 0",
+    ),
     "success_auc": ("higher", "chance that the last frame of a success is rewarded more than that of a failure"),
     "mae": ("lower", "error of the level after one isotonic calibration for all tasks"),
     "robustness_auc": (
@@ -33,7 +36,7 @@ MEASURES: dict[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, eq=False)
 class ClipFacts:
-    """What is known of the clips that are judged; `task` are numbers."""
+    """The labels of the evaluated clips; `task` are codes."""
 
     task: Codes
     progress: Numbers  # (clips, frames), nan where unknown
@@ -80,7 +83,7 @@ def _order(values: Numbers) -> Numbers:
 
 
 def within_agreement(values: Numbers, progress: Numbers) -> Measured:
-    """Return the share of pairs of frames of each clip that are in the true order; a tie is half right."""
+    """Return the fraction of pairs of frames of each clip that are in the true order; a tie is half right."""
     right, pairs = _agreement(values[:, :, None], values[:, None, :], progress[:, :, None], progress[:, None, :])
     shares, counts = right.sum((1, 2)), pairs.sum((1, 2))
     return np.where(counts > 0, shares / np.maximum(counts, 1), 0.0), (counts > 0).astype(np.float64)
@@ -111,7 +114,7 @@ def _agreement(
 
 
 def success_auc(last: Numbers, success: Codes, task: Codes) -> Measured:
-    """Return of each success the share of failures of its task that are rewarded less; a tie is half."""
+    """Return of each success the fraction of failures of its task that are rewarded less; a tie is half."""
     above, below = np.zeros((2, len(last)))
     for row in np.flatnonzero(success == 1):
         failed = last[(task == task[row]) & (success == 0)]

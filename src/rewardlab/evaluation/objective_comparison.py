@@ -174,16 +174,16 @@ def _contrasts(
 ) -> list[ObjectiveContrast]:
     group, measure, against = names
     reference = next((found for each, found in zip(own, sums) if each.objective == against), None)
-    judged = [(e, f) for e, f in zip(own, sums) if not e.control and e.objective != against]
+    others = [(e, f) for e, f in zip(own, sums, strict=True) if not e.control and e.objective != against]
     if reference is None:
         return []
-    gaps = [found.drawn - reference.drawn for _, found in judged]
+    gaps = [found.drawn - reference.drawn for _, found in others]
     values = [paired_p_value(gap, reference.tasks) for gap in gaps]
     made = []
-    for (each, found), gap, p, corrected in zip(judged, gaps, values, holm(values)):
+    for (each, found), gap, p, corrected in zip(others, gaps, values, holm(values), strict=True):
         low, high = percentile_interval(gap[None, :], np.array([reference.tasks], dtype=np.float64))
-        numbers = (found.value - reference.value, float(low[0]), float(high[0]), p, corrected)
-        shown = (none_if_nan(number) for number in numbers)
+        told = (found.value - reference.value, float(low[0]), float(high[0]), p, corrected)
+        shown = (none_if_nan(number) for number in told)
         made.append(ObjectiveContrast(each.backbone, each.objective, against, group, measure, *shown))
     return made
 
@@ -256,6 +256,6 @@ def read_comparison(folder: Path) -> Comparison:
     try:
         return record_from_json(Comparison, read_json(folder / FILE))
     except FileNotFoundError:
-        raise RunError(f"{folder} holds no comparison; run `rewardlab train objective --all PLAN` first") from None
+        raise RunError(f"{folder} holds no comparison; run `rewardlab study objectives PLAN` first") from None
     except (OSError, ValueError) as error:
         raise RunError(f"{folder / FILE} is no comparison of objectives: {error}") from error

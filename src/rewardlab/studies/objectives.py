@@ -1,9 +1,11 @@
-"""The page of a comparison of objectives: the table, what it shows, learning curves, and traces side by side."""
+"""`study_objectives`: every objective of a plan, compared on one page: table, findings, learning curves, traces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from rewardlab.core.settings import Help, read_plan
 from rewardlab.core.storage import atomic_write
 from rewardlab.evaluation.display import format_interval, format_number, format_p_value
 from rewardlab.evaluation.frame_rewards import MEASURES
@@ -14,8 +16,8 @@ from rewardlab.evaluation.objective_comparison import (
     RewardTrace,
     read_comparison,
 )
-from rewardlab.reporting.page import templates
 from rewardlab.reporting.svg_charts import ChartLine, TitledChart, line_chart
+from rewardlab.training.objectives import objective_settings, train_objective
 
 PAGE = "index.html"
 _LEVEL = 0.05  # of a test after Holm's correction
@@ -25,7 +27,36 @@ _CONTROLLED = (
     "across",
     "success_auc",
     "mae",
-)  # by the others a clock that sees nothing is best by definition
+)  # by the others the length baseline is best by definition
+
+
+def study_objectives(
+    plan: Annotated[Path | str, Help("TOML file with settings of `train objective`", metavar="PLAN")],
+    *,
+    objective: Annotated[str | None, Help("objectives with commas between them, instead of the plan's")] = None,
+    backbone: Annotated[
+        str | Sequence[str] | None, Help("backbones, instead of the plan's", metavar="BACKBONE")
+    ] = None,
+    data: Annotated[str | Sequence[str] | None, Help("datasets, instead of the plan's", metavar="DATA")] = None,
+    seeds: Annotated[int | Sequence[int] | None, Help("seeds, instead of the plan's")] = None,
+    steps: Annotated[int | None, Help("training steps, instead of the plan's")] = None,
+    out: Annotated[Path | str | None, Help("folder of everything, instead of the plan's")] = None,
+    stop_after: Annotated[str | None, Help("the last step to do, instead of the plan's", metavar="STEP")] = None,
+    device: Annotated[str | None, Help("auto, cpu, cuda or cuda:N, instead of the plan's")] = None,
+    workers: Annotated[int | None, Help("processes, instead of the plan's; 0 uses one per core")] = None,
+) -> Path:
+    """Train and compare the objectives of a plan, write the page, and return its path.
+
+    The path is that of the folder where `stop_after` ends before the evaluation.
+
+    Examples:
+        rewardlab study objectives plan.toml --backbone dino=dinov2_vits14.onnx+MINILM
+        rewardlab study objectives plan.toml --stop-after features --workers 16
+    """
+    given = {name: value for name, value in locals().items() if name != "plan" and value is not None}
+    settings = objective_settings(**read_plan(Path(plan), train_objective) | given)
+    train_objective(**vars(settings))
+    return write_objective_page(settings.out) if settings.does("evaluate") else settings.out
 
 
 @dataclass(frozen=True)
@@ -65,6 +96,8 @@ def write_objective_page(folder: Path) -> Path:
 
 def render_objective_page(comparison: Comparison) -> str:
     """Return the page as text; every string from outside is escaped."""
+    from rewardlab.reporting.page import templates
+
     backbones = list(dict.fromkeys(cell.backbone for cell in comparison.cells))
     return (
         templates("rewardlab.studies")
@@ -145,7 +178,7 @@ def _against(comparison: Comparison, tests: Sequence[ObjectiveContrast]) -> list
 
 
 def _beaten_by_controls(comparison: Comparison, backbone: str, group: str) -> list[str]:
-    """Return by which measures a control is better than every objective: what they show there is no sight."""
+    """Return by which measures a control is better than every objective: no objective learned to see there."""
     said = []
     for control in comparison.controls:
         place = (backbone, group, control)

@@ -1,6 +1,6 @@
-"""Published encoders that trainings begin from (DINOv2, TinyViT, MiniLM): weights from ONNX or npz, name and licence.
+"""Published encoders that trainings start from (DINOv2, TinyViT, MiniLM): weights from ONNX or npz, name and licence.
 
-python -m rewardlab.training.pocket.pretrained_eyes DINOV2.onnx OUT.npz
+python -m rewardlab.training.encoders ENCODER_FOLDER OUT.npz    # word vectors of MiniLM, as pocket ships them
 """
 
 import re
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rewardlab.core.errors import PlanError
@@ -79,18 +79,25 @@ class _Block(nn.Module):
         return x + self.scale2 * self.down(nn.functional.gelu(self.up(self.norm2(x))))
 
 
-@cache  # every fold learns from the same
+@cache  # every fold distills the same
 def load_distillation_teacher(path: str, device: str) -> Dinov2:
-    """Return the encoder of a file made by `convert`, frozen."""
-    model = Dinov2()
-    with np.load(path) as table:
-        model.load_state_dict({name: torch.from_numpy(table[name].astype(np.float32)) for name in table.files})
+    """Return DINOv2 ViT-S/14 from an .onnx or .npz file, frozen; PlanError where it is something else."""
+    try:
+        weights = _onnx_weights(Path(path)) if path.endswith(".onnx") else dict(np.load(path))
+        model = Dinov2()
+        model.load_state_dict({name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()})
+    except ImportError:
+        raise PlanError("weights as .onnx need onnx; install it with pip install 'rewardlab[assemble]'") from None
+    except Exception as error:  # a file that is something else may raise anything
+        raise PlanError(
+            f"{path} is not DINOv2 ViT-S/14: {error}; name a folder of transformers, or see docs/assemble_vlm.md"
+        ) from None
     model.to(device).eval().requires_grad_(False)
     return model
 
 
-def convert(source: Path, out: Path) -> None:
-    """Read the weights of the published encoder from an ONNX file and write them in half precision."""
+def _onnx_weights(source: Path) -> dict[str, NDArray[np.float16]]:
+    """Return the weights of the published encoder in half precision, under our names."""
     import onnx
     from onnx import numpy_helper
 
@@ -103,8 +110,7 @@ def convert(source: Path, out: Path) -> None:
     tensors = {_renamed(name): value for name, value in values.items() if not name.startswith("onnx::")}
     tensors["first"] = 2 * values["cls_token"]  # in that graph its position is the same vector
     tensors["positions"] = next(value for value in values.values() if value.shape == (1, _GRID**2, WIDTH))
-    wanted = Dinov2().state_dict()
-    np.savez(out, **{name: tensors[name].astype(np.float16) for name in wanted})
+    return {name: tensors[name].astype(np.float16) for name in Dinov2().state_dict()}
 
 
 def _renamed(name: str) -> str:
@@ -113,13 +119,7 @@ def _renamed(name: str) -> str:
     return name
 
 
-if __name__ == "__main__":
-    convert(Path(sys.argv[1]), Path(sys.argv[2]))
-
-
 # The vectors of word pieces: what a sentence encoder makes of each piece alone, reduced by PCA.
-#
-# python -m rewardlab.training.pocket.word_vectors ENCODER_FOLDER OUT.npz
 
 WORD_VECTOR_WIDTH = 128
 _BATCH = 512
@@ -152,10 +152,6 @@ def make_word_vectors(encoder: Path, out: Path) -> None:
             vectors=np.round(vectors / scale).astype(np.int8),
             scale=scale / np.float32(vectors.std()),
         )
-
-
-if __name__ == "__main__":
-    make_word_vectors(Path(sys.argv[1]), Path(sys.argv[2]))
 
 
 # What a part of an assembled model is: its name and licence, for the model card.
@@ -211,7 +207,7 @@ def _shown(text: str) -> str:
     return one_line(text)[:_MAX_NAME].replace("|", "/")
 
 
-# DINOv2 ViT-S/14 as ONNX, or as converted by `rewardlab.training.pocket.pretrained_eyes`, as a folder of transformers.
+# DINOv2 ViT-S/14 from such a file, as a folder of transformers.
 #
 # The names are those of the published checkpoint facebook/dinov2-small, which every version of transformers reads.
 
@@ -230,7 +226,7 @@ def write_dinov2_folder(source: Path, folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import Dinov2Config
 
-    weights = _published_names(_load(source).state_dict())
+    weights = _published_names(load_distillation_teacher(str(source), "cpu").state_dict())
     side = int((weights["embeddings.position_embeddings"].shape[1] - 1) ** 0.5)
     config = Dinov2Config(
         hidden_size=WIDTH,
@@ -241,24 +237,6 @@ def write_dinov2_folder(source: Path, folder: Path) -> None:
     )
     config.save_pretrained(folder)
     save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
-
-
-def _load(source: Path) -> Dinov2:
-    try:
-        if source.suffix == ".npz":
-            return load_distillation_teacher(str(source), "cpu")
-        with TemporaryDirectory() as folder:
-            converted = Path(folder) / "eyes.npz"
-            convert(source, converted)
-            return load_distillation_teacher(str(converted), "cpu")
-    except ImportError:
-        raise PlanError(
-            "a vision tower as .onnx needs onnx; install it with pip install 'rewardlab[assemble]'"
-        ) from None
-    except Exception as error:  # a file that is something else may raise anything
-        raise PlanError(
-            f"{source} is not DINOv2 ViT-S/14: {error}; name a folder of transformers, or see docs/assemble_vlm.md"
-        ) from None
 
 
 def _published_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -341,3 +319,7 @@ def _block(ours: str, theirs: str, named: dict[str, Tensor], matrices: Iterator[
     for name, published in _NORMS.items():
         yield from ((f"{ours}.{name}.{kind}", named[f"{theirs}.{published}.{kind}"]) for kind in ("weight", "bias"))
     yield f"{ours}.biases", named[f"{theirs}.attn.attention_biases"]
+
+
+if __name__ == "__main__":
+    make_word_vectors(Path(sys.argv[1]), Path(sys.argv[2]))

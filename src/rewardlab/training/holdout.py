@@ -15,7 +15,7 @@ from rewardlab.worlds.edits import WORLD_EDITS
 _UNSUITABLE_WORLDS = ("world_goal_hidden", "world_object_colour")
 # Another arm is never trained with: a new embodiment stays a test.
 _NEVER_TRAINED_WORLDS = ("world_robot",)
-_HELD_OUT_SHARE = 0.3  # of every category of perturbations
+_HELD_OUT_FRACTION = 0.3  # of every category of perturbations
 # Changes of the compressed video need a codec; they are held out, so that training needs none.
 _CODEC_PERTURBATIONS = ("codec", "codec_h265", "bit_error", "packet_loss")
 
@@ -36,7 +36,7 @@ def split_of_variant(folder: Path, variant: str) -> CatalogSplit:
 
 
 def draw_split() -> CatalogSplit:
-    """Draw a share of every category of the catalog as it is now."""
+    """Draw a fraction of every category of the catalog."""
     groups: dict[str, list[str]] = {}
     for p in _video_perturbations():
         groups.setdefault(p.category, []).append(p.name)
@@ -54,7 +54,7 @@ def draw_split() -> CatalogSplit:
 
 def _drawn(category: str, names: list[str]) -> tuple[str, ...]:
     rng = rng_for(0, "kept away from pocket", category)
-    return tuple(str(name) for name in rng.choice(sorted(names), round(_HELD_OUT_SHARE * len(names)), replace=False))
+    return tuple(str(name) for name in rng.choice(sorted(names), round(_HELD_OUT_FRACTION * len(names)), replace=False))
 
 
 def _video_perturbations() -> list[Perturbation]:

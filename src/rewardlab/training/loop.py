@@ -1,27 +1,65 @@
-"""The one training loop: resume, steps, finite losses, curve, validation, best weights, checkpoint.
+"""The one training loop: resume, steps, finite losses, validation, best weights, checkpoint, curve.
 
-Random numbers are not in it: each step makes its own from the seed and its number.
+A trainable computes; the loop decides when, and writes the files. Random numbers are in neither file: each step makes
+its own from the seed and its number.
 """
 
 import json
+import math
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from torch import Tensor, nn
 
+from rewardlab.core.errors import ModelError
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.terminal import one_line, terminal_console
-from rewardlab.training.optimizer import MasterAdamW, trained_parameters
+from rewardlab.training.optimizer import trained_parameters
+from rewardlab.training.processes import Processes
 
-STATE, BEST = "state.pt", "best.safetensors"
+WORK, STATE, BEST, CURVE = "training", "state.pt", "best.safetensors", "curve.jsonl"
+TRAINED = "trained"  # the part of a state that is kept as the best weights
+_LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step came to: its losses, still on their device, and how much it has read."""
+
+    losses: Mapping[str, Tensor]
+    lr: float
+    counts: Mapping[str, int] = field(default_factory=dict)  # such as clips; the curve shows them per second
+
+
+class Trainable(Protocol):
+    """What the loop trains. Where there are several processes, each calls every method."""
+
+    def batches(self, start: int) -> Iterable[Any]:
+        """Yield the batch of every step from `start` on."""
+
+    def step(self, number: int, batch: Any) -> Step:
+        """Take one optimizer step: forward, backward, update."""
+
+    def validate(self) -> tuple[float | None, Mapping[str, float]]:
+        """Return the error that decides which weights are the best, and the values for the curve.
+
+        Without an error, the last weights count as the best.
+        """
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is needed to go on; TRAINED is the trained weights."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from such a state."""
 
 
 @dataclass(frozen=True)
@@ -33,42 +71,167 @@ class Progress:
     best_error: float = float("inf")
 
 
-def save_best(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Write the trained parameters of the best checkpoint, as numbers alone."""
+@dataclass(frozen=True)
+class TrainingFiles:
+    """Where a training keeps its state and curve; the best weights and TensorBoard's files where they are wanted."""
+
+    state: Path
+    curve: Path
+    best: Path | None = None
+    tensorboard: Path | None = None
+
+
+def files_in(folder: Path, *, tensorboard: bool = False) -> TrainingFiles:
+    """Return the files of a training that has a folder of its own."""
+    work = folder / WORK
+    return TrainingFiles(work / STATE, folder / CURVE, work / BEST, folder / "tensorboard" if tensorboard else None)
+
+
+def fit(
+    trainable: Trainable,
+    files: TrainingFiles,
+    *,
+    steps: int,
+    eval_every: int,
+    processes: Processes,
+    show: Callable[[Progress, Mapping[str, float]], None],
+    log_every: int = 0,
+    name: str = "",
+) -> Progress:
+    """Train from the last checkpoint to the last step, and return how far it came.
+
+    After every `eval_every` steps, and after the last, the trainable is validated and saved, and then a row is added to
+    the curve; `log_every` adds rows of the losses in between. `show` is called after each step, with that row if any.
+    """
+    progress = _resume(trainable, files)
+    curve = Curve(files, progress.step) if processes.first else None
+    recent = _Recent(name)
+    numbers = range(progress.step, steps)
+    try:
+        for number, batch in zip(numbers, trainable.batches(progress.step), strict=True):
+            recent.add(trainable.step(number, batch))
+            progress = replace(progress, step=number + 1)
+            validates = progress.step % eval_every == 0 or progress.step == steps
+            logs = validates or (log_every > 0 and progress.step % log_every == 0)
+            row = recent.row(progress.step) if logs else {}
+            if validates:
+                error, values = trainable.validate()
+                progress = _save(trainable, files, progress, error, processes)
+                row |= values
+            if logs:
+                recent = _Recent(name)
+            if curve and row:
+                curve.add(progress.step, row)
+            show(progress, row)
+    finally:
+        if curve:
+            curve.close()
+    return progress
+
+
+def _resume(trainable: Trainable, files: TrainingFiles) -> Progress:
+    if not files.state.exists():
+        return Progress()
+    state = torch.load(files.state, map_location="cpu", weights_only=True)
+    progress = Progress(**state.pop("progress"))
+    trainable.restore(state)
+    return progress
+
+
+def _save(
+    trainable: Trainable, files: TrainingFiles, progress: Progress, error: float | None, processes: Processes
+) -> Progress:
+    """Write the state, and the weights if they are the best so far."""
+    better = error is None or error < progress.best_error
+    if better:
+        progress = replace(progress, best_step=progress.step, best_error=math.inf if error is None else error)
+    state = trainable.state()  # every process holds a part of it
+    if processes.first:
+        if better and files.best:
+            _save_tensors(files.best, state[TRAINED])
+        with atomic_write(files.state) as partial:
+            torch.save({"progress": vars(progress), **state}, partial)
+    return progress
+
+
+def _save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     from safetensors.torch import save_file
 
-    with atomic_write(folder / BEST) as partial:
+    with atomic_write(path) as partial:
         save_file(tensors, partial)
 
 
-def save_state(
-    folder: Path, progress: Progress, trained: dict[str, Tensor], moments: dict[str, dict[str, Tensor]]
-) -> None:
-    """Write all that is needed to go on, in one step."""
-    with atomic_write(folder / STATE) as partial:
-        torch.save({"progress": vars(progress), "trained": trained, "moments": moments}, partial)
+class _Recent:
+    """The losses and counts of the steps since the last row."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._since = name, time.monotonic()
+        self._steps: list[Step] = []
+        self._counts: Counter[str] = Counter()
+
+    def add(self, step: Step) -> None:
+        self._steps.append(step)
+        self._counts.update(step.counts)
+
+    def row(self, number: int) -> dict[str, float]:
+        """Return mean losses, learning rate and counts per second; ModelError where a loss is not finite."""
+        seconds = time.monotonic() - self._since
+        names = self._steps[0].losses
+        losses = {name: torch.stack([step.losses[name] for step in self._steps]).float().cpu() for name in names}
+        total = torch.stack(list(losses.values())).sum(dim=0)
+        wrong = (~torch.isfinite(total)).nonzero()
+        if len(wrong):
+            first = number - len(total) + int(wrong[0]) + 1
+            of = f" of {self._name}" if self._name else ""
+            raise ModelError(f"the loss{of} is not a number at step {first}; try a lower --lr")
+        parts = {name: float(values.mean()) for name, values in losses.items()} if len(losses) > 1 else {}
+        rates = {f"{name}_per_s": count / seconds for name, count in self._counts.items()}
+        return {"loss": float(total.mean()), **parts, "lr": self._steps[-1].lr, **rates}
 
 
-def resume(folder: Path, optimizer: MasterAdamW) -> Progress:
-    """Put the saved parameters and moments in place, and return where to go on."""
-    if not (folder / STATE).exists():
-        return Progress()
-    state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-    optimizer.restore(state["trained"], state["moments"])
-    return Progress(**state["progress"])
+class Curve:
+    """The values of a training, one JSON object a line, and TensorBoard's files where it is installed."""
+
+    def __init__(self, files: TrainingFiles, step: int) -> None:
+        self._path = files.curve
+        self._writer: Any = None
+        kept = [row for row in read_curve(files.curve) if row["step"] <= step]  # later steps are taken again
+        with atomic_write(self._path) as partial:
+            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        if files.tensorboard and find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(files.tensorboard), purge_step=step + 1)
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Add a row."""
+        with self._path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps({"step": step, **values}) + "\n")
+        for name, value in values.items() if self._writer else ():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._writer:
+            self._writer.close()
+
+
+def read_curve(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a curve; one that a crash has cut off ends it."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
 
 
 @torch.no_grad()
-def load_trainable(network: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put trained parameters in place."""
+def load_trainable(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put trained weights in place."""
     for name, parameter in trained_parameters(network).items():
         parameter.copy_(tensors[name])
-
-
-# What a person sees of a training: a live line on a terminal, an occasional one elsewhere; and curves as files.
-
-CURVE = "curve.jsonl"
-_LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
 
 
 class LiveView:
@@ -109,41 +272,3 @@ class LiveView:
         """Leave the terminal as it is."""
         if self._bar:
             self._bar.stop()
-
-
-class Curves:
-    """The numbers of a training, one JSON object a line, and TensorBoard's files where it is installed."""
-
-    def __init__(self, folder: Path, step: int, *, tensorboard: bool = True) -> None:
-        self._path = folder / CURVE
-        self._writer: Any = None
-        kept = [row for row in read_curve(folder) if row["step"] <= step]  # what was not saved is done again
-        with atomic_write(self._path) as partial:
-            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        if tensorboard and find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add a line."""
-        with self._path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps({"step": step, **values}) + "\n")
-        for name, value in values.items() if self._writer else ():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Write what is left."""
-        if self._writer:
-            self._writer.close()
-
-
-def read_curve(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of a curve; one that a crash has cut off ends it."""
-    path, rows = folder / CURVE, []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows

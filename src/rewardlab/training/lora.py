@@ -9,6 +9,8 @@ from typing import Any
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.records import read_json
 
+_SCALE = 2  # alpha over rank
+
 
 @contextmanager
 def loaded_peft(need: str) -> Iterator[Any]:
@@ -23,6 +25,13 @@ def loaded_peft(need: str) -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         yield peft
+
+
+def add_lora(model: Any, rank: int, layers: str | list[str], need: str) -> Any:
+    """Return the model with adapters of a rank at these layers, given by name or by a pattern; needs peft."""
+    with loaded_peft(need) as peft:
+        config = peft.LoraConfig(r=rank, lora_alpha=_SCALE * rank, target_modules=layers)
+        return peft.get_peft_model(model, config)
 
 
 # What `train vlm --lora` has learned, put onto a model assembled from the same parts.

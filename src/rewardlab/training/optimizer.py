@@ -1,65 +1,73 @@
-"""AdamW on float32 masters, parameter groups, the two learning-rate schedules.
+"""AdamW on float32 master weights, parameter groups, the two learning-rate schedules.
 
-The network computes just as `hf:` does when it scores, without casts in between; gradients of all passes of a step are
-added up in float32. Where the network computes in float32, its parameters are their own masters.
+The network computes as `hf:` does when it scores, without casts in between; gradients of all passes of a step are added
+up in float32. Where the network computes in float32, its parameters are their own masters.
 """
 
 import math
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 
-class OptimizerConfig(Protocol):
-    """The highest learning rate, the share of steps in which it is reached, the decay of matrices, the largest norm."""
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Hyperparameters of AdamW and of its learning rate."""
 
-    @property
-    def rate(self) -> float:
-        """Return the highest learning rate."""
-
-    @property
-    def warm_up(self) -> float:
-        """Return the share of the steps in which it is reached."""
-
-    @property
-    def weight_decay(self) -> float:
-        """Return the decay of matrices."""
-
-    @property
-    def max_norm(self) -> float:
-        """Return the norm at which gradients are clipped."""
+    lr: float  # the highest learning rate
+    warmup: float = 0.05  # fraction of the steps in which it is reached
+    weight_decay: float = 0.01  # of matrices; biases and norms do not decay
+    max_norm: float = 1.0  # at which gradients are clipped
+    betas: tuple[float, float] = (0.9, 0.999)
+    schedule: Literal["cosine", "cosine-from-start"] = "cosine"
 
 
-def learning_rate(step: int, steps: int, numbers: OptimizerConfig) -> float:
-    """Return the rate of a step: a linear warm-up from nothing, then half a cosine down to nothing."""
-    warm_up = math.ceil(numbers.warm_up * steps)
-    if step < warm_up:
-        return numbers.rate * step / warm_up
-    return numbers.rate * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
+def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
+    """Return the learning rate of a step, by the schedule that the config names."""
+    return SCHEDULES[config.schedule](step, steps, config)
+
+
+def _cosine(step: int, steps: int, config: OptimizerConfig) -> float:
+    """A linear warm-up from zero, then half a cosine down to zero."""
+    warmup = math.ceil(config.warmup * steps)
+    if step < warmup:
+        return config.lr * step / warmup
+    return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def _cosine_from_start(step: int, steps: int, config: OptimizerConfig) -> float:
+    """Half a cosine over all steps, times a linear warm-up."""
+    done = step / steps
+    return config.lr * min(done / config.warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+SCHEDULES = {"cosine": _cosine, "cosine-from-start": _cosine_from_start}
 
 
 class MasterAdamW:
     """The optimizer of a training; its state is whole tensors by the names of the parameters."""
 
-    def __init__(self, network: nn.Module, numbers: OptimizerConfig, device: str) -> None:
+    def __init__(self, network: nn.Module, config: OptimizerConfig, device: str) -> None:
         self.working = trained_parameters(network)
         self.apart = any(p.dtype != torch.float32 for p in self.working.values())
         self.masters = {name: _master(p) if self.apart else p for name, p in self.working.items()}
         fused = {"fused": True} if device != "cpu" else {}
         self.counts_on = device  # where AdamW counts its steps: beside the parameters if it is fused
-        self.adamw = torch.optim.AdamW(
-            _groups(list(self.masters.values()), numbers.weight_decay), numbers.rate, **fused
-        )
-        self.max_norm = numbers.max_norm
+        groups = _groups(list(self.masters.values()), config.weight_decay)
+        self.adamw = torch.optim.AdamW(groups, config.lr, config.betas, **fused)
+        self.max_norm = config.max_norm
 
     @torch.no_grad()
     def collect(self) -> None:
         """Add the gradients of a pass to those of the masters."""
         if not self.apart:
             return
-        pairs = [(m, p) for m, p in zip(self.masters.values(), self.working.values()) if p.grad is not None]
+        pairs = [
+            (m, p) for m, p in zip(self.masters.values(), self.working.values(), strict=True) if p.grad is not None
+        ]
         for master, parameter in pairs:
             if master.grad is None:
                 master.grad = parameter.grad.float()
@@ -68,11 +76,11 @@ class MasterAdamW:
                 whole.add_(part)
             parameter.grad = None
 
-    def step(self, rate: float) -> None:
+    def step(self, lr: float) -> None:
         """Clip the gradients, move the masters, and have the network compute with what they are now."""
         nn.utils.clip_grad_norm_(self.masters.values(), self.max_norm)
         for group in self.adamw.param_groups:
-            group["lr"] = rate
+            group["lr"] = lr
         self.adamw.step()
         self.adamw.zero_grad(set_to_none=True)
         self._round()
@@ -94,7 +102,7 @@ class MasterAdamW:
         }
 
     @torch.no_grad()
-    def restore(self, trained: dict[str, Tensor], moments: dict[str, dict[str, Tensor]]) -> None:
+    def restore(self, trained: Mapping[str, Tensor], moments: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Put saved parameters and moments in place."""
         for name, master in self.masters.items():
             master.copy_(_placed(trained[_plain(name)], master))

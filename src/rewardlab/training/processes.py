@@ -8,8 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from rewardlab.core.errors import PlanError
 from rewardlab.models.backends.checkpoint import choose_device
@@ -40,6 +38,9 @@ class Processes:
             return network
         if not self.sharded:
             return self.accelerator.prepare(network)
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
         mesh = init_device_mesh(self.accelerator.device.type, (self.world,))
         for layer in layers:
             fully_shard(layer, mesh=mesh)

@@ -5,10 +5,8 @@ TEXT is a folder of a BERT sentence encoder such as all-MiniLM-L6-v2. `NAME=FOLD
 """
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.records import read_json
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, link_or_copy
 from rewardlab.models.backends.checkpoint import folder_type, load_checkpoint
 from rewardlab.models.contrastive import CLIP_TYPES, ClipPair, load_clip_pair
 from rewardlab.models.projected_pair import (
@@ -47,7 +45,7 @@ from rewardlab.training.encoders import (
     write_dinov2_folder,
 )
 from rewardlab.training.encoders import WIDTH as DINOV2_WIDTH
-from rewardlab.training.lora import loaded_peft
+from rewardlab.training.lora import add_lora
 from rewardlab.training.objectives import backbone_name
 
 UPSTREAM = "upstream.json"
@@ -59,7 +57,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spe
 
 @dataclass(frozen=True)
 class Backbone:
-    """A backbone of the plan: its name, and the folder that holds it, or the two parts that it is made of."""
+    """A backbone of the settings: its name, and the folder that holds it, or the two parts that it is made of."""
 
     name: str
     folder: Path | None
@@ -123,7 +121,7 @@ def read_upstreams(folder: Path) -> str:
 
 
 def write_projections(folder: Path, projections: Projections) -> None:
-    """Write the projections as numbers alone."""
+    """Write the projections as tensors, without pickles."""
     from safetensors.torch import save_file
 
     tensors = {name: value.detach().float().cpu().contiguous() for name, value in projections.state_dict().items()}
@@ -136,18 +134,10 @@ def copy_encoders(source: Path, folder: Path) -> None:
     for name in (IMAGE_ENCODER, TEXT_ENCODER):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for path in (source / name).iterdir():
-            _link(path, folder / name / path.name)
+            link_or_copy(path, folder / name / path.name)
     for name in ("config.json", UPSTREAM):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-
-
-def _link(source: Path, target: Path) -> None:
-    target.unlink(missing_ok=True)
-    with suppress(OSError):
-        os.link(source, target)
-        return
-    shutil.copyfile(source, target)
 
 
 def _write_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
@@ -222,8 +212,6 @@ def _write_weights(folder: Path, tensors: dict[str, Any], config: dict[str, Any]
 #
 # Of a projected pair the encoders are frozen: the inputs are their features, and the projections are trained. Of CLIP
 # and SigLIP the inputs are pixels and tokens, and LoRA adapters in every layer are trained.
-
-_LORA_SCALE = 2  # alpha over rank
 
 
 class TrainablePair(Protocol):
@@ -324,12 +312,10 @@ class TrainableAdapters:
 
 
 def _with_adapters(model: Any, rank: int) -> nn.Module:
-    targets = [n for n, module in model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
-    need = "CLIP and SigLIP are trained by LoRA, which needs peft"
-    with loaded_peft(need) as peft, torch.random.fork_rng(devices=()):
+    layers = [n for n, module in model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        config = peft.LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, lora_dropout=0.0, target_modules=targets)
-        adapted: nn.Module = peft.get_peft_model(model, config)
+        adapted: nn.Module = add_lora(model, rank, layers, "CLIP and SigLIP are trained by LoRA, which needs peft")
     return adapted
 
 

@@ -21,7 +21,7 @@ TRAIN, VALIDATION, TEST = "train", "validation", "test"
 
 @dataclass(frozen=True)
 class ClipFact:
-    """What is known of one clip: its words for training and the one it is judged by, its part, and the truth."""
+    """What is known of one clip: its instructions for training and for evaluation, its part, and the labels."""
 
     id: str
     task: str
@@ -78,7 +78,7 @@ class ClipTable:
 
 
 def write_shard(path: Path, table: ClipTable) -> None:
-    """Write some clips as one file of numbers and JSON."""
+    """Write some clips as one file of arrays and JSON."""
     said = json.dumps([vars(clip) for clip in table.clips]).encode()
     with atomic_write(path) as partial, partial.open("wb") as handle:
         np.savez(handle, clips=np.frombuffer(said, np.uint8), progress=table.progress, pixels=table.pixels)

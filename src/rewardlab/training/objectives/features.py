@@ -17,7 +17,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.training.loop import LiveView
-from rewardlab.training.objectives import ObjectivePlan
+from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.backbones import TrainablePair
 from rewardlab.training.objectives.clips import TRAIN, ClipTable, PerturbedFrames, levels_of, only
 from rewardlab.training.objectives.contract import DRAWS, ClipBatch
@@ -33,7 +33,7 @@ class InputStore:
     """Everything that batches and evaluations are made from, on the device where it fits there."""
 
     train: Tensor  # (views, training clips, frames, ...)
-    judged: Tensor  # (clips for validation and test, frames, ...)
+    evaluated: Tensor  # (clips for validation and test, frames, ...)
     cells: Tensor  # (perturbed cells, ...)
     texts: Tensor  # (texts, ...)
     text_row: dict[str, int]
@@ -44,21 +44,24 @@ class InputStore:
 
 
 def encode_inputs(
-    plan: ObjectivePlan, pair: TrainablePair, table: ClipTable, cells: PerturbedFrames, folder: Path
+    settings: ObjectiveSettings, pair: TrainablePair, table: ClipTable, cells: PerturbedFrames, folder: Path
 ) -> None:
     """Encode what is not in the folder yet; each file is written in one step."""
     folder.mkdir(parents=True, exist_ok=True)
     train = only(table, TRAIN)
-    judged = table.take(evaluated_rows(table))
-    texts = _all_texts(train, judged, cells)
+    evaluated = table.take(evaluated_rows(table))
+    texts = _all_texts(train, evaluated, cells)
     view = LiveView(f"features of {folder.name}", 4, 0)
     try:
         _once(folder / "texts.npy", lambda: _many(pair.text_inputs, texts))
         _write_texts(folder, texts)
         view.step(1)
-        _once(folder / "judged.npy", lambda: _clips(pair, judged.pixels))
+        _once(folder / "evaluated.npy", lambda: _clips(pair, evaluated.pixels))
         view.step(2)
-        _once(folder / "train.npy", lambda: np.stack([_clips(pair, _look(plan, train, v)) for v in range(plan.views)]))
+        _once(
+            folder / "train.npy",
+            lambda: np.stack([_clips(pair, _look(settings, train, v)) for v in range(settings.views)]),
+        )
         view.step(3)
         _once(folder / "cells.npy", lambda: _many(pair.image_inputs, cells.pixels))
         view.step(4)
@@ -73,7 +76,7 @@ def evaluated_rows(table: ClipTable) -> Any:
 
 def load_inputs(folder: Path, device: str) -> InputStore:
     """Return the encoded inputs of a backbone."""
-    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("train", "judged", "cells", "texts")}
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("train", "evaluated", "cells", "texts")}
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
     fits = device != "cpu" and sum(a.nbytes for a in arrays.values()) < _DEVICE_SHARE * torch.cuda.mem_get_info()[0]
     placed = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
@@ -82,9 +85,9 @@ def load_inputs(folder: Path, device: str) -> InputStore:
     return InputStore(**placed, text_row={text: row for row, text in enumerate(texts)})
 
 
-def _all_texts(train: ClipTable, judged: ClipTable, cells: PerturbedFrames) -> list[str]:
+def _all_texts(train: ClipTable, evaluated: ClipTable, cells: PerturbedFrames) -> list[str]:
     trained = [text for clip in train.clips for text in clip.texts]
-    return list(dict.fromkeys([*trained, *(clip.asked for clip in judged.clips), *cells.texts]))
+    return list(dict.fromkeys([*trained, *(clip.asked for clip in evaluated.clips), *cells.texts]))
 
 
 def _once(path: Path, make: Callable[[], Any]) -> None:
@@ -114,11 +117,13 @@ def _clips(pair: TrainablePair, pixels: Frames) -> Any:
     return made.reshape(clips, frames, *made.shape[1:])
 
 
-def _look(plan: ObjectivePlan, train: ClipTable, view: int) -> Frames:
+def _look(settings: ObjectiveSettings, train: ClipTable, view: int) -> Frames:
     """Return the training clips in one of their looks: the first is as it is."""
     if view == 0:
         return train.pixels
-    looks = (augmented(frames, rng_for(plan.seed, "look", c.id, view)) for frames, c in zip(train.pixels, train.clips))
+    looks = (
+        augmented(frames, rng_for(settings.seed, "look", c.id, view)) for frames, c in zip(train.pixels, train.clips)
+    )
     return np.stack(list(looks))
 
 
@@ -193,7 +198,7 @@ def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
         if not (facts.success == value).any():
             raise DataError(
                 f"none of the {len(train.clips)} training clips is known to be a {word}, and objectives and their "
-                "judging need both; add some, or label them"
+                "evaluation need both; add some, or label them"
             )
     groups = tuple(
         (

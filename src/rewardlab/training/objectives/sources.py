@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import Episode, Frames, Label, Provenance, in_memory, level_of_progress, whole_clip
+from rewardlab.core.episode import (
+    Episode,
+    Frames,
+    Label,
+    Provenance,
+    in_memory,
+    is_success,
+    level_of_progress,
+    whole_clip,
+)
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
@@ -20,9 +29,9 @@ from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.evaluation.replay import TrialReplay, trial_replay
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.training.loop import LiveView
-from rewardlab.training.objectives import ObjectivePlan
+from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, only, write_shard
-from rewardlab.training.pocket import CAMERA_SHARES, PocketPlan
+from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings, pocket_settings
 from rewardlab.training.pocket.rollouts import SHARD_SIZE, Rollout, Shard, load_rollouts, shards_of, simulate_all
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.render import CameraView
@@ -31,41 +40,41 @@ from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
 
 _SHARD = 64  # clips
-_JUDGED = (0.2, 0.4)  # of the clips of a seen task, below the first are for validation, below the second for the test
+_EVALUATED = (0.2, 0.4)  # drawn lots of clips of a seen task: below the first validation, below the second test
 
 
-def dataset_shards(plan: ObjectivePlan) -> list[Path]:
+def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
     """Decode the clips of every dataset that are not there yet, and return the shards."""
     from rewardlab.data import open_dataset
 
-    contents = {name: open_dataset(name) for name in plan.data}
+    contents = {name: open_dataset(name) for name in settings.data}
     for name, found in contents.items():
         if found.problems:
             note = f"{name}: {len(found.problems)} problems, left out; `rewardlab data check {name}` lists them"
             print(one_line(note), file=sys.stderr)
     episodes = [episode for found in contents.values() for episode in found.episodes]
-    folder = plan.out / "clips"
+    folder = settings.out / "clips"
     folder.mkdir(parents=True, exist_ok=True)
     some = [episodes[start : start + _SHARD] for start in range(0, len(episodes), _SHARD)]
     items = [(part, folder / f"{number:05d}.npz") for number, part in enumerate(some)]
     missing = [item for item in items if not item[1].exists()]
     if missing:
         successes = Successes.among(episodes)
-        unseen = _unseen(plan, sorted({successes.place(episode)[1] for episode in episodes}))
-        work = partial(_decode, plan, successes, unseen)
-        for _ in map_items(work, missing, plan.workers):
+        unseen = _unseen(settings, sorted({successes.place(episode)[1] for episode in episodes}))
+        work = partial(_decode, settings, successes, unseen)
+        for _ in map_items(work, missing, settings.workers):
             pass
     return [path for _, path in items]
 
 
-def _unseen(plan: ObjectivePlan, tasks: Sequence[str]) -> frozenset[str]:
+def _unseen(settings: ObjectiveSettings, tasks: Sequence[str]) -> frozenset[str]:
     """Draw the tasks that are held out."""
     if len(tasks) < 2:
         raise DataError(
-            f"objectives contrast tasks, and {', '.join(plan.data)} holds {len(tasks)}; name data with two or more"
+            f"objectives contrast tasks, and {', '.join(settings.data)} holds {len(tasks)}; name data with two or more"
         )
-    drawn = sorted(tasks, key=lambda task: float(rng_for(plan.seed, "unseen", task).random()))
-    return frozenset(drawn[: max(1, round(plan.holdout * len(tasks)))])
+    drawn = sorted(tasks, key=lambda task: float(rng_for(settings.seed, "unseen", task).random()))
+    return frozenset(drawn[: max(1, round(settings.holdout * len(tasks)))])
 
 
 @dataclass(frozen=True)
@@ -104,26 +113,26 @@ def task_of(episode: Episode) -> str:
 
 
 def _decode(
-    plan: ObjectivePlan, successes: Successes, unseen: frozenset[str], item: tuple[Sequence[Episode], Path]
+    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], item: tuple[Sequence[Episode], Path]
 ) -> None:
     episodes, path = item
-    clips = [_clip(plan, successes, unseen, episode) for episode in episodes]
+    clips = [_clip(settings, successes, unseen, episode) for episode in episodes]
     facts, progress, pixels = zip(*clips)
     write_shard(path, ClipTable(facts, np.stack(progress), np.stack(pixels)))
 
 
 def _clip(
-    plan: ObjectivePlan, successes: Successes, unseen: frozenset[str], episode: Episode
+    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], episode: Episode
 ) -> tuple[ClipFact, NDArray[np.float64], Frames]:
     count = len(episode.clip)
-    frames = np.linspace(0, count - 1, plan.frames).round().astype(np.int64)
+    frames = np.linspace(0, count - 1, settings.frames).round().astype(np.int64)
     shown = replace(episode.clip, order=episode.clip.order[frames], positions=episode.clip.positions[frames])
     known = episode.label.progress
-    progress = np.array(known)[frames] if known is not None else np.full(plan.frames, np.nan)
+    progress = np.array(known)[frames] if known is not None else np.full(settings.frames, np.nan)
     return (
-        _dataset_fact(plan, successes, unseen, episode),
+        _dataset_fact(settings, successes, unseen, episode),
         progress.astype(np.float64),
-        _squared(shown.read(), plan.size),
+        _squared(shown.read(), settings.size),
     )
 
 
@@ -138,14 +147,16 @@ def _level_and_success(episode: Episode) -> tuple[int, bool | None]:
     """Return the level, 0 where it is unknown, and whether the episode is a success."""
     truth = episode.label
     level = truth.level or (level_of_progress(truth.progress[-1]) if truth.progress else 0)
-    return level, truth.success if truth.success is not None else (level == 5 if level else None)
+    return level, truth.success if truth.success is not None else (is_success(level) if level else None)
 
 
-def _dataset_fact(plan: ObjectivePlan, successes: Successes, unseen: frozenset[str], episode: Episode) -> ClipFact:
+def _dataset_fact(
+    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], episode: Episode
+) -> ClipFact:
     (name, task), (level, success) = successes.place(episode), _level_and_success(episode)
-    lot = float(rng_for(plan.seed, "part", name).random())
-    part = TEST if task in unseen else VALIDATION if lot < _JUDGED[0] else TEST if lot < _JUDGED[1] else TRAIN
-    many = task in plan.multi_step
+    lot = float(rng_for(settings.seed, "part", name).random())
+    part = TEST if task in unseen else VALIDATION if lot < _EVALUATED[0] else TEST if lot < _EVALUATED[1] else TRAIN
+    many = task in settings.multi_step
     won = -1 if success is None else int(success)
     words = (episode.instruction,)
     repeats = successes.is_repeated_by(episode)
@@ -158,78 +169,79 @@ KEPT = 24  # frames of a rollout, as pocket keeps them; a clip shows some of the
 _SEVERAL_STEPS = ("carry", "tool")  # families of tasks in which something is fetched before it is used or placed
 
 
-def chosen_tasks(plan: ObjectivePlan) -> tuple[str, ...]:
-    """Return the tasks of a plan; PlanError where nothing is left to train on or to judge by."""
-    if not 0 <= plan.fold < FOLDS:
-        raise PlanError(f"folds are numbers from 0 to {FOLDS - 1}, got {plan.fold}")
+def chosen_tasks(settings: ObjectiveSettings) -> tuple[str, ...]:
+    """Return the chosen tasks; PlanError where none is left to train on or to evaluate."""
+    if not 0 <= settings.fold < FOLDS:
+        raise PlanError(f"folds are numbers from 0 to {FOLDS - 1}, got {settings.fold}")
     known = {task: task for task in TASKS}
-    named = TASKS if plan.tasks == ("all",) else tuple(find(known, task, "Meta-World task") for task in plan.tasks)
-    unseen = unseen_tasks(plan.fold)
+    named = (
+        TASKS if settings.tasks == ("all",) else tuple(find(known, task, "Meta-World task") for task in settings.tasks)
+    )
+    unseen = unseen_tasks(settings.fold)
     if all(task in unseen for task in named):
-        raise PlanError(f"fold {plan.fold} trains on none of these tasks; name others, or another --fold")
+        raise PlanError(f"fold {settings.fold} trains on none of these tasks; name others, or another --fold")
     return named
 
 
-def simulate(plan: ObjectivePlan) -> None:
-    """Simulate the rollouts that are not there yet: of unseen tasks only those that are judged."""
-    simulate_all(_pocket(plan), _shards(plan))
+def simulate(settings: ObjectiveSettings) -> None:
+    """Simulate the rollouts that are not there yet: of unseen tasks only those that are evaluated."""
+    simulate_all(_pocket(settings), _shards(settings))
 
 
-def _pocket(plan: ObjectivePlan) -> PocketPlan:
-    return PocketPlan(
-        "pocket",
-        rollouts=plan.rollouts,
-        near=plan.near,
-        checks=plan.checks,
-        tasks=chosen_tasks(plan),
-        kept=KEPT,
-        seed=plan.seed,
-        workers=plan.workers,
-        out=plan.out,
+def _pocket(settings: ObjectiveSettings) -> PocketSettings:
+    return pocket_settings(
+        rollouts=settings.rollouts,
+        near_misses=settings.near_misses,
+        val_rollouts=settings.val_rollouts,
+        tasks=chosen_tasks(settings),
+        frames_per_rollout=KEPT,
+        seed=settings.seed,
+        workers=settings.workers,
+        out=settings.out,
     )
 
 
-def _shards(plan: ObjectivePlan) -> list[Shard]:
-    unseen = unseen_tasks(plan.fold)
-    return [shard for shard in shards_of(_pocket(plan)) if shard.part == "check" or shard.task not in unseen]
+def _shards(settings: ObjectiveSettings) -> list[Shard]:
+    unseen = unseen_tasks(settings.fold)
+    return [shard for shard in shards_of(_pocket(settings)) if shard.part == "check" or shard.task not in unseen]
 
 
-def render_clips(plan: ObjectivePlan) -> list[Path]:
+def render_clips(settings: ObjectiveSettings) -> list[Path]:
     """Render the clips of each task that are not there yet, and return the shards of all."""
-    folder = plan.out / "clips"
+    folder = settings.out / "clips"
     folder.mkdir(parents=True, exist_ok=True)
-    shards = {task: folder / f"{task}.npz" for task in chosen_tasks(plan)}
+    shards = {task: folder / f"{task}.npz" for task in chosen_tasks(settings)}
     missing = [task for task, path in shards.items() if not path.exists()]
     view = LiveView("rendering tasks", len(shards), len(shards) - len(missing))
     try:
-        for done, _ in enumerate(map_items(partial(_render_task, plan), missing, plan.workers), start=1):
+        for done, _ in enumerate(map_items(partial(_render_task, settings), missing, settings.workers), start=1):
             view.step(len(shards) - len(missing) + done)
     finally:
         view.close()
     return list(shards.values())
 
 
-def _render_task(plan: ObjectivePlan, task: str) -> None:
+def _render_task(settings: ObjectiveSettings, task: str) -> None:
     clips, progress, pixels = [], [], []
-    for shard in _shards(plan):
+    for shard in _shards(settings):
         if shard.task != task:
             continue
-        rollouts = load_rollouts(plan.out / "rollouts" / shard.name)[: shard.count]
+        rollouts = load_rollouts(settings.out / "rollouts" / shard.name)[: shard.count]
         for index, rollout in enumerate(rollouts, start=shard.number * SHARD_SIZE):
-            frames = np.linspace(0, KEPT - 1, plan.frames).round().astype(np.int64)
-            clips.append(_simulated_fact(plan, shard, index, rollout))
+            frames = np.linspace(0, KEPT - 1, settings.frames).round().astype(np.int64)
+            clips.append(_simulated_fact(settings, shard, index, rollout))
             progress.append(rollout.trajectory.progress[frames])
-            rng = rng_for(plan.seed, "camera", shard.name, index)
+            rng = rng_for(settings.seed, "camera", shard.name, index)
             camera = str(rng.choice(np.array(list(CAMERA_SHARES)), p=np.array(list(CAMERA_SHARES.values()))))
             pixels.append(
-                render_rollout(rollout.trajectory, frames.tolist(), CameraView(camera, plan.size), tiled=True)
+                render_rollout(rollout.trajectory, frames.tolist(), CameraView(camera, settings.size), tiled=True)
             )
     table = ClipTable(tuple(clips), np.array(progress, np.float64), np.stack(pixels))
-    write_shard(plan.out / "clips" / f"{task}.npz", table)
+    write_shard(settings.out / "clips" / f"{task}.npz", table)
 
 
-def _simulated_fact(plan: ObjectivePlan, shard: Shard, index: int, rollout: Rollout) -> ClipFact:
-    seen = shard.task not in unseen_tasks(plan.fold)
+def _simulated_fact(settings: ObjectiveSettings, shard: Shard, index: int, rollout: Rollout) -> ClipFact:
+    seen = shard.task not in unseen_tasks(settings.fold)
     part = TRAIN if shard.part != "check" else VALIDATION if seen and index % 2 else TEST
     name = f"{shard.part}-{shard.task}-{index:03d}"
     last = rollout.trajectory.readings[-1]
@@ -237,42 +249,42 @@ def _simulated_fact(plan: ObjectivePlan, shard: Shard, index: int, rollout: Roll
         name,
         shard.task,
         rollout.texts,
-        pick(rollout.held_out_texts, rng_for(plan.seed, "asked", name)),
+        pick(rollout.held_out_texts, rng_for(settings.seed, "asked", name)),
         part,
         seen,
         PROGRESS_SPECS[shard.task].family in _SEVERAL_STEPS,
         last.level,
-        int(last.level == 5),
+        int(is_success(last.level)),
     )
 
 
-# Perturbing test clips: every perturbation of the plan at every severity, in processes.
+# Perturbing test clips: every perturbation at every severity, in processes.
 
 _SEVERITIES = (1, 2, 3, 4)
 _FPS = 10.0  # that a clip claims to have
 
 
-def perturb_clips(plan: ObjectivePlan, table: ClipTable) -> list[Path]:
+def perturb_clips(settings: ObjectiveSettings, table: ClipTable) -> list[Path]:
     """Perturb what is not there yet, one file to a perturbation, and return the files of all."""
-    folder = plan.out / "perturbed"
+    folder = settings.out / "perturbed"
     folder.mkdir(parents=True, exist_ok=True)
-    names = [p.name for p in choose_perturbations(plan.perturbations, worlds=False)]
+    names = [p.name for p in choose_perturbations(settings.perturbations, worlds=False)]
     missing = [name for name in names if not (folder / f"{name}.npz").exists()]
-    episodes = stressed_episodes(plan, table) if missing else ()
+    episodes = stressed_episodes(settings, table) if missing else ()
     view = LiveView("perturbations", len(names), len(names) - len(missing))
     try:
-        for done, _ in enumerate(map_items(partial(_perturb, plan, episodes), missing, plan.workers), start=1):
+        for done, _ in enumerate(map_items(partial(_perturb, settings, episodes), missing, settings.workers), start=1):
             view.step(len(names) - len(missing) + done)
     finally:
         view.close()
     return [folder / f"{name}.npz" for name in names]
 
 
-def stressed_episodes(plan: ObjectivePlan, table: ClipTable) -> tuple[Episode, ...]:
+def stressed_episodes(settings: ObjectiveSettings, table: ClipTable) -> tuple[Episode, ...]:
     """Return the first test clips of each task whose level is known, as episodes."""
     test, taken, episodes = only(table, TEST), dict.fromkeys(table.tasks, 0), []
     for row, clip in enumerate(test.clips):
-        if clip.level and taken[clip.task] < plan.stressed:
+        if clip.level and taken[clip.task] < settings.perturbed_clips:
             taken[clip.task] += 1
             known = tuple(test.progress[row].tolist()) if np.isfinite(test.progress[row]).all() else None
             truth = Label(clip.level, None if clip.success < 0 else bool(clip.success), known)
@@ -281,12 +293,14 @@ def stressed_episodes(plan: ObjectivePlan, table: ClipTable) -> tuple[Episode, .
     return tuple(episodes)
 
 
-def _perturb(plan: ObjectivePlan, episodes: Sequence[Episode], name: str) -> None:
-    replay = trial_replay(tuple(episodes), (name,), f"uniform:{plan.frames}", plan.seed)
+def _perturb(settings: ObjectiveSettings, episodes: Sequence[Episode], name: str) -> None:
+    replay = trial_replay(tuple(episodes), (name,), f"uniform:{settings.frames}", settings.seed)
     found = [cell for episode in episodes for cell in _cells(replay, episode, name)]
-    pixels = np.stack([frame for *_, frame in found]) if found else np.zeros((0, plan.size, plan.size, 3), np.uint8)
+    pixels = (
+        np.stack([frame for *_, frame in found]) if found else np.zeros((0, settings.size, settings.size, 3), np.uint8)
+    )
     said = json.dumps([cell[:-1] for cell in found]).encode()
-    with atomic_write(plan.out / "perturbed" / f"{name}.npz") as path, path.open("wb") as handle:
+    with atomic_write(settings.out / "perturbed" / f"{name}.npz") as path, path.open("wb") as handle:
         np.savez(handle, cells=np.frombuffer(said, np.uint8), pixels=pixels)
 
 

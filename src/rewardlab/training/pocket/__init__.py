@@ -1,22 +1,61 @@
 """`train_pocket`: its settings, and the order of work; imports nothing heavy."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.settings import Help, Seed, settings_of, several
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
 
 VARIANTS = ("pocket", "pocket-plain")
-PARTS = ("eyes", "scenes", "contraries", "captions")  # of the recipe, that an ablation leaves out
+PARTS = ("distillation", "scenes", "inverse-instructions", "captions")  # of the recipe, that an ablation leaves out
 # How often each camera renders for training; `front` and `corner3` are held out.
 CAMERA_SHARES = {"right": 0.3, "left": 0.3, "corner2": 0.2, "top": 0.1, "far": 0.1}
 
 
+def train_pocket(
+    *,
+    variants: Annotated[str | Sequence[str], Help("which of pocket and pocket-plain", metavar="NAME")] = VARIANTS,
+    folds: Annotated[int | Sequence[int], Help("folds to train, each with a fifth of the tasks unseen")] = (0,),
+    distill_from: Annotated[
+        str, Help("weights of DINOv2 ViT-S/14, .onnx or .npz, to distill; default: none", metavar="FILE")
+    ] = "",
+    ablate: Annotated[
+        str | Sequence[str], Help(f"parts to leave out: {', '.join(PARTS)}", metavar="PART", more=True)
+    ] = (),
+    rollouts: Annotated[int, Help("training rollouts of each task")] = 200,
+    near_misses: Annotated[int, Help("more rollouts of each task that should end just short of success")] = 50,
+    val_rollouts: Annotated[int, Help("validation rollouts of each task")] = 40,
+    tasks: Annotated[str | Sequence[str], Help("tasks to use; all takes every task", metavar="TASK")] = ("all",),
+    frames_per_rollout: Annotated[int, Help("frames stored of a rollout", more=True)] = 24,
+    size: Annotated[int, Help("side of a frame in pixels", more=True)] = 112,
+    steps: Annotated[int, Help("training steps of every variant and fold")] = 2400,
+    batch_size: Annotated[int, Help("clips in a step")] = 256,
+    eval_every: Annotated[int, Help("steps between validations and checkpoints")] = 600,
+    lr: Annotated[float, Help("highest learning rate")] = 1e-3,
+    seed: Seed = 0,
+    device: Annotated[Literal["cpu", "cuda"], Help("where to train")] = "cuda",
+    workers: Annotated[int, Help("processes that simulate and render; 0 uses one per core")] = 16,
+    out: Annotated[Path | str, Help("folder of rollouts, checkpoints and models")] = Path("runs/pocket"),
+) -> tuple[str, ...]:
+    """Train the small models that ship, from simulated rollouts alone, and return their model strings.
+
+    Needs torch and Meta-World, from the extras `train` and `sim`.
+
+    Examples:
+        rewardlab train pocket --folds 0,1,2,3,4 --distill-from dinov2_vits14.onnx
+        rewardlab train pocket --tasks drawer-open,hammer --rollouts 20 --steps 200 --device cpu
+    """
+    return _train_variants(pocket_settings(**locals()))
+
+
 @dataclass(frozen=True)
 class Training:
-    """One network to be trained: a variant on a fold."""
+    """One network to train: a variant on a fold."""
 
     variant: str
     fold: int
@@ -33,56 +72,86 @@ class Training:
 
 
 @dataclass(frozen=True)
-class PocketPlan:
-    """Train the small reward models that ship in the package, from simulated rollouts alone."""
+class PocketSettings:
+    """The settings of `train_pocket`, checked, as loader and simulator workers get them."""
 
-    recipe: str = setting("what to train: pocket", positional=True)
-    variants: tuple[str, ...] = setting("which of pocket and pocket-plain", VARIANTS)
-    folds: tuple[int, ...] = setting("folds to train, each with a fifth of the tasks unseen", (0,))
-    eyes: str = setting("weights of DINOv2 from rewardlab.training.encoders; none if empty", "")
-    without: tuple[str, ...] = setting("parts to leave out: eyes, scenes, contraries, captions", ())
-    rollouts: int = setting("rollouts of each task", 200)
-    near: int = setting("rollouts more of each task that should end just short of success", 50)
-    checks: int = setting("validation rollouts of each task", 40)
-    tasks: tuple[str, ...] = setting("tasks to take; all takes every task", ("all",))
-    kept: int = setting("frames kept of a rollout", 24)
-    size: int = setting("side of the frame in pixels", 112)
-    steps: int = setting("training steps, the same for every variant and fold", 2400)
-    batch: int = setting("clips in a batch", 256)
-    check_every: int = setting("steps between checkpoints", 600)
-    rate: float = setting("highest learning rate", 1e-3)
-    seed: int = setting("seed of everything that is random", 0)
-    device: str = setting("cpu or cuda", "cuda")
-    workers: int = setting("processes that simulate and render; 0 takes one per core", 16)
-    out: Path = setting("checkpoint folder", Path("runs/pocket"))
-
-    def __post_init__(self) -> None:
-        if self.recipe != "pocket":
-            raise PlanError(f"the recipe must be pocket, got {self.recipe!r}")
-        for names, known, what in ((self.variants, VARIANTS, "variant"), (self.without, PARTS, "part")):
-            for name in names:
-                if name not in known:
-                    raise PlanError(f"a {what} is one of {', '.join(known)}, got {name!r}")
-        if not self.folds or not set(self.folds) <= set(range(FOLDS)):
-            raise PlanError(f"folds are numbers from 0 to {FOLDS - 1}, got {self.folds}")
-        counts = (self.rollouts, self.checks, self.steps, self.batch, self.check_every)
-        if self.size % 16 or self.kept < 4 or min(counts) < 1 or self.near < 0:
-            raise PlanError("size must be a multiple of 16, kept at least 4, every count at least 1, near at least 0")
+    variants: tuple[str, ...]
+    folds: tuple[int, ...]
+    distill_from: str
+    ablate: tuple[str, ...]
+    rollouts: int
+    near_misses: int
+    val_rollouts: int
+    tasks: tuple[str, ...]
+    frames_per_rollout: int
+    size: int
+    steps: int
+    batch_size: int
+    eval_every: int
+    lr: float
+    seed: int
+    device: str
+    workers: int
+    out: Path
 
     @property
     def all_tasks(self) -> tuple[str, ...]:
-        """Return the tasks of this plan."""
+        """Return the tasks that are simulated."""
         return TASKS if self.tasks == ("all",) else tuple(task for task in TASKS if task in self.tasks)
 
     def unseen(self, fold: int) -> tuple[str, ...]:
-        """Return the tasks of this plan that a fold never sees."""
+        """Return the tasks that a fold never sees."""
         return tuple(task for task in self.all_tasks if task in unseen_tasks(fold))
 
     def seen(self, fold: int) -> tuple[str, ...]:
-        """Return the tasks of this plan that a fold is trained on."""
+        """Return the tasks that a fold is trained on."""
         return tuple(task for task in self.all_tasks if task not in unseen_tasks(fold))
 
     @property
     def trainings(self) -> tuple[Training, ...]:
-        """Return the networks to be trained."""
+        """Return the networks to train."""
         return tuple(Training(variant, fold) for fold in self.folds for variant in self.variants)
+
+
+def pocket_settings(**given: Any) -> PocketSettings:
+    """Return checked settings of `train_pocket`; what is not given has its default."""
+    values = {setting.name: setting.default for setting in settings_of(train_pocket)} | given
+    values |= {name: several(values[name]) for name in ("variants", "folds", "ablate", "tasks")}
+    settings = PocketSettings(**values | {"out": Path(values["out"])})
+    for names, known, what in ((settings.variants, VARIANTS, "variant"), (settings.ablate, PARTS, "part")):
+        for name in names:
+            if name not in known:
+                raise PlanError(f"a {what} is one of {', '.join(known)}, got {name!r}")
+    if not settings.folds or not set(settings.folds) <= set(range(FOLDS)):
+        raise PlanError(f"folds are numbers from 0 to {FOLDS - 1}, got {settings.folds}")
+    least = {"rollouts": 1, "val_rollouts": 1, "steps": 1, "batch_size": 1, "eval_every": 1}
+    least |= {"near_misses": 0, "frames_per_rollout": 4}
+    small = [f"{name} at least {count}" for name, count in least.items() if vars(settings)[name] < count]
+    if small or settings.size % 16:
+        raise PlanError(f"settings are too small: {', '.join(small)}" if small else "size must be a multiple of 16")
+    return settings
+
+
+def _train_variants(settings: PocketSettings) -> tuple[str, ...]:
+    """Simulate, render, train and export; what is already in the folder is not made again."""
+    from rewardlab.training.holdout import recorded_split
+    from rewardlab.training.pocket.export import export
+    from rewardlab.training.pocket.frame_store import calibration_frames, for_fold, make_frame_store
+    from rewardlab.training.pocket.rendering import of_fold
+    from rewardlab.training.pocket.rollouts import simulate_all
+    from rewardlab.training.pocket.train import fit
+
+    out, started = settings.out, time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    recorded_split(out)  # before the workers read it
+    simulate_all(settings)
+    print(f"{time.monotonic() - started:.0f} s: rollouts are simulated", flush=True)
+    store = make_frame_store(settings)
+    print(f"{time.monotonic() - started:.0f} s: frames are rendered", flush=True)
+    for training in settings.trainings:
+        fit(settings, training, store)
+        print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
+    for training in settings.trainings:  # calibrated on the other folds, so all are trained first
+        own = for_fold(store, of_fold(store.table, unseen_tasks(training.fold)))
+        export(settings, training, out, calibration_frames(own, training.variant))
+    return tuple(f"pocket:{out / training.name}" for training in settings.trainings)

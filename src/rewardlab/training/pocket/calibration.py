@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from rewardlab.core.episode import is_success
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.evaluation.fit_calibration import conformal_quantile
 from rewardlab.models.pocket.inference import CLIP_FRAMES
@@ -22,7 +23,7 @@ from rewardlab.models.pocket.novelty import (
     mapped_probabilities,
     unit_length,
 )
-from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gather_words
 from rewardlab.training.pocket.network import PocketNetwork
 from rewardlab.training.pocket.rendering import Ints, RolloutTable, levels_of
@@ -52,36 +53,36 @@ class ProbedClips:
         return ProbedClips(self.features[chosen], self.level[chosen], self.unseen[chosen], self.task[chosen])
 
 
-def fit_novelty_calibration(plan: PocketPlan, training: Training) -> dict[str, Any]:
+def fit_novelty_calibration(settings: PocketSettings, training: Training) -> dict[str, Any]:
     """Return the calibration of a training as its settings hold it, fitted on the other folds of the same variant.
 
-    A calibration so never meets what its own training says of its unseen tasks; where a plan has one fold, it has to.
+    A calibration so never meets its own predictions for unseen tasks; with one fold alone, it has to.
     """
-    folds = [each for each in plan.trainings if each.variant == training.variant]
+    folds = [each for each in settings.trainings if each.variant == training.variant]
     others = [each for each in folds if each.fold != training.fold] or folds
-    clips = _joined([probed_clips(plan, each) for each in others])
+    clips = _joined([probed_clips(settings, each) for each in others])
     weight, bias = fit_linear_map(clips)
     return {
         "calibration": {"weight": np.round(weight, 5).tolist(), "bias": np.round(bias, 5).tolist()},
-        "conformal": round(_conformal_threshold(plan, clips), 6),
+        "conformal": round(_conformal_threshold(settings, clips), 6),
         "calibrated_on": {"folds": [each.fold for each in others], "clips": len(clips.level)},
     }
 
 
-def training_embeddings(plan: PocketPlan, training: Training) -> NDArray[np.float16]:
+def training_embeddings(settings: PocketSettings, training: Training) -> NDArray[np.float16]:
     """Return the states of a training's own training clips."""
-    with np.load(_probe_file(plan, training)) as found:
+    with np.load(_probe_file(settings, training)) as found:
         states: NDArray[np.float16] = found["trained/state"].astype(np.float16)
     return states
 
 
-def probed_clips(plan: PocketPlan, training: Training, probe: str = "own") -> ProbedClips:
-    """Return what a training says of the validation rollouts; where a plan has no unseen task, all count as unseen."""
-    with np.load(_probe_file(plan, training)) as found:
+def probed_clips(settings: PocketSettings, training: Training, probe: str = "own") -> ProbedClips:
+    """Return the predictions for the validation rollouts; where no task is unseen, all count as unseen."""
+    with np.load(_probe_file(settings, training)) as found:
         task, level = found[f"{probe}/task"], found[f"{probe}/level"].astype(np.int64)
         logits, states = found[f"{probe}/logits"].astype(np.float64), found[f"{probe}/state"].astype(np.float32)
         familiar = unit_length(found["trained/state"].astype(np.float32))
-    names = plan.unseen(training.fold)
+    names = settings.unseen(training.fold)
     unseen = np.isin(task, names) if names else np.ones(len(task), bool)
     return ProbedClips(calibration_features(logits, knn_ood_score(states, familiar)), level, unseen, task)
 
@@ -111,18 +112,18 @@ def _importance(unseen: NDArray[np.bool_]) -> Floats:
     return importance
 
 
-def _conformal_threshold(plan: PocketPlan, clips: ProbedClips) -> float:
-    """Return the least probability of a level in a 90 % set, from tasks each judged by a map fitted without them."""
+def _conformal_threshold(settings: PocketSettings, clips: ProbedClips) -> float:
+    """Return the least probability of a level in a 90 % set, from tasks each evaluated by a map fitted without them."""
     names = np.unique(clips.task)
-    part_of = dict(zip(names, rng_for(plan.seed, "conformal parts").permutation(len(names)) % _PARTS))
+    part_of = dict(zip(names, rng_for(settings.seed, "conformal parts").permutation(len(names)) % _PARTS))
     parts = np.array([part_of[task] for task in clips.task])
     scores = []
     for part in np.unique(parts):
-        judged = clips.where((parts == part) & clips.unseen)
+        evaluated = clips.where((parts == part) & clips.unseen)
         fitted = clips.where(parts != part) if (parts != part).any() else clips
         weight, bias = fit_linear_map(fitted)
-        probs = mapped_probabilities(judged.features, weight, bias)
-        scores.append(1 - probs[np.arange(len(judged.level)), judged.level - 1])
+        probs = mapped_probabilities(evaluated.features, weight, bias)
+        scores.append(1 - probs[np.arange(len(evaluated.level)), evaluated.level - 1])
     quantile = conformal_quantile(np.concatenate(scores), _COVERAGE)
     return 0.0 if quantile is None else 1 - quantile
 
@@ -134,25 +135,25 @@ def _joined(parts: list[ProbedClips]) -> ProbedClips:
     return ProbedClips(column("features"), column("level"), column("unseen"), column("task"))
 
 
-def _probe_file(plan: PocketPlan, training: Training) -> Path:
-    return plan.out / f"{training.name}-probes.npz"
+def _probe_file(settings: PocketSettings, training: Training) -> Path:
+    return settings.out / f"{training.name}-probes.npz"
 
 
 # Probes: what a trained network says of rollouts it was not trained on, under instructions that show what it reads.
 
 Predictions = dict[str, NDArray[Any]]
 TextOf = Callable[[int], str]  # the instruction for a rollout
-_SUCCESS = 5
 _FAMILIAR = 1200  # training clips that say what is familiar
 
 
-def probe_all(plan: PocketPlan, store: FrameStore, model: PocketNetwork) -> Predictions:
+def probe_all(settings: PocketSettings, store: FrameStore, model: PocketNetwork) -> Predictions:
     """Return for every probe the rollouts, the logits, progress and last states, and the level under their own task."""
     table, found = store.table, Predictions()
-    for name, (source, clips) in _probes(plan, table).items():
+    for name, (source, clips) in _probes(settings, table).items():
         if clips:
             batch = make_batch(table, np.full(len(clips), source, dtype=object), clips)
-            found |= {f"{name}/{what}": values for what, values in predict(store, model, batch, plan.batch).items()}
+            predicted = predict(store, model, batch, settings.batch_size)
+            found |= {f"{name}/{what}": values for what, values in predicted.items()}
             found[f"{name}/row"], found[f"{name}/level"] = batch.row, batch.level[:, -1]
             found[f"{name}/task"] = np.array([table.tasks[row] for row in batch.row])
     return found
@@ -172,9 +173,9 @@ def predict(store: FrameStore, model: PocketNetwork, clips: Batch, size: int) ->
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def _probes(plan: PocketPlan, table: RolloutTable) -> dict[str, tuple[str, list[SampledClip]]]:
+def _probes(settings: PocketSettings, table: RolloutTable) -> dict[str, tuple[str, list[SampledClip]]]:
     rows, trained = table.checks.tolist(), table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()
-    done = [row for row in rows if table.levels[row, -1] == _SUCCESS]
+    done = [row for row in rows if is_success(table.levels[row, -1])]
     both = [row for row in done if table.tasks[row] in OPPOSITE_TASKS]
     whole = np.linspace(0, table.progress.shape[1] - 1, CLIP_FRAMES).round().astype(np.int64)
     probes = {
@@ -188,7 +189,7 @@ def _probes(plan: PocketPlan, table: RolloutTable) -> dict[str, tuple[str, list[
     }
     if "crowd" in table.scenes:
         probes["crowd"] = ("crowd", _clips(table, rows, whole, lambda row: table.texts[row][0]))
-        probes["other_thing"] = ("crowd", list(_other_thing(plan, table, done, whole)))
+        probes["other_thing"] = ("crowd", list(_other_thing(settings, table, done, whole)))
     return probes
 
 
@@ -205,11 +206,13 @@ def _opposite_text(table: RolloutTable) -> TextOf:
     return lambda row: phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0]
 
 
-def _other_thing(plan: PocketPlan, table: RolloutTable, rows: Iterable[int], frames: Ints) -> Iterator[SampledClip]:
+def _other_thing(
+    settings: PocketSettings, table: RolloutTable, rows: Iterable[int], frames: Ints
+) -> Iterator[SampledClip]:
     """Yield successes under the instruction for another thing that stands in the same scene."""
     for row in rows:
         scene = table.scenes["crowd"][row]
         asked = [task for _, tasks in scene.things for task in tasks] if scene else []
         if asked:
-            rng = rng_for(plan.seed, "other thing", row)
+            rng = rng_for(settings.seed, "other thing", row)
             yield _clip(table, row, frames, ask_for_thing(pick(asked, rng), "train", rng).text)

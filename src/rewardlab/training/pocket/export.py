@@ -19,7 +19,7 @@ from rewardlab.models.pocket.parallel_onnx import int8_image_encoder
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
 from rewardlab.training.encoders import WORD_VECTOR_WIDTH
 from rewardlab.training.holdout import split_of_variant
-from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.calibration import fit_novelty_calibration, training_embeddings
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
 
@@ -114,14 +114,14 @@ def _preprocessing_nodes(graph: Any) -> list[Any]:
 _OPSET = 17
 
 
-def export(plan: PocketPlan, training: Training, folder: Path, frames_seen: Frames) -> None:
+def export(settings: PocketSettings, training: Training, folder: Path, frames_seen: Frames) -> None:
     """Write the graphs of a variant and `VARIANT.json`; weights are stored in half precision.
 
     The image encoder is written in int8 too, calibrated on `frames_seen`, uint8 (N, H, W, 3).
     """
-    model = load_rounded(plan, training)
-    config = NetworkConfig(size=plan.size)
-    frames = torch.zeros((2, plan.size, plan.size, 3), dtype=torch.uint8)
+    model = load_rounded(settings, training)
+    config = NetworkConfig(size=settings.size)
+    frames = torch.zeros((2, settings.size, settings.size, 3), dtype=torch.uint8)
     tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
     words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
     inputs, outputs = ["tokens", "words", "known"], ["p", "l", "s"]
@@ -130,23 +130,23 @@ def export(plan: PocketPlan, training: Training, folder: Path, frames_seen: Fram
     quantise_image_encoder(image_path, frames_seen, int8_image_encoder(folder / training.name))
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
     with atomic_write(states_path) as partial, partial.open("wb") as handle:
-        np.save(handle, training_embeddings(plan, training), allow_pickle=False)
-    settings = {
-        "size": plan.size,
-        **fit_novelty_calibration(plan, training),
-        **split_of_variant(plan.out, training.variant).to_json(),
+        np.save(handle, training_embeddings(settings, training), allow_pickle=False)
+    described = {
+        "size": settings.size,
+        **fit_novelty_calibration(settings, training),
+        **split_of_variant(settings.out, training.variant).to_json(),
         "fold": training.fold,
-        "trained_tasks": list(plan.seen(training.fold)),
-        "unseen_tasks": list(plan.unseen(training.fold)),
+        "trained_tasks": list(settings.seen(training.fold)),
+        "unseen_tasks": list(settings.unseen(training.fold)),
     }
     with atomic_write(settings_path) as partial:
-        partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
 
 
-def load_rounded(plan: PocketPlan, training: Training) -> PocketNetwork:
+def load_rounded(settings: PocketSettings, training: Training) -> PocketNetwork:
     """Return the trained network with its weights rounded to half precision, as they ship."""
-    model = PocketNetwork(NetworkConfig(size=plan.size))
-    state = torch.load(plan.out / f"{training.name}.pt", map_location="cpu", weights_only=True)
+    model = PocketNetwork(NetworkConfig(size=settings.size))
+    state = torch.load(settings.out / f"{training.name}.pt", map_location="cpu", weights_only=True)
     model.load_state_dict({key: _rounded(value) for key, value in state.items()})
     model.eval()
     return model

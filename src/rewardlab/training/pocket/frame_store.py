@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.wordpiece import load_word_pieces
-from rewardlab.training.pocket import PocketPlan
+from rewardlab.training.pocket import PocketSettings
 from rewardlab.training.pocket.rendering import CLEAN_KINDS, ROBUST_KINDS, RenderedScene, RolloutTable, render_all
 from rewardlab.training.pocket.rollouts import load_rollouts, shards_of
 from rewardlab.training.pocket.sampling import Batch
@@ -18,11 +18,11 @@ from rewardlab.training.pocket.sampling import Batch
 _MAX_SHIFT = 4  # pixels
 _CALIBRATION_ROLLOUTS = 50  # about so many, of each kind of rendering, show the ranges of the image encoder
 # Word augmentation, so that an instruction is more than a name for a known scene:
-_WORD_DROPOUT = 0.6  # the largest share of words left out of a text
+_WORD_DROPOUT = 0.6  # the largest fraction of words left out of a text
 _WORD_NOISE = 0.3  # on the vectors, so that a word stands for its neighbours too
-_TEXT_DROPOUT = 0.15  # share of clips under their own instruction that must be judged without it
-_WORD_SWAP = 0.4  # share of such clips in whose text some or all words become any others
-_INSTRUCTION_WORDS = 0.7  # share of these others that are words of other instructions
+_TEXT_DROPOUT = 0.15  # fraction of clips under their own instruction that are shown without it
+_WORD_SWAP = 0.4  # fraction of such clips in whose text some or all words become any others
+_INSTRUCTION_WORDS = 0.7  # fraction of these others that are words of other instructions
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,21 +35,21 @@ class FrameStore:
     instruction_ids: Tensor  # the ids of the pieces that training instructions are made of
 
 
-def make_frame_store(plan: PocketPlan) -> FrameStore:
+def make_frame_store(settings: PocketSettings) -> FrameStore:
     """Render everything and put it on the device, one kind of rendering after the other."""
     pixels: dict[str, Tensor] = {}
     scenes: dict[str, tuple[RenderedScene, ...]] = {}
-    for kind in ROBUST_KINDS if "pocket" in plan.variants else CLEAN_KINDS:
-        frames, found = render_all(plan, kind, plan.out)
-        pixels[kind], scenes[kind] = _uploaded(frames, plan.device), tuple(found)
+    for kind in ROBUST_KINDS if "pocket" in settings.variants else CLEAN_KINDS:
+        frames, found = render_all(settings, kind, settings.out)
+        pixels[kind], scenes[kind] = _uploaded(frames, settings.device), tuple(found)
         if kind != "plain":  # perturbed clips are made of it
-            (plan.out / f"{kind}.npy").unlink()
+            (settings.out / f"{kind}.npy").unlink()
         print(f"rendered {kind}", flush=True)
-    (plan.out / "plain.npy").unlink()
+    (settings.out / "plain.npy").unlink()
     vocabulary = load_word_pieces(WORD_VECTORS)
     vectors = torch.cat([torch.from_numpy(vocabulary.vectors), torch.zeros(1, vocabulary.vectors.shape[1])])
-    table = make_rollout_table(plan, scenes)
-    return FrameStore(table, pixels, vectors.to(plan.device), _instruction_ids(table).to(plan.device))
+    table = make_rollout_table(settings, scenes)
+    return FrameStore(table, pixels, vectors.to(settings.device), _instruction_ids(table).to(settings.device))
 
 
 def for_fold(store: FrameStore, table: RolloutTable) -> FrameStore:
@@ -70,10 +70,10 @@ def _uploaded(frames: NDArray[np.uint8], device: str) -> Tensor:
     return held
 
 
-def make_rollout_table(plan: PocketPlan, scenes: dict[str, tuple[RenderedScene, ...]]) -> RolloutTable:
-    """Read the rollouts of a plan."""
-    shards = [shard for shard in shards_of(plan) for _ in range(shard.count)]
-    rollouts = [r for shard in shards_of(plan) for r in load_rollouts(plan.out / "rollouts" / shard.name)]
+def make_rollout_table(settings: PocketSettings, scenes: dict[str, tuple[RenderedScene, ...]]) -> RolloutTable:
+    """Read the rollouts of a folder."""
+    shards = [shard for shard in shards_of(settings) for _ in range(shard.count)]
+    rollouts = [r for shard in shards_of(settings) for r in load_rollouts(settings.out / "rollouts" / shard.name)]
     check = np.array([shard.part == "check" for shard in shards])
     return RolloutTable(
         tasks=tuple(shard.task for shard in shards),

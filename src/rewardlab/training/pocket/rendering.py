@@ -17,6 +17,7 @@ from rewardlab.core.episode import (
     InMemoryFrames,
     Label,
     Provenance,
+    is_success,
     level_of_progress,
     whole_clip,
 )
@@ -26,7 +27,7 @@ from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.evaluation.replay import TrialReplay, trial_replay
 from rewardlab.models.pocket.inference import CLIP_FRAMES, pad_clip
 from rewardlab.training.holdout import recorded_split
-from rewardlab.training.pocket import CAMERA_SHARES, PocketPlan
+from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings
 from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
 from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.distractors import THINGS, place_things
@@ -64,36 +65,36 @@ class RenderedScene:
     perturbed: PerturbedClip | None = None
 
 
-def render_all(plan: PocketPlan, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[RenderedScene]]:
+def render_all(settings: PocketSettings, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[RenderedScene]]:
     """Render every rollout in one kind, and return the pixels and what they show.
 
     The pixels are a file in `folder` that the workers fill together; delete it when it has been copied. Perturbed
     clips are made of `plain`, which must still be there.
     """
-    shards = shards_of(plan)
+    shards = shards_of(settings)
     starts = np.cumsum([0, *(shard.count for shard in shards)])
-    frames = CLIP_FRAMES if kind == "view" else plan.kept
+    frames = CLIP_FRAMES if kind == "view" else settings.frames_per_rollout
     path = folder / f"{kind}.npy"
-    shape = (int(starts[-1]), frames, plan.size, plan.size, 3)
+    shape = (int(starts[-1]), frames, settings.size, settings.size, 3)
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     scenes: list[RenderedScene] = []
     placed = zip(shards, starts[:-1].tolist())
-    for found in map_items(partial(_render_shard, plan, kind, path), placed, plan.workers):
+    for found in map_items(partial(_render_shard, settings, kind, path), placed, settings.workers):
         scenes += found
     return np.load(path, mmap_mode="r"), scenes
 
 
-def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, int]) -> list[RenderedScene]:
+def _render_shard(settings: PocketSettings, kind: str, path: Path, placed: tuple[Shard, int]) -> list[RenderedScene]:
     shard, start = placed
     pixels = np.load(path, mmap_mode="r+")
-    rollouts = load_rollouts(plan.out / "rollouts" / shard.name)
+    rollouts = load_rollouts(settings.out / "rollouts" / shard.name)
     scenes = []
     plain = np.load(path.with_name("plain.npy"), mmap_mode="r")
-    replay = _replay(plan, shard) if kind == "view" else None
+    replay = _replay(settings, shard) if kind == "view" else None
     for index, rollout in enumerate(rollouts):
-        rng = rng_for(plan.seed, kind, shard.name, index)
+        rng = rng_for(settings.seed, kind, shard.name, index)
         if replay is None:
-            pixels[start + index], scene = _render(plan, kind, rollout, rng)
+            pixels[start + index], scene = _render(settings, kind, rollout, rng)
         else:
             episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
             pixels[start + index], clip = _perturbed(replay, episode, rng)
@@ -102,26 +103,28 @@ def _render_shard(plan: PocketPlan, kind: str, path: Path, placed: tuple[Shard, 
     return scenes
 
 
-def _render(plan: PocketPlan, kind: str, rollout: Rollout, rng: Generator) -> tuple[Frames, RenderedScene]:
+def _render(settings: PocketSettings, kind: str, rollout: Rollout, rng: Generator) -> tuple[Frames, RenderedScene]:
     shares = np.array(list(CAMERA_SHARES.values()))
-    view = CameraView(str(rng.choice(np.array(list(CAMERA_SHARES)), p=shares)), plan.size)
+    view = CameraView(str(rng.choice(np.array(list(CAMERA_SHARES)), p=shares)), settings.size)
     if kind == "plain":
-        return render_rollout(rollout.trajectory, range(plan.kept), view, tiled=True), RenderedScene()
+        return render_rollout(rollout.trajectory, range(settings.frames_per_rollout), view, tiled=True), RenderedScene()
     seed, count = int(rng.integers(2**31)), int(rng.integers(1, _MOST_THINGS + 1))
     things = tuple((thing.name, thing.state.tasks) for thing in place_things(rollout.trajectory, count, seed))
     edits: SceneEdits = ((THINGS_EDIT, (count, seed)),)
     if kind == "look":
         edits = (*edits, (LOOK_EDIT, (seed,)))
-    more = _draw_edits(recorded_split(plan.out).train_worlds, rng) if kind == "world" else ()
+    more = _draw_edits(recorded_split(settings.out).train_worlds, rng) if kind == "world" else ()
     look = draw_look(seed) if kind == "look" else None
-    return _with_edits(plan, rollout, view, edits, more), RenderedScene(things, look)
+    return _with_edits(settings, rollout, view, edits, more), RenderedScene(things, look)
 
 
-def _with_edits(plan: PocketPlan, rollout: Rollout, view: CameraView, edits: SceneEdits, more: SceneEdits) -> Frames:
+def _with_edits(
+    settings: PocketSettings, rollout: Rollout, view: CameraView, edits: SceneEdits, more: SceneEdits
+) -> Frames:
     try:
-        return render_rollout(rollout.trajectory, range(plan.kept), view, (*edits, *more), tiled=True)
+        return render_rollout(rollout.trajectory, range(settings.frames_per_rollout), view, (*edits, *more), tiled=True)
     except NotApplicable:  # such as no room on the table for one object more
-        return render_rollout(rollout.trajectory, range(plan.kept), view, edits, tiled=True)
+        return render_rollout(rollout.trajectory, range(settings.frames_per_rollout), view, edits, tiled=True)
 
 
 def _draw_edits(names: Sequence[str], rng: Generator) -> SceneEdits:
@@ -140,21 +143,22 @@ def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Epi
         name,
         text,
         whole_clip(source, _FPS),
-        Label(level, level == 5, progress),
+        Label(level, is_success(level), progress),
         Provenance("metaworld", rollout.trajectory.task),
     )
 
 
 @lru_cache(maxsize=1)
-def _replay(plan: PocketPlan, shard: Shard) -> TrialReplay:
+def _replay(settings: PocketSettings, shard: Shard) -> TrialReplay:
     """Return the perturbations with two rollouts of the same task as the dataset, so that no other task comes in."""
-    rng = rng_for(plan.seed, "peers", shard.name)
+    rng = rng_for(settings.seed, "peers", shard.name)
     dataset = []
-    for index, rollout in enumerate(load_rollouts(plan.out / "rollouts" / shard.name)[:2]):
-        frames = render_rollout(rollout.trajectory, range(plan.kept), CameraView("right", plan.size), tiled=True)
+    for index, rollout in enumerate(load_rollouts(settings.out / "rollouts" / shard.name)[:2]):
+        view, shown = CameraView("right", settings.size), range(settings.frames_per_rollout)
+        frames = render_rollout(rollout.trajectory, shown, view, tiled=True)
         dataset.append(_episode(rollout, frames, f"{shard.name}#{index}", rng))
     return trial_replay(
-        tuple(dataset), recorded_split(plan.out).train_perturbations, f"uniform:{CLIP_FRAMES}", plan.seed
+        tuple(dataset), recorded_split(settings.out).train_perturbations, f"uniform:{CLIP_FRAMES}", settings.seed
     )
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.evaluation.engines.ordered_map import map_items
-from rewardlab.training.pocket import PocketPlan
+from rewardlab.training.pocket import PocketSettings
 from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, describe_displacement, phrasings
 from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
@@ -59,10 +59,10 @@ class Shard:
         return f"{self.part}-{self.task}-{self.number:03d}.npz"
 
 
-def shards_of(plan: PocketPlan) -> list[Shard]:
-    """Return the files of a plan, in the order in which rollouts are numbered."""
-    parts = {"train": plan.rollouts, "near": plan.near, "check": plan.checks}
-    wanted = [(part, task, count) for part, count in parts.items() for task in plan.all_tasks]
+def shards_of(settings: PocketSettings) -> list[Shard]:
+    """Return the files of a settings, in the order in which rollouts are numbered."""
+    parts = {"train": settings.rollouts, "near": settings.near_misses, "check": settings.val_rollouts}
+    wanted = [(part, task, count) for part, count in parts.items() for task in settings.all_tasks]
     return [
         Shard(part, task, first // SHARD_SIZE, min(SHARD_SIZE, count - first))
         for part, task, count in wanted
@@ -70,27 +70,27 @@ def shards_of(plan: PocketPlan) -> list[Shard]:
     ]
 
 
-def simulate_all(plan: PocketPlan, shards: Sequence[Shard] | None = None) -> None:
+def simulate_all(settings: PocketSettings, shards: Sequence[Shard] | None = None) -> None:
     """Simulate every shard, or these, that is not there yet."""
-    folder = plan.out / "rollouts"
+    folder = settings.out / "rollouts"
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = shards_of(plan) if shards is None else shards
+    wanted = shards_of(settings) if shards is None else shards
     missing = [shard for shard in wanted if not (folder / shard.name).exists()]
-    for number, _ in enumerate(map_items(partial(_simulate_shard, plan), missing, plan.workers), start=1):
+    for number, _ in enumerate(map_items(partial(_simulate_shard, settings), missing, settings.workers), start=1):
         if number % 50 == 0 or number == len(missing):
             print(f"simulated {number} of {len(missing)} shards", flush=True)
 
 
-def _simulate_shard(plan: PocketPlan, shard: Shard) -> None:
+def _simulate_shard(settings: PocketSettings, shard: Shard) -> None:
     first = shard.number * SHARD_SIZE
-    made = [_rollout(plan, shard, index) for index in range(first, first + shard.count)]
-    save_rollouts(plan.out / "rollouts" / shard.name, made)
+    made = [_rollout(settings, shard, index) for index in range(first, first + shard.count)]
+    save_rollouts(settings.out / "rollouts" / shard.name, made)
 
 
-def _rollout(plan: PocketPlan, shard: Shard, index: int) -> Rollout:
-    rng = rng_for(plan.seed, "pocket", shard.part, shard.task, index)
+def _rollout(settings: PocketSettings, shard: Shard, index: int) -> Rollout:
+    rng = rng_for(settings.seed, "pocket", shard.part, shard.task, index)
     trajectory, quality = _near_miss(shard.task, rng) if shard.part == "near" else _any_quality(shard.task, rng)
-    kept = np.linspace(0, len(trajectory.qpos) - 1, plan.kept).round().astype(np.int64)
+    kept = np.linspace(0, len(trajectory.qpos) - 1, settings.frames_per_rollout).round().astype(np.int64)
     displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
     lists = phrasings()[shard.task]
     texts, held_out = (tuple(text.replace("{where}", displacement) for text in lists[kind]) for kind in PHRASINGS)

@@ -15,7 +15,7 @@ from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.inference import CLIP_FRAMES, pad_clip
 from rewardlab.models.pocket.wordpiece import load_word_pieces
-from rewardlab.training.pocket import PocketPlan, Training
+from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.instructions import (
     ClipPositions,
     names_a_colour,
@@ -47,8 +47,8 @@ CLIP_KINDS = {
     "forward": 0.46,
     "other": 0.1,  # what was done, under an instruction for another thing that stands there
     "synthetic": 0.18,  # under a synthetic instruction, labelled by positions
-    "undone": 0.09,  # reversed, under the contrary instruction
-    "contrary": 0.05,  # what was done, under the contrary instruction
+    "undone": 0.09,  # reversed, under the inverse instruction
+    "contrary": 0.05,  # what was done, under the inverse instruction
     "counterfactual": 0.02,  # under another instruction for the same scene, labelled at the end only
     "reverse": 0.04,
     "rewind": 0.02,
@@ -57,8 +57,8 @@ CLIP_KINDS = {
 }
 _FORWARD_KINDS = ("forward", "static", "hold")  # in a reversed clip only the words say what was to be done
 _INVERSE_KINDS = ("undone", "contrary")
-_MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the contrary task
-_RENAMED = 0.4  # share of clips in which the object gets another name; where it looks other, always
+_MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the inverse task
+_RENAMED = 0.4  # fraction of clips in which the object gets another name; where it looks other, always
 _MOST_DRAWS = 10_000  # of clips, until one may be shown
 
 
@@ -77,42 +77,42 @@ class SampledClip:
 
 @dataclass(frozen=True, eq=False)
 class TrainingExample:
-    """What a clip is drawn from: the table, a kind of rendering, and whether contraries are asked."""
+    """What a clip is drawn from: the table, a kind of rendering, and whether inverse instructions are given."""
 
     table: RolloutTable
     source: str
-    contraries: bool
+    inverse_instructions: bool
 
     def scene(self, row: int) -> RenderedScene | None:
         """Return what the rendering shows of a rollout; None where it may not be shown."""
         return self.table.scenes[self.source][row]
 
 
-def sample_clip(lesson: TrainingExample, rng: Generator) -> SampledClip:
+def sample_clip(example: TrainingExample, rng: Generator) -> SampledClip:
     """Draw a clip of any kind from the training rollouts."""
-    kinds = {k: s for k, s in CLIP_KINDS.items() if lesson.contraries or k not in _INVERSE_KINDS}
+    kinds = {k: s for k, s in CLIP_KINDS.items() if example.inverse_instructions or k not in _INVERSE_KINDS}
     shares = np.array(list(kinds.values()))
     kind = str(rng.choice(np.array(list(kinds)), p=shares / shares.sum()))
     for _ in range(_MOST_DRAWS):
-        clip = _RELABELLED.get(kind, _own_words)(lesson, kind, rng)
+        clip = _RELABELLED.get(kind, _own_words)(example, kind, rng)
         if clip is not None:
             return clip
         kind = "forward" if rng.random() < 0.5 else kind
-    raise _nothing_to_show(lesson)
+    raise _nothing_to_show(example)
 
 
-def _nothing_to_show(lesson: TrainingExample) -> PlanError:
-    return PlanError(f"no {lesson.source!r} rendering of a seen task may be shown; simulate more rollouts or tasks")
+def _nothing_to_show(example: TrainingExample) -> PlanError:
+    return PlanError(f"no {example.source!r} rendering of a seen task may be shown; simulate more rollouts or tasks")
 
 
-def sample_perturbed_clip(lesson: TrainingExample, rng: Generator) -> SampledClip:
+def sample_perturbed_clip(example: TrainingExample, rng: Generator) -> SampledClip:
     """Draw a perturbed clip with a known label."""
     for _ in range(_MOST_DRAWS):
-        row = int(lesson.table.training[int(rng.integers(len(lesson.table.training)))])
-        scene = lesson.scene(row)
+        row = int(example.table.training[int(rng.integers(len(example.table.training)))])
+        scene = example.scene(row)
         if scene is not None and scene.perturbed is not None:
             return _perturbed_clip(row, scene.perturbed)
-    raise _nothing_to_show(lesson)
+    raise _nothing_to_show(example)
 
 
 def _perturbed_clip(row: int, clip: PerturbedClip) -> SampledClip:
@@ -122,10 +122,10 @@ def _perturbed_clip(row: int, clip: PerturbedClip) -> SampledClip:
     return SampledClip(row, np.arange(CLIP_FRAMES), clip.text, clip.progress, level)
 
 
-def _own_words(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
-    table = lesson.table
+def _own_words(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    table = example.table
     row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=False)
-    scene = lesson.scene(row)
+    scene = example.scene(row)
     if scene is None:
         return None
     frames, shown = _FRAME_ORDERS.get(kind, _forward)(end, rng)
@@ -149,11 +149,11 @@ def _words(texts: tuple[str, ...], task: str, scene: RenderedScene, rng: Generat
     return text, ""
 
 
-def _other(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+def _other(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
     """Ask for another thing that stands in the scene: nobody has touched it."""
-    table = lesson.table
+    table = example.table
     row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=rng.random() < 0.5)
-    scene = lesson.scene(row)
+    scene = example.scene(row)
     asked = [] if scene is None else [task for _, tasks in scene.things for task in tasks]
     if not asked:
         return None
@@ -218,10 +218,10 @@ def _between(start: int, end: int, count: int, rng: Generator) -> Ints:
     return np.linspace(start, end, count).round().astype(np.int64)
 
 
-def _counterfactual(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
-    table = lesson.table
+def _counterfactual(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    table = example.table
     row = pick(table.by_task[pick(table.task_names, rng)], rng)
-    scene = lesson.scene(row)
+    scene = example.scene(row)
     if scene is None or scene.look is not None or not table.counterfactuals[row]:
         return None
     end, text, level = pick(table.counterfactuals[row], rng)
@@ -231,10 +231,10 @@ def _counterfactual(lesson: TrainingExample, kind: str, rng: Generator) -> Sampl
     return SampledClip(row, frames, text, np.full(CLIP_FRAMES, np.nan, np.float32), levels)
 
 
-def _synthetic(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
-    table, task = lesson.table, pick(lesson.table.task_names, rng)
+def _synthetic(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    table, task = example.table, pick(example.table.task_names, rng)
     row, end = _row_and_end(table, task, rng, success=False)
-    scene = lesson.scene(row)
+    scene = example.scene(row)
     if scene is None:
         return None
     start = int(rng.integers(0, max(1, end - MIN_CLIP_FRAMES))) if rng.random() < 0.3 else 0
@@ -248,12 +248,12 @@ def _synthetic(lesson: TrainingExample, kind: str, rng: Generator) -> SampledCli
     return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, name))
 
 
-def _undone(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
-    """Show a finished task reversed and ask for its contrary."""
-    drawn = _inverse(lesson, kind, rng)
+def _undone(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    """Show a finished task reversed, under the inverse instruction."""
+    drawn = _inverse(example, kind, rng)
     if drawn is None:
         return None
-    table, row, end = lesson.table, drawn.row, int(drawn.frames.max())
+    table, row, end = example.table, drawn.row, int(drawn.frames.max())
     if table.progress[row, end] < _MIN_UNDOABLE:
         return None
     frames = _between(int(rng.integers(0, end // 2 + 1)) if rng.random() < 0.5 else 0, end, CLIP_FRAMES, rng)[::-1]
@@ -263,11 +263,11 @@ def _undone(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip |
     return SampledClip(row, frames, drawn.text, progress, levels_of(progress), said, matches_task=False)
 
 
-def _inverse(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
-    """Show what was done and ask for its contrary, from a rollout that came far enough for that to be clear."""
-    table, task = lesson.table, pick(lesson.table.task_names, rng)
+def _inverse(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+    """Show what was done under the inverse instruction, from a rollout that came far enough for that to be clear."""
+    table, task = example.table, pick(example.table.task_names, rng)
     row, end = _row_and_end(table, task, rng, success=True)
-    scene = lesson.scene(row)
+    scene = example.scene(row)
     if task in SYMMETRIC_TASKS or scene is None or table.levels[row, end] < 3:
         return None
     text, name = _inverse_words(task, table.task_names, scene, rng)
@@ -281,7 +281,7 @@ def _inverse(lesson: TrainingExample, kind: str, rng: Generator) -> SampledClip 
 
 
 def _inverse_words(task: str, seen: tuple[str, ...], scene: RenderedScene, rng: Generator) -> tuple[str, str]:
-    """Return how to ask for the contrary, or nothing; of an unseen opposite only with another name for the object."""
+    """Return the inverse instruction, or nothing; of an unseen opposite only with another name for the object."""
     texts = inverse_instructions(task, seen)
     if texts:
         return _words(texts, task, scene, rng)
@@ -332,29 +332,29 @@ class Batch:
     matches_task: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
 
 
-def training_batches(plan: PocketPlan, training: Training, table: RolloutTable, start: int) -> Iterator[Batch]:
+def training_batches(settings: PocketSettings, training: Training, table: RolloutTable, start: int) -> Iterator[Batch]:
     """Yield the batch of every step from `start` on; other processes draw them ahead where there are any."""
-    steps = range(start, plan.steps)
-    workers = min(plan.workers, _LOADER_WORKERS)
-    yield from map_items(partial(_draw_step, plan, training, table), steps, workers, ahead=_PREFETCH)
+    steps = range(start, settings.steps)
+    workers = min(settings.workers, _LOADER_WORKERS)
+    yield from map_items(partial(_draw_step, settings, training, table), steps, workers, ahead=_PREFETCH)
 
 
-def _draw_step(plan: PocketPlan, training: Training, table: RolloutTable, step: int) -> Batch:
-    rng = rng_for(plan.seed, "lesson", training.variant, training.fold, step)
-    return draw_batch(plan, table, rng, robust=training.robust)
+def _draw_step(settings: PocketSettings, training: Training, table: RolloutTable, step: int) -> Batch:
+    rng = rng_for(settings.seed, "lesson", training.variant, training.fold, step)
+    return draw_batch(settings, table, rng, robust=training.robust)
 
 
-def draw_batch(plan: PocketPlan, table: RolloutTable, rng: Generator, *, robust: bool) -> Batch:
+def draw_batch(settings: PocketSettings, table: RolloutTable, rng: Generator, *, robust: bool) -> Batch:
     """Draw a batch; it depends on the generator alone."""
     shares = _ROBUST_SHARES if robust else _CLEAN_SHARES
-    left_out = _SCENES if "scenes" in plan.without else ()
+    left_out = _SCENES if "scenes" in settings.ablate else ()
     kinds = np.array([kind for kind in shares if kind in table.scenes and kind not in left_out], dtype=object)
     weights = np.array([shares[kind] for kind in kinds])
-    sources = rng.choice(kinds, size=plan.batch, p=weights / weights.sum())
+    sources = rng.choice(kinds, size=settings.batch_size, p=weights / weights.sum())
     clips = []
     for source in sources:
-        lesson = TrainingExample(table, str(source), "contraries" not in plan.without)
-        clips.append((sample_perturbed_clip if source == "view" else sample_clip)(lesson, rng))
+        example = TrainingExample(table, str(source), "inverse-instructions" not in settings.ablate)
+        clips.append((sample_perturbed_clip if source == "view" else sample_clip)(example, rng))
     return make_batch(table, sources, clips)
 
 

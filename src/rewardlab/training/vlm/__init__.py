@@ -1,4 +1,4 @@
-"""`train_vlm` and `assemble_vlm`: settings, recipes, mixtures, one training after the other; imports nothing heavy."""
+"""`train_vlm` and `train_assemble`: settings, recipes, mixtures, the order of work; imports nothing heavy."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -7,14 +7,14 @@ from functools import partial
 from importlib.util import find_spec
 from math import isqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.settings import FramePolicyText, Help, settings_of, several
 from rewardlab.core.storage import atomic_write, csv_text
 from rewardlab.core.terminal import one_line
 from rewardlab.training.lora import require_adapter
@@ -38,14 +38,13 @@ ORIGINAL, COUNTERFACTUAL, CLIPPED, PERTURBED, REPEATED, CAPTIONED = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """Numbers of a training run that a paper states."""
+    """Hyperparameters of a training that a paper states."""
 
-    rate: float  # the highest learning rate
+    lr: float  # the highest learning rate
     epochs: int = 3
-    warm_up: float = 0.05  # share of the steps
+    warmup: float = 0.05  # fraction of the steps
     weight_decay: float = 0.05
-    max_norm: float = 1.0  # of the gradient
-    batch: int = 32  # examples behind one step
+    batch_size: int = 32  # examples in one step
     learns: Literal["levels", "captions"] = "levels"  # captions by the fusion alone, language frozen too
 
 
@@ -53,7 +52,7 @@ RECIPES = {
     "roboreward-4b": Recipe(3e-6),
     "roboreward-8b": Recipe(5e-6),
     # The first stage of LLaVA-1.5 (Liu et al., 2024), which aligns a new projector.
-    "llava-projector": Recipe(1e-3, epochs=1, warm_up=0.03, weight_decay=0.0, batch=256, learns="captions"),
+    "llava-projector": Recipe(1e-3, epochs=1, warmup=0.03, weight_decay=0.0, batch_size=256, learns="captions"),
 }
 
 # Which examples each mixture trains on. The first three are the rows of RoboReward's Table 3. `perturbed` adds a
@@ -67,59 +66,88 @@ MIXTURES: dict[str, tuple[str, ...]] = {
 }
 
 
-# The settings of `rewardlab train vlm`.
-
 ALL_MIXTURES = "all"
+TABLE = "mixtures.csv"
+
+
+def train_vlm(
+    model: Annotated[str, Help("a checkpoint folder or hub id, as `hf:` takes it, with ?options or without")],
+    data: Annotated[str | Path | Sequence[str | Path], Help("dataset folders; NAME@CAMERA for one camera")],
+    *,
+    out: Annotated[Path | str, Help("folder of the trained model; with several, one below it for each")] = Path(
+        "runs/vlm"
+    ),
+    recipe: Annotated[str, Help(f"hyperparameters: {', '.join(RECIPES)}", metavar="NAME")] = "roboreward-4b",
+    mixture: Annotated[
+        str | Sequence[str], Help(f"training examples: {', '.join(MIXTURES)}, or all", metavar="NAME")
+    ] = ("full",),
+    seeds: Annotated[int | Sequence[int], Help("seeds, one training each")] = (0,),
+    validation: Annotated[
+        str | Path, Help("dataset that chooses the checkpoint; default: held-out tasks of the data", metavar="DATA")
+    ] = "",
+    holdout: Annotated[float, Help("fraction of the tasks held out for validation", more=True)] = 0.1,
+    limit: Annotated[int | None, Help("use only the first N episodes of each dataset")] = None,
+    frames: FramePolicyText = "uniform:16",
+    lora: Annotated[int, Help("rank of LoRA adapters in the language layers; 0 trains these layers in full")] = 0,
+    lr: Annotated[float | None, Help("highest learning rate; default: the recipe's")] = None,
+    epochs: Annotated[int | None, Help("epochs; default: the recipe's")] = None,
+    batch_size: Annotated[int | None, Help("examples in one step; default: the recipe's", more=True)] = None,
+    micro_batch_size: Annotated[
+        int, Help("examples in one forward pass; a step accumulates over the batch size", more=True)
+    ] = 4,
+    eval_every: Annotated[
+        int, Help("steps between validations and checkpoints; 0 takes a tenth of the training", more=True)
+    ] = 0,
+    gradient_checkpointing: Annotated[
+        bool, Help("recompute activations in the backward pass: slower, in less memory", more=True)
+    ] = True,
+    cache_gb: Annotated[
+        float, Help("GiB for features of the frozen vision tower; 0 computes them at each step", more=True)
+    ] = 8.0,
+    compile: Annotated[bool, Help("compile the language layers first, for long trainings on a GPU", more=True)] = False,
+    dtype: Annotated[
+        Literal["auto", "bfloat16", "float32"], Help("auto is bfloat16 on a GPU and float32 without", more=True)
+    ] = "auto",
+    device: Annotated[str, Help("auto, cpu, cuda or cuda:N")] = "auto",
+    workers: Annotated[int, Help("processes that decode and perturb; 0 does it in this one", more=True)] = 4,
+) -> tuple[str, ...]:
+    """Fine-tune a vision-language model to answer the 1-5 prompt; return the model string of every result, for `hf:`.
+
+    Needs torch and transformers, from the extra `vlm-train`.
+
+    Examples:
+        rewardlab train vlm Qwen/Qwen3-VL-4B-Instruct DATA --out reward-4b --dry-run
+        rewardlab train vlm FOLDER DATA --lora 16 --lr 1e-4 --frames uniform:8
+    """
+    return _train_mixtures(vlm_settings(**locals()))
 
 
 @dataclass(frozen=True)
-class VlmPlan:
-    """What a vision-language model is fine-tuned from, on, and how."""
+class VlmSettings:
+    """The settings of `train_vlm`, checked."""
 
-    model: str = setting(
-        "what hf: loads: a checkpoint folder or hub id, with hf: and ?options or without", positional=True
-    )
-    data: tuple[str, ...] = setting("dataset folders; NAME@CAMERA for one camera", positional=True)
-    out: Path = setting("folder of the trained model; of several, one below it for each", Path("runs/vlm"))
-    recipe: str = setting(f"numbers of the training: {', '.join(RECIPES)}", "roboreward-4b")
-    mixture: tuple[str, ...] = setting(f"examples to train on: {', '.join(MIXTURES)}, or all of these", ("full",))
-    seeds: tuple[int, ...] = setting("seeds, one training each", (0,))
-    validation: str = setting("dataset to choose the checkpoint by; empty holds out tasks of the data", "")
-    holdout: float = setting("share of the tasks held out for validation", 0.1)
-    limit: int | None = setting("use only the first N episodes of each dataset", None)
-    frames: str = setting("frames shown to the model: uniform:N, fps:X or all", "uniform:16")
-    lora: int = setting("rank of LoRA adapters in the language layers; 0 trains these layers in full", 0)
-    rate: float | None = setting("highest learning rate in place of the recipe's", None)
-    epochs: int | None = setting("epochs in place of the recipe's", None)
-    batch: int | None = setting("examples behind one step in place of the recipe's", None)
-    micro: int = setting("examples in one forward pass; steps accumulate over the recipe's batch", 4)
-    check_every: int = setting("steps between validations and checkpoints; 0 takes a tenth of the training", 0)
-    checkpointing: bool = setting("recompute activations in the backward pass, which saves memory", True)
-    cache_gb: float = setting("most GiB for features of the frozen vision tower; 0 computes them at each step", 8.0)
-    compile: bool = setting("compile the language layers first, which pays in long trainings on a GPU", False)
-    dtype: str = setting("auto (bfloat16 on a GPU, float32 without), bfloat16 or float32", "auto")
-    device: str = setting("auto, cpu, cuda or cuda:N", "auto")
-    workers: int = setting("processes that decode and perturb; 0 does it in this one", 4)
-
-    def __post_init__(self) -> None:
-        find(RECIPES, self.recipe, "recipe")
-        for name in self.mixture:
-            find({**MIXTURES, ALL_MIXTURES: ()}, name, "mixture")
-        if not (self.data and self.mixture and self.seeds):
-            raise PlanError("train vlm needs at least one dataset, one mixture and one seed")
-        if not 0 < self.holdout < 1:
-            raise PlanError(f"holdout is a share between 0 and 1, got {self.holdout}")
-        if self.micro < 1 or min(self.lora, self.check_every, self.workers, self.cache_gb) < 0:
-            raise PlanError("micro must be at least 1; lora, check_every, workers and cache_gb at least 0")
-        counts = [count for count in (self.epochs, self.batch) if count is not None]
-        if (self.rate is not None and self.rate <= 0) or min(counts, default=1) < 1:
-            raise PlanError("rate must be above 0, epochs and batch at least 1")
-        if self.captions and (self.lora or self.mixture != ("full",)):
-            raise PlanError(f"recipe {self.recipe} trains the fusion alone on captions; leave out --lora and --mixture")
-        if self.limit is not None and self.limit < 1:
-            raise PlanError(f"limit must be at least 1, got {self.limit}")
-        if self.dtype not in ("auto", "bfloat16", "float32"):
-            raise PlanError(f"dtype must be auto, bfloat16 or float32, got {self.dtype!r}")
+    model: str
+    data: tuple[str, ...]
+    out: Path
+    recipe: str
+    mixture: tuple[str, ...]
+    seeds: tuple[int, ...]
+    validation: str
+    holdout: float
+    limit: int | None
+    frames: str
+    lora: int
+    lr: float | None
+    epochs: int | None
+    batch_size: int | None
+    micro_batch_size: int
+    eval_every: int
+    gradient_checkpointing: bool
+    cache_gb: float
+    compile: bool
+    dtype: str
+    device: str
+    workers: int
 
     @property
     def captions(self) -> bool:
@@ -127,60 +155,79 @@ class VlmPlan:
         return RECIPES[self.recipe].learns == "captions"
 
     @property
-    def numbers(self) -> Recipe:
-        """Return the recipe with what the plan says otherwise."""
+    def hyperparameters(self) -> Recipe:
+        """Return the recipe with what the settings say otherwise."""
         stated = RECIPES[self.recipe]
-        epochs, batch = self.epochs or stated.epochs, self.batch or stated.batch
-        return replace(stated, rate=self.rate or stated.rate, epochs=epochs, batch=batch)
+        epochs, batch_size = self.epochs or stated.epochs, self.batch_size or stated.batch_size
+        return replace(stated, lr=self.lr or stated.lr, epochs=epochs, batch_size=batch_size)
 
     @property
     def trainings(self) -> "tuple[VlmTraining, ...]":
-        """Return the trainings of this plan: each mixture with each seed."""
+        """Return the trainings: each mixture with each seed."""
         names = tuple(MIXTURES) if ALL_MIXTURES in self.mixture else tuple(dict.fromkeys(self.mixture))
         seeds = tuple(dict.fromkeys(self.seeds))
-        several = len(names) * len(seeds) > 1
+        many = len(names) * len(seeds) > 1
         return tuple(
-            VlmTraining(self, name, seed, self.out / f"{name}-seed{seed}" if several else self.out)
+            VlmTraining(self, name, seed, self.out / f"{name}-seed{seed}" if many else self.out)
             for name in names
             for seed in seeds
         )
 
 
-@dataclass(frozen=True)
-class TrainVlmCommand:
-    """Fine-tune a vision-language model to answer the 1-5 prompt; the result is a folder for `hf:`."""
+def vlm_settings(**given: Any) -> VlmSettings:
+    """Return checked settings of `train_vlm`; what is not given has its default."""
+    values = {setting.name: setting.default for setting in settings_of(train_vlm)} | given
+    values |= {name: several(values[name]) for name in ("data", "mixture", "seeds")}
+    values |= {"data": tuple(map(str, values["data"])), "validation": str(values["validation"])}
+    settings = VlmSettings(**values | {"out": Path(values["out"])})
+    find(RECIPES, settings.recipe, "recipe")
+    for name in settings.mixture:
+        find({**MIXTURES, ALL_MIXTURES: ()}, name, "mixture")
+    if not (settings.data and settings.mixture and settings.seeds):
+        raise PlanError("train vlm needs at least one dataset, one mixture and one seed")
+    if not 0 < settings.holdout < 1:
+        raise PlanError(f"holdout is a fraction between 0 and 1, got {settings.holdout}")
+    _check_counts(settings)
+    if settings.captions and (settings.lora or settings.mixture != ("full",)):
+        raise PlanError(f"recipe {settings.recipe} trains the fusion alone on captions; leave out --lora and --mixture")
+    if settings.dtype not in ("auto", "bfloat16", "float32"):
+        raise PlanError(f"dtype must be auto, bfloat16 or float32, got {settings.dtype!r}")
+    return settings
 
-    plan: VlmPlan
-    dry_run: bool = setting("say how long and how much memory it would take, and train nothing", False)
+
+def _check_counts(settings: VlmSettings) -> None:
+    least = {"micro_batch_size": 1, "lora": 0, "eval_every": 0, "workers": 0, "cache_gb": 0}
+    least |= {"epochs": 1, "batch_size": 1, "limit": 1}
+    values = {name: value for name, value in vars(settings).items() if value is not None}
+    wrong = [f"{name} must be at least {count}" for name, count in least.items() if values.get(name, count) < count]
+    if values.get("lr", 1.0) <= 0:
+        wrong.append("lr must be above 0")
+    if wrong:
+        raise PlanError("; ".join(wrong))
 
 
 @dataclass(frozen=True)
 class VlmTraining:
     """One model to be trained: a mixture, a seed, and the folder it goes to."""
 
-    plan: VlmPlan
+    settings: VlmSettings
     mixture: str
     seed: int
     out: Path
 
 
-# `rewardlab train vlm`: one training for each mixture and seed, and a table where there are several.
-
-TABLE = "mixtures.csv"
-
-
-def train_vlm(plan: VlmPlan) -> tuple[str, ...]:
-    """Train every mixture and seed of a plan, and return the model strings; what is already there is not made again."""
-    require_libraries(plan)
+def _train_mixtures(settings: VlmSettings) -> tuple[str, ...]:
+    """Train every mixture with every seed; what is already there is not made again."""
+    require_libraries(settings)
     from rewardlab.training.processes import open_processes
     from rewardlab.training.vlm.examples import split_episodes
 
-    processes, split = open_processes(plan.device), split_episodes(plan)
+    processes, split = open_processes(settings.device), split_episodes(settings)
     if processes.first:
         _say(split.notes)
-    results = [train_one(each, partial(training_data, each, split), processes) for each in plan.trainings]
-    if len(plan.trainings) > 1 and processes.first and not plan.captions:
-        _write_table(plan, results)
+    results = [train_one(each, partial(training_data, each, split), processes) for each in settings.trainings]
+    if len(settings.trainings) > 1 and processes.first and not settings.captions:
+        _write_table(settings, results)
     return tuple(trained.model for trained in results) if processes.first else ()
 
 
@@ -190,13 +237,13 @@ def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", process
     from rewardlab.training.vlm.result import finished, start_folder, write_result
     from rewardlab.training.vlm.train import fit
 
-    named = name_base(training.plan.model)
+    named = name_base(training.settings.model)
     done = finished(training, named)
     if done is not None:
         return done
     found = data()
     if processes.first:
-        _say([] if training.plan.captions else lacking(training.mixture, found.examples))
+        _say([] if training.settings.captions else lacking(training.mixture, found.examples))
     start_folder(training, named, found)
     progress = fit(training, named, found, processes)
     if processes.first:
@@ -207,32 +254,33 @@ def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", process
     return done
 
 
-def forecast_vlm(plan: VlmPlan) -> list[str]:
-    """Return what the trainings of a plan would take, in sentences, having measured the first."""
-    require_libraries(plan)
+def forecast_vlm(**given: Any) -> list[str]:
+    """Return what `train_vlm` would take with these arguments, in sentences, having measured the first training."""
+    settings = vlm_settings(**given)
+    require_libraries(settings)
     from rewardlab.training.processes import open_processes
     from rewardlab.training.vlm.base_model import name_base
     from rewardlab.training.vlm.examples import split_episodes
     from rewardlab.training.vlm.train import estimate
 
-    named, first = name_base(plan.model), plan.trainings[0]
-    data = training_data(first, split_episodes(plan))
-    _say([] if plan.captions else lacking(first.mixture, data.examples))
-    lines = estimate(first, named, data, open_processes(plan.device)).lines
-    more = len(plan.trainings) - 1
+    named, first = name_base(settings.model), settings.trainings[0]
+    data = training_data(first, split_episodes(settings))
+    _say([] if settings.captions else lacking(first.mixture, data.examples))
+    lines = estimate(first, named, data, open_processes(settings.device)).lines
+    more = len(settings.trainings) - 1
     return [*lines, *([f"and {more} trainings more, each with its own mixture or seed"] if more else [])]
 
 
-def require_libraries(plan: VlmPlan) -> None:
+def require_libraries(settings: VlmSettings) -> None:
     """Say what is not installed before anything is read."""
-    needed = ("torch", "transformers", "PIL", *(("peft",) if plan.lora else ()))
+    needed = ("torch", "transformers", "PIL", *(("peft",) if settings.lora else ()))
     missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise PlanError(f"train vlm needs {', '.join(missing)}; install with pip install 'rewardlab[vlm-train]'")
 
 
 def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData":
-    """Return the examples of a training, and those it is judged by."""
+    """Return the training and validation examples."""
     from rewardlab.training.vlm.examples import (
         FrameSampling,
         captioned_examples,
@@ -241,8 +289,8 @@ def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData
     )
     from rewardlab.training.vlm.train import TrainingData
 
-    sampling = FrameSampling(training.plan.frames, training.seed)
-    if training.plan.captions:
+    sampling = FrameSampling(training.settings.frames, training.seed)
+    if training.settings.captions:
         train, validation = (captioned_examples(part, split.captions) for part in (split.train, split.validation))
         return TrainingData(train, validation, sampling, split.rule)
     return TrainingData(training_examples(split, training), validation_examples(split), sampling, split.rule)
@@ -271,55 +319,84 @@ def lacking(mixture: str, examples: "Sequence[Example]") -> list[str]:
     return notes
 
 
-def _write_table(plan: VlmPlan, results: "Sequence[Trained]") -> None:
+def _write_table(settings: VlmSettings, results: "Sequence[Trained]") -> None:
     """Write the error of every mixture over all seeds: on all validation examples, and on the original ones."""
     rows: list[tuple[object, ...]] = [
         ("mixture", "seeds", "mae", "mae_least", "mae_most", "mae_original", "mae_constant")
     ]
-    for mixture in dict.fromkeys(training.mixture for training in plan.trainings):
-        found = [r for t, r in zip(plan.trainings, results) if t.mixture == mixture]
+    for mixture in dict.fromkeys(training.mixture for training in settings.trainings):
+        found = [r for t, r in zip(settings.trainings, results, strict=True) if t.mixture == mixture]
         overall = [r.errors.overall for r in found]
         originals = np.mean([r.errors.by_source[ORIGINAL] for r in found])
-        numbers = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
-        rows.append((mixture, len(found), *(f"{number:.4f}" for number in numbers)))
-    with atomic_write(plan.out / TABLE) as partial:
+        values = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
+        rows.append((mixture, len(found), *(f"{value:.4f}" for value in values)))
+    with atomic_write(settings.out / TABLE) as partial:
         partial.write_text(csv_text(rows), encoding="utf-8")
 
 
-# The settings of `rewardlab train assemble`.
+def train_assemble(
+    *,
+    vision: Annotated[
+        str | Path, Help("folder of Dinov2, CLIP or SigLIP, or DINOv2 ViT-S/14 as .onnx or .npz", metavar="PATH")
+    ],
+    language: Annotated[str | Path, Help("folder of a causal language model, or a .gguf file", metavar="PATH")],
+    out: Annotated[Path | str, Help("folder to write, which must not exist")] = Path("vlm"),
+    tokens: Annotated[int, Help("tokens of a frame, a square number: 64 are 8 x 8")] = 64,
+    pool: Annotated[
+        int, Help("side in patches of the square that becomes one token; above 1 the model is an Aya Vision")
+    ] = 1,
+    adapter: Annotated[
+        Path | str | None, Help("adapters that `train vlm --lora` wrote for these two models, merged in")
+    ] = None,
+    seed: Annotated[int, Help("seed of the projector between the two")] = 0,
+) -> str:
+    """Join a vision tower and a language model as a folder, and return its model string, for `hf:`.
+
+    Needs torch and transformers, from the extra `assemble`.
+
+    Examples:
+        rewardlab train assemble --vision DINOV2 --language SMOLLM2 --out smol
+        rewardlab train assemble --vision dinov2_vits14.onnx --language SmolLM2.gguf --tokens 16 --pool 2
+    """
+    settings = AssembleSettings(
+        str(vision), str(language), Path(out), tokens, pool, None if adapter is None else Path(adapter), seed
+    )
+    _check_assembly(settings)
+    from rewardlab.training.vlm.assembly import assemble
+
+    return f"hf:{assemble(settings)}"
 
 
 @dataclass(frozen=True)
-class AssemblePlan:
-    """Put a vision-language model together from a vision tower and a language model, as a folder for hf:."""
+class AssembleSettings:
+    """The settings of `train_assemble`."""
 
-    vision: str = setting("folder of Dinov2, CLIP or SigLIP, or DINOv2 ViT-S/14 as .onnx or .npz", "")
-    language: str = setting("folder of a causal language model, or a .gguf file", "")
-    out: Path = setting("folder to write, which must not exist", Path("vlm"))
-    tokens: int = setting("tokens of a frame, a square number: 64 are 8 x 8", 64)
-    pool: int = setting("patches on a side of the square that becomes one token; above 1 the model is an Aya Vision", 1)
-    adapter: Path | None = setting(
-        "folder of adapters that train vlm --lora wrote for these two models, merged in", None
-    )
-    seed: int = setting("seed of the projector between the two", 0)
-
-    def __post_init__(self) -> None:
-        for name, value in (("vision", self.vision), ("language", self.language)):
-            if not value:
-                raise PlanError(f"name both models by their paths, as --vision PATH --language PATH; {name} is missing")
-        if self.tokens < 1 or isqrt(self.tokens) ** 2 != self.tokens:
-            raise PlanError(f"tokens must be a square number such as 16, 64 or 256, got {self.tokens}")
-        if self.pool < 1:
-            raise PlanError(f"pool must be 1, for a token per patch, or more, got {self.pool}")
-        for package in ("torch", "transformers"):
-            if find_spec(package) is None:
-                raise PlanError(f"assemble-vlm needs {package}; install it with pip install 'rewardlab[assemble]'")
-        if self.adapter is not None:
-            require_adapter(self.adapter)
-        if self.out.exists():
-            raise PlanError(f"{self.out} is there already; name another folder as --out, or remove it")
+    vision: str
+    language: str
+    out: Path
+    tokens: int
+    pool: int
+    adapter: Path | None
+    seed: int
 
     @property
     def side(self) -> int:
         """Return how many tokens a frame is high and wide."""
         return isqrt(self.tokens)
+
+
+def _check_assembly(settings: AssembleSettings) -> None:
+    for name in ("vision", "language"):
+        if not vars(settings)[name]:
+            raise PlanError(f"name both models by their paths, as --vision PATH --language PATH; {name} is missing")
+    if settings.tokens < 1 or settings.side**2 != settings.tokens:
+        raise PlanError(f"tokens must be a square number such as 16, 64 or 256, got {settings.tokens}")
+    if settings.pool < 1:
+        raise PlanError(f"pool must be 1, for a token per patch, or more, got {settings.pool}")
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise PlanError(f"train assemble needs {package}; install it with pip install 'rewardlab[assemble]'")
+    if settings.adapter is not None:
+        require_adapter(settings.adapter)
+    if settings.out.exists():
+        raise PlanError(f"{settings.out} is there already; name another folder as --out, or remove it")

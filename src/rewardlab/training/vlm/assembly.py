@@ -21,7 +21,7 @@ from rewardlab.core.records import read_json
 from rewardlab.models.backends.checkpoint import check_weights, load_checkpoint
 from rewardlab.training.encoders import DINOV2, Upstream, folder_upstream, gguf_upstream, write_dinov2_folder
 from rewardlab.training.lora import with_adapter
-from rewardlab.training.vlm import AssemblePlan
+from rewardlab.training.vlm import AssembleSettings
 from rewardlab.training.vlm.network import recorded_inputs
 
 IMAGE_TOKEN = "<image>"
@@ -163,12 +163,18 @@ _TRAINED = (
 )
 
 
-def model_card(vision: Upstream, language: Upstream, plan: AssemblePlan) -> str:
+def model_card(vision: Upstream, language: Upstream, settings: AssembleSettings) -> str:
     """Return the text of the model card."""
-    said = _RANDOM if plan.adapter is None else _TRAINED
-    family = "LLaVA" if plan.pool == 1 else "Aya Vision"
-    named = {"name": plan.out.name, "vision": vision, "language": language, "tokens": plan.tokens, "family": family}
-    projector, weights, trained = (text.format(seed=plan.seed, adapter=plan.adapter) for text in said)
+    said = _RANDOM if settings.adapter is None else _TRAINED
+    family = "LLaVA" if settings.pool == 1 else "Aya Vision"
+    named = {
+        "name": settings.out.name,
+        "vision": vision,
+        "language": language,
+        "tokens": settings.tokens,
+        "family": family,
+    }
+    projector, weights, trained = (text.format(seed=settings.seed, adapter=settings.adapter) for text in said)
     return _CARD.format(**named, projector=projector, weights=weights, trained=trained)
 
 
@@ -286,32 +292,32 @@ _FEATURE_LAYER = -2  # of the tower, as in LLaVA: the last is bent to the tower'
 _PROBES = 8  # images by which the projector's scale is set
 
 
-def assemble(plan: AssemblePlan) -> Path:
+def assemble(settings: AssembleSettings) -> Path:
     """Write the folder of the assembled model and return it."""
-    tower = load_vision_tower(plan.vision, plan.side * plan.pool)
-    language = load_language_model(plan.language)
-    model = _join(tower, language, plan)
-    if plan.adapter is not None:
-        model = with_adapter(model, plan.adapter)
-    processor = _processor(tower, language, plan.pool)
-    plan.out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=plan.out.parent, prefix=plan.out.name + ".") as folder:
+    tower = load_vision_tower(settings.vision, settings.side * settings.pool)
+    language = load_language_model(settings.language)
+    model = _join(tower, language, settings)
+    if settings.adapter is not None:
+        model = with_adapter(model, settings.adapter)
+    processor = _processor(tower, language, settings.pool)
+    settings.out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=settings.out.parent, prefix=settings.out.name + ".") as folder:
         made = Path(folder) / "model"  # a folder that is stopped half-way must not look whole
         model.save_pretrained(made)
         processor.save_pretrained(made)
-        (made / "README.md").write_text(model_card(tower.upstream, language.upstream, plan), encoding="utf-8")
-        made.rename(plan.out)
-    return plan.out
+        (made / "README.md").write_text(model_card(tower.upstream, language.upstream, settings), encoding="utf-8")
+        made.rename(settings.out)
+    return settings.out
 
 
-def _join(tower: VisionTower, language: LanguageModel, plan: AssemblePlan) -> Any:
+def _join(tower: VisionTower, language: LanguageModel, settings: AssembleSettings) -> Any:
     from transformers import GenerationConfig
 
     for part in (tower, language):
         part.model.config._name_or_path = part.upstream.name  # else the path on this machine would be saved
-    family, config = _family(tower, language, plan)
+    family, config = _family(tower, language, settings)
     with torch.random.fork_rng(devices=()):
-        torch.manual_seed(plan.seed)
+        torch.manual_seed(settings.seed)
         model = family(config).eval()
         model.model.vision_tower.load_state_dict(tower.model.state_dict())
         model.model.language_model.load_state_dict(language.model.base_model.state_dict())
@@ -324,7 +330,7 @@ def _join(tower: VisionTower, language: LanguageModel, plan: AssemblePlan) -> An
     return model
 
 
-def _family(tower: VisionTower, language: LanguageModel, plan: AssemblePlan) -> tuple[Any, Any]:
+def _family(tower: VisionTower, language: LanguageModel, settings: AssembleSettings) -> tuple[Any, Any]:
     """Return the class of the assembled model and its config."""
     import transformers
 
@@ -336,11 +342,11 @@ def _family(tower: VisionTower, language: LanguageModel, plan: AssemblePlan) -> 
         "vision_feature_select_strategy": "default" if tower.has_class_token else "full",
         "tie_word_embeddings": language.model.config.tie_word_embeddings,
     }
-    if plan.pool == 1:
-        config = transformers.LlavaConfig(image_seq_length=plan.tokens, **shared)
+    if settings.pool == 1:
+        config = transformers.LlavaConfig(image_seq_length=settings.tokens, **shared)
         return transformers.LlavaForConditionalGeneration, config
     inner = 2 * language.model.config.hidden_size  # of the projector; half of it gates the other half
-    config = transformers.AyaVisionConfig(downsample_factor=plan.pool, alignment_intermediate_size=inner, **shared)
+    config = transformers.AyaVisionConfig(downsample_factor=settings.pool, alignment_intermediate_size=inner, **shared)
     return transformers.AyaVisionForConditionalGeneration, config
 
 

@@ -37,7 +37,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class BatchOrder:
-    """The order of a whole training: the same for the same numbers, wherever it starts and whatever works on it."""
+    """The order of a whole training: the same for the same settings, wherever it starts and whatever works on it."""
 
     lengths: tuple[tuple[int, int], ...]  # of each example: frames of its stream, characters of its instruction
     batch: int
@@ -128,10 +128,10 @@ def load_ahead(dataset: "Dataset[Item]", workers: int) -> Iterator[Item]:
 
 # What the frozen tower makes of every clip, computed once, with the tokens of every example, in one file.
 #
-# It is safetensors, which holds numbers and no code; a training that resumes reads it and decodes nothing.
+# It is safetensors, which holds tensors and no code; a training that resumes reads it and decodes nothing.
 
 _GIB = 2**30
-_NUMBERS_AT_ONCE = 2**24  # of all pictures in one pass through the tower
+_VALUES_AT_ONCE = 2**24  # of all pictures in one pass through the tower
 _DEVICE_SHARE = 0.25  # of the free memory of a GPU that features may take; else they stay in main memory
 
 
@@ -173,30 +173,22 @@ class Clips(Dataset[list[Sample]]):
         return self.inputs.samples(self.show(group[0], 0), asked)
 
 
-@dataclass(frozen=True)
-class CacheLimits:
-    """How much memory features may take, and how many processes decode the clips."""
-
-    gib: float
-    workers: int
-
-
 def clip_features(
-    network: AnswerNetwork, clips: Clips, path: Path, limits: CacheLimits, view: LiveView
+    network: AnswerNetwork, clips: Clips, path: Path, *, cache_gb: float, workers: int, view: LiveView
 ) -> FeatureStore | None:
-    """Return the features of all clips, from the file if it is there; None where this model has no place for them."""
+    """Return the features of all clips, from the file if it is there; None where they cannot be kept."""
     pictures, padding = clips[0][0].pictures, clips.inputs.padding
     if not network.can_fuse(pictures):
         view.say("features of the vision tower are not kept: this model fuses them in its own way")
         return None
     with torch.no_grad():
         size = network.encode(pictures).nbytes * len(clips)
-    if size > limits.gib * _GIB:
+    if size > cache_gb * _GIB:
         view.say(f"features of the vision tower are not kept: they are about {size / _GIB:.1f} GiB, see --cache-gb")
         return None
     if path.exists():
         return read_store(path, padding)
-    store = _encode(network, clips, limits.workers, view)
+    store = _encode(network, clips, workers, view)
     if store is None:
         view.say("features of the vision tower are not kept: clips of different sizes have tokens of different kinds")
         return None
@@ -232,7 +224,7 @@ def _in_passes(groups: Iterable[NumberedGroup]) -> Iterator[list[NumberedGroup]]
         some: list[NumberedGroup] = []
         for group in same:
             some.append(group)
-            if len(some) * _numbers(some[0][1][0].pictures) >= _NUMBERS_AT_ONCE:
+            if len(some) * _values(some[0][1][0].pictures) >= _VALUES_AT_ONCE:
                 yield some
                 some = []
         if some:
@@ -243,7 +235,7 @@ def _shapes(pictures: Tensors) -> list[tuple[str, torch.Size]]:
     return [(name, value.shape) for name, value in pictures.items()]
 
 
-def _numbers(pictures: Tensors) -> int:
+def _values(pictures: Tensors) -> int:
     return sum(value.numel() for value in pictures.values())
 
 

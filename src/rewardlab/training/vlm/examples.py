@@ -27,7 +27,7 @@ from rewardlab.training.vlm import (
     ORIGINAL,
     PERTURBED,
     REPEATED,
-    VlmPlan,
+    VlmSettings,
     VlmTraining,
 )
 
@@ -75,7 +75,7 @@ def clips_of(examples: Sequence[Example]) -> list[list[int]]:
 _COUNTERFACTUALS = ("task_swap", "relation_flip", "negation", "added_requirement")
 _CLIPPING = "truncate_end"
 _PERTURBED_TRIES = 8  # perturbations drawn for a copy until one applies; else it stays as it is
-_POOL = 500  # instructions that a clip may be judged by instead of its own
+_POOL = 500  # instructions that a clip may be shown under instead of its own
 _SUCCESS = LEVELS[-1]
 
 
@@ -90,22 +90,22 @@ class EpisodeSplit:
     captions: Mapping[str, str] = field(default_factory=dict)  # by the clip, where these are learned
 
 
-def split_episodes(plan: VlmPlan) -> EpisodeSplit:
-    """Read the data of a plan, and hold out whole tasks unless other data is named for validation."""
+def split_episodes(settings: VlmSettings) -> EpisodeSplit:
+    """Read the data, and hold out whole tasks unless other data is named for validation."""
     notes: list[str] = []
     captions: dict[str, str] = {}
-    read = partial(_read_captions, captions) if plan.captions else _read
-    episodes = tuple(episode for name in plan.data for episode in read(name, plan.limit, notes))
-    if plan.validation:
-        others = read(plan.validation, plan.limit, notes)
-        return EpisodeSplit(episodes, others, f"all of {plan.validation}", tuple(notes), captions)
+    read = partial(_read_captions, captions) if settings.captions else _read
+    episodes = tuple(episode for name in settings.data for episode in read(name, settings.limit, notes))
+    if settings.validation:
+        others = read(settings.validation, settings.limit, notes)
+        return EpisodeSplit(episodes, others, f"all of {settings.validation}", tuple(notes), captions)
     tasks = sorted({_task(episode) for episode in episodes})
     if len(tasks) < 2:
         raise DataError(
             f"all {len(episodes)} labelled episodes are of one task, {tasks[0]!r}, so that none can be held out; "
             "name data to validate by with --validation"
         )
-    count = min(len(tasks) - 1, max(1, round(plan.holdout * len(tasks))))
+    count = min(len(tasks) - 1, max(1, round(settings.holdout * len(tasks))))
     chosen = {str(task) for task in rng_for(0, "validation tasks").choice(tasks, count, replace=False)}
     train, held_out = (tuple(e for e in episodes if (_task(e) in chosen) == held) for held in (False, True))
     return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole", tuple(notes), captions)
@@ -162,7 +162,7 @@ def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tu
 
 
 def _instruction_pool(episodes: Sequence[Episode], seed: int) -> tuple[Episode, ...]:
-    """Return episodes whose instructions others may be judged by, each instruction once, a drawn few of very many."""
+    """Return episodes whose instructions others may be shown under, each instruction once, a drawn few of very many."""
     pool = list({episode.instruction: episode for episode in episodes}.values())
     drawn = rng_for(seed, "instruction pool").permutation(len(pool))[:_POOL]
     return tuple(pool[place] for place in sorted(drawn))
@@ -244,7 +244,7 @@ def label_keeping(names: Sequence[str]) -> tuple[Perturbation, ...]:
 
 
 def validation_examples(split: EpisodeSplit) -> tuple[Example, ...]:
-    """Return what every mixture is judged by alike: the held-out episodes with all their negatives, never perturbed."""
+    """Return the validation examples of every mixture: held-out episodes with all negatives, never perturbed."""
     return mixture_examples(split.validation, "full", seed=0)
 
 

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.models.backends.qwen_prompt import Family, FramePair, patchify
-from rewardlab.training.lora import loaded_peft
-from rewardlab.training.vlm import VlmPlan
+from rewardlab.training.lora import add_lora
+from rewardlab.training.vlm import VlmSettings
 from rewardlab.training.vlm.inputs import Tensors
 
 _FUSION_IN_TOWER = "merger"  # Qwen-VL keeps what fuses vision and language inside its tower
-_LORA_SCALE = 2  # alpha over rank
 
 
 def vision_tower(model: Any) -> nn.Module:
@@ -43,7 +42,7 @@ def choose_trained(model: Any, parts: TrainedParts) -> Any:
     frozen = {id(p) for name, p in vision_tower(model).named_parameters() if _FUSION_IN_TOWER not in name}
     if parts.lora or not parts.language:
         frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()}
-    adapted = _with_adapters(model, parts.lora) if parts.lora else None
+    adapted = add_lora(model, parts.lora, _language_layers(model), "--lora needs peft") if parts.lora else None
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)
     return adapted
@@ -51,12 +50,6 @@ def choose_trained(model: Any, parts: TrainedParts) -> Any:
 
 def _language_modules(model: Any) -> list[nn.Module]:
     return [model.get_decoder(), model.get_output_embeddings(), model.get_input_embeddings()]
-
-
-def _with_adapters(model: Any, rank: int) -> Any:
-    with loaded_peft("--lora needs peft") as peft:
-        config = peft.LoraConfig(r=rank, lora_alpha=_LORA_SCALE * rank, target_modules=_language_layers(model))
-        return peft.get_peft_model(model, config)
 
 
 def _language_layers(model: Any) -> str:
@@ -73,18 +66,18 @@ def set_training(model: Any) -> None:
     vision_tower(model).eval()
 
 
-def trained_parts(plan: VlmPlan) -> TrainedParts:
-    """Return the parts that a plan trains."""
-    return TrainedParts(not plan.captions, plan.lora)
+def trained_parts(settings: VlmSettings) -> TrainedParts:
+    """Return the parts that are trained."""
+    return TrainedParts(not settings.captions, settings.lora)
 
 
-def training_dtype(plan: VlmPlan, device: str) -> torch.dtype:
+def training_dtype(settings: VlmSettings, device: str) -> torch.dtype:
     """Return what is computed in; bfloat16 needs a GPU."""
-    if plan.dtype == "bfloat16" and device == "cpu":
+    if settings.dtype == "bfloat16" and device == "cpu":
         raise PlanError("dtype bfloat16 was asked for, and torch sees no GPU here; use --dtype float32")
-    if plan.dtype == "auto":
+    if settings.dtype == "auto":
         return torch.float32 if device == "cpu" else torch.bfloat16
-    return torch.bfloat16 if plan.dtype == "bfloat16" else torch.float32
+    return torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32
 
 
 UNLEARNED = -100  # a label that counts for nothing, left of a shorter reply

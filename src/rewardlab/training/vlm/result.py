@@ -5,7 +5,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,25 @@ import torch
 
 from rewardlab.core import __version__
 from rewardlab.core.errors import ModelError, RunError
-from rewardlab.core.old_settings import as_command, flat_settings
 from rewardlab.core.records import read_json
+from rewardlab.core.run import claim_folder
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import as_command
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
-from rewardlab.training.loop import BEST, Progress, load_trainable
-from rewardlab.training.vlm import VlmTraining
+from rewardlab.training.loop import BEST, WORK, Progress, load_trainable
+from rewardlab.training.vlm import VlmTraining, train_vlm
 from rewardlab.training.vlm.base_model import Named, load_base, other_files
 from rewardlab.training.vlm.examples import Example, ShowFrames
 from rewardlab.training.vlm.network import trained_parts
 from rewardlab.training.vlm.train import (
-    WORK,
     TrainingData,
     ValidationErrors,
     caption_errors,
     constant_error,
     level_errors,
+    optimizer_config,
 )
 
 _MEASURES = {"mae": "mean absolute error of the level", "loss": "cross-entropy of the caption, per token"}
@@ -48,12 +49,12 @@ class ModelCard:
 
     def text(self, model: str) -> str:
         """Return the card, in Markdown, of the model with this string."""
-        plan = self.training.plan
+        settings = self.training.settings
         return f"""# {self.training.out.name}: {self._title(model)}
 
-- **Data**: {", ".join(plan.data)}; {self._examples()}.
+- **Data**: {", ".join(settings.data)}; {self._examples()}.
 - **Validation**: {len(self.data.validation)} examples ({self.data.rule}), by which the checkpoint was chosen.
-- **Recipe** `{plan.recipe}`: {self._recipe()}; frames `{plan.frames}`, seed {self.training.seed}.
+- **Recipe** `{settings.recipe}`: {self._recipe()}; frames `{settings.frames}`, seed {self.training.seed}.
 - **Steps**: {self.progress.step}; kept is the checkpoint of step {self.progress.best_step}.
 
 | validation examples | {_MEASURES[self.errors.measure]} |
@@ -68,8 +69,8 @@ Nothing is known of robots, cameras and tasks unlike those of the data: measure 
 """
 
     def _title(self, model: str) -> str:
-        made = f"{self.training.plan.model}, trained with rewardlab {__version__}"
-        if self.training.plan.captions:
+        made = f"{self.training.settings.model}, trained with rewardlab {__version__}"
+        if self.training.settings.captions:
             return f"""a vision-language model whose projector has learned captions
 
 {made} to describe clips; the next stage teaches it levels: `rewardlab train vlm {model.removeprefix("hf:")} DATA`."""
@@ -79,7 +80,7 @@ Nothing is known of robots, cameras and tasks unlike those of the data: measure 
 
     def _examples(self) -> str:
         examples = self.data.examples
-        if self.training.plan.captions:
+        if self.training.settings.captions:
             return f"{len(examples)} clips with a caption"
         sources = Counter(example.source for example in examples).items()
         levels = sorted(Counter(example.level for example in examples).items())
@@ -88,14 +89,15 @@ Nothing is known of robots, cameras and tasks unlike those of the data: measure 
         return f"mixture `{self.training.mixture}`: {by_source} examples ({by_level})"
 
     def _recipe(self) -> str:
-        plan, numbers = self.training.plan, self.training.plan.numbers
-        adapters = f"LoRA of rank {plan.lora} in the language layers and fusion"
-        in_full = "the fusion alone" if plan.captions else "fusion and language layers"
-        trained = adapters if plan.lora else in_full
+        settings, recipe = self.training.settings, self.training.settings.hyperparameters
+        config = optimizer_config(recipe)
+        adapters = f"LoRA of rank {settings.lora} in the language layers and fusion"
+        in_full = "the fusion alone" if settings.captions else "fusion and language layers"
+        trained = adapters if settings.lora else in_full
         return (
-            f"vision tower frozen, {trained} trained; {numbers.epochs} epochs, learning rate {numbers.rate:g} with a "
-            f"warm-up of {numbers.warm_up} and a cosine decay, weight decay {numbers.weight_decay}, gradients clipped "
-            f"at {numbers.max_norm}, {numbers.batch} examples a step"
+            f"vision tower frozen, {trained} trained; {recipe.epochs} epochs, learning rate {config.lr:g} with a "
+            f"warm-up of {config.warmup} and a cosine decay, weight decay {config.weight_decay}, gradients clipped "
+            f"at {config.max_norm}, {recipe.batch_size} examples a step"
         )
 
     def _rows(self) -> str:
@@ -107,8 +109,8 @@ Nothing is known of robots, cameras and tasks unlike those of the data: measure 
 
     def _command(self) -> str:
         training = self.training
-        plan = replace(training.plan, mixture=(training.mixture,), seeds=(training.seed,), out=training.out)
-        return as_command("train-vlm", plan).replace("train-vlm", "train vlm", 1)
+        own = {"mixture": (training.mixture,), "seeds": (training.seed,), "out": training.out}
+        return as_command("train vlm", train_vlm, vars(training.settings) | own)
 
 
 RECORD, CARD, ADAPTER = "training.json", "README.md", "adapter"
@@ -127,16 +129,13 @@ class Trained:
 def start_folder(training: VlmTraining, named: Named, data: TrainingData) -> None:
     """Make the folder of a training, or reopen it if it was begun with the same settings, model and data."""
     path = training.out / WORK / "begun.json"
-    begun = {"plan": _planned(training), "model": named.identity, "data": _digest(data)}
-    if path.exists() and read_json(path) != begun:
-        raise RunError(
-            f"{training.out} holds a training that was begun with other settings, another model or other data; "
-            "choose another --out or remove that folder"
-        )
     if not path.exists() and (training.out / "config.json").exists():
         raise RunError(f"{training.out} holds a checkpoint already, which would be overwritten; choose another --out")
-    (training.out / WORK).mkdir(parents=True, exist_ok=True)
-    _write(path, json.dumps(begun) + "\n")
+    claim_folder(
+        path,
+        {**_planned(training), "content of the model": named.identity, "examples": _digest(data)},
+        where=str(training.out),
+    )
 
 
 def _digest(data: TrainingData) -> str:
@@ -160,9 +159,8 @@ def finished(training: VlmTraining, named: Named) -> Trained | None:
 
 def _planned(training: VlmTraining) -> dict[str, Any]:
     """Return the settings that decide what comes out: where it runs and goes to is not among them."""
-    settings = flat_settings(training.plan)
     left_out = ("out", "mixture", "seeds", "workers")
-    kept = {name: str(value) for name, value in settings.items() if name not in left_out}
+    kept = {name: str(value) for name, value in vars(training.settings).items() if name not in left_out}
     return {**kept, "mixture": training.mixture, "seed": training.seed}
 
 
@@ -171,8 +169,8 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
     gc.collect()  # a network that was trained on a GPU makes room for the one that is scored
     torch.cuda.empty_cache()
     _write_model(training, named)
-    found = caption_errors([progress.best_error]) if training.plan.captions else _scored(training, named, data)
-    constant = None if training.plan.captions else constant_error(data.examples, data.validation)
+    found = caption_errors([progress.best_error]) if training.settings.captions else _scored(training, named, data)
+    constant = None if training.settings.captions else constant_error(data.examples, data.validation)
     card = ModelCard(training, data, progress, found, constant)
     _write(training.out / CARD, card.text(named.scoring_string(training.out)))
     record = {
@@ -192,7 +190,7 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
 
 def _scored(training: VlmTraining, named: Named, data: TrainingData) -> ValidationErrors:
     """Return the errors of the finished folder as `hf:` answers, and write every answer down."""
-    levels = scored_levels(named.scoring_string(training.out), data.validation, data.show, training.plan.device)
+    levels = scored_levels(named.scoring_string(training.out), data.validation, data.show, training.settings.device)
     _write(training.out / "validation.jsonl", _validation_lines(data.validation, levels))
     return level_errors(data.validation, levels)
 
@@ -203,13 +201,13 @@ def _write(path: Path, text: str) -> None:
 
 
 def _write_model(training: VlmTraining, named: Named) -> None:
-    """Write weights in the numbers of the checkpoint; what was frozen is written as it was read."""
+    """Write weights in the dtype of the checkpoint; what was frozen is written as it was read."""
     from safetensors.torch import load_file
 
-    base, best = load_base(named, trained_parts(training.plan), "cpu"), load_file(training.out / WORK / BEST)
+    base, best = load_base(named, trained_parts(training.settings), "cpu"), load_file(training.out / WORK / BEST)
     model, stored = base.model, base.model.dtype
     if base.adapted is not None:
-        base.adapted.float()  # adapters are merged in full numbers
+        base.adapted.float()  # adapters are merged in float32
         load_trainable(base.network, best)
         write_adapter(base.adapted, best, named, training.out / ADAPTER)
         model = base.adapted.merge_and_unload().to(stored)
@@ -239,10 +237,10 @@ def write_adapter(adapted: Any, best: dict[str, torch.Tensor], named: Named, fol
 def scored_levels(model: str, examples: Sequence[Example], show: ShowFrames, device: str) -> list[float]:
     """Return the level that a model of the catalog gives to each example."""
     asked = model if device == "auto" else f"{model}{'&' if '?' in model else '?'}device={device}"
-    judge, levels = name_model(asked).build(), []
+    scorer, levels = name_model(asked).build(), []
     for start in range(0, len(examples), _SCORED_AT_ONCE):
         episodes = [show(example, 0) for example in examples[start : start + _SCORED_AT_ONCE]]
-        for answer in judge.score(episodes):
+        for answer in scorer.score(episodes):
             if isinstance(answer, Failure):
                 raise ModelError(f"{model} gives no answer after its training: {answer.reason}")
             levels.append(answer.level)

@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,14 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.fused_ops import fuse_norms
 from rewardlab.models.vlm import choice_softmax
-from rewardlab.training.loop import Curves, LiveView, Progress, resume, save_best, save_state
-from rewardlab.training.optimizer import MasterAdamW, learning_rate
+from rewardlab.training.loop import TRAINED, WORK, LiveView, Progress, Step, files_in
+from rewardlab.training.loop import fit as run_loop
+from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
 from rewardlab.training.processes import Processes
-from rewardlab.training.vlm import PERTURBED, VlmPlan, VlmTraining
+from rewardlab.training.vlm import PERTURBED, Recipe, VlmSettings, VlmTraining
 from rewardlab.training.vlm.base_model import BaseModel, Named, load_base
 from rewardlab.training.vlm.batches import (
     BatchOrder,
-    CacheLimits,
     Clips,
     DecodedPasses,
     FeatureStore,
@@ -94,7 +94,7 @@ def caption_losses(network: Any, batches: Iterable[Batch]) -> dict[int, float]:
 def _expected(logits: list[float]) -> float:
     probs = choice_softmax(logits)
     if isinstance(probs, Failure):
-        raise ModelError(f"validation stopped: {probs.reason}; try a lower --rate")
+        raise ModelError(f"validation stopped: {probs.reason}; try a lower --lr")
     return float(np.array(probs) @ LEVELS)
 
 
@@ -112,20 +112,19 @@ def caption_errors(losses: Sequence[float]) -> ValidationErrors:
 
 
 def constant_error(training: Sequence[Example], validation: Sequence[Example]) -> tuple[float, float]:
-    """Return the level that a blind constant would choose from the training, its median, and its error."""
+    """Return the best constant level, the median of the training examples, and its error."""
     level = float(np.median([example.level for example in training]))
     return level, float(np.mean([abs(example.level - level) for example in validation]))
 
 
-WORK = "training"  # the folder of what is needed to go on, below that of the model; gone when the training is done
 _FEATURES = "features.safetensors"
 _LOG_EVERY = 10  # steps; only then does the processor wait for the GPU
-_VALIDATIONS = 10  # in a training, unless the plan says otherwise
+_VALIDATIONS = 10  # in a training, unless --eval-every says otherwise
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """What is learned, what it is judged by, and how frames are shown; `rule` says how the two were parted."""
+    """Training and validation examples, and how frames are shown; `rule` says how the two were split."""
 
     examples: tuple[Example, ...]
     validation: tuple[Example, ...]
@@ -133,45 +132,34 @@ class TrainingData:
     rule: str
 
 
-@dataclass(frozen=True, eq=False)
-class Trainer:
-    """All that a step and a validation work with."""
-
-    training: VlmTraining
-    data: TrainingData
-    base: BaseModel
-    processes: Processes
-    network: Any  # as the processes share it
-    optimizer: MasterAdamW
-    order: BatchOrder
-    store: FeatureStore | None
-
-    @property
-    def plan(self) -> VlmPlan:
-        """Return the settings."""
-        return self.training.plan
-
-    @property
-    def work(self) -> Path:
-        """Return the folder of what is needed to go on."""
-        return self.training.out / WORK
-
-
 def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Progress:
-    """Train one model from its last checkpoint on; the best parameters are then in its working folder."""
-    plan, device = training.plan, processes.device
-    base = load_base(named, trained_parts(plan), device, training_dtype(plan, device))
+    """Train one model from its last checkpoint on; the best weights are then in its working folder."""
+    settings, device = training.settings, processes.device
+    base = load_base(named, trained_parts(settings), device, training_dtype(settings, device))
     _require_context(base, data)
     trainer = make_trainer(training, base, data, processes)
-    progress = resume(trainer.work, trainer.optimizer)
-    view = LiveView("training", trainer.order.steps, progress.step, quiet=not processes.first)
-    curves = Curves(training.out, progress.step) if processes.first else None
+    view = LiveView("training", trainer.order.steps, 0, quiet=not processes.first)
     try:
-        return _run(trainer, progress, view, curves)
+        return run_loop(
+            trainer,
+            files_in(training.out, tensorboard=True),
+            steps=trainer.order.steps,
+            eval_every=eval_interval(settings, trainer.order.steps),
+            processes=processes,
+            show=partial(_show, view),
+            log_every=_LOG_EVERY,
+        )
     finally:
         view.close()
-        if curves:
-            curves.close()
+
+
+def _show(view: LiveView, progress: Progress, row: Mapping[str, float]) -> None:
+    view.step(progress.step, f"loss {row['loss']:.3f}, {row['clips_per_s']:.1f} clips/s" if row else "")
+    for measure in ("mae", "loss"):
+        error = row.get(f"validation_{measure}_{OVERALL}")
+        if error is not None:
+            best = " (best so far)" if progress.best_step == progress.step else ""
+            view.say(f"step {progress.step}: validation {measure} {error:.3f}{best}")
 
 
 def _require_context(base: BaseModel, data: TrainingData) -> None:
@@ -193,157 +181,137 @@ def _keep_few_activations(model: Any) -> None:
     getattr(model, f"{kind}_checkpointing_enable")(**{f"{kind}_checkpointing_kwargs": {"use_reentrant": False}})
 
 
-def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
-    """Return what the training works with; features of the frozen tower are made here where they can be kept."""
-    plan, numbers = training.plan, training.plan.numbers
-    if plan.checkpointing:
-        _keep_few_activations(base.model)
-    if processes.device != "cpu":
-        fuse_norms(base.model)
-    if plan.compile:
-        for layer in base.model.get_decoder().layers:
-            layer.compile(dynamic=True)  # one program for all layers and lengths
-    store = _features(training, base, data, processes)
-    network = processes.share(base.network, base.model.get_decoder().layers)
-    optimizer = MasterAdamW(network, numbers, processes.device)
-    lengths, ranks = example_lengths(data.examples), (processes.rank, processes.world)
-    order = BatchOrder(lengths, numbers.batch, plan.micro, numbers.epochs, training.seed, *ranks)
-    return Trainer(training, data, base, processes, network, optimizer, order, store)
-
-
 def _features(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> FeatureStore | None:
     """Return the features of all clips where they stay as they are and can be kept."""
-    plan = training.plan
-    if not plan.cache_gb or any(example.source == PERTURBED for example in data.examples):
+    settings = training.settings
+    if not settings.cache_gb or any(example.source == PERTURBED for example in data.examples):
         return None
     clips = Clips(base.inputs, (*data.examples, *data.validation), data.show)
     path = training.out / WORK / _FEATURES
     with processes.one_after_the_first():
         view = LiveView("encoding clips", len(clips), 0, quiet=not processes.first)
         try:
-            store = clip_features(base.network.eval(), clips, path, CacheLimits(plan.cache_gb, plan.workers), view)
+            store = clip_features(
+                base.network.eval(), clips, path, cache_gb=settings.cache_gb, workers=settings.workers, view=view
+            )
         finally:
             view.close()
     return None if store is None else on_device(store, processes.device)
 
 
-def _run(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
-    steps = trainer.order.steps
-    every = check_interval(trainer.plan, steps)
-    losses: list[Tensor] = []
-    tokens, clips, since = 0, 0, time.monotonic()
-    batches = step_batches(trainer, progress.step)
-    for step in range(progress.step, steps):
-        passes = next(batches)
-        loss = take_step(trainer, step, passes)
-        losses.append(loss)
-        tokens += sum(batch.mask.numel() for batch in passes)
-        clips += sum(len(batch.places) for batch in passes)
-        done = step + 1
-        view.step(done)
-        if done % _LOG_EVERY == 0 or done % every == 0 or done == steps:
-            mean, seconds = _finite(losses, done), time.monotonic() - since
-            rates = {"clips_per_s": clips / seconds, "tokens_per_s": tokens / seconds}
-            if curves:
-                curves.add(done, {"loss": mean, "rate": learning_rate(step, steps, trainer.plan.numbers), **rates})
-            view.step(done, f"loss {mean:.3f}, {rates['clips_per_s']:.1f} clips/s")
-            losses, tokens, clips, since = [], 0, 0, time.monotonic()
-        if done % every == 0 or done == steps:
-            progress = _check(trainer, replace(progress, step=done), view, curves)
-            since = time.monotonic()
-    return progress
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """One model as the loop trains it."""
+
+    training: VlmTraining
+    data: TrainingData
+    base: BaseModel
+    processes: Processes
+    network: Any  # as the processes share it
+    optimizer: MasterAdamW
+    config: OptimizerConfig
+    order: BatchOrder
+    store: FeatureStore | None
+
+    def batches(self, start: int) -> Iterator[list[Batch]]:
+        """Yield the passes of each step from one on."""
+        if self.store is not None:
+            for step in range(start, self.order.steps):
+                yield [self.store.batch(one) for one in self.order.step(step)]
+            return
+        planned = [self.order.step(step) for step in range(start, self.order.steps)]
+        passes = self._decoded(self.data.examples, [one for step in planned for one in step])
+        for some in planned:
+            yield [batch for _ in some for batch in next(passes)]
+
+    def step(self, number: int, batch: Sequence[Batch]) -> Step:
+        """Take one optimizer step on all passes together."""
+        processes = self.processes
+        torch.manual_seed(int(rng_for(self.training.seed, "step", number, processes.rank).integers(2**31)))
+        set_training(self.base.model)
+        total = torch.zeros((), device=processes.device)
+        for turn, one in enumerate(batch, 1):
+            moved = one.to(processes.device)
+            # Gradients that are collected after each pass must be exchanged in that pass.
+            exchange = turn == len(batch) or self.optimizer.apart
+            with processes.accumulating(self.network, last=exchange):
+                loss = answer_loss(self.network(moved), moved)
+                loss.backward()
+            self.optimizer.collect()
+            total += loss.detach()
+        lr = learning_rate(number, self.order.steps, self.config)
+        self.optimizer.step(lr)
+        counts = {"clips": sum(len(one.places) for one in batch), "tokens": sum(one.mask.numel() for one in batch)}
+        return Step({"loss": total}, lr, counts)
+
+    def validate(self) -> tuple[float, dict[str, float]]:
+        """Return the error over all validation examples, and the errors by source; every process takes its part."""
+        found = self._validation_errors()
+        return found.overall, {f"validation_{found.measure}_{name}": error for name, error in found.by_source.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return the trained weights and the moments of AdamW."""
+        return {TRAINED: self.optimizer.trained(), "moments": self.optimizer.moments()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Put saved weights and moments in place."""
+        self.optimizer.restore(state[TRAINED], state["moments"])
+
+    def _validation_errors(self) -> ValidationErrors:
+        data, settings, processes = self.data, self.training.settings, self.processes
+        first = len(data.examples) if self.store is not None else 0
+        passes = validation_passes(len(data.validation), first, settings.micro_batch_size, processes)
+        self.network.eval()
+        batches = (batch.to(processes.device) for batch in self._validation_batches(passes))
+        if settings.captions:
+            found = caption_losses(self.network, batches)
+        else:
+            found = expected_levels(self.network, batches, self.base.inputs.reply)
+        values = torch.zeros(len(data.validation), dtype=torch.float64)
+        for place, value in found.items():
+            values[place - first] = value
+        whole = processes.sum(values.to(processes.device)).tolist()
+        return caption_errors(whole) if settings.captions else level_errors(data.validation, whole)
+
+    def _validation_batches(self, passes: Sequence[Pass]) -> Iterator[Batch]:
+        if self.store is not None:
+            yield from (self.store.batch(one) for one in passes)
+            return
+        for several in self._decoded(self.data.validation, passes):
+            yield from several
+
+    def _decoded(self, examples: Sequence[Example], passes: Sequence[Pass]) -> Iterator[list[Batch]]:
+        dataset = DecodedPasses(self.base.inputs, examples, self.data.show, passes)
+        return load_ahead(dataset, self.training.settings.workers)
 
 
-def check_interval(plan: VlmPlan, steps: int) -> int:
+def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
+    """Return what the training works with; features of the frozen tower are made here where they can be kept."""
+    settings, recipe = training.settings, training.settings.hyperparameters
+    if settings.gradient_checkpointing:
+        _keep_few_activations(base.model)
+    if processes.device != "cpu":
+        fuse_norms(base.model)
+    if settings.compile:
+        for layer in base.model.get_decoder().layers:
+            layer.compile(dynamic=True)  # one program for all layers and lengths
+    store = _features(training, base, data, processes)
+    network = processes.share(base.network, base.model.get_decoder().layers)
+    config = optimizer_config(recipe)
+    optimizer = MasterAdamW(network, config, processes.device)
+    lengths, ranks = example_lengths(data.examples), (processes.rank, processes.world)
+    order = BatchOrder(lengths, recipe.batch_size, settings.micro_batch_size, recipe.epochs, training.seed, *ranks)
+    return Trainer(training, data, base, processes, network, optimizer, config, order, store)
+
+
+def optimizer_config(recipe: Recipe) -> OptimizerConfig:
+    """Return what the optimizer needs of a recipe."""
+    return OptimizerConfig(recipe.lr, recipe.warmup, recipe.weight_decay)
+
+
+def eval_interval(settings: VlmSettings, steps: int) -> int:
     """Return the steps between validations."""
-    return plan.check_every or math.ceil(steps / _VALIDATIONS)
-
-
-def _finite(losses: Sequence[Tensor], step: int) -> float:
-    mean = float(torch.stack(list(losses)).mean())
-    if not math.isfinite(mean):
-        raise ModelError(f"the loss is not a number at step {step}; try a lower --rate or --dtype float32")
-    return mean
-
-
-def step_batches(trainer: Trainer, start: int) -> Iterator[list[Batch]]:
-    """Yield the batches of each step from one on."""
-    order = trainer.order
-    if trainer.store is not None:
-        for step in range(start, order.steps):
-            yield [trainer.store.batch(one) for one in order.step(step)]
-        return
-    planned = [order.step(step) for step in range(start, order.steps)]
-    passes = _decoded(trainer, trainer.data.examples, [one for step in planned for one in step])
-    for some in planned:
-        yield [batch for _ in some for batch in next(passes)]
-
-
-def _decoded(trainer: Trainer, examples: Sequence[Example], passes: Sequence[Pass]) -> Iterator[list[Batch]]:
-    dataset = DecodedPasses(trainer.base.inputs, examples, trainer.data.show, passes)
-    return load_ahead(dataset, trainer.plan.workers)
-
-
-def take_step(trainer: Trainer, step: int, batches: Sequence[Batch]) -> Tensor:
-    """Take one optimizer step on all batches together, and return the loss, still on its device."""
-    processes = trainer.processes
-    torch.manual_seed(int(rng_for(trainer.training.seed, "step", step, processes.rank).integers(2**31)))
-    set_training(trainer.base.model)
-    total = torch.zeros((), device=processes.device)
-    for number, batch in enumerate(batches, 1):
-        moved = batch.to(processes.device)
-        # What is collected after each pass must be exchanged in it: later nobody knows of it.
-        exchange = number == len(batches) or trainer.optimizer.apart
-        with processes.accumulating(trainer.network, last=exchange):
-            loss = answer_loss(trainer.network(moved), moved)
-            loss.backward()
-        trainer.optimizer.collect()
-        total += loss.detach()
-    trainer.optimizer.step(learning_rate(step, trainer.order.steps, trainer.plan.numbers))
-    return total
-
-
-def _check(trainer: Trainer, progress: Progress, view: LiveView, curves: Curves | None) -> Progress:
-    """Validate, keep the parameters where they are the best so far, and save what is needed to go on."""
-    found = validate(trainer)
-    better = found.overall < progress.best_error
-    progress = replace(progress, best_step=progress.step, best_error=found.overall) if better else progress
-    trained, moments = trainer.optimizer.trained(), trainer.optimizer.moments()
-    if trainer.processes.first:
-        if better:
-            save_best(trainer.work, trained)
-        if curves:
-            curves.add(progress.step, {f"validation_{found.measure}_{n}": v for n, v in found.by_source.items()})
-        save_state(trainer.work, progress, trained, moments)
-    best = " (best so far)" if better else ""
-    view.say(f"step {progress.step}: validation {found.measure} {found.overall:.3f}{best}")
-    return progress
-
-
-def validate(trainer: Trainer) -> ValidationErrors:
-    """Return the errors on the validation examples; every process takes its part."""
-    data, plan, processes = trainer.data, trainer.plan, trainer.processes
-    first = len(data.examples) if trainer.store is not None else 0
-    passes = validation_passes(len(data.validation), first, plan.micro, processes)
-    trainer.network.eval()
-    batches = (batch.to(processes.device) for batch in _validation_batches(trainer, passes))
-    if plan.captions:
-        found = caption_losses(trainer.network, batches)
-    else:
-        found = expected_levels(trainer.network, batches, trainer.base.inputs.reply)
-    values = torch.zeros(len(data.validation), dtype=torch.float64)
-    for place, value in found.items():
-        values[place - first] = value
-    whole = processes.sum(values.to(processes.device)).tolist()
-    return caption_errors(whole) if plan.captions else level_errors(data.validation, whole)
-
-
-def _validation_batches(trainer: Trainer, passes: Sequence[Pass]) -> Iterator[Batch]:
-    if trainer.store is not None:
-        yield from (trainer.store.batch(one) for one in passes)
-        return
-    for several in _decoded(trainer, trainer.data.validation, passes):
-        yield from several
+    return settings.eval_every or math.ceil(steps / _VALIDATIONS)
 
 
 # What a training would take: parameters, memory and time, from a forward and backward pass that are measured.
@@ -394,9 +362,9 @@ class Estimate:
 
 def estimate(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Estimate:
     """Load the model, measure one forward pass and its backward pass, and tell what the training would take."""
-    plan = replace(training.plan, cache_gb=0.0, workers=0)
-    base = load_base(named, trained_parts(plan), processes.device, training_dtype(plan, processes.device))
-    trainer = make_trainer(replace(training, plan=plan), base, data, processes)
+    settings = replace(training.settings, cache_gb=0.0, workers=0)
+    base = load_base(named, trained_parts(settings), processes.device, training_dtype(settings, processes.device))
+    trainer = make_trainer(replace(training, settings=settings), base, data, processes)
     seconds, kept = _measure(trainer)
     steps = trainer.order.steps
     parameters = list(base.model.parameters())
@@ -404,7 +372,7 @@ def estimate(training: VlmTraining, named: Named, data: TrainingData, processes:
         examples=len(data.examples),
         validation=len(data.validation),
         steps=steps,
-        checks=math.ceil(steps / check_interval(plan, steps)),
+        checks=math.ceil(steps / eval_interval(settings, steps)),
         trained=sum(p.numel() for p in parameters if p.requires_grad),
         parameters=sum(p.numel() for p in parameters),
         weight_bytes=sum(p.nbytes for p in parameters),
@@ -412,13 +380,13 @@ def estimate(training: VlmTraining, named: Named, data: TrainingData, processes:
         activation_bytes=kept,
         seconds=seconds,
         device=processes.device,
-        epochs=plan.numbers.epochs,
+        epochs=settings.hyperparameters.epochs,
     )
 
 
 def _measure(trainer: Trainer) -> tuple[float, int]:
     """Return the seconds of one example, and the bytes that one forward pass keeps for its backward pass."""
-    batch = next(step_batches(trainer, 0))[0].to(trainer.processes.device)
+    batch = next(trainer.batches(0))[0].to(trainer.processes.device)
     set_training(trainer.base.model)
     kept: dict[int, int] = {}
 
