@@ -165,8 +165,8 @@ def test_the_committed_plans_can_be_read() -> None:
 
 def test_the_record_of_a_study_that_was_tampered_with_is_refused(study: tuple[Path, Path], tmp_path: Path) -> None:
     content = json.loads((study[1] / "rl.json").read_text(encoding="utf-8"))
-    content["cells"][0]["hacked"] = "all"
+    content["training_runs"][0]["hacked"] = "all"
     (tmp_path / "rl.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(RunError, match=r"cells\[0\]\.hacked must be a list"):
+    with pytest.raises(RunError, match=r"training_runs\[0\]\.hacked must be a list"):
         read_results(tmp_path)
     assert os.listdir(tmp_path) == ["rl.json"]
