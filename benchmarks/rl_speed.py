@@ -16,13 +16,13 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from rewardlab.rl.plan import RunFolder, TrainingRun, plan_from_json
-from rewardlab.rl.training_run import RunTraining, make_base_policy, open_training_run
+from rewardlab.rl.plan import StudyFolder, TrainingRun, plan_from_json
+from rewardlab.rl.training_run import PolicyTraining, make_base_policy, open_training_run
 
 MOST_COST = 0.30
 
 
-def seconds_of_round(training: RunTraining) -> float:
+def seconds_of_round(training: PolicyTraining) -> float:
     started = time.perf_counter()
     training._learn_round()
     return time.perf_counter() - started
@@ -47,16 +47,16 @@ def main() -> int:
         "rl_speed",
     )
     with tempfile.TemporaryDirectory() as place:
-        folder = RunFolder(Path(place))
+        folder = StudyFolder(Path(place))
         make_base_policy(plan, folder, arguments.task)
         training = open_training_run(plan, folder, TrainingRun(arguments.task, arguments.model, "clean", "dsrl", 0))
         seconds_of_round(training)
-        asked = -training.reward.seconds
+        scoring = -training.reward.seconds
         spent = sum(seconds_of_round(training) for _ in range(arguments.rounds))
-        asked += training.reward.seconds
+        scoring += training.reward.seconds
         steps = arguments.rounds * plan.schedule.simulators * plan.control.steps
-        cost = asked / (spent - asked)
-    print(f"without the model  {steps / (spent - asked):8.0f} simulator steps/s")
+        cost = scoring / (spent - scoring)
+    print(f"without the model  {steps / (spent - scoring):8.0f} simulator steps/s")
     print(f"with {arguments.model:<12}  {steps / spent:8.0f} simulator steps/s, {arguments.frames} frames an episode")
     print(f"the reward costs {cost:.0%} (at most {MOST_COST:.0%} is wanted)")
     return int(cost > MOST_COST)

@@ -3,8 +3,8 @@
     python docs/examples/lerobot_loop.py --model pocket --episodes 2
     rewardlab serve pocket &  python docs/examples/lerobot_loop.py --model remote:http://127.0.0.1:8000
 
-Put your robot and your policy in place of `DrawnArm` and `wander`. The reward is asked for every 10 steps and at the
-end; where the model abstains, nothing is paid. The rewards of an episode can go into a LeRobot dataset as a column.
+Put your robot and your policy in place of `DrawnArm` and `wander`. The clip is scored every 10 steps and at the
+end; where the model abstains, the reward is 0. The rewards of an episode can go into a LeRobot dataset as a column.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 from rewardlab.models import name_model
-from rewardlab.rl.reward_stream import RewardSettings, RewardStream
+from rewardlab.rl.reward_stream import RewardStream
 
 CAMERA = "observation.images.front"
 
@@ -44,7 +44,7 @@ def wander(observation: dict[str, np.ndarray], rng: np.random.Generator) -> np.n
 def run_episode(model_name: str, instruction: str, steps: int, seed: int) -> list[float]:
     """Return the reward of every step of one episode."""
     model, robot, rng = name_model(model_name).build(), DrawnArm(seed), np.random.default_rng(seed)
-    stream = RewardStream(RewardSettings(instruction, mode="difference", every=10, success_bonus=1.0))
+    stream = RewardStream(instruction, mode="difference", every=10, success_bonus=1.0)
     observation = robot.get_observation()
     stream.add(observation[CAMERA])
     rewards = []
@@ -54,8 +54,8 @@ def run_episode(model_name: str, instruction: str, steps: int, seed: int) -> lis
         stream.add(observation[CAMERA])
         ended = step == steps
         if stream.is_due(ended=ended):
-            stream.take(model.score([stream.episode()])[0])
-        rewards.append(stream.pay(ended=ended))
+            stream.update(model.score([stream.episode()])[0])
+        rewards.append(stream.reward(ended=ended))
     return rewards
 
 

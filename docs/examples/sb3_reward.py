@@ -12,7 +12,7 @@ import gymnasium
 import metaworld  # noqa: F401  # registers its environments
 from stable_baselines3 import SAC
 
-from rewardlab.rl.reward_stream import RewardSettings
+from rewardlab.rl.reward_stream import RewardStream
 from rewardlab.rl.wrapper import ModelReward
 
 
@@ -26,12 +26,12 @@ def main() -> None:
     camera = {"render_mode": "rgb_array", "camera_name": "corner2", "width": 128, "height": 128}
     env = gymnasium.make("Meta-World/MT1", env_name=f"{options.task}-v3", **camera)
     # The model looks every 50 steps and pays what progress was made since; a success pays 10 more, once.
-    settings = RewardSettings(options.instruction, mode="difference", success_bonus=10.0, every=50)
-    watched = ModelReward(env, options.model, settings)
+    stream = RewardStream(options.instruction, mode="difference", success_bonus=10.0, every=50)
+    watched = ModelReward(env, options.model, stream)
     agent = SAC("MlpPolicy", watched, learning_starts=min(500, options.steps // 2), verbose=1)
     agent.learn(options.steps)
     counts = watched.timed.counts()
-    print(f"the model was asked {counts['asked']:.0f} times in {counts['seconds']:.1f} s")
+    print(f"the model scored {counts['clips']:.0f} clips in {counts['seconds']:.1f} s")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import numpy as np
 
 import rewardlab
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import Execution
 from rewardlab.data import open_dataset
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld import graded_commands, physics
@@ -141,7 +142,13 @@ def planted_labels(made: Path, work: Path) -> Row:
         row["reward"] = row["reward"] % 4 + 1
     (work / "planted" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (work / "planted" / "rejected.jsonl").write_text("", encoding="utf-8")
-    rewardlab.data_augment(work / "planted", stage="validate", out=work / "validated", calls=work / "calls", quiet=True)
+    rewardlab.data_augment(
+        work / "planted",
+        stage="validate",
+        out=work / "validated",
+        cache_dir=work / "calls",
+        execution=Execution(quiet=True),
+    )
     wrong = {row["provenance"]["row"] for row in planted}
     refused = {row["provenance"]["row"] for row in rows_of(work / "validated" / "rejected.jsonl")}
     hit = len(wrong & refused)

@@ -11,7 +11,6 @@ from rewardlab.core import __version__
 
 if TYPE_CHECKING:
     from rewardlab.api import attack as attack
-    from rewardlab.api import augment as data_augment
     from rewardlab.api import bench as bench
     from rewardlab.api import calibrate as fit_calibration
     from rewardlab.api import collect as collect
@@ -23,15 +22,13 @@ if TYPE_CHECKING:
     from rewardlab.api import merge as runs_merge
     from rewardlab.api import perturb as data_perturb
     from rewardlab.api import query as runs_sql
-    from rewardlab.api import relabel as relabel
     from rewardlab.api import report as report
-    from rewardlab.api import rl_report as study_rl_page
-    from rewardlab.api import rl_run as study_rl
     from rewardlab.api import runs as runs_list
     from rewardlab.api import score as score
     from rewardlab.api import serve as serve
     from rewardlab.api import stress as stress
     from rewardlab.api import verify as data_verify
+    from rewardlab.augmentation.augment import data_augment as data_augment
     from rewardlab.core.episode import Episode as Episode
     from rewardlab.core.episode import episode_from_frames as episode_from_frames
     from rewardlab.core.run import Run as Run
@@ -42,8 +39,11 @@ if TYPE_CHECKING:
     from rewardlab.data.convert import data_convert as data_convert
     from rewardlab.data.roboreward_rows import data_init as data_init
     from rewardlab.evaluation.compare import compare as compare
+    from rewardlab.rl.relabel import relabel as relabel
     from rewardlab.studies.objectives import study_objectives as study_objectives
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
+    from rewardlab.studies.rl.page import study_rl as study_rl
+    from rewardlab.studies.rl.page import study_rl_page as study_rl_page
     from rewardlab.training.objectives import train_objective as train_objective
     from rewardlab.training.pocket import train_pocket as train_pocket
     from rewardlab.training.vlm import train_assemble as train_assemble
@@ -64,7 +64,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "data_check": "rewardlab.data:data_check",
     "data_convert": "rewardlab.data.convert:data_convert",
     "data_report": "rewardlab.api:data_report",
-    "data_augment": "rewardlab.api:augment",
+    "data_augment": "rewardlab.augmentation.augment:data_augment",
     "data_verify": "rewardlab.api:verify",
     "data_perturb": "rewardlab.api:perturb",
     "data_init": "rewardlab.data.roboreward_rows:data_init",
@@ -78,12 +78,12 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "fit_guard": "rewardlab.api:guard_fit",
     # Use it on a robot
     "serve": "rewardlab.api:serve",
-    "relabel": "rewardlab.api:relabel",
+    "relabel": "rewardlab.rl.relabel:relabel",
     # Study what rewards do
     "study_perturbation": "rewardlab.studies.perturbation_paper.commands:study_perturbation",
     "study_objectives": "rewardlab.studies.objectives:study_objectives",
-    "study_rl": "rewardlab.api:rl_run",
-    "study_rl_page": "rewardlab.api:rl_report",
+    "study_rl": "rewardlab.studies.rl.page:study_rl",
+    "study_rl_page": "rewardlab.studies.rl.page:study_rl_page",
     # Keep house
     "runs_list": "rewardlab.api:runs",
     "runs_merge": "rewardlab.api:merge",

@@ -9,7 +9,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack
 
-from rewardlab.augmentation.augment import Augmented, AugmentPlan, augment_dataset
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import EngineSettings, build_plan, flat_fields, setting_text
@@ -36,13 +35,8 @@ from rewardlab.reporting.leaderboard import write_leaderboard
 from rewardlab.reporting.perturbed_copies import PerturbPlan, perturbed_files
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.trackers import ExportPlan, export_run
-from rewardlab.rl import RlRunPlan
-from rewardlab.rl.relabel import Relabelled, RelabelPlan
-from rewardlab.rl.relabel import relabel as relabel_by_plan
-from rewardlab.rl.results import RlResults
 from rewardlab.serving.listening import ServePlan
 from rewardlab.serving.verify import VerifyPlan
-from rewardlab.studies.rl.page import RlReportPlan, write_rl_page
 
 if TYPE_CHECKING:
     import pyarrow
@@ -147,64 +141,6 @@ class DataReportOptions(TypedDict, total=False):
     videos: int
     near_duplicates: bool
     seed: int
-
-
-class AugmentOptions(TypedDict, total=False):
-    """What `augment` takes beside the data."""
-
-    out: Place
-    stage: Names
-    vision: str
-    text: str
-    attempts: int
-    per_source: int
-    splits: Names
-    calls: Place | None
-    max_requests: int | None
-    max_cost: float | None
-    skip_bad: bool
-    quiet: bool
-    seed: int
-    workers: int
-    engine: str
-    address: str | None
-    gpus: float
-
-
-class RelabelOptions(TypedDict, total=False):
-    """What `relabel` takes beside the data."""
-
-    model: str
-    frames: str
-    limit: int | None
-    batch: int
-    workers: int
-    timeout: float
-    retry_failures: bool
-    max_requests: int | None
-    max_cost: float | None
-    quiet: bool
-    engine: str
-    address: str | None
-    gpus: float
-    run: Place | None
-    out: Place
-
-
-class RlRunOptions(TypedDict, total=False):
-    """What `rl_run` takes beside the plan."""
-
-    out: Place
-    workers: int
-    engine: str
-    address: str | None
-    gpus: float
-
-
-class RlReportOptions(TypedDict, total=False):
-    """What `rl_report` takes beside the studies."""
-
-    out: Place
 
 
 class AttackOptions(ScoringOptions, total=False):
@@ -337,16 +273,7 @@ def _episode(clip: Clip, instruction: str) -> Episode:
     return episode_from_frames(clip, instruction)
 
 
-# Verbs about datasets: open one, list its problems, write it in another layout, and make failures of successes.
-
-
-@documented_by(AugmentPlan)
-def augment(data: Place, **settings: Unpack[AugmentOptions]) -> Augmented:
-    """Make failures and near misses of the successes of a dataset and return what each stage made.
-
-    What was stopped goes on, and no teacher is asked anything twice.
-    """
-    return augment_dataset(plan_from(AugmentPlan, {"data": str(data), **settings}))
+# Verbs about datasets: open one, list its problems, write it in another layout.
 
 
 # Verbs for people who look at a dataset: have its labels verified, and write a page about it.
@@ -415,31 +342,6 @@ def _opened(runs: Sequence[AnyRun]) -> list[Run]:
     return [run if isinstance(run, Run) else open_run(run) for run in runs]
 
 
-# Verbs about rewards and policies: train policies against rewards, and write the page of what came out.
-
-_PACKAGES = ("torch", "stable_baselines3", "gymnasium", "metaworld", "mujoco")
-
-
-@documented_by(RlRunPlan)
-def rl_run(plan: Place, **settings: Unpack[RlRunOptions]) -> RlResults:
-    """Train every cell of a plan that is not finished yet; needs the extra `rl-train`."""
-    missing = next((name for name in _PACKAGES if find_spec(name) is None), None)
-    if missing:
-        raise PlanError(f"rl run needs the package {missing}; install rewardlab with its extra: rewardlab[rl-train]")
-    from rewardlab.rl import live_table
-    from rewardlab.rl.experiment import run_rl
-
-    with live_table() as table:
-        return run_rl(plan_from(RlRunPlan, {"plan": plan, **settings}), table.add)
-
-
-@documented_by(RlReportPlan)
-def rl_report(runs: Place | Sequence[Place], **settings: Unpack[RlReportOptions]) -> Path:
-    """Write one page about one or several studies."""
-    folders = (runs,) if isinstance(runs, str | Path) else tuple(runs)
-    return write_rl_page(plan_from(RlReportPlan, {"runs": folders, **settings}))
-
-
 # Verbs about many runs: list them, ask their trials in SQL, put shards together, and hand numbers on.
 
 
@@ -472,7 +374,7 @@ def export(run: Run | Place, to: str = "mlflow", *, project: str = "rewardlab", 
     return export_run(Run(Path(plan.run)), plan.to, plan.project, plan.place)
 
 
-# Verbs for a running robot: serve a model, fit a guard for it, write its progress into a dataset's table.
+# Verbs for a running robot: serve a model, fit a guard for it.
 
 _SERVE_PACKAGES = ("fastapi", "uvicorn", "python_multipart", "websockets", "prometheus_client")
 
@@ -492,12 +394,6 @@ def serve(model: str, **settings: Unpack[ServeOptions]) -> None:
 def guard_fit(model: str, data: Place, **settings: Unpack[GuardFitOptions]) -> GuardRun:
     """Fit a guard that withholds doubtful successes; `MODEL+FOLDER` is then the guarded model."""
     return run_guard_fit(plan_from(GuardPlan, {"model": model, "data": data, **settings}))
-
-
-@documented_by(RelabelPlan)
-def relabel(data: Place, **settings: Unpack[RelabelOptions]) -> Relabelled:
-    """Write a model's progress for every frame of a dataset as the Parquet file that LeRobot reads."""
-    return relabel_by_plan(plan_from(RelabelPlan, {"data": data, **settings}))
 
 
 # Verbs that make data: record rollouts.

@@ -30,7 +30,7 @@ from rewardlab.core.settings import Help, Setting, arguments_of, command_parser,
 from rewardlab.core.terminal import one_line, safe_streams
 
 if TYPE_CHECKING:
-    from rewardlab.augmentation.augment import AugmentCommand
+    from rewardlab.augmentation.augment import Augmented
     from rewardlab.core.run import Run
     from rewardlab.core.summary import Summary
     from rewardlab.data.contract import Contents
@@ -51,12 +51,11 @@ if TYPE_CHECKING:
     from rewardlab.reporting.report import ReportPlan
     from rewardlab.reporting.terminal_summary import BenchCommand, OutputSettings, StressCommand
     from rewardlab.reporting.trackers import ExportPlan
-    from rewardlab.rl import RlRunPlan
-    from rewardlab.rl.relabel import RelabelPlan
+    from rewardlab.rl.relabel import Relabelled
+    from rewardlab.rl.results import RlResults
     from rewardlab.serving.listening import ServePlan
     from rewardlab.serving.verify import VerifyPlan
     from rewardlab.studies.perturbation_paper.commands import MonteCarloPlan
-    from rewardlab.studies.rl.page import RlReportPlan
 
 
 _FEW_MODELS = 12  # so many trained models are named one by one
@@ -361,27 +360,27 @@ def data_report(plan: "DataReportPlan") -> int:
     return 0
 
 
-def relabel(plan: "RelabelPlan") -> int:
-    """Write the progress of every frame and say what has none."""
-    made = rewardlab.relabel(**flat_settings(plan))
+def show_relabelled(call: "partial[Relabelled]") -> int:
+    """Print which file holds the progress of every frame, and how many episodes have none; then exit with 3."""
+    made = call()
     if made.failed:
-        _say(f"{made.failed} of {made.episodes} episodes have no progress, the first because: {made.reason}")
+        _say(f"{made.failed} of {made.episodes} episodes have no progress; the first reason: {made.reason}")
     _say(f"progress of {made.frames} frames of {made.episodes} episodes: {made.path}")
     return MODEL_FAILED if made.failed else 0
 
 
-def rl_run(plan: "RlRunPlan") -> int:
-    """Train every cell of a plan, and say where its page can be made from."""
-    results = rewardlab.study_rl(**flat_settings(plan))
-    failed = sum(cell.status == "failed" for cell in results.cells)
-    _say(f"{len(results.cells) - failed} of {len(results.cells)} trainings are finished: {plan.out}")
-    _say(f"their page: rewardlab study rl-page {plan.out}")
+def show_rl_study(call: "partial[RlResults]") -> int:
+    """Print how many training runs are finished and where their page is; exit with 3 if one failed."""
+    results, out = call(), call.keywords["out"]
+    failed = sum(run.status == "failed" for run in results.training_runs)
+    _say(f"{len(results.training_runs) - failed} of {len(results.training_runs)} training runs are finished: {out}")
+    _say(f"report: {out / 'index.html'}")
     return MODEL_FAILED if failed else 0
 
 
-def rl_report(plan: "RlReportPlan") -> int:
-    """Write the page of some studies and print where it is."""
-    _say(str(rewardlab.study_rl_page(plan.runs, out=plan.out)))
+def show_rl_page(call: "partial[Path]") -> int:
+    """Print where the page is."""
+    _say(f"report: {call()}")
     return 0
 
 
@@ -422,16 +421,20 @@ def show_conversion(call: "partial[Conversion]") -> int:
     return 0
 
 
-def augment(command: "AugmentCommand") -> int:
-    """Make failures of successes, and print what each stage kept and refused, and what was asked."""
+def show_augmentation(
+    call: "partial[Augmented]",
+    *,
+    dry_run: Annotated[bool, Help("print how many questions there would be at most; send and write nothing")] = False,
+) -> int:
+    """Print how many rows each stage kept and rejected, how many questions it took, and what they cost."""
     from rewardlab.augmentation.augment import augmentation_lines, forecast_augmentation
     from rewardlab.reporting.findings_text import spending
 
-    if command.dry_run:
-        _say(forecast_augmentation(command.plan).sentence)
+    if dry_run:
+        _say(forecast_augmentation(**call.keywords).sentence)
         return 0
-    made = rewardlab.data_augment(**flat_settings(command.plan))
-    for line in (*augmentation_lines(made), *spending(command.plan.calls_folder)):
+    made = call()
+    for line in (*augmentation_lines(made), *spending(made.cache_dir)):
         _say(line)
     return 0
 
@@ -554,7 +557,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "data check": Command("data:data_check", "list what is wrong with a dataset", show_check),
         "data convert": Command("data.convert:data_convert", "write a dataset in another layout", show_conversion),
         "data report": Command("reporting.data_report:DataReportPlan", "a page about a dataset", data_report),
-        "data augment": Command("augmentation.augment:AugmentCommand", "make failures out of successes", augment),
+        "data augment": Command(
+            "augmentation.augment:data_augment", "make failures out of successes", show_augmentation
+        ),
         "data verify": Command("serving.verify:VerifyPlan", "a page on which people check labels", verify),
         "data perturb": Command(
             "reporting.perturbed_copies:PerturbPlan", "write perturbed copies or contact sheets", perturb
@@ -578,7 +583,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "Use it on a robot": {
         "serve": Command("serving.listening:ServePlan", "serve a model over HTTP and WebSocket", serve),
-        "relabel": Command("rl.relabel:RelabelPlan", "write a reward for every frame of a dataset", relabel),
+        "relabel": Command("rl.relabel:relabel", "write a reward for every frame of a dataset", show_relabelled),
     },
     "Study what rewards do": {
         "study montecarlo": Command(
@@ -588,8 +593,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "study objectives": Command(
             "studies.objectives:study_objectives", "every learning objective on one backbone", show_path
         ),
-        "study rl": Command("rl:RlRunPlan", "policies trained on different rewards", rl_run),
-        "study rl-page": Command("studies.rl.page:RlReportPlan", "the page of such trainings", rl_report),
+        "study rl": Command("studies.rl.page:study_rl", "policies trained on different rewards", show_rl_study),
+        "study rl-page": Command("studies.rl.page:study_rl_page", "the page of such training runs", show_rl_page),
     },
     "Keep house": {
         "runs list": Command("reporting.command_text:RunsPlan", "runs below a folder", runs),

@@ -9,10 +9,12 @@ import pytest
 import rewardlab
 from rewardlab.augmentation.rows import read_dataset, read_rejected
 from rewardlab.core.errors import DataError
+from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 from tests.conftest import moving_square, write_rows
 from tests.models.loopback import chat_server
 
+QUIET = Execution(engine="local", quiet=True)
 SOUND = {
     **{"row": "0" * 16, "source_episode": "a.mp4", "stage": "clip", "teacher": "", "prompt_hash": "", "attempt": 1},
     **{"history": [], "verdicts": [], "license": "MIT"},
@@ -60,7 +62,7 @@ def test_refused_rows_that_are_no_json_are_said_with_their_line(tmp_path: Path) 
 def test_a_clip_is_never_written_outside_the_folder(tmp_path: Path) -> None:
     folder = dataset(tmp_path / "data", SOUND, file_name="../data/a.mp4")
     with pytest.raises(DataError, match="must stay below the folder"):
-        rewardlab.data_augment(folder, stage="clip", out=tmp_path / "out", quiet=True, engine="local")
+        rewardlab.data_augment(folder, stage="clip", out=tmp_path / "out", execution=QUIET)
     assert not (tmp_path / "out" / "metadata.jsonl").exists()
 
 
@@ -68,7 +70,7 @@ def test_a_world_file_is_never_linked_from_outside(tmp_path: Path) -> None:
     (tmp_path / "secret.npy").write_text("secret")
     folder = dataset(tmp_path / "data", SOUND, world={"kind": "metaworld", "file": "../secret.npy"})
     with pytest.raises(DataError, match="must stay below the folder"):
-        rewardlab.data_augment(folder, stage="clip", out=tmp_path / "out", quiet=True, engine="local")
+        rewardlab.data_augment(folder, stage="clip", out=tmp_path / "out", execution=QUIET)
 
 
 @pytest.mark.parametrize("answer", ["\x1b]0;owned\x07ANSWER: TRUE", "ANSWER: TRUE\nANSWER: FALSE", "", "x" * 200_000])
@@ -76,7 +78,11 @@ def test_what_a_teacher_says_is_text_and_no_more(answer: str, tmp_path: Path) ->
     folder = dataset(tmp_path / "data", SOUND, reward=3)
     with chat_server(lambda call: call.say(answer)) as server:
         made = rewardlab.data_augment(
-            folder, stage="validate", vision=server.model("retries=0"), out=tmp_path / "out", quiet=True
+            folder,
+            stage="validate",
+            vision=server.model("retries=0"),
+            out=tmp_path / "out",
+            execution=Execution(quiet=True),
         )
     assert (made.stages[0].kept, made.stages[0].rejected) == (0, 1)
     assert "no verdict" in (tmp_path / "out" / "rejected.jsonl").read_text()

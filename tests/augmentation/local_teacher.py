@@ -15,7 +15,7 @@ from rewardlab.augmentation.rows import StageRows, read_dataset
 from rewardlab.augmentation.task_texts import relabel_counterfactually
 from rewardlab.augmentation.teachers import NamedTeacher
 from rewardlab.core.episode import Frames, Indices
-from rewardlab.core.old_settings import EngineSettings
+from rewardlab.core.settings import Execution
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, VlmBackend
 
@@ -93,12 +93,12 @@ BACKEND: VlmBackend[Path] = VlmBackend(
 )
 
 
-def make_counterfactuals(data: Path, folder: Path, settings: EngineSettings) -> StageRows:
+def make_counterfactuals(data: Path, folder: Path, execution: Execution) -> StageRows:
     """Do the stage `counterfactual` with the teacher, who writes down in the folder what was asked."""
     teacher = NamedTeacher("annotator", "annotator", False, BACKEND, folder)
-    rows = read_dataset(str(data), skip_bad=False)
-    with FactoryWorkers({"vision": teacher, "text": teacher}, 2, settings) as workers:
-        interviewer = BatchedTeacher(
+    rows = read_dataset(str(data), skip_invalid=False)
+    with FactoryWorkers({"vision": teacher, "text": teacher}, execution) as workers:
+        teachers = BatchedTeacher(
             {"vision": teacher, "text": teacher}, Budget(folder=folder), CallCache(folder), workers
         )
-        return relabel_counterfactually(rows, interviewer, 3)
+        return relabel_counterfactually(rows, teachers, 3)

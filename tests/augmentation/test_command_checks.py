@@ -3,7 +3,14 @@
 import pytest
 
 from rewardlab.augmentation.task_texts import suggested_commands
-from rewardlab.augmentation.text_checks import VERBS, CommandContext, is_paraphrase, refusal, rewrite_refusal, words_of
+from rewardlab.augmentation.text_checks import (
+    VERBS,
+    CommandContext,
+    command_rejection,
+    is_paraphrase,
+    rewrite_rejection,
+    words_of,
+)
 from rewardlab.worlds.metaworld.instructions import phrasings
 
 CONTEXT = CommandContext(
@@ -36,7 +43,7 @@ CONTEXT = CommandContext(
     ],
 )
 def test_a_command_that_breaks_a_rule_is_refused_with_the_rule(text: str, words: str) -> None:
-    assert words in refusal(text, CONTEXT)
+    assert words in command_rejection(text, CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +56,7 @@ def test_a_command_that_breaks_a_rule_is_refused_with_the_rule(text: str, words:
     ],
 )
 def test_a_command_that_keeps_every_rule_passes(text: str) -> None:
-    assert refusal(text, CONTEXT) == ""
+    assert command_rejection(text, CONTEXT) == ""
 
 
 def test_other_numbers_or_another_order_are_no_paraphrase() -> None:
@@ -74,14 +81,14 @@ def test_every_phrasing_of_the_simulator_that_commands_begins_with_a_known_verb(
     ],
 )
 def test_a_rewritten_task_may_change_spelling_and_no_more(text: str, words: str) -> None:
-    found = rewrite_refusal(text, "palce dishes in teh dish rack")
+    found = rewrite_rejection(text, "palce dishes in teh dish rack")
     assert words in found if words else found == ""
 
 
 def test_a_rewritten_task_may_not_turn_around_or_change_a_number() -> None:
-    assert "turns the task around" in rewrite_refusal("Close the door.", "open teh door")
-    assert "lost 'closer'" in rewrite_refusal("Pull the cup 8 cm close to it.", "pull teh cup 8 cm closer to it")
-    assert "changes the meaning" in rewrite_refusal("Move it 15 cm left.", "move it 5 cm left")
+    assert "turns the task around" in rewrite_rejection("Close the door.", "open teh door")
+    assert "lost 'closer'" in rewrite_rejection("Pull the cup 8 cm close to it.", "pull teh cup 8 cm closer to it")
+    assert "changes the meaning" in rewrite_rejection("Move it 15 cm left.", "move it 5 cm left")
 
 
 def test_a_plan_ends_in_one_command_for_each_score_in_order() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rewardlab
+from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 from tests.conftest import write_rows
 
@@ -15,7 +16,7 @@ def levels_of_clips(folder: Path, progress: list[float]) -> set[int]:
     (folder / "lab").mkdir(parents=True)
     encode(np.zeros((len(progress), 32, 32, 3), np.uint8), folder / "lab/0.mp4", fps=10)
     write_rows(folder, [{"file_name": "lab/0.mp4", "task": "push it", "reward": 5, "progress": progress}])
-    rewardlab.data_augment(folder, stage="clip", out=folder / "made", quiet=True)
+    rewardlab.data_augment(folder, stage="clip", out=folder / "made", execution=Execution(quiet=True))
     rows = [json.loads(line) for line in (folder / "made" / "metadata.jsonl").read_text().splitlines()]
     return {row["reward"] for row in rows}
 

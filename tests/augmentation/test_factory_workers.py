@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.augmentation.augment import AugmentPlan
+from rewardlab.augmentation.augment import data_augment
 from rewardlab.augmentation.batched_teacher import CallCache, FactoryWorkers
 from rewardlab.augmentation.labels import shortened
 from rewardlab.augmentation.rows import StageRows, read_dataset, write_dataset
 from rewardlab.core.episode import whole_clip
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import EngineSettings, build_plan
+from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
 from tests.augmentation.local_teacher import COMMANDS, POISONED, DeadlyFrames, make_counterfactuals
-from tests.conftest import IN_PROCESS, moving_square, write_rows
+from tests.conftest import moving_square, write_rows
 
-PROCESSES = EngineSettings()
+PROCESSES, IN_PROCESS = Execution(workers=2), Execution(workers=2, engine="local")
 
 
 def write_demos(folder: Path, sides: Sequence[int]) -> Path:
@@ -55,9 +55,9 @@ def test_answers_of_a_killed_command_are_not_asked_for_again_on_another_engine(t
     data = write_demos(tmp_path / "data", (40, 48, 56))
     (tmp_path / "hold").touch()
     code = (
-        "from pathlib import Path\nfrom rewardlab.evaluation.engines.contract import EngineSettings\n"
+        "from pathlib import Path\nfrom rewardlab.core.settings import Execution\n"
         "from tests.augmentation.local_teacher import make_counterfactuals\n"
-        f"make_counterfactuals(Path({str(data)!r}), Path({str(tmp_path)!r}), EngineSettings())"
+        f"make_counterfactuals(Path({str(data)!r}), Path({str(tmp_path)!r}), Execution(workers=2))"
     )
     first = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
     while not (tmp_path / "asked").exists() or asked(tmp_path).total() <= 12:
@@ -75,10 +75,10 @@ def test_answers_of_a_killed_command_are_not_asked_for_again_on_another_engine(t
 
 
 def test_a_video_that_kills_its_worker_takes_its_row_out_and_no_other(tmp_path: Path) -> None:
-    rows = read_dataset(str(write_demos(tmp_path / "data", (48, 48))), skip_bad=False)
+    rows = read_dataset(str(write_demos(tmp_path / "data", (48, 48))), skip_invalid=False)
     poison = replace(rows[1], episode=replace(rows[1].episode, clip=whole_clip(DeadlyFrames(tmp_path / "tries"), 10.0)))
     short = replace(rows[0], episode=shortened(rows[0].episode, 8))
-    with FactoryWorkers({}, 1, PROCESSES) as workers:
+    with FactoryWorkers({}, Execution(workers=1)) as workers:
         made = write_dataset(tmp_path / "out", StageRows((short, poison)), (), (), workers.write_videos)
     assert [row.row["file_name"] for row in made.kept] == ["lab/0.mp4"]
     assert "could not be written: a worker process died with exit code -11" in made.rejected[0].provenance["rejected"]
@@ -88,4 +88,4 @@ def test_a_video_that_kills_its_worker_takes_its_row_out_and_no_other(tmp_path: 
 
 def test_an_object_store_is_no_place_for_a_dataset() -> None:
     with pytest.raises(PlanError, match="must be a folder, one that all machines share"):
-        build_plan(AugmentPlan, {"data": "sample", "out": Path("s3://lab/made")})
+        data_augment("sample", out=Path("s3://lab/made"))

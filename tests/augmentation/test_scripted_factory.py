@@ -10,10 +10,13 @@ import pytest
 import rewardlab
 from rewardlab.augmentation.augment import Augmented
 from rewardlab.core.errors import DataError, RunError
+from rewardlab.core.settings import Execution
 from rewardlab.data import DATASETS, open_dataset
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.graded_commands import level_of_command, until
 from tests.worlds.conftest import physics  # noqa: F401
+
+IN_PROCESS = Execution(engine="local", quiet=True)
 
 TASKS = ("drawer-close", "push", "coffee-push", "window-open", "button-press")
 pytestmark = pytest.mark.usefixtures("physics")
@@ -49,7 +52,7 @@ def successes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(successes: Path, tmp_path_factory: pytest.TempPathFactory) -> Augmented:
     out = tmp_path_factory.mktemp("made") / "out"
-    return rewardlab.data_augment(successes, out=out, splits=("train=0.6", "test=0.4"), quiet=True, engine="local")
+    return rewardlab.data_augment(successes, out=out, splits=("train=0.6", "test=0.4"), execution=IN_PROCESS)
 
 
 def true_level(folder: Path, row: dict[str, Any], frames: int) -> int | None:
@@ -104,7 +107,7 @@ def test_every_row_says_where_it_comes_from(made: Augmented, successes: Path) ->
             assert about["history"][-1]["prompt_hash"] == about["prompt_hash"]
             assert [verdict["by"] for verdict in about["verdicts"]] == ["code", "scripted"]
     assert all(row["provenance"]["rejected"] for row in rows_of(made.folder / "validate", "rejected.jsonl"))
-    assert made.asked["plan"] == made.asked["analysis"] == len(TASKS)
+    assert made.queried["plan"] == made.queried["analysis"] == len(TASKS)
     assert len({row["provenance"]["row"] for row in every}) == len(every)
 
 
@@ -126,7 +129,7 @@ def test_wrong_labels_that_are_planted_are_the_rows_that_are_refused(made: Augme
         row["reward"] = row["reward"] % 4 + 1
         row["provenance"]["verdicts"] = []
     (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    rewardlab.data_augment(folder, stage="validate", out=tmp_path / "validated", quiet=True, engine="local")
+    rewardlab.data_augment(folder, stage="validate", out=tmp_path / "validated", execution=IN_PROCESS)
     refused = [row for row in rows_of(tmp_path / "validated", "rejected.jsonl") if "annotator" in str(row)]
     judged = [row for row in refused if row["provenance"]["rejected_at"] == "validate"]
     assert {row["provenance"]["row"] for row in judged} == {row["provenance"]["row"] for row in planted}
@@ -135,9 +138,7 @@ def test_wrong_labels_that_are_planted_are_the_rows_that_are_refused(made: Augme
 
 def test_a_teacher_that_errs_is_caught_by_the_annotator(successes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    rewardlab.data_augment(
-        successes, stage="counterfactual", out=out, text="scripted?wrong=0.6", quiet=True, engine="local"
-    )
+    rewardlab.data_augment(successes, stage="counterfactual", out=out, text="scripted?wrong=0.6", execution=IN_PROCESS)
     episodes = open_dataset(str(out)).episodes
     for row, episode in zip(rows_of(out), episodes, strict=True):
         assert row["provenance"]["stage"] == "source" or true_level(out, row, len(episode.clip)) == row["reward"]
@@ -156,10 +157,8 @@ def test_splits_share_no_task_and_the_balance_is_written(made: Augmented) -> Non
 
 def test_the_same_command_again_asks_nothing_and_writes_the_same(made: Augmented, successes: Path) -> None:
     before = (made.folder / "validate" / "metadata.jsonl").read_bytes()
-    again = rewardlab.data_augment(
-        successes, out=made.folder, splits=("train=0.6", "test=0.4"), quiet=True, engine="local"
-    )
-    assert again.asked == {} and sum(again.known.values()) == sum(made.asked.values()) + sum(made.known.values())
+    again = rewardlab.data_augment(successes, out=made.folder, splits=("train=0.6", "test=0.4"), execution=IN_PROCESS)
+    assert again.queried == {} and sum(again.cached.values()) == sum(made.queried.values()) + sum(made.cached.values())
     assert (made.folder / "validate" / "metadata.jsonl").read_bytes() == before
     with pytest.raises(RunError, match="other settings"):
-        rewardlab.data_augment(successes, out=made.folder, attempts=2, quiet=True, engine="local")
+        rewardlab.data_augment(successes, out=made.folder, attempts=2, execution=IN_PROCESS)

@@ -13,6 +13,7 @@ from rewardlab.augmentation.rows import DatasetRow, read_dataset
 from rewardlab.augmentation.split import Leak, find_leaks, sample_sources, split_rows
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 from tests.conftest import write_rows
 
@@ -42,7 +43,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def parts(data: Path, tmp_path: Path) -> dict[str, list[DatasetRow]]:
-    rows = read_dataset(str(data), skip_bad=False)
+    rows = read_dataset(str(data), skip_invalid=False)
     return split_rows(rows, SHARES, 0, tmp_path, map)
 
 
@@ -83,7 +84,7 @@ def test_a_copy_of_another_size_and_quality_is_found(
     encode(large[:-1], folder / "lab/copy.mp4", fps=10, crf=35)
     with (folder / "metadata.jsonl").open("a") as file:
         file.write(json.dumps({"file_name": "lab/copy.mp4", "task": "do something else", "reward": 5}) + "\n")
-    rows = read_dataset(str(folder), skip_bad=False)
+    rows = read_dataset(str(folder), skip_invalid=False)
     (leak,) = leaks_of(planted(parts, rows[-1]), tmp_path)
     assert (leak.what, leak.episodes) == ("near video", (f"lab/{number}.mp4", "lab/copy.mp4"))
     again = split_rows(rows, SHARES, 0, tmp_path, map)  # kept on one side, the copy leaks nothing
@@ -94,7 +95,7 @@ def test_a_copy_of_another_size_and_quality_is_found(
 
 
 def test_misspelt_and_rewritten_descriptions_stay_together(data: Path, tmp_path: Path) -> None:
-    rows = read_dataset(str(data), skip_bad=False)
+    rows = read_dataset(str(data), skip_invalid=False)
     for place in range(1, COUNT):
         rows[place] = rows[place].changed({"task": "Push the block."} if place < 5 else {}, {"stage": "rewrite"})
     parts = split_rows(rows, SHARES, 0, tmp_path, map)
@@ -106,7 +107,7 @@ def test_misspelt_and_rewritten_descriptions_stay_together(data: Path, tmp_path:
 
 
 def test_so_many_episodes_of_each_source_are_drawn_with_all_that_was_made_of_them(data: Path) -> None:
-    rows = read_dataset(str(data), skip_bad=False)
+    rows = read_dataset(str(data), skip_invalid=False)
     every = [*rows, *(row.changed({"reward": 1}, {"stage": "clip"}) for row in rows)]
     some = sample_sources(every, 3, seed=0)
     ids = [row.provenance["source_episode"] for row in some]
@@ -117,7 +118,11 @@ def test_so_many_episodes_of_each_source_are_drawn_with_all_that_was_made_of_the
 
 def test_the_split_stage_writes_a_dataset_for_each_split(data: Path, tmp_path: Path) -> None:
     made = rewardlab.data_augment(
-        data, stage="split", out=tmp_path / "out", splits=("train=0.5", "test=0.5"), quiet=True, engine="local"
+        data,
+        stage="split",
+        out=tmp_path / "out",
+        splits=("train=0.5", "test=0.5"),
+        execution=Execution(engine="local", quiet=True),
     )
     counts = {name: len(rewardlab.open_dataset(made.folder / name).episodes) for name in SHARES}
     assert counts == {"train": 4, "test": 4}

@@ -13,9 +13,10 @@ import pytest
 
 import rewardlab
 from rewardlab.augmentation.augment import Augmented
-from rewardlab.augmentation.text_checks import form_refusal
+from rewardlab.augmentation.text_checks import form_rejection
 from rewardlab.cli import main
 from rewardlab.core.errors import StoppedByModel
+from rewardlab.core.settings import Budget, Execution
 from rewardlab.core.video_encoding import encode
 from tests.augmentation.local_teacher import ANALYSIS, COMMANDS, PLAN
 from tests.conftest import moving_square, write_rows
@@ -23,6 +24,7 @@ from tests.models.loopback import Call, ChatServer, chat_server
 
 pytest.importorskip("httpx2", reason="needs rewardlab[api]")
 
+IN_PROCESS = Execution(engine="local", quiet=True)
 ATTEMPTS = 3
 BAD_COMMANDS = {  # what is said first to the questions for each score
     1: ["I'm sorry, but I can't help with that.", "Pick up the spöön."],
@@ -84,7 +86,7 @@ def rows_of(folder: Path, name: str = "metadata.jsonl") -> list[dict[str, Any]]:
 def run_stages(data: Path, out: Path, server: ChatServer, **more: Any) -> Augmented:
     model = server.model("retries=0")
     stages = ("rewrite", "counterfactual", "clip", "validate")
-    settings = {"engine": "local", "quiet": True} | more
+    settings = {"execution": IN_PROCESS} | more
     return rewardlab.data_augment(data, out=out, stage=stages, vision=model, text=model, **settings)
 
 
@@ -101,7 +103,7 @@ def test_nothing_invalid_is_kept_and_each_level_has_its_command(asked: tuple[Pat
     assert sorted((row["file_name"], row["reward"], row["task"]) for row in made) == sorted(
         (f"lab/{name}.mp4", score, COMMANDS[score]) for name in "ab" for score in (1, 2, 3)
     )
-    assert all(form_refusal(row["task"]) == "" and "progress" not in row for row in made)
+    assert all(form_rejection(row["task"]) == "" and "progress" not in row for row in made)
     assert {row["task"] for row in rows_of(asked[0] / "rewrite")} == {"Put the red cup on the plate."}
 
 
@@ -155,10 +157,9 @@ def test_no_question_is_asked_twice_and_a_second_run_asks_nothing(asked: tuple[P
         stage=("rewrite", "counterfactual", "clip", "validate"),
         vision=first.model(),  # the server is gone, and nobody needs it
         text=first.model(),
-        quiet=True,
-        engine="local",
+        execution=IN_PROCESS,
     )
-    assert again.asked == {} and {path: path.read_bytes() for path in before} == before
+    assert again.queried == {} and {path: path.read_bytes() for path in before} == before
 
 
 @pytest.mark.parametrize("last", [9])
@@ -174,6 +175,7 @@ def test_a_killed_run_goes_on_without_asking_twice(demos: Path, tmp_path: Path, 
     with chat_server(kill_at) as server:
         model = server.model("retries=0&concurrency=1")
         words = [
+            "data",
             "augment",
             str(demos),
             "--out",
@@ -198,10 +200,12 @@ def test_a_killed_run_goes_on_without_asking_twice(demos: Path, tmp_path: Path, 
 
 def test_the_budget_stops_the_run_and_more_of_it_goes_on(demos: Path, tmp_path: Path) -> None:
     with chat_server(react) as server:
-        with pytest.raises(StoppedByModel, match=r"the budget of 6 requests is spent.*the same command goes on"):
-            run_stages(demos, tmp_path / "out", server, max_requests=6)
+        with pytest.raises(StoppedByModel, match=r"the budget of 6 requests is spent.*the same command continues"):
+            run_stages(demos, tmp_path / "out", server, budget=Budget(max_requests=6))
         assert server.asked.total() == 6
-        run_stages(demos, tmp_path / "out", server, max_requests=500, engine="processes", workers=2)
+        run_stages(
+            demos, tmp_path / "out", server, budget=Budget(max_requests=500), execution=Execution(workers=2, quiet=True)
+        )
         assert max(server.asked.values()) == 1
 
 
@@ -209,10 +213,10 @@ def test_what_it_would_cost_is_said_before_anything_is_asked(
     demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with chat_server(react) as server:
-        words = ["augment", str(demos), "--out", str(tmp_path / "out"), "--vision", server.model(), "--dry-run"]
+        words = ["data", "augment", str(demos), "--out", str(tmp_path / "out"), "--vision", server.model(), "--dry-run"]
         assert main(words) == 0 and server.asked.total() == 0
     said = capsys.readouterr().out
-    assert "2 successes" in said and "questions to a server" in said and "tokens and cost: told after" in said
+    assert "2 successes" in said and "questions to a server" in said and "tokens and cost: known after" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -221,7 +225,7 @@ def test_a_teacher_of_no_use_makes_no_row(demos: Path, tmp_path: Path, wrong: Ca
     with chat_server(wrong) as server:
         model = server.model("retries=0")
         rewardlab.data_augment(
-            demos, out=tmp_path / "out", stage="counterfactual", vision=model, text=model, quiet=True, engine="local"
+            demos, out=tmp_path / "out", stage="counterfactual", vision=model, text=model, execution=IN_PROCESS
         )
     assert len(rows_of(tmp_path / "out")) == 3
     refused = rows_of(tmp_path / "out", "rejected.jsonl")
@@ -231,10 +235,10 @@ def test_a_teacher_of_no_use_makes_no_row(demos: Path, tmp_path: Path, wrong: Ca
 def test_a_torn_line_of_the_cache_is_asked_again_and_the_others_are_not(demos: Path, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     with chat_server(react) as server:
-        first = run_stages(demos, tmp_path / "first", server, calls=calls)
+        first = run_stages(demos, tmp_path / "first", server, cache_dir=calls)
         (calls / "ledger.jsonl").unlink()
         kept = (calls / "calls.jsonl").read_bytes()
         (calls / "calls.jsonl").write_bytes(kept[:-20])
-        second = run_stages(demos, tmp_path / "second", server, calls=calls)
-    assert sum(first.asked.values()) > 20 and sum(second.asked.values()) == 1
+        second = run_stages(demos, tmp_path / "second", server, cache_dir=calls)
+    assert sum(first.queried.values()) > 20 and sum(second.queried.values()) == 1
     assert rows_of(tmp_path / "second" / "validate") == rows_of(tmp_path / "first" / "validate")

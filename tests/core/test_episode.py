@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from rewardlab.core.episode import (
+    Episode,
+    GrowingClip,
     Label,
     episode_from_frames,
     level_of_progress,
@@ -65,3 +67,27 @@ def test_the_hash_follows_content_text_and_truth_but_not_the_name() -> None:
 @pytest.mark.parametrize(("progress", "level"), [(0, 1), (0.09, 1), (0.1, 2), (0.4, 3), (0.7, 4), (0.99, 4), (1, 5)])
 def test_levels_begin_where_the_table_says(progress: float, level: int) -> None:
     assert level_of_progress(progress) == level
+
+
+def test_a_growing_clip_is_bounded_and_always_shows_its_first_and_last_frame() -> None:
+    frames = np.arange(100, dtype=np.uint8)[:, None, None, None].repeat(3, axis=-1)
+    growing = GrowingClip(fps=10.0, most=8)
+    for number, frame in enumerate(frames):
+        growing.append(frame)
+        assert len(growing.positions) <= 8 and (growing.positions[0], growing.positions[-1]) == (0, number)
+    clip = growing.clip()
+    np.testing.assert_array_equal(clip.read()[:, 0, 0, 0], clip.positions)
+    assert np.diff(clip.positions[:-1]).tolist() == [16] * (len(clip) - 2)
+
+
+def test_a_growing_clip_is_the_same_clip_as_one_from_an_array_and_later_frames_do_not_change_it() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
+    growing = GrowingClip(fps=5.0)
+    for frame in frames:
+        growing.append(frame)
+    clip = growing.clip()
+    growing.append(frames[0])
+    whole = episode_from_frames(frames, "push", fps=5.0)
+    assert Episode("", "push", clip).hash == whole.hash and growing.count == 6
+    with pytest.raises(DataError, match="the frames of this clip are"):
+        growing.append(frames[0, :2])

@@ -9,6 +9,7 @@ import pytest
 import rewardlab
 from rewardlab.core.episode import Label
 from rewardlab.core.errors import DataError
+from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import dataset_notes, open_dataset
 from rewardlab.data.roboarena import read_preferences
@@ -120,7 +121,7 @@ def test_which_policy_was_preferred_is_kept_beside_the_rows(dump: Path, tmp_path
     assert (kept["a"], kept["b"]) == ("new/A_pi0_fast", "new/B_pi0_fast")
     assert (kept["preferred"], kept["feedback"]) == ("b", "A stopped halfway.")
     out = tmp_path / "out"
-    rewardlab.data_augment(dump, stage="rewrite", out=out, quiet=True, engine="local")
+    rewardlab.data_augment(dump, stage="rewrite", out=out, execution=Execution(engine="local", quiet=True))
     assert [json.loads(line) for line in (out / "preferences.jsonl").read_text().splitlines()] == [kept]
     rows = [json.loads(line) for line in (out / "metadata.jsonl").read_text().splitlines()]
     assert {row["episode_id"].split("@")[0]: row["reward"] for row in rows} == {

@@ -229,12 +229,13 @@ def attack_files(data: Path, out: Path, engine: dict[str, object]) -> object:
     return sorted(map(str, without_time(attacked.run).to_pylist())), attacked.result
 
 
-def relabel_files(data: Path, out: Path, engine: dict[str, object]) -> object:
-    rewardlab.relabel(data, model="clock", run=out / "run", out=out / "p.parquet", limit=3, quiet=True, **engine)
+def relabel_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
+    execution = Execution(quiet=True, **engine)
+    rewardlab.relabel(data, model="clock", run=out / "run", out=out / "p.parquet", limit=3, execution=execution)
     return (out / "p.parquet").read_bytes()
 
 
-def augment_files(data: Path, out: Path, engine: dict[str, object]) -> object:
+def augment_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
     """Tasks rewritten by the scripted teacher, and clips by known progress, both made by workers."""
     demos = out.parent / "demos"
     row = {"file_name": "lab/a.mp4", "task": "clsoe the drawer", "reward": 5, "progress": [i / 19 for i in range(20)]}
@@ -242,7 +243,7 @@ def augment_files(data: Path, out: Path, engine: dict[str, object]) -> object:
         (demos / "lab").mkdir(parents=True)
         encode(moving_square("demo"), demos / "lab/a.mp4", fps=10)
         write_rows(demos, [row])
-    rewardlab.data_augment(demos, out=out, stage=("rewrite", "clip"), quiet=True, **engine)
+    rewardlab.data_augment(demos, out=out, stage=("rewrite", "clip"), execution=Execution(quiet=True, **engine))
     return contents(out)
 
 

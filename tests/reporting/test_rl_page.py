@@ -8,8 +8,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
 from rewardlab.core.errors import RunError
-from rewardlab.rl.results import FalseSuccess, HackedEpisode, OfflineMeasures, right_at, write_results
-from rewardlab.studies.rl.page import RlReportPlan, write_rl_page
+from rewardlab.rl.results import FalseSuccess, HackedEpisode, OfflineMeasures, accuracy_at, write_results
+from rewardlab.studies.rl.page import study_rl_page
 from tests.evaluation.test_rl_findings import TASKS, study, training
 
 
@@ -24,7 +24,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     quality = [training(task, f"model {n}", n / 12) for n in range(10) for task in TASKS]
     offline = [OfflineMeasures(f"model {n}", task, 40, {"mae": 2 - n / 6}) for n in range(10) for task in (*TASKS, "")]
     worlds = [training("door", "pocket", 0.9 - level / 5, condition=f"noise@{level}") for level in range(1, 5)]
-    right = {right_at("noise", level): 0.9 for level in range(5)}
+    right = {accuracy_at("noise", level): 0.9 for level in range(5)}
     studies = {
         "types": study("types", [*types, fooled]),
         "quality": study("quality", quality, tuple(offline)),
@@ -33,7 +33,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, results in studies.items():
         (place / "runs" / name).mkdir(parents=True)
         write_results(results, place / "runs" / name)
-    return write_rl_page(RlReportPlan(tuple(place / "runs" / name for name in studies), place / "page.html"))
+    return study_rl_page([place / "runs" / name for name in studies], out=place / "page.html")
 
 
 def _measured(right: dict[str, float]) -> OfflineMeasures:
@@ -52,7 +52,7 @@ def test_the_page_is_readable_by_everyone_and_fits_a_telephone(page: Path, brows
 
 def test_the_three_figures_say_what_came_out(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert "head:levels against head:binary: +0 points, of one seed a task: nothing is sure" in text
+    assert "head:levels against head:binary: +0 points, one seed per task: inconclusive" in text
     assert "r = 1.00 [1.00, 1.00]" in text
     assert "learning holds up to 1, certified up to 4" in text
 
@@ -64,17 +64,17 @@ def test_no_clip_from_outside_the_folder_is_shown(page: Path) -> None:
 
 def test_a_folder_without_a_study_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"rl\.json cannot be read .*rewardlab study rl PLAN"):
-        write_rl_page(RlReportPlan((tmp_path,), tmp_path / "page.html"))
+        study_rl_page(tmp_path, out=tmp_path / "page.html")
 
 
 def test_the_kept_records_give_the_numbers_that_are_published(tmp_path: Path) -> None:
     kept = Path(__file__).parents[2] / "results" / "rl"
-    plan = RlReportPlan(
-        (kept / "dsrl_true", kept / "reward_types", kept / "quality", kept / "severity"), tmp_path / "page.html"
+    studies = [kept / name for name in ("dsrl_true", "reward_types", "quality", "severity")]
+    text = study_rl_page(studies, out=tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "r = 0.77 [0.62, 0.87]" in text and "r = 0.77 [0.62, 0.87]" in (kept / "README.md").read_text(
+        encoding="utf-8"
     )
-    text, told = write_rl_page(plan).read_text(encoding="utf-8"), (kept / "README.md").read_text(encoding="utf-8")
-    assert "r = 0.77 [0.62, 0.87]" in text and "r = 0.77 [0.62, 0.87]" in told
     assert "plate-slide from 18% to 100%, window-open from 40% to 100%" in text
-    assert "head:levels against head:binary: -11 points [-22, -2], surely worse" in text
+    assert "head:levels against head:binary: -11 points [-22, -2], worse" in text
     assert "pocket under gaussian_noise: success 91%, 89%, 86%, 72%, 54% at severities 0 to 4" in text
     assert "pocket-plain under gaussian_noise: success 91%, 60%, 49%, 31%, 16% at severities 0 to 4" in text

@@ -34,4 +34,4 @@ def test_an_agent_of_stable_baselines_learns_from_a_model(
     except PlanError as error:
         pytest.skip(str(error))
     run("sb3_reward.py", ["--model", "constant", "--steps", "4"], monkeypatch)
-    assert "the model was asked" in capsys.readouterr().out
+    assert "the model scored" in capsys.readouterr().out

@@ -66,11 +66,11 @@ def test_an_episode_that_kills_the_model_has_no_numbers_and_nothing_is_asked_twi
     (tmp_path / "relabellab.py").write_text(MODEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     out = tmp_path / "p.parquet"
-    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch", "1", "--limit", "3") == 3
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch-size", "1", "--limit", "3") == 3
     table = pq.read_table(out)
     missing = {row["episode_index"] for row in table.to_pylist() if row["progress_dense"] is None}
     assert missing == {1}
     assert (tmp_path / "asked").read_text() == "x" * 4  # the deadly one twice
     before = out.read_bytes()
-    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch", "1", "--limit", "3") == 3
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch-size", "1", "--limit", "3") == 3
     assert (tmp_path / "asked").read_text() == "x" * 4 and out.read_bytes() == before

@@ -1,4 +1,4 @@
-"""`rewardlab study rl` and `rl report` on a tiny study: what is finished stays, whatever happens to the rest."""
+"""`study rl` and `study rl-page` on a tiny study: what is finished stays, whatever happens to the rest."""
 
 import json
 import os
@@ -13,9 +13,9 @@ pytest.importorskip("metaworld")
 import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.rl import RlRunPlan
+from rewardlab.core.settings import Execution
 from rewardlab.rl.experiment import run_rl
-from rewardlab.rl.plan import RunFolder, read_rl_plan
+from rewardlab.rl.plan import StudyFolder, read_rl_plan
 from rewardlab.rl.results import TrainingRunResult, read_results
 from rewardlab.worlds.offscreen import backend
 from tests.rl.tiny_study import tiny_plan, write_plan
@@ -33,34 +33,34 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A finished study of five rewards, and its plan."""
     folder = tmp_path_factory.mktemp("rl")
     plan = write_plan(folder / "plan.toml", rewards=REWARDS, figure="quality", title="Tiny <study>")
-    rewardlab.study_rl(plan, out=folder / "out", workers=1, engine="processes")
+    rewardlab.study_rl(plan, out=folder / "out", execution=Execution(workers=1))
     return plan, folder / "out"
 
 
 def test_every_reward_trains_a_policy_that_the_simulator_evaluates(study: tuple[Path, Path]) -> None:
     results = read_results(study[1])
-    finished = [cell for cell in results.cells if cell.status == "finished"]
-    assert [cell.reward for cell in finished] == REWARDS[:-1]
-    for cell in finished:
-        assert [point.episodes for point in cell.points] == [4, 8] and cell.points[-1].steps == 8 * 12
-        assert cell.success == cell.points[-1].success and cell.base_success == results.base["button-press"]
+    finished = [run for run in results.training_runs if run.status == "finished"]
+    assert [run.reward for run in finished] == REWARDS[:-1]
+    for run in finished:
+        assert [point.episodes for point in run.points] == [4, 8] and run.points[-1].steps == 8 * 12
+        assert run.success == run.points[-1].success and run.base_success == results.base["button-press"]
 
 
-def test_episodes_that_a_model_is_silent_about_are_not_learned_from_and_counted(study: tuple[Path, Path]) -> None:
-    by_reward = {cell.reward.rpartition(":")[2]: cell for cell in read_results(study[1]).cells}
-    assert (by_reward["Abstains"].asked, by_reward["Abstains"].silent) == (8, 4)
-    assert by_reward["Abstains"].silence == "not sure enough"
-    assert by_reward["true"].silent == 0
+def test_episodes_without_a_score_are_counted_and_not_learned_from(study: tuple[Path, Path]) -> None:
+    by_reward = {run.reward.rpartition(":")[2]: run for run in read_results(study[1]).training_runs}
+    assert (by_reward["Abstains"].queried, by_reward["Abstains"].unscored) == (8, 4)
+    assert by_reward["Abstains"].unscored_reason == "not sure enough"
+    assert by_reward["true"].unscored == 0
 
 
-def test_a_reward_that_never_answers_has_taught_nothing_and_its_cell_says_so(study: tuple[Path, Path]) -> None:
-    silent = read_results(study[1]).cells[-1]
+def test_a_reward_without_any_score_fails_its_training_run_with_the_reason(study: tuple[Path, Path]) -> None:
+    silent = read_results(study[1]).training_runs[-1]
     assert (silent.status, silent.success) == ("failed", None)
-    assert "answered for none of 8 episodes" in silent.reason and silent.reason.endswith("never sure enough")
+    assert "scored none of 8 episodes" in silent.reason and silent.reason.endswith("never sure enough")
 
 
 def test_false_successes_are_counted_and_kept(study: tuple[Path, Path]) -> None:
-    fooled = next(cell for cell in read_results(study[1]).cells if cell.reward.endswith(":Abstains"))
+    fooled = next(run for run in read_results(study[1]).training_runs if run.reward.endswith(":Abstains"))
     # It calls every clip that it judges a success, and so small a policy presses nothing.
     assert fooled.after.failures == fooled.after.called == len(fooled.hacked) == 1
     assert (study[1] / fooled.hacked[0].clip).stat().st_size > 500
@@ -77,7 +77,7 @@ def test_offline_measures_say_what_the_oracle_of_stated_error_is_worth(study: tu
 
 
 def test_the_page_is_one_safe_file_with_curves_and_clips(study: tuple[Path, Path], tmp_path: Path) -> None:
-    assert main(["rl", "report", str(study[1]), "--out", str(tmp_path / "page.html")]) == 0
+    assert main(["study", "rl-page", str(study[1]), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Tiny &lt;study&gt;" in page and "Tiny <study>" not in page
     assert page.count("<svg") == 2 and "data:video/mp4;base64," in page
@@ -88,40 +88,43 @@ def test_a_second_run_tries_only_what_failed_and_another_plan_is_refused(
     study: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, out = study
-    before = {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("result.json")}
-    assert main(["rl", "run", str(plan), "--out", str(out), "--workers", "1"]) == 3
-    assert "4 of 5 trainings are finished" in capsys.readouterr().out
-    assert before == {path: path.stat().st_mtime_ns for path in (out / "cells").rglob("result.json")}
+    before = {path: path.stat().st_mtime_ns for path in (out / "training_runs").rglob("result.json")}
+    assert main(["study", "rl", str(plan), "--out", str(out), "--workers", "1"]) == 3
+    assert "4 of 5 training runs are finished" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in (out / "training_runs").rglob("result.json")}
     with pytest.raises(RunError, match="holds another plan"):
-        rewardlab.study_rl(write_plan(tmp_path / "other.toml", seeds=2), out=out, workers=1)
+        rewardlab.study_rl(write_plan(tmp_path / "other.toml", seeds=2), out=out, execution=Execution(workers=1))
 
 
-def test_a_worker_that_dies_costs_its_cell_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_crashes_costs_its_training_run_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rewards = ["tests.rl.tiny_killer:KillsItsProcess", "true"]
     plan = write_plan(tmp_path / "plan.toml", rewards=rewards)
     out = tmp_path / "out"
-    results = rewardlab.study_rl(plan, out=out, workers=2)
-    by_reward = {cell.reward: cell for cell in results.cells}
+    results = rewardlab.study_rl(plan, out=out, execution=Execution(workers=2))
+    by_reward = {run.reward: run for run in results.training_runs}
     assert by_reward["true"].status == "finished"
     assert by_reward[rewards[0]].status == "failed" and "its process died 2 times" in by_reward[rewards[0]].reason
-    finished = RunFolder(out).result(tiny_plan(rewards=rewards).cells()[1]).read_bytes()
-    monkeypatch.setenv("TINY_KILLER", "asleep")  # mended: the next start tries the cell again, and only that one
-    results = rewardlab.study_rl(plan, out=out, workers=1)
-    assert [cell.status for cell in results.cells] == ["finished"] * 2
-    assert RunFolder(out).result(tiny_plan(rewards=rewards).cells()[1]).read_bytes() == finished
+    finished = StudyFolder(out).result(tiny_plan(rewards=rewards).training_runs()[1]).read_bytes()
+    monkeypatch.setenv("TINY_KILLER", "asleep")  # mended: the next start repeats that training run, and only that one
+    results = rewardlab.study_rl(plan, out=out, execution=Execution(workers=1))
+    assert [run.status for run in results.training_runs] == ["finished"] * 2
+    assert StudyFolder(out).result(tiny_plan(rewards=rewards).training_runs()[1]).read_bytes() == finished
 
 
 def test_a_study_that_is_stopped_has_a_record_of_what_is_finished(tmp_path: Path) -> None:
-    command = RlRunPlan(write_plan(tmp_path / "plan.toml", rewards=["true", "constant:3"]), tmp_path / "out", 1)
+    plan, out = write_plan(tmp_path / "plan.toml", rewards=["true", "constant:3"]), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        run_rl(command, _stop)
-    assert [cell.reward for cell in read_results(tmp_path / "out").cells] == ["true"]
-    first = next((tmp_path / "out").glob("cells/*/result.json")).read_bytes()
-    assert [cell.reward for cell in run_rl(command, lambda cell, number, total: None).cells] == ["true", "constant:3"]
-    assert first in [path.read_bytes() for path in (tmp_path / "out").glob("cells/*/result.json")]
+        run_rl(plan, out, Execution(workers=1), "", _stop)
+    assert [run.reward for run in read_results(tmp_path / "out").training_runs] == ["true"]
+    first = next((tmp_path / "out").glob("training_runs/*/result.json")).read_bytes()
+    results = rewardlab.study_rl(plan, out=out, execution=Execution(workers=1, quiet=True))
+    assert [run.reward for run in results.training_runs] == ["true", "constant:3"]
+    assert first in [path.read_bytes() for path in (tmp_path / "out").glob("training_runs/*/result.json")]
 
 
-def _stop(cell: TrainingRunResult, number: int, total: int) -> None:
+def _stop(result: TrainingRunResult, number: int, total: int) -> None:
     raise KeyboardInterrupt
 
 
@@ -162,8 +165,8 @@ def test_the_committed_plans_can_be_read() -> None:
 
 def test_the_record_of_a_study_that_was_tampered_with_is_refused(study: tuple[Path, Path], tmp_path: Path) -> None:
     content = json.loads((study[1] / "rl.json").read_text(encoding="utf-8"))
-    content["cells"][0]["hacked"] = "all"
+    content["training_runs"][0]["hacked"] = "all"
     (tmp_path / "rl.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(RunError, match=r"cells\[0\]\.hacked must be a list"):
+    with pytest.raises(RunError, match=r"training_runs\[0\]\.hacked must be a list"):
         read_results(tmp_path)
     assert os.listdir(tmp_path) == ["rl.json"]

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.rl.reward_stream import RewardSettings
+from rewardlab.rl.reward_stream import RewardStream
 from rewardlab.rl.wrapper import INFO, ModelReward, VectorModelReward
 
 STEPS = 6
@@ -80,29 +80,29 @@ ALL_RIGHT = [1, 1, 1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("settings", "rewards"),
+    ("stream", "rewards"),
     [
-        (RewardSettings("go right"), [0.2, 0.2, 0.2, 0.0, 0.2, 0.2]),
-        (RewardSettings("go right", mode="frame"), [0.2, 0.4, 0.6, 0.6, 0.8, 1.0]),
-        (RewardSettings("go right", mode="final"), [0, 0, 0, 0, 0, 1.0]),
-        (RewardSettings("go right", mode="final", success_bonus=3), [0, 0, 0, 0, 0, 4.0]),
-        (RewardSettings("go right", every=3), [0, 0, 0.6, 0, 0, 0.4]),
-        (RewardSettings("go right", discount=0.5), [0.1, 0.0, -0.1, -0.3, -0.2, -0.3]),
+        (RewardStream("go right"), [0.2, 0.2, 0.2, 0.0, 0.2, 0.2]),
+        (RewardStream("go right", mode="frame"), [0.2, 0.4, 0.6, 0.6, 0.8, 1.0]),
+        (RewardStream("go right", mode="final"), [0, 0, 0, 0, 0, 1.0]),
+        (RewardStream("go right", mode="final", success_bonus=3), [0, 0, 0, 0, 0, 4.0]),
+        (RewardStream("go right", every=3), [0, 0, 0.6, 0, 0, 0.4]),
+        (RewardStream("go right", discount=0.5), [0.1, 0.0, -0.1, -0.3, -0.2, -0.3]),
     ],
     ids=["difference", "frame", "final", "bonus", "every", "discount"],
 )
-def test_the_reward_is_what_the_model_says(settings: RewardSettings, rewards: list[float]) -> None:
+def test_the_reward_is_what_the_model_says(stream: RewardStream, rewards: list[float]) -> None:
     model = Position()
-    env = ModelReward(Corridor(), model, settings)
+    env = ModelReward(Corridor(), model, stream)
     paid, infos = rollout(env, ALL_RIGHT)
     assert paid == pytest.approx(rewards)
     assert infos[-1]["env_reward"] == -1.0 and infos[-1]["success"]
-    assert env.timed.counts()["asked"] == sum(model.batches) and env.timed.counts()["seconds"] > 0
+    assert env.timed.counts()["clips"] == sum(model.batches) and env.timed.counts()["seconds"] > 0
 
 
 def test_where_the_model_abstains_progress_stays_and_no_bonus_is_paid() -> None:
-    settings = RewardSettings("go right", success_bonus=3)
-    env = ModelReward(Corridor(), Position(abstain_from=3), settings)
+    stream = RewardStream("go right", success_bonus=3)
+    env = ModelReward(Corridor(), Position(abstain_from=3), stream)
     paid, infos = rollout(env, ALL_RIGHT)
     assert paid == pytest.approx([0.2, 0.2, 0, 0, 0, 0])
     assert (infos[-1]["abstained"], env.timed.counts()["failed"], infos[-1]["success"]) == (4, 4, False)
@@ -110,22 +110,23 @@ def test_where_the_model_abstains_progress_stays_and_no_bonus_is_paid() -> None:
 
 def test_the_same_clip_is_judged_once() -> None:
     model = Position()
-    env = ModelReward(Corridor(), model, RewardSettings("go right"))
+    env = ModelReward(Corridor(), model, RewardStream("go right"))
     first, _ = rollout(env, ALL_RIGHT)
     again, _ = rollout(env, ALL_RIGHT)
     assert first == again and sum(model.batches) == STEPS
 
 
 def test_a_long_episode_keeps_a_bounded_number_of_frames() -> None:
-    env = ModelReward(Corridor(), Position(), RewardSettings("go right", most_frames=3))
+    env = ModelReward(Corridor(), Position(), RewardStream("go right", max_frames=3))
     rollout(env, ALL_RIGHT)
-    assert len(env.stream.episode().clip) <= 3
+    clip = env.stream.episode().clip
+    assert len(clip) <= 3 and (clip.positions[0], clip.positions[-1]) == (0, STEPS)
 
 
 def test_vector_environments_are_asked_in_one_batch_and_pay_the_same() -> None:
     model = Position()
-    settings = RewardSettings("go right")
-    env = VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor, Corridor]), model, settings)
+    stream = RewardStream("go right")
+    env = VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor, Corridor]), model, stream)
     env.reset(seed=0)
     paid = np.array([env.step(np.array([action, 0]))[1] for action in ALL_RIGHT])
     assert paid[:, 0] == pytest.approx([0.2, 0.2, 0.2, 0.0, 0.2, 0.2])
@@ -137,24 +138,24 @@ def test_vector_environments_are_asked_in_one_batch_and_pay_the_same() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is a wrapper, on purpose
 def test_gymnasium_finds_nothing_wrong_with_it() -> None:
-    check_env(ModelReward(Corridor(), "clock:6", RewardSettings("go right")), skip_render_check=True)
+    check_env(ModelReward(Corridor(), "clock:6", RewardStream("go right")), skip_render_check=True)
 
 
 def test_what_cannot_work_is_said_at_once() -> None:
     with pytest.raises(PlanError, match="render_mode='rgb_array', got None"):
-        ModelReward(Corridor(render_mode=None), "clock", RewardSettings("go right"))
+        ModelReward(Corridor(render_mode=None), "clock", RewardStream("go right"))
     with pytest.raises(PlanError, match="answers from the truth"):
-        ModelReward(Corridor(), "oracle", RewardSettings("go right"))
+        ModelReward(Corridor(), "oracle", RewardStream("go right"))
     with pytest.raises(PlanError, match="mode must be one of"):
-        RewardSettings("go right", mode="best")  # type: ignore[arg-type]
+        RewardStream("go right", mode="best")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="needs an instruction"):
-        RewardSettings(" ")
+        RewardStream(" ")
 
 
 @pytest.mark.filterwarnings("ignore")  # those of another package
 def test_an_agent_of_stable_baselines_trains_with_it(one_torch_thread: None) -> None:
     sb3 = pytest.importorskip("stable_baselines3")
-    env = ModelReward(Corridor(), Position(), RewardSettings("go right", success_bonus=1.0))
+    env = ModelReward(Corridor(), Position(), RewardStream("go right", success_bonus=1.0))
     agent = sb3.PPO("MlpPolicy", env, n_steps=250, batch_size=125, n_epochs=4, seed=0, device="cpu", learning_rate=3e-3)
     agent.learn(2_000)
     observation, _ = env.reset(seed=1)

@@ -1,6 +1,7 @@
-"""Many episodes ask at once: cache on disk, budget in one process, local teachers and videos on workers.
+"""Questions of many rows to teachers at once: a cache on disk, and workers for local teachers and videos.
 
-Teachers behind a server are asked here, so that one process counts what they cost; the others on the workers.
+Teachers behind a server are queried by the command itself, so that one process counts the cost before it is spent.
+Teachers without a server run on the workers.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from rewardlab.augmentation.questions import MAX_TOKENS, TOGETHER, Interview, Question, Role, TeacherAnswer
+from rewardlab.augmentation.questions import MAX_TOKENS, TOGETHER, Queries, Question, Role, TeacherAnswer
 from rewardlab.augmentation.teachers import NamedTeacher, Teacher
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import RunError, StopRun
@@ -23,6 +24,7 @@ from rewardlab.core.limits import ANSWER_CHARACTERS
 from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Execution
 from rewardlab.core.storage import writable
 from rewardlab.core.terminal import one_line
 from rewardlab.core.trial import Failure
@@ -35,7 +37,7 @@ CALLS = "calls.jsonl"
 
 
 class CallCache:
-    """Answers of teachers by what was asked of whom."""
+    """All answers of teachers on disk, by teacher and question."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / CALLS
@@ -45,11 +47,11 @@ class CallCache:
         self._answers = _read(self.path)
 
     def find(self, teacher: NamedTeacher, question: Question) -> str | None:
-        """Return the answer to this question, None where this teacher was never asked it."""
+        """Return the answer of this teacher to this question, None where there is none yet."""
         return self._answers.get(_key(teacher, question))
 
     def keep(self, teacher: NamedTeacher, question: Question, answer: str) -> None:
-        """Write an answer down; when this returns it survives any crash."""
+        """Append an answer to the file; once this returns, a crash does not lose it."""
         key = _key(teacher, question)
         about = {"teacher": teacher.name, "prompt_hash": question.prompt_hash, "kind": question.kind}
         line = json.dumps({"key": key, **about, "answer": answer})
@@ -76,7 +78,9 @@ def _read(path: Path) -> dict[str, str]:
                 if entry is not None:
                     known[entry[0]] = entry[1]
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}; fix the permission or name another --calls") from error
+        raise RunError(
+            f"cannot read {path}: {error.strerror}; fix the permission or name another --cache-dir"
+        ) from error
     return known
 
 
@@ -90,14 +94,9 @@ def _entry(line: bytes) -> tuple[str, str] | None:
     return (key, answer) if sound else None
 
 
-# What workers of an engine do for the factory: answers of teachers that cost nothing, videos, and their hashes.
-#
-# Teachers behind a server are asked by the command itself: what they cost is counted in one place, before it is spent.
-
-
 @dataclass
 class BuiltTeachers:
-    """The teachers of one worker, each built when it is first asked."""
+    """The teachers of one worker, each built on first use."""
 
     named: Mapping[Role, NamedTeacher]
     built: dict[str, Teacher] = field(default_factory=dict)
@@ -111,22 +110,22 @@ class BuiltTeachers:
 
 
 class Task(Protocol):
-    """Something that a worker does; tasks of one `home` meet the same worker."""
+    """A unit of work for a worker; tasks with the same `home` go to the same worker."""
 
     @property
     def home(self) -> int:
-        """Return which tasks it belongs with."""
+        """Return the number that groups tasks."""
 
     def do(self, teachers: BuiltTeachers) -> Any:
-        """Do it, in a worker."""
+        """Do the work, in a worker."""
 
     def parts(self) -> "Sequence[Task]":
-        """Return what is tried alone where a worker died of it."""
+        """Return what is retried one by one after the worker crashed."""
 
 
 @dataclass(frozen=True, eq=False)
 class QuestionGroup:
-    """Questions that a teacher is asked together."""
+    """Questions that go to a teacher as one batch."""
 
     role: Role
     questions: tuple[Question, ...]
@@ -143,7 +142,7 @@ class QuestionGroup:
 
 @dataclass(frozen=True, eq=False)
 class VideoToWrite:
-    """A clip that becomes a file."""
+    """A clip to write as a video file."""
 
     episode: Episode
     target: Path
@@ -160,7 +159,7 @@ class VideoToWrite:
 
 @dataclass(frozen=True, eq=False)
 class VideoToHash:
-    """A video that is looked at for near copies."""
+    """A video to hash, for the search for near copies."""
 
     work: Callable[[Video], HashedVideo]
     video: Video
@@ -176,24 +175,27 @@ class VideoToHash:
 
 
 @dataclass(frozen=True)
-class Died:
-    """A task killed its worker, alone, for the second time."""
+class Crashed:
+    """A task that crashed its worker a second time, when it was alone."""
 
     reason: str
 
 
-Replies = Sequence[tuple[Question, str | Failure | Died]]
+Replies = Sequence[tuple[Question, str | Failure | Crashed]]
 
 
 class FactoryWorkers:
-    """The workers of one augmentation; they start when there is something for them to do."""
+    """The workers of one augmentation; they start with the first task."""
 
-    def __init__(self, teachers: Mapping[Role, NamedTeacher], workers: int, settings: EngineSettings) -> None:
+    def __init__(self, teachers: Mapping[Role, NamedTeacher], execution: Execution) -> None:
         here = {role: teacher for role, teacher in teachers.items() if not teacher.server}
         weights = any(teacher.backend is not None for teacher in here.values())
-        count = 1 if weights and not settings.gpus else workers  # weights are there once, unless each has its share
+        count = (
+            1 if weights and not execution.gpus else execution.workers
+        )  # one copy of weights, unless GPUs are shared
+        engine = EngineSettings(execution.engine, execution.address, execution.gpus)
         self._workers = ItemWorkers[Task, Any](
-            partial(_do, BuiltTeachers(here)), count, settings, home=lambda task: task.home
+            partial(_do, BuiltTeachers(here)), count, engine, home=lambda task: task.home
         )
 
     def __enter__(self) -> "FactoryWorkers":
@@ -207,145 +209,147 @@ class FactoryWorkers:
     def answers(self, groups: Sequence[QuestionGroup]) -> Iterator[Replies]:
         """Yield the questions of each group with their answers, as they come."""
         for group, replies in self._settled(groups):
-            each = [replies] * len(group.questions) if isinstance(replies, Died) else replies
+            each = [replies] * len(group.questions) if isinstance(replies, Crashed) else replies
             yield list(zip(group.questions, each, strict=True))
 
     def write_videos(self, videos: Sequence[tuple[Episode, Path]]) -> dict[Path, str]:
-        """Write every video, and return those that killed their worker, and how."""
-        died: dict[Path, str] = {}
+        """Write every video; return those that crashed their worker, with the reason."""
+        crashed: dict[Path, str] = {}
         tasks = [VideoToWrite(episode, target, place) for place, (episode, target) in enumerate(videos)]
         for task, end in self._settled(tasks):
-            if isinstance(end, Died):
-                died[task.target] = end.reason
+            if isinstance(end, Crashed):
+                crashed[task.target] = end.reason
             elif not task.target.exists():
-                raise RunError(f"{task.target} was written by a worker and is not here; all machines must share --out")
-        return died
+                raise RunError(
+                    f"{task.target} was written by a worker and is missing here; all machines must share --out"
+                )
+        return crashed
 
     def hash_videos(self, work: Callable[[Video], HashedVideo], videos: Sequence[Video]) -> Iterator[HashedVideo]:
-        """Yield the hashes of every video, as they come; one that killed its worker has none."""
+        """Yield the hashes of every video, as they come; a video that crashed its worker has none."""
         tasks = [VideoToHash(work, video, place) for place, video in enumerate(videos)]
         for task, found in self._settled(tasks):
-            yield (task.video[0], None) if isinstance(found, Died) else found
+            yield (task.video[0], None) if isinstance(found, Crashed) else found
 
     def _settled(self, tasks: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield each task with what came of it; what killed a worker is tried once more, each part alone."""
-        again: list[Task] = []
-        for task, found in zip(tasks, self._workers.map(tasks, _died), strict=True):
-            if isinstance(found, Died):
-                again += task.parts()
+        """Yield each task with its result; what crashed a worker is retried once, each part alone."""
+        retries: list[Task] = []
+        for task, found in zip(tasks, self._workers.map(tasks, _crashed), strict=True):
+            if isinstance(found, Crashed):
+                retries += task.parts()
             else:
                 yield task, found
-        yield from zip(again, self._workers.map(again, _died), strict=True)
+        yield from zip(retries, self._workers.map(retries, _crashed), strict=True)
 
 
 def _do(teachers: BuiltTeachers, task: Task) -> Any:
     return task.do(teachers)
 
 
-def _died(task: Task, why: str) -> Died:
-    return Died(f"{why}, a second time when it was alone")
+def _crashed(task: Task, why: str) -> Crashed:
+    return Crashed(f"{why}, a second time when it was alone")
 
 
 Made = TypeVar("Made")
-_MOST_FAILURES = 20  # of a teacher that never answered before the run ends
-_TO_A_SERVER = 32  # questions handed to it at once, whose frames are all in memory
-_TO_A_WORKER = 8  # interviews whose questions go to one worker together
+_MAX_FAILURES = 20  # of a teacher that has never answered; then the run stops
+_SERVER_BATCH = 32  # questions; all their frames are in memory at once
+_WORKER_BATCH = 8  # neighbouring rows whose questions go to one worker together
 
 
 class BatchedTeacher:
-    """Asks teachers, builds each when it is first needed, and counts what was asked and what the cache knew."""
+    """Sends questions to teachers, builds each on first use, and counts queries and answers from the cache."""
 
     def __init__(
         self, teachers: Mapping[Role, NamedTeacher], budget: Budget, cache: CallCache, workers: FactoryWorkers
     ) -> None:
         self.teachers, self.cache = teachers, cache
-        self.asked: Counter[str] = Counter()  # by kind of question
-        self.known: Counter[str] = Counter()
+        self.queried: Counter[str] = Counter()  # by kind of question
+        self.cached: Counter[str] = Counter()
         self._budget, self._workers = budget, workers
         self._built: dict[str, Teacher] = {}
-        self._silent: Counter[str] = Counter()  # failures of teachers that have not answered yet
-        self._deadly: dict[tuple[str, str], str] = {}  # by teacher and episode: what workers died with
+        self._failures: Counter[str] = Counter()  # of teachers that have not answered yet
+        self._crashes: dict[tuple[str, str], str] = {}  # by teacher and episode: why workers crashed
 
-    def conduct(self, interviews: Iterable[Interview[Made]]) -> Iterator[Made]:
-        """Yield what each interview made, in order; up to TOGETHER of them ask at the same time."""
-        waiting = iter(interviews)
+    def query_teachers(self, queries: Iterable[Queries[Made]]) -> Iterator[Made]:
+        """Run generators of questions and yield what each made, in order; TOGETHER of them advance in step."""
+        waiting = iter(queries)
         while some := list(islice(waiting, TOGETHER)):
-            yield from self._together(some)
+            yield from self._in_step(some)
 
-    def _together(self, interviews: Sequence[Interview[Made]]) -> list[Made]:
+    def _in_step(self, queries: Sequence[Queries[Made]]) -> list[Made]:
         made: dict[int, Made] = {}
-        answers: dict[int, TeacherAnswer | None] = dict.fromkeys(range(len(interviews)))
+        answers: dict[int, TeacherAnswer | None] = dict.fromkeys(range(len(queries)))
         while answers:
             questions: dict[int, Question] = {}
             for place, answer in answers.items():
                 try:
-                    questions[place] = next(interviews[place]) if answer is None else interviews[place].send(answer)
+                    questions[place] = next(queries[place]) if answer is None else queries[place].send(answer)
                 except StopIteration as end:
                     made[place] = end.value
             answers = self._answer(questions)
-        return [made[place] for place in range(len(interviews))]
+        return [made[place] for place in range(len(queries))]
 
     def _answer(self, questions: Mapping[int, Question]) -> dict[int, TeacherAnswer | None]:
-        """Return the answer to each question; what the cache does not know is asked, the same question once."""
+        """Return the answer to each question; a question that is not in the cache goes to its teacher, once."""
         unknown: dict[Role, dict[str, tuple[int, Question]]] = {}
         for place, question in questions.items():
             if self.cache.find(self.teachers[question.role], question) is None:
                 unknown.setdefault(question.role, {}).setdefault(question.prompt_hash, (place, question))
             else:
-                self.known[question.kind] += 1
-        failed = {key: why for role, asked in unknown.items() for key, why in self._ask(role, asked).items()}
+                self.cached[question.kind] += 1
+        failed = {key: why for role, new in unknown.items() for key, why in self._query(role, new).items()}
         return {place: self._found(question, failed) for place, question in questions.items()}
 
-    def _ask(self, role: Role, questions: Mapping[str, tuple[int, Question]]) -> dict[str, str]:
-        """Ask a teacher and keep what it answers; return why it failed, by the hash of the prompt."""
-        named, failed, asked = self.teachers[role], dict[str, str](), list[tuple[int, Question]]()
+    def _query(self, role: Role, questions: Mapping[str, tuple[int, Question]]) -> dict[str, str]:
+        """Query a teacher and keep its answers; return the reasons of failures by prompt hash."""
+        named, failed, sent = self.teachers[role], dict[str, str](), list[tuple[int, Question]]()
         for key, (place, question) in questions.items():
-            why = self._deadly.get((named.name, question.episode.id))
+            why = self._crashes.get((named.name, question.episode.id))
             if why is None:
-                asked.append((place, question))
+                sent.append((place, question))
             else:
                 failed[key] = why
-        for replies in self._ask_here(named, asked) if named.server else self._ask_workers(role, asked):
+        for replies in self._query_server(named, sent) if named.server else self._query_workers(role, sent):
             failed |= self._keep(named, replies)
         return failed
 
-    def _ask_here(self, named: NamedTeacher, asked: Sequence[tuple[int, Question]]) -> Iterator[Replies]:
-        """Yield what a teacher says that is asked by this process, some questions at a time."""
+    def _query_server(self, named: NamedTeacher, sent: Sequence[tuple[int, Question]]) -> Iterator[Replies]:
+        """Yield the answers of a teacher behind a server, queried by this process in batches."""
         if named.name not in self._built:
             self._built[named.name] = named.build(self._budget)
-        for start in range(0, len(asked), _TO_A_SERVER):
-            some = [question for _, question in asked[start : start + _TO_A_SERVER]]
+        for start in range(0, len(sent), _SERVER_BATCH):
+            some = [question for _, question in sent[start : start + _SERVER_BATCH]]
             yield list(zip(some, self._built[named.name].answer(some), strict=True))
 
-    def _ask_workers(self, role: Role, asked: Sequence[tuple[int, Question]]) -> Iterator[Replies]:
-        """Yield what a teacher says that workers ask; neighbours go together, and always to the same worker."""
+    def _query_workers(self, role: Role, sent: Sequence[tuple[int, Question]]) -> Iterator[Replies]:
+        """Yield the answers of a teacher on workers; neighbours go together, and always to the same worker."""
         groups: dict[int, list[Question]] = {}
-        for place, question in asked:
-            groups.setdefault(place // _TO_A_WORKER, []).append(question)
+        for place, question in sent:
+            groups.setdefault(place // _WORKER_BATCH, []).append(question)
         yield from self._workers.answers([QuestionGroup(role, tuple(some), home) for home, some in groups.items()])
 
     def _keep(self, named: NamedTeacher, replies: Replies) -> dict[str, str]:
-        """Keep answers, and return why the others failed; an episode that killed its worker is not shown again."""
+        """Keep the answers and return why the others failed; an episode that crashed its worker is not shown again."""
         failed: dict[str, str] = {}
-        self.asked.update(question.kind for question, _ in replies)
+        self.queried.update(question.kind for question, _ in replies)
         for question, reply in replies:
             if isinstance(reply, str):
                 self.cache.keep(named, question, reply[: ANSWER_CHARACTERS.value])
             else:
                 failed[question.prompt_hash] = reply.reason
-            if isinstance(reply, Died):
-                self._deadly[named.name, question.episode.id] = reply.reason
+            if isinstance(reply, Crashed):
+                self._crashes[named.name, question.episode.id] = reply.reason
         self._count(named.name, failed, answered=len(replies) - len(failed))
         return failed
 
     def _count(self, name: str, failed: Mapping[str, str], *, answered: int) -> None:
-        """End the run where a teacher has failed so often and never answered."""
+        """Stop the run after so many failures of a teacher that has never answered."""
         if answered:
-            self._silent[name] = -sys.maxsize
-        self._silent[name] += len(failed)
-        if self._silent[name] >= _MOST_FAILURES:
+            self._failures[name] = -sys.maxsize
+        self._failures[name] += len(failed)
+        if self._failures[name] >= _MAX_FAILURES:
             why = next(iter(failed.values()))
-            raise StopRun(one_line(f"{name} failed {self._silent[name]} times and never answered: {why}"))
+            raise StopRun(one_line(f"{name} failed {self._failures[name]} times and never answered: {why}"))
 
     def _found(self, question: Question, failed: Mapping[str, str]) -> TeacherAnswer:
         teacher = self.teachers[question.role]

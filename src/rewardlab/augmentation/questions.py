@@ -1,4 +1,4 @@
-"""What teachers are asked: the prompts of the paper, Question, Attempt, asking again."""
+"""Questions to teachers: the prompts of the paper, Question and Attempt, and repeating a question after a rejection."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -174,7 +174,7 @@ _AGAIN = """
 Your answer to this was refused: {reason}.
 It was: {answer}
 Answer once more, in the form that is asked for."""
-_ANSWER_SHOWN = 400  # characters of a refused answer that are shown to the teacher again
+_ANSWER_SHOWN = 400  # characters of a rejected answer that the next prompt quotes
 
 
 def rewrite_prompt(task: str) -> str:
@@ -203,8 +203,8 @@ def validation_prompt(task: str, score: int) -> str:
     return _VALIDATE.format(task=task, score=score, rubric=RUBRIC, clarification=_MINOR_OR_MAJOR)
 
 
-def again(prompt: str, reason: str, answer: str) -> str:
-    """Ask the same once more, saying why the answer before was refused."""
+def retry_prompt(prompt: str, reason: str, answer: str) -> str:
+    """Ask the same again, with the reason why the last answer was rejected."""
     return prompt + _AGAIN.format(reason=reason, answer=answer[:_ANSWER_SHOWN])
 
 
@@ -212,16 +212,16 @@ Kind = Literal["rewrite", "analysis", "plan", "command", "validate", "clip"]
 Role = Literal["vision", "text"]
 Made = TypeVar("Made")
 
-# Interviews that go on at once: the same on every engine, for which of them asks a question first follows from it.
+# Rows whose questions are sent together; the same on every engine, because it decides the order of the questions.
 TOGETHER = 256
 MAX_TOKENS = {"rewrite": 128, "analysis": 1024, "plan": 2048, "command": 64, "validate": 512, "clip": 0}
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One question to a teacher: its words, the clip it is about where the teacher is to see it, and the attempt.
+    """One question to a teacher: the prompt, the episode it is about, and the number of the attempt.
 
-    `episode`, `task` and `score` say what the words say, for a teacher that reads no prompts; `shown` tells whether the
+    `episode`, `task` and `score` repeat the prompt as data, for a teacher that reads no prompts; with `shown` the
     frames are part of the question.
     """
 
@@ -236,7 +236,7 @@ class Question:
 
     @cached_property
     def prompt_hash(self) -> str:
-        """Identify the words and the frames, whatever the files are called."""
+        """Identify prompt and frames by content, whatever the files are called."""
         clip = self.episode.clip
         frames = (clip.source.digest, clip.order.tobytes(), clip.positions.tobytes()) if self.shown else ()
         return digest(self.kind, self.text, *frames)
@@ -244,7 +244,7 @@ class Question:
 
 @dataclass(frozen=True)
 class TeacherAnswer:
-    """What a teacher wrote; `failed` says why it wrote nothing."""
+    """The answer of a teacher; `failed` is the reason where there is none."""
 
     text: str
     teacher: str
@@ -254,7 +254,7 @@ class TeacherAnswer:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One entry of a row's history: what was asked of whom, what came, and why it was refused, if it was."""
+    """One entry of a row's history: the question, the teacher, the answer, and why it was rejected, if it was."""
 
     kind: Kind
     teacher: str
@@ -269,43 +269,44 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How asking ended: the text that was kept, None where none was, and every attempt in order."""
+class QueryResult:
+    """The accepted text, None where every attempt was rejected, and all attempts in order."""
 
     text: str | None
     history: tuple[Attempt, ...]
 
     @property
     def reason(self) -> str:
-        """Return why the last attempt was refused."""
+        """Return why the last attempt was rejected."""
         return self.history[-1].rejected if self.history else ""
 
 
-Interview = Generator[Question, TeacherAnswer, Made]  # asks questions one after the other, and returns what it made
+# Yields questions one after the other, is sent the answer to each, and returns what it made of them.
+Queries = Generator[Question, TeacherAnswer, Made]
 
 
-def ask_until(question: Question, refusal: Callable[[str], str], attempts: int) -> Interview[Asked]:
-    """Ask until an answer is not refused, so many times at most; each time the teacher is told what was wrong."""
+def query_until_accepted(question: Question, rejection: Callable[[str], str], attempts: int) -> Queries[QueryResult]:
+    """Repeat a question until an answer is accepted, at most `attempts` times; each retry quotes the last rejection."""
     history: list[Attempt] = []
     for number in range(1, attempts + 1):
-        answer, attempt = yield from ask_once(with_history(question, history, number), refusal)
+        answer, attempt = yield from query_once(with_history(question, history, number), rejection)
         history.append(attempt)
         if not attempt.rejected:
-            return Asked(answer, tuple(history))
-    return Asked(None, tuple(history))
+            return QueryResult(answer, tuple(history))
+    return QueryResult(None, tuple(history))
 
 
-def ask_once(question: Question, refusal: Callable[[str], str]) -> Interview[tuple[str, Attempt]]:
-    """Ask one question and return the answer without blanks around it, and how it was judged."""
+def query_once(question: Question, rejection: Callable[[str], str]) -> Queries[tuple[str, Attempt]]:
+    """Send one question; return the answer without surrounding blanks, and the attempt with its rejection, if any."""
     answer = yield question
     text = answer.text.strip()
-    rejected = f"the teacher did not answer: {answer.failed}" if answer.failed else refusal(text)
+    rejected = f"the teacher did not answer: {answer.failed}" if answer.failed else rejection(text)
     return text, Attempt(question.kind, answer.teacher, answer.prompt_hash, question.attempt, text, rejected)
 
 
 def with_history(question: Question, history: Sequence[Attempt], number: int) -> Question:
-    """Return the question as its next attempt is worded: with what was wrong about the last answer to it."""
+    """Return the question for its next attempt: with the reason why the last answer to it was rejected."""
     last = next((each for each in reversed(history) if each.kind == question.kind), None)
     if last is None:
         return question
-    return replace(question, text=again(question.text, last.rejected, last.answer), attempt=number)
+    return replace(question, text=retry_prompt(question.text, last.rejected, last.answer), attempt=number)

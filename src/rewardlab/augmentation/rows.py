@@ -1,4 +1,7 @@
-"""Rows with provenance: read from any layout, changed, written."""
+"""Rows of a dataset with their provenance: read from any layout, changed, written.
+
+Every column is kept, videos are linked where possible, and the rows are written last.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,13 +60,13 @@ class DatasetRow:
         row = {**self.row, **columns, PROVENANCE: {**self.provenance, **provenance}}
         return replace(self, row={key: value for key, value in row.items() if value is not None})
 
-    def judged(self, by: str, rationale: str, prompt_hash: str, *, verdict: bool) -> "DatasetRow":
+    def with_verdict(self, by: str, rationale: str, prompt_hash: str, *, verdict: bool) -> "DatasetRow":
         """Return the row with one more verdict."""
         entry = {"by": by, "verdict": verdict, "rationale": rationale, "prompt_hash": prompt_hash}
         return self.changed({}, {"verdicts": [*self.provenance["verdicts"], entry]})
 
-    def refused(self, stage: str, reason: str) -> "DatasetRow":
-        """Return the row as it is kept among those that were refused."""
+    def rejected(self, stage: str, reason: str) -> "DatasetRow":
+        """Return the row as it is kept among the rejected ones."""
         return self.changed({}, {"rejected": reason, "rejected_at": stage})
 
 
@@ -110,7 +113,7 @@ def _is_verdict(entry: object) -> bool:
 
 @dataclass(frozen=True)
 class StageRows:
-    """What a stage made: the rows to go on with, and those it refused."""
+    """The result of a stage: the rows for the next stage, and those it rejected."""
 
     kept: tuple[DatasetRow, ...]
     rejected: tuple[DatasetRow, ...] = ()
@@ -126,7 +129,7 @@ def joined(parts: Iterable[StageRows]) -> StageRows:
 
 
 def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attempt], columns: Row) -> DatasetRow:
-    """Return a row that a stage made of a source: its level, its other columns, and the history of asking."""
+    """Return a row that a stage made of a source: its level, its other columns, and the attempts at it."""
     last = next((each for each in reversed(history) if each.kind != "validate"), None)
     about = {
         "row": digest(str(source.provenance["row"]), stage, level, str(columns.get("file_name", ""))),
@@ -140,20 +143,18 @@ def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attem
     return source.changed({"reward": level, "success": level == SUCCESS, **columns}, about)
 
 
-# Rows of a dataset in and out: every column is kept, videos are linked where they can be, rows are written last.
-
 REJECTED = "rejected.jsonl"
 # Writes every clip to its file, and returns those that could not be written, and why.
 WriteVideos = Callable[[Sequence[tuple[Episode, Path]]], Mapping[Path, str]]
 
 
-def read_dataset(name: str, *, skip_bad: bool) -> list[DatasetRow]:
+def read_dataset(name: str, *, skip_invalid: bool) -> list[DatasetRow]:
     """Return the rows of a dataset of any layout, each with its provenance; DataError where some are unsound."""
     found = _read(name)
     problems = [each for each in found if isinstance(each, Problem)]
     rows = [with_provenance(*each) for each in found if not isinstance(each, Problem)]
-    if problems and not skip_bad:
-        what = f"{name} has {len(problems)} problems; correct them, or leave them out with --skip-bad"
+    if problems and not skip_invalid:
+        what = f"{name} has {len(problems)} problems; correct them, or leave them out with --skip-invalid"
         raise DataError(what + "".join(f"\n  {problem}" for problem in problems[:5]))
     if not rows:
         raise DataError(f"{name} holds no usable episode; run `rewardlab data check {name}`")
@@ -161,7 +162,7 @@ def read_dataset(name: str, *, skip_bad: bool) -> list[DatasetRow]:
 
 
 def read_rejected(name: str) -> list[Row]:
-    """Return the rows that earlier stages refused; a dataset that no stage made has none."""
+    """Return the rows that earlier stages rejected; a dataset that no stage made has none."""
     rows = _json_lines(dataset_folder(name) / REJECTED)
     for row in rows:
         require_provenance({PROVENANCE: None, **row})
@@ -176,18 +177,18 @@ def read_pairwise(name: str) -> list[Row]:
 
 
 def write_dataset(
-    folder: Path, rows: StageRows, refused: Sequence[Row], pairwise: Sequence[Row], write_videos: WriteVideos
+    folder: Path, rows: StageRows, rejected: Sequence[Row], pairwise: Sequence[Row], write_videos: WriteVideos
 ) -> StageRows:
-    """Write a dataset: the videos, then what was refused, then the rows, each file whole or not there.
+    """Write a dataset: the videos, then the rejected rows, then the others; no file is ever half written.
 
-    Return the rows that were written: one whose video killed its worker twice is refused for it.
+    Return the rows that were written; a row whose video crashed its worker twice is rejected.
     """
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         rows = _with_videos(folder, rows, write_videos)
         for row in rows.kept:
             _place_world(folder, row)
-    _write_lines(folder / REJECTED, [*refused, *(row.row for row in rows.rejected)])
+    _write_lines(folder / REJECTED, [*rejected, *(row.row for row in rows.rejected)])
     if pairwise:
         _write_lines(folder / PREFERENCES, pairwise)
     _write_lines(folder / METADATA, [row.row for row in rows.kept])
@@ -195,9 +196,9 @@ def write_dataset(
 
 
 def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> StageRows:
-    """Put the videos of the rows below the folder, unless they are there: linked, or written by the workers.
+    """Put the missing videos of the rows below the folder: linked, or written by the workers.
 
-    The rows that are returned know their files, so that the next stage links them.
+    The returned rows name their video files, so that the next stage links them.
     """
     wanted: dict[Path, Episode] = {}
     for row in rows.kept:
@@ -212,7 +213,7 @@ def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> St
     targets = ((row, _video_of(folder, row)) for row in rows.kept)
     kept = [replace(row, video=target) for row, target in targets if target not in lost]
     gone = [
-        row.refused(str(row.provenance["stage"]), f"its video could not be written: {lost[_video_of(folder, row)]}")
+        row.rejected(str(row.provenance["stage"]), f"its video could not be written: {lost[_video_of(folder, row)]}")
         for row in rows.kept
         if _video_of(folder, row) in lost
     ]

@@ -1,4 +1,4 @@
-"""The stage split: no task and no video in two parts; the balance of what came out."""
+"""The stage split: no task and no video in two parts; and the balance of the result."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -83,10 +83,10 @@ def _shared(
 ) -> Iterator[Leak]:
     """Yield one leak for each key that rows of both splits have."""
     known = {key: _source(row) for row in parts[splits[0]] for key in keys(row)}
-    told: set[str] = set()
+    reported: set[str] = set()
     for row in parts[splits[1]]:
-        for key in (keys(row) & known.keys()) - told:
-            told.add(key)
+        for key in (keys(row) & known.keys()) - reported:
+            reported.add(key)
             yield Leak(what, splits, (known[key], _source(row)))
 
 
@@ -136,9 +136,6 @@ def _same_words(rows: Sequence[DatasetRow]) -> Iterator[Pair]:
 def _copies(sources: Sequence[Episode], folder: Path, ordered_map: OrderedMap) -> list[Pair]:
     found = find_duplicates(sources, None, folder, ordered_map)["copies"]
     return [(copy["episode"], copy["other"]) for copy in found]
-
-
-# The balance of a made dataset: rows by level, source and stage, and what was refused and why.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who answers: a VLM, or the scripted teacher that reads the simulator state."""
+"""Teachers, which answer questions: a VLM, or the scripted teacher that reads the simulator state."""
 
 import json
 from collections.abc import Sequence
@@ -36,11 +36,11 @@ _SCORES = (1, 2, 3, 4)
 class ScriptedOptions:
     """Options of `scripted`."""
 
-    wrong: float = option(0.0, "share of commands written for another score than asked, to try validators with")
+    wrong: float = option(0.0, "fraction of commands written for another score, to test validators")
 
     def __post_init__(self) -> None:
         if not 0 <= self.wrong <= 1:
-            raise PlanError(f"option wrong must be a share from 0 to 1, got {self.wrong}")
+            raise PlanError(f"option wrong must be a fraction from 0 to 1, got {self.wrong}")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class ScriptedTeacher:
     options: ScriptedOptions
 
     def answer(self, questions: Sequence[Question]) -> list[str | Failure]:
-        """Return what the state says to each question."""
+        """Return the answer from the state to each question."""
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: Question) -> str | Failure:
@@ -72,7 +72,7 @@ class ScriptedTeacher:
         return _verdict(_shown(rollout, len(question.episode.clip)), question)
 
     def _command(self, rollout: ReplayedRollout, question: Question) -> str:
-        """Return the next command of the wanted score; now and then one of another, where that is asked for."""
+        """Return the next command of the wanted score; with the option `wrong`, sometimes one of another score."""
         trajectory = rollout.trajectory
         rng = rng_for(trajectory.seed, "wrong command", trajectory.task, question.score, question.attempt)
         score = question.score
@@ -169,7 +169,7 @@ class Teacher(Protocol):
     """Answers questions, one text or Failure each, in order."""
 
     def answer(self, questions: Sequence[Question]) -> Sequence[str | Failure]:
-        """Return what the teacher says to each question."""
+        """Return one answer per question."""
 
 
 @dataclass(frozen=True)
@@ -191,17 +191,17 @@ class NamedTeacher:
 
 @dataclass(frozen=True)
 class VlmTeacher:
-    """A vision-language model as a teacher; one that is asked about text alone sees no frames."""
+    """A vision-language model as a teacher; frames are sent only with questions that show them."""
 
     vlm: VisionLanguageModel
 
     def answer(self, questions: Sequence[Question]) -> Sequence[str | Failure]:
-        """Return what the model writes, asked together where the longest answer allowed is the same."""
+        """Return the completions; questions with the same limit of tokens go to the model together."""
         found: dict[int, str | Failure] = {}
         for most in sorted({MAX_TOKENS[question.kind] for question in questions}):
             places = [place for place, question in enumerate(questions) if MAX_TOKENS[question.kind] == most]
             replies = self.vlm.complete([_prompt(questions[place]) for place in places], most)
-            for place, reply in zip(places, replies):
+            for place, reply in zip(places, replies, strict=True):
                 found[place] = reply if isinstance(reply, Failure) else reply.text
         return [found[place] for place in range(len(questions))]
 

@@ -1,4 +1,7 @@
-"""What code checks of a written command or a rewritten task."""
+"""Checks by code of commands and rewritten tasks that teachers wrote; each returns a reason to reject, or nothing.
+
+The reasons are part of the prompts that repeat a question: other words would make other questions.
+"""
 
 import re
 import tomllib
@@ -33,7 +36,7 @@ def stem(word: str) -> str:
 
 
 def is_known(word: str) -> bool:
-    """Tell whether a word stands in our lists, and so is spelt right."""
+    """Tell whether a word is in our lists, and so is spelled correctly."""
     return word in VERBS or word in _NO_OBJECT
 
 
@@ -56,10 +59,8 @@ def named_things(text: str) -> set[str]:
 _VERB_STEMS = frozenset(stem(verb) for verb in VERBS)
 
 
-# What code can check of a command that a teacher wrote: each check returns why it is refused, or nothing.
-
 MOST_WORDS = 24  # the paper's "under 25 words"
-_ALIKE = 0.8  # of the words two commands share: as many make them paraphrases
+_ALIKE = 0.8  # fraction of shared words from which two commands are paraphrases
 _META = re.compile(
     r"\b(scores?:? (of )?\d|rubric|rewards?|original (task|command)|video|command|task|instruction|as an ai)\b", re.I
 )
@@ -69,7 +70,7 @@ _QUOTES = "\"'`*#"
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What a command is held against: the original task, what the analysis saw, and the commands of lower scores."""
+    """What a command is compared with: the original task, the analysis of the video, the commands of lower scores."""
 
     original: str
     analysis: str
@@ -77,19 +78,19 @@ class CommandContext:
     lower: tuple[str, ...]
 
 
-def refusal(text: str, context: CommandContext) -> str:
+def command_rejection(text: str, context: CommandContext) -> str:
     """Return the first reason why a command cannot be used, or nothing."""
     return (
-        form_refusal(text)
-        or _meta_refusal(text)
-        or _grounding_refusal(text, context)
-        or _target_refusal(text, context)
-        or _entailment_refusal(text, context.original)
-        or _paraphrase_refusal(text, (context.original, *context.lower))
+        form_rejection(text)
+        or _meta_rejection(text)
+        or _grounding_rejection(text, context)
+        or _target_rejection(text, context)
+        or _entailment_rejection(text, context.original)
+        or _paraphrase_rejection(text, (context.original, *context.lower))
     )
 
 
-def form_refusal(text: str) -> str:
+def form_rejection(text: str) -> str:
     """Return why a text is no single imperative sentence in plain ASCII, or nothing."""
     words = words_of(text)
     if not words:
@@ -105,13 +106,13 @@ def form_refusal(text: str) -> str:
     return ""
 
 
-def _meta_refusal(text: str) -> str:
+def _meta_rejection(text: str) -> str:
     found = _META.search(text)
     return f"it speaks of {found[0]!r}, which is no part of a task" if found else ""
 
 
-def _grounding_refusal(text: str, context: CommandContext) -> str:
-    """Say which word names what neither the analysis nor the original task mentions."""
+def _grounding_rejection(text: str, context: CommandContext) -> str:
+    """Name the words for objects that neither the analysis nor the original task mentions."""
     seen = named_things(f"{context.analysis} {context.original}")
     unseen = named_things(text) - seen
     if unseen:
@@ -120,8 +121,8 @@ def _grounding_refusal(text: str, context: CommandContext) -> str:
     return "" if named_things(text) or seen else "it names no object"
 
 
-def _target_refusal(text: str, context: CommandContext) -> str:
-    """Hold scores 2 to 4 to the object and against words about the gripper, as the planning prompt asks."""
+def _target_rejection(text: str, context: CommandContext) -> str:
+    """Require the object of the task, and no words about the gripper, as the planning prompt does."""
     if context.score > 1 and _CONTROL.search(text):
         return "it asks for the gripper to be controlled, not for a state of the scene"
     if context.score > 2 and not named_things(text) & named_things(context.original):
@@ -129,14 +130,14 @@ def _target_refusal(text: str, context: CommandContext) -> str:
     return ""
 
 
-def _entailment_refusal(text: str, original: str) -> str:
-    """Say that the original task, done, would do the command as well: its words are some of the original's in order."""
+def _entailment_rejection(text: str, original: str) -> str:
+    """Find a command that the original task entails: its words are some of the original's, in order."""
     rest = iter(meaning_words(original))
     entailed = all(word in rest for word in meaning_words(text))
     return "the original task entails it" if entailed else ""
 
 
-def _paraphrase_refusal(text: str, others: Iterable[str]) -> str:
+def _paraphrase_rejection(text: str, others: Iterable[str]) -> str:
     for other in others:
         if is_paraphrase(text, other):
             return f"it is a paraphrase of {other!r}"
@@ -144,7 +145,7 @@ def _paraphrase_refusal(text: str, others: Iterable[str]) -> str:
 
 
 def is_paraphrase(text: str, other: str) -> bool:
-    """Tell whether two commands say the same in nearly the same words; other numbers are another command."""
+    """Tell whether two commands have nearly the same words in the same order; other numbers make another command."""
     mine, theirs = meaning_words(text), meaning_words(other)
     if _numbers(mine) != _numbers(theirs):
         return False
@@ -163,9 +164,7 @@ def _numbers(words: Iterable[str]) -> list[str]:
     return sorted(word for word in words if word[0].isdigit())
 
 
-# What code can check of a rewritten task description: that it says what the original said, in better spelling.
-
-_CLOSE = 0.66  # how alike the letters of a misspelt word and its correction are
+_CLOSE = 0.66  # least similarity of a misspelled word and its correction
 _SHORT = 3  # letters of a word of which a correction changes the length by one at most
 _SMALL = frozenset(
     (
@@ -198,7 +197,7 @@ _OPPOSITES = (
 )
 
 
-def rewrite_refusal(text: str, original: str) -> str:
+def rewrite_rejection(text: str, original: str) -> str:
     """Return why a text is no correction of grammar and spelling alone, or nothing."""
     if not text.strip() or "\n" in text.strip():
         return "it is not one line"
@@ -211,7 +210,7 @@ def rewrite_refusal(text: str, original: str) -> str:
     lost = [word for word in _content(original) if not (stem(word) in stems if is_known(word) else _has(word, mine))]
     added = [word for word in _content(text) if not _has(word, theirs)]
     if lost or added:
-        return f"it changes the meaning: {_told('lost', lost)}{_told('added', added)}".rstrip(" ,")
+        return f"it changes the meaning: {_listed('lost', lost)}{_listed('added', added)}".rstrip(" ,")
     return ""
 
 
@@ -220,7 +219,7 @@ def _content(text: str) -> list[str]:
 
 
 def _has(word: str, others: Sequence[str]) -> bool:
-    """Tell whether a word is there, maybe spelt otherwise; numbers must be the same."""
+    """Tell whether a word occurs, perhaps misspelled; numbers must be equal."""
     if word[0].isdigit():
         return word in others
     return any(_is_close(word, other) for other in others)
@@ -236,5 +235,5 @@ def _flipped(mine: Sequence[str], theirs: Sequence[str]) -> bool:
     return any(a in theirs and a not in mine and b in mine and b not in theirs for a, b in pairs)
 
 
-def _told(what: str, words: Sequence[str]) -> str:
+def _listed(what: str, words: Sequence[str]) -> str:
     return f"{what} {' '.join(words)!r}, " if words else ""

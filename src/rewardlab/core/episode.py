@@ -158,6 +158,71 @@ def whole_clip(source: FrameSource, fps: float) -> Clip:
     return Clip(source, every, every, fps)
 
 
+@dataclass(frozen=True, eq=False)
+class FrameSequence:
+    """Single frames in memory, one after the other; every read is a copy that cannot be written to."""
+
+    frames: tuple[Frames, ...]  # each (H, W, 3)
+
+    @cached_property
+    def digest(self) -> str:
+        """Identify the content by its bytes, as those of one array; computed when it is first needed."""
+        return fingerprint_frames(np.stack(self.frames))
+
+    @property
+    def count(self) -> int:
+        """Return how many frames there are."""
+        return len(self.frames)
+
+    def read(self, indices: Indices) -> Frames:
+        """Return a copy of these frames that cannot be written to."""
+        return read_only(np.stack([self.frames[index] for index in indices]))
+
+
+@dataclass(eq=False)
+class GrowingClip:
+    """A clip that grows frame by frame, in constant time; it holds at most `most` frames, or all without a limit.
+
+    The first and the last frame are always held, and between them every frame, every second, every fourth and so on.
+    """
+
+    fps: float
+    most: int | None = None  # 2 or more
+    count: int = 0  # frames that were appended
+    _held: dict[int, Frames] = field(default_factory=dict)  # by their number in the stream
+    _stride: int = 1
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Return the numbers of the frames that are held."""
+        return tuple(self._held)
+
+    @property
+    def last(self) -> Frames | None:
+        """Return the last frame, None before the first."""
+        return self._held[self.count - 1] if self.count else None
+
+    def append(self, frame: Frames) -> None:
+        """Add one frame, uint8 (H, W, 3) and of the size of the first."""
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3:
+            raise DataError(f"a frame must be uint8 of shape (H, W, 3), got {frame.dtype} {frame.shape}")
+        if self.count and frame.shape != self._held[0].shape:
+            raise DataError(f"the frames of this clip are {self._held[0].shape}, got {frame.shape}")
+        if (self.count - 1) % self._stride:  # it was held only because it was the last
+            del self._held[self.count - 1]
+        self._held[self.count] = frame
+        self.count += 1
+        while self.most is not None and len(self._held) > self.most:
+            self._stride *= 2
+            last = self.count - 1
+            self._held = {at: held for at, held in self._held.items() if at % self._stride == 0 or at == last}
+
+    def clip(self) -> Clip:
+        """Return the clip so far; frames that are appended later are not part of it."""
+        source = FrameSequence(tuple(self._held.values()))
+        return Clip(source, np.arange(source.count), np.array(self.positions, np.int64), self.fps)
+
+
 @dataclass(frozen=True)
 class Label:
     """What is known about the rollout; None where nobody said. `progress` has one value per shown frame."""

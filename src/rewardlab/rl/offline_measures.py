@@ -1,4 +1,4 @@
-"""How a reward does offline: the metrics of the catalog on held-out episodes, clean and perturbed."""
+"""Offline measures of a reward: the metrics of the catalog on held-out episodes, clean and perturbed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.estimates import with_clean_answers
 from rewardlab.metrics.robustness import robustness_auc
-from rewardlab.rl.plan import RlPlan, RunFolder
+from rewardlab.rl.plan import RlPlan, StudyFolder
 from rewardlab.rl.rendering import Condition, clean_clip, parse_condition
-from rewardlab.rl.results import OfflineMeasures, right_at
-from rewardlab.rl.rewards import EpisodeReward, ModelReward, Payment, Watched, open_reward, watched_clips
+from rewardlab.rl.results import OfflineMeasures, accuracy_at
+from rewardlab.rl.rewards import EpisodeReward, ModelEpisodeReward, RewardValue, Watched, open_reward, watched_clips
 from rewardlab.rl.rollouts import PolicyEpisode
 from rewardlab.worlds.metaworld.physics import simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
@@ -41,55 +41,55 @@ KEPT, ROBUSTNESS, SUCCESS_AUC = "expectations_kept", "robustness_auc", "success_
 
 
 @dataclass(frozen=True)
-class HeldOutWorld:
-    """The held-out episodes of a task as they are watched in one world; every reward judges the same clips."""
+class HeldOutClips:
+    """The held-out episodes of a task under one condition; every reward scores the same clips."""
 
     task: str
     condition: Condition
 
     @property
     def file(self) -> str:
-        """Return the name of the file of what the rewards say there."""
+        """Return the name of the file with their scores."""
         return f"{self.task} {self.condition.name} {self.condition.severity}.parquet"
 
 
-def held_out_worlds(plan: RlPlan) -> list[HeldOutWorld]:
-    """Return every task in the clean world and in every perturbed one that rewards are measured in."""
-    worlds = [Condition(), *stressed_conditions(plan)]
-    return [HeldOutWorld(task, condition) for task in plan.tasks for condition in worlds]
+def held_out_clips(plan: RlPlan) -> list[HeldOutClips]:
+    """Return every task under every condition that rewards are measured under, clean first."""
+    conditions = [Condition(), *stressed_conditions(plan)]
+    return [HeldOutClips(task, condition) for task in plan.tasks for condition in conditions]
 
 
-def evaluate_world(plan: RlPlan, folder: RunFolder, world: HeldOutWorld) -> Path:
-    """Have every reward judge the held-out episodes in a world, unless that was done; return the file of answers."""
-    path = folder.offline / world.file
+def score_held_out(plan: RlPlan, folder: StudyFolder, clips: HeldOutClips) -> Path:
+    """Score the held-out clips with every reward, unless that was done; return the file of the scores."""
+    path = folder.offline / clips.file
     if path.exists():
         return path
-    episodes = held_out_episodes(plan, world.task)
-    clips = [clean_clip(episode.trajectory, plan.watch, plan.seed) for episode in episodes]
-    watched = watched_clips(episodes, plan.watch, world.condition, plan.seed)
+    episodes = held_out_episodes(plan, clips.task)
+    clean = [clean_clip(episode.trajectory, plan.watch, plan.seed) for episode in episodes]
+    watched = watched_clips(episodes, plan.watch, clips.condition, plan.seed)
     trials: list[Trial] = []
     for reward in plan.rewards:
-        payments = _payments(plan, folder, reward, episodes, watched)
-        trials += [_trial(reward, clip, paid, world.condition) for clip, paid in zip(clips, payments)]
+        values = _reward_values(plan, folder, reward, episodes, watched)
+        trials += [_trial(reward, *each, clips.condition) for each in zip(clean, values, strict=True)]
     folder.offline.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
         pq.write_table(to_arrow(trials), partial)
     return path
 
 
-def _payments(
-    plan: RlPlan, folder: RunFolder, reward: str, episodes: Sequence[PolicyEpisode], watched: Sequence[Watched]
-) -> list[Payment]:
-    """Return what a reward says of the episodes; one that cannot be opened or asked says nothing, with the reason."""
+def _reward_values(
+    plan: RlPlan, folder: StudyFolder, reward: str, episodes: Sequence[PolicyEpisode], watched: Sequence[Watched]
+) -> list[RewardValue]:
+    """Return the rewards of the episodes; where a reward cannot be opened, the reason instead."""
     try:
         opened: EpisodeReward = open_reward(reward, folder.heads, plan.watch, Condition(), plan.seed)
-        return opened.judge(watched) if isinstance(opened, ModelReward) else opened.pay(episodes)
+        return opened.score(watched) if isinstance(opened, ModelEpisodeReward) else opened.compute(episodes)
     except RewardlabError as error:
-        return [Payment(None, reason=error_text(error))] * len(episodes)
+        return [RewardValue(None, reason=error_text(error))] * len(episodes)
 
 
 def measure_rewards(plan: RlPlan, files: Sequence[Path]) -> tuple[OfflineMeasures, ...]:
-    """Return how each reward does on the held-out episodes, task by task and over all."""
+    """Return the measures of each reward on the held-out episodes, task by task and over all."""
     trials = TrialTable(pa.concat_tables([_read(path) for path in files]))
     return tuple(each for reward in plan.rewards for each in _by_task(reward, plan.tasks, trials))
 
@@ -114,13 +114,13 @@ def held_out_episodes(plan: RlPlan, task: str) -> list[PolicyEpisode]:
 
 
 def stressed_conditions(plan: RlPlan) -> list[Condition]:
-    """Return the perturbed worlds that rewards are measured in: those of the plan, else those of its settings."""
+    """Return the perturbed conditions that rewards are measured under: the plan's own, else those of its settings."""
     own = [parse_condition(text) for text in plan.conditions if text != CLEAN]
     settings = plan.offline
     return own or [Condition(name, level) for name in settings.perturbations for level in settings.severities]
 
 
-def _trial(reward: str, clip: Episode, paid: Payment, condition: Condition) -> Trial:
+def _trial(reward: str, clip: Episode, value: RewardValue, condition: Condition) -> Trial:
     truth, name = clip.label, condition.name if condition.severity else CLEAN
     category = condition.perturbation.category if condition.perturbation else ""
     return Trial(
@@ -141,9 +141,9 @@ def _trial(reward: str, clip: Episode, paid: Payment, condition: Condition) -> T
         instruction=clip.instruction,
         shown=(),
         frames_hash="",
-        status="failed" if paid.level is None else "scored",
-        level=paid.level,
-        reason=paid.reason or None,
+        status="failed" if value.level is None else "scored",
+        level=value.level,
+        reason=value.reason or None,
     )
 
 
@@ -153,33 +153,32 @@ def _measures(reward: str, task: str, trials: TrialTable) -> OfflineMeasures:
     found = {name: none_if_nan(METRICS[metric](clean)) for name, metric in MEASURES.items()}
     found[SUCCESS_AUC] = none_if_nan(success_auc(clean.number("level"), clean.number("truth_success")))
     found[KEPT] = none_if_nan(METRICS["expectation_kept"](table.where(severities > 0)))
-    curve = [_share_right(table.where(severities == level)) for level in np.unique(severities)]
+    curve = [_accuracy(table.where(severities == level)) for level in np.unique(severities)]
     found[ROBUSTNESS] = none_if_nan(robustness_auc(curve))
-    found |= _right_by_condition(table)
+    found |= _accuracy_by_condition(table)
     return OfflineMeasures(reward, task, len(clean), found)
 
 
-def _right_by_condition(table: TrialTable) -> dict[str, float | None]:
-    """Return the share of rightly judged successes in each world; severity 0 of a perturbation is the clean one."""
-    worlds = sorted(set(zip(table.text("perturbation").tolist(), table.number("severity").astype(int).tolist())))
-    names = sorted({name for name, _ in worlds if name != CLEAN})
-    share = {
-        (name, level): _share_right(
-            table.where(table.matches("perturbation", name) & (table.number("severity") == level))
-        )
-        for name, level in worlds
+def _accuracy_by_condition(table: TrialTable) -> dict[str, float | None]:
+    """Return the success accuracy under each condition; severity 0 of every perturbation is the clean one."""
+    conditions = sorted(set(zip(table.text("perturbation").tolist(), table.number("severity").astype(int).tolist())))
+    names = sorted({name for name, _ in conditions if name != CLEAN})
+    found = {
+        (name, level): _accuracy(table.where(table.matches("perturbation", name) & (table.number("severity") == level)))
+        for name, level in conditions
     }
-    clean = {right_at(name, 0): none_if_nan(share[CLEAN, 0]) for name in names}
-    return clean | {right_at(name, level): none_if_nan(share[name, level]) for name, level in worlds if name != CLEAN}
+    clean = {accuracy_at(name, 0): none_if_nan(found[CLEAN, 0]) for name in names}
+    return clean | {
+        accuracy_at(name, level): none_if_nan(found[name, level]) for name, level in conditions if name != CLEAN
+    }
 
 
-def _share_right(trials: TrialTable) -> float:
-    """Return the share of episodes whose success is judged right."""
+def _accuracy(trials: TrialTable) -> float:
     return float(METRICS["success_accuracy"](trials))
 
 
 def success_auc(levels: Numbers, success: Numbers) -> float:
-    """Return the chance that a success gets a higher level than a failure, ties counted half; nan without both."""
+    """Return the probability that a success gets a higher level than a failure, ties counted half; nan without both."""
     known = ~np.isnan(levels)
     good, bad = levels[known & (success == 1)], levels[known & (success == 0)]
     if not len(good) or not len(bad):

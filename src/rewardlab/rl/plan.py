@@ -1,8 +1,7 @@
-"""The plan (TOML), its training runs, and where their files are."""
+"""The plan of an RL study (TOML), its training runs, and where their files are."""
 
 import itertools
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,7 +14,7 @@ from rewardlab.models import name_model
 from rewardlab.rl.diffusion_policy import DemonstrationMix, DiffusionSettings
 from rewardlab.rl.dsrl import Algorithm, SacSettings
 from rewardlab.rl.rendering import WatchSettings, parse_condition
-from rewardlab.rl.results import RESULT
+from rewardlab.rl.results import RESULT, TRAINING_RUNS
 from rewardlab.rl.rewards import HEAD, TRUE, HeadSettings, parse_head
 from rewardlab.rl.rollouts import Control
 from rewardlab.worlds.metaworld.physics import TASKS
@@ -25,10 +24,10 @@ Figure = Literal["curves", "types", "quality", "severity"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a cell learns, and how it is evaluated: by the simulator's success on scenes it never learns from."""
+    """Length of a training run and its evaluations, by the simulator's success on scenes that are not trained on."""
 
     episodes: int = 200
-    simulators: int = 4  # side by side; between two rounds of them the policy learns and may be stopped
+    simulators: int = 4  # side by side; the policy is updated after each round of them
     evaluations: int = 4  # along training, beside those before and after it
     evaluated: int = 16  # episodes of each evaluation along training
     final: int = 40  # episodes of the evaluations before and after training
@@ -43,7 +42,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class OfflineSettings:
-    """The held-out episodes on which rewards are measured, and what they are stressed by."""
+    """The held-out episodes on which rewards are measured, and how they are perturbed."""
 
     episodes: int = 20  # of each task; 0 measures nothing
     perturbations: tuple[str, ...] = ("gaussian_noise", "low_light", "world_table_texture", "world_camera")
@@ -52,7 +51,7 @@ class OfflineSettings:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One training: a task, the reward that pays, the world it watches, the algorithm and the seed."""
+    """One training run: task, reward, the condition of what the reward model sees, algorithm and seed."""
 
     task: str
     reward: str
@@ -98,25 +97,23 @@ class RlPlan:
         if wrong or self.seeds < 1 or not (self.tasks and self.rewards and self.conditions and self.algorithms):
             raise PlanError("a plan needs tasks, rewards, conditions, algorithms (dsrl or sac), and 1 seed or more")
 
-    def cells(self) -> list[TrainingRun]:
-        """Return every training of the plan, seed by seed, so that an early stop leaves whole seeds."""
-        return list(self._cells())
-
-    def _cells(self) -> Iterator[TrainingRun]:
+    def training_runs(self) -> list[TrainingRun]:
+        """Return every training run of the plan, seed by seed, so that an early stop leaves whole seeds."""
         axes = (self.algorithms, range(self.seeds), self.tasks, self.conditions, self.rewards)
-        for algorithm, seed, task, condition, reward in itertools.product(*axes):
-            # The truth is the same in every world, so that it is learned from once.
-            if reward != TRUE or condition == self.conditions[0]:
-                yield TrainingRun(task, reward, condition, algorithm, seed)
+        return [
+            TrainingRun(task, reward, condition, algorithm, seed)
+            for algorithm, seed, task, condition, reward in itertools.product(*axes)
+            if reward != TRUE or condition == self.conditions[0]  # the truth is the same in every condition
+        ]
 
     @property
     def learned_heads(self) -> tuple[str, ...]:
-        """Return the rewards that are heads trained by the run itself."""
+        """Return the rewards that are heads trained by the study itself."""
         return tuple(reward for reward in self.rewards if reward.startswith(HEAD))
 
 
 def check_head(reward: str, heads: HeadSettings) -> None:
-    """Raise where a reward is a head that the run will not train."""
+    """Raise where a reward is a head that the study will not train."""
     if reward.startswith(HEAD):
         _, step = parse_head(reward)
         if step is not None and step not in (0, *heads.checkpoints):
@@ -124,7 +121,7 @@ def check_head(reward: str, heads: HeadSettings) -> None:
 
 
 def check_models(plan: RlPlan) -> None:
-    """Raise where a reward is no model here; a plan may be read where its models are not."""
+    """Raise where a reward names no model here; reading a plan does not need its models."""
     for reward in plan.rewards:
         if reward != TRUE and not reward.startswith(HEAD):
             name_model(reward)
@@ -151,20 +148,13 @@ def plan_from_json(written: dict[str, Any], where: str) -> RlPlan:
 
 def _merged(defaults: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
     nested = {name: value for name, value in defaults.items() if isinstance(value, dict)}
-    both = {name: _merged(nested[name], value) for name, value in written.items() if _is_table(nested, name, value)}
-    return defaults | written | both
-
-
-def _is_table(nested: dict[str, Any], name: str, value: Any) -> bool:
-    return name in nested and isinstance(value, dict)
-
-
-# The folder of a study: the base policies, the reward heads, and a folder per cell.
+    tables = {name: value for name, value in written.items() if name in nested and isinstance(value, dict)}
+    return defaults | written | {name: _merged(nested[name], value) for name, value in tables.items()}
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """Where everything of a study lies."""
+class StudyFolder:
+    """Where the files of a study are: base policies, reward heads, and a folder per training run."""
 
     path: Path
 
@@ -180,7 +170,7 @@ class RunFolder:
 
     @property
     def offline(self) -> Path:
-        """Return the folder of what rewards say of held-out episodes, a file per task and world."""
+        """Return the folder of the rewards of held-out episodes, a file per task and condition."""
         return self.path / "offline"
 
     def policy(self, task: str) -> Path:
@@ -188,25 +178,25 @@ class RunFolder:
         return self.path / "policies" / f"{task}.pt"
 
     def policy_facts(self, task: str) -> Path:
-        """Return what was measured of the base policy of a task."""
+        """Return the file with the success of the base policy of a task."""
         return self.path / "policies" / f"{task}.json"
 
-    def cell(self, cell: TrainingRun) -> Path:
-        """Return the folder of a cell."""
-        return self.path / "cells" / cell.id
+    def training_run(self, run: TrainingRun) -> Path:
+        """Return the folder of a training run."""
+        return self.path / TRAINING_RUNS / run.id
 
-    def result(self, cell: TrainingRun) -> Path:
-        """Return the record of a finished cell; it is there only once the cell is finished."""
-        return self.cell(cell) / RESULT
+    def result(self, run: TrainingRun) -> Path:
+        """Return the record of a finished training run; it exists only once the run is finished."""
+        return self.training_run(run) / RESULT
 
-    def failure(self, cell: TrainingRun) -> Path:
-        """Return the record of a cell that failed; the next start tries it again."""
-        return self.cell(cell) / "failed.json"
+    def failure(self, run: TrainingRun) -> Path:
+        """Return the record of a failed training run; the next start repeats it."""
+        return self.training_run(run) / "failed.json"
 
-    def checkpoint(self, cell: TrainingRun) -> Path:
-        """Return the file from which an unfinished cell goes on."""
-        return self.cell(cell) / "checkpoint.pt"
+    def checkpoint(self, run: TrainingRun) -> Path:
+        """Return the file from which an unfinished training run continues."""
+        return self.training_run(run) / "checkpoint.pt"
 
-    def starts(self, cell: TrainingRun) -> Path:
-        """Return the file that counts how often a cell was begun by this command."""
-        return self.cell(cell) / "starts"
+    def starts(self, run: TrainingRun) -> Path:
+        """Return the file that counts how often this command started the training run."""
+        return self.training_run(run) / "starts"

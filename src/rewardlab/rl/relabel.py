@@ -1,99 +1,45 @@
-"""Relabelling a dataset: a model's progress for every frame, as the Parquet file that LeRobot reads.
+"""`relabel`: a model's progress for every frame of a dataset, as the Parquet file that LeRobot reads.
 
-The episodes are scored as a stress test scores clean ones, into a run folder, so that workers may die, the command may
-be stopped and go on, and what was paid for is written down; the file is made of the trials when all are there.
+The episodes are scored into a run folder, as a stress test scores clean ones: a crashed worker costs one episode, a
+stopped command continues, and paid answers are kept. The file is written once every episode has its trial.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.old_settings import EngineSettings, as_command, setting
-from rewardlab.core.run import Run
+from rewardlab.core.old_settings import EngineSettings
+from rewardlab.core.settings import (
+    Budget,
+    Execution,
+    FramePolicyText,
+    Help,
+    Limit,
+    Scoring,
+    as_command,
+    recorded,
+)
 from rewardlab.core.storage import locked, store_address, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
 from rewardlab.data.lerobot import progress_table
 from rewardlab.data.video import frame_policy, sample_frames
-from rewardlab.evaluation.evaluate import (
-    RunOrigin,
-    StressPlan,
-    clean_plan,
-    finished_trials,
-    score_jobs,
-    scoring_context,
-    start_scoring,
-)
-from rewardlab.evaluation.plan import (
-    CLEAN_CONDITION,
-    ScoringContext,
-    ScoringSettings,
-    bundle_jobs,
-    plan_trials,
-    planned_trial,
-)
 
-_NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # how episodes of LeRobot datasets are called
+_NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # names of episodes in LeRobot datasets
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class RelabelPlan:
-    """Write a model's progress for every frame of a dataset, as the Parquet file that LeRobot reads."""
-
-    data: str = setting("dataset folder or a shipped name; DATA@CAMERA of several cameras", positional=True)
-    model: str = setting("the model whose progress is written", "pocket")
-    frames: str = setting(
-        "frames shown to the model: uniform:N, fps:X or all; the others are interpolated", "uniform:16"
-    )
-    limit: int | None = setting("use only the first N episodes", None)
-    batch: int = setting("episodes given to the model at once", 8)
-    workers: int = setting("processes; 0 takes one per core", 0)
-    timeout: float = setting("seconds the model may take for one batch before it is stopped", 120.0)
-    retry_failures: bool = setting("ask again about episodes that failed in an earlier attempt", False)
-    max_requests: int | None = setting("stop before more than N requests to a paid model", None)
-    max_cost: float | None = setting("stop before a paid model has cost more than this", None)
-    quiet: bool = setting("print no progress", False, short="-q")
-    engine_settings: EngineSettings = EngineSettings()
-    run: Path | None = setting("run folder of the answers; by default runs/ plus a name made from the plan", None)
-    out: Path = setting("file to write", Path("rewardlab_progress.parquet"))
-
-    def __post_init__(self) -> None:
-        frame_policy(self.frames)
-        if store_address(self.out):
-            raise PlanError(f"out must be a file of this machine, got {self.out}; an object store may hold the --run")
-        if self.batch < 1 or (self.limit or 1) < 1:
-            raise PlanError("batch and limit must be at least 1")
-        self.scoring_plan()
-
-    def scoring_plan(self) -> StressPlan:
-        """Return the stress test without perturbations that asks the model about every episode."""
-        scoring = ScoringSettings(
-            limit=self.limit,
-            batch=self.batch,
-            workers=self.workers,
-            timeout=self.timeout,
-            retry_failures=self.retry_failures,
-            max_requests=self.max_requests,
-            max_cost=self.max_cost,
-            quiet=self.quiet,
-            engine_settings=self.engine_settings,
-            out=self.run,
-        )
-        return clean_plan((self.model,), self.data, self.frames, scoring, controls=False)
-
-
-@dataclass(frozen=True)
 class Relabelled:
-    """What was written: how many episodes and frames, and how many episodes got no progress, and why the first."""
+    """The file that was written, its episodes and frames, how many episodes have no progress, and the first reason."""
 
     path: Path
     episodes: int
@@ -102,58 +48,109 @@ class Relabelled:
     reason: str
 
 
-def relabel(plan: RelabelPlan) -> Relabelled:
-    """Ask the model about every episode and write the file; episodes without an answer have no numbers in it."""
-    scoring_plan, episodes = plan.scoring_plan(), _episodes(plan)
-    context = scoring_context(scoring_plan, episodes)
-    origin = RunOrigin("relabel", as_command("relabel", plan))
-    run = start_scoring(scoring_plan, context, Contents(episodes, ()), origin)
-    with locked(run.folder):
-        trials = _scored(run, scoring_plan, context)
-    (named,) = context.models.values()
-    asked = [trials[planned_trial(context, episode, named, CLEAN_CONDITION).id] for episode in episodes]
-    curves = [every_frame(episode, trial, plan.frames) for episode, trial in zip(episodes, asked)]
-    reasons = [_reason(trial) for trial in asked if trial.progress is None]
+def relabel(
+    data: Annotated[str | Path, Help("dataset folder or a shipped name; DATA@CAMERA where there are several cameras")],
+    *,
+    model: Annotated[str, Help("model whose progress is written")] = "pocket",
+    frames: FramePolicyText = "uniform:16",
+    limit: Limit = None,
+    run: Annotated[
+        Path | str | None, Help("run folder of the scores; default: runs/ and a name made from the settings")
+    ] = None,
+    out: Annotated[Path | str, Help("file to write")] = Path("rewardlab_progress.parquet"),
+    execution: Execution = Execution(),
+    scoring: Scoring = Scoring(),
+    budget: Budget = Budget(),
+) -> Relabelled:
+    """Write a model's progress for every frame of a dataset, as the Parquet file that LeRobot reads.
+
+    Progress between the frames that the model is shown is interpolated; episodes that it cannot score have no numbers.
+
+    Examples:
+        rewardlab relabel demos --model pocket
+        rewardlab relabel lerobot_data@front --frames fps:2 --out progress.parquet
+    """
+    command, out = as_command("relabel", relabel, recorded(relabel, locals())), Path(out)
+    policy = frame_policy(frames)
+    if store_address(out):
+        raise PlanError(f"out must be a file of this machine, got {out}; an object store may hold the --run")
+    episodes = _read_episodes(str(data), limit)
+    name, trials = _score_episodes(episodes, model, str(data), frames, limit, run, execution, scoring, budget, command)
+    curves = [
+        every_frame(episode, sample_frames(episode, policy), trial)
+        for episode, trial in zip(episodes, trials, strict=True)
+    ]
+    reasons = [trial.reason or "the model gives no progress" for trial in trials if trial.progress is None]
     if len(reasons) == len(episodes):
-        raise ModelError(f"{named.name} gave no progress for any episode; the first time because: {reasons[0]}")
-    plan.out.parent.mkdir(parents=True, exist_ok=True)
-    write_parquet(progress_table([(len(curve), curve.tolist()) for curve in curves], named.name), plan.out)
-    frames = sum(len(curve) for curve in curves)
-    return Relabelled(plan.out, len(episodes), frames, len(reasons), reasons[0] if reasons else "")
+        raise ModelError(f"{name} gave no progress for any episode; the first reason: {reasons[0]}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_parquet(progress_table([(len(curve), curve.tolist()) for curve in curves], name), out)
+    return Relabelled(out, len(episodes), sum(map(len, curves)), len(reasons), reasons[0] if reasons else "")
 
 
-def _scored(run: Run, plan: StressPlan, context: ScoringContext) -> Mapping[str, Trial]:
-    """Ask about every episode that is open, and return the trials by their id."""
-    known = finished_trials(run.trials(), plan.scoring)
-    jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
-    score_jobs(run, jobs, context, plan.scoring, (len(known), run.record.cells))
-    run.compact()
-    return {trial.id: trial for trial in run.trials().rows()}
+def _score_episodes(
+    episodes: tuple[Episode, ...],
+    model: str,
+    data: str,
+    frames: str,
+    limit: int | None,
+    folder: Path | str | None,
+    execution: Execution,
+    scoring: Scoring,
+    budget: Budget,
+    command: str,
+) -> tuple[str, list[Trial]]:
+    """Score every episode that has no trial yet; return the name of the model and the trials, one per episode."""
+    from rewardlab.evaluation import evaluate
+    from rewardlab.evaluation.plan import CLEAN_CONDITION, ScoringSettings, bundle_jobs, plan_trials, planned_trial
+
+    settings = ScoringSettings(
+        limit=limit,
+        batch=scoring.batch_size,
+        workers=execution.workers,
+        timeout=scoring.timeout,
+        load_timeout=scoring.load_timeout,
+        max_restarts=scoring.max_restarts,
+        max_failures=scoring.max_failures,
+        retry_failures=scoring.retry_failures,
+        max_requests=budget.max_requests,
+        max_cost=budget.max_cost,
+        quiet=execution.quiet,
+        engine_settings=EngineSettings(execution.engine, execution.address, execution.gpus),
+        out=None if folder is None else Path(folder),
+    )
+    plan = evaluate.clean_plan((model,), data, frames, settings, controls=False)
+    context = evaluate.scoring_context(plan, episodes)
+    origin = evaluate.RunOrigin("relabel", command)
+    run = evaluate.start_scoring(plan, context, Contents(episodes, ()), origin)
+    with locked(run.folder):
+        known = evaluate.finished_trials(run.trials(), settings)
+        jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
+        evaluate.score_jobs(run, jobs, context, settings, (len(known), run.record.cells))
+        run.compact()
+        trials = {trial.id: trial for trial in run.trials().rows()}
+    (named,) = context.models.values()
+    return named.name, [trials[planned_trial(context, each, named, CLEAN_CONDITION).id] for each in episodes]
 
 
-def _reason(trial: Trial) -> str:
-    return trial.reason or "the model gives no progress"
-
-
-def every_frame(episode: Episode, trial: Trial, frames: str) -> Numbers:
-    """Return the progress at every frame of an episode, on lines between the shown ones; nan where there is none."""
+def every_frame(episode: Episode, shown: Episode, trial: Trial) -> Numbers:
+    """Return the progress at every frame of an episode, interpolated between the shown ones; nan without a score."""
     if trial.progress is None:
         return np.full(len(episode.clip), np.nan)
-    shown = sample_frames(episode, frame_policy(frames)).clip
-    return np.interp(episode.clip.positions, shown.positions, trial.progress)
+    return np.interp(episode.clip.positions, shown.clip.positions, trial.progress)
 
 
-def _episodes(plan: RelabelPlan) -> tuple[Episode, ...]:
-    contents = open_dataset(plan.data)
+def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
+    contents = open_dataset(data)
     if contents.problems:
         raise DataError(
-            f"{plan.data} has {len(contents.problems)} problems, the first: {contents.problems[0]}; frames are counted "
+            f"{data} has {len(contents.problems)} problems, the first: {contents.problems[0]}; frames are counted "
             "through the whole dataset, so mend it first"
         )
     numbers = [episode_number(episode, place) for place, episode in enumerate(contents.episodes)]
     if numbers != list(range(len(numbers))):
-        raise PlanError(f"the episodes of {plan.data} must be 0, 1, 2, ..., each once; name one camera as DATA@CAMERA")
-    return contents.episodes[: plan.limit]
+        raise PlanError(f"the episodes of {data} must be 0, 1, 2, ..., each once; name one camera as DATA@CAMERA")
+    return contents.episodes[:limit]
 
 
 def episode_number(episode: Episode, place: int) -> int:

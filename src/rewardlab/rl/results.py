@@ -1,4 +1,4 @@
-"""What a study of rewards and policies leaves behind: one record per training, and how each reward did offline."""
+"""The records of an RL study: one per training run, and the offline measures of each reward."""
 
 import json
 from collections.abc import Callable
@@ -14,6 +14,7 @@ Kind = TypeVar("Kind")
 
 RESULTS = "rl.json"
 RESULT = "result.json"
+TRAINING_RUNS = "training_runs"  # the folder that holds a folder per training run
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,16 @@ class CurvePoint:
 class FalseSuccess:
     """How often a reward calls failures successes."""
 
-    failures: int = meaning("episodes that the simulator calls failures and the reward judged")
+    failures: int = meaning("scored episodes that the simulator calls failures")
     called: int = meaning("those of them that the reward calls successes")
-    episodes: int = meaning("episodes that the reward judged")
+    episodes: int = meaning("episodes that the reward model scored")
 
 
 @dataclass(frozen=True)
 class HackedEpisode:
     """An evaluation episode of the final policy that the reward calls a success and the simulator does not."""
 
-    clip: str = meaning("path of its video in the folder of the run; empty where none was kept")
+    clip: str = meaning("path of its video in the folder of the study; empty where none was kept")
     level: float = meaning("level that the reward gives")
     true_level: int = meaning("level of its last state")
     progress: float = meaning("true progress of its last state")
@@ -50,32 +51,32 @@ class HackedEpisode:
 
 @dataclass(frozen=True)
 class TrainingRunResult:
-    """One training."""
+    """One training run."""
 
     task: str = meaning("Meta-World task")
-    reward: str = meaning("`true`, a head of the run, or a model string")
-    condition: str = meaning("world that the reward watches")
+    reward: str = meaning("`true`, a head of the study, or a model string")
+    condition: str = meaning("perturbation of what the reward model sees, or clean")
     algorithm: str = meaning("`dsrl` or `sac`")
-    seed: int = meaning("seed of the training")
-    status: Literal["finished", "failed"] = meaning("whether it came to its end")
+    seed: int = meaning("seed of the training run")
+    status: Literal["finished", "failed"] = meaning("whether it ran to its end")
     reason: str = meaning("why it failed; empty where it did not")
     base_success: float | None = meaning("success of the base policy on the same scenes")
     success: float | None = meaning("success of the final policy")
     points: tuple[CurvePoint, ...] = meaning("evaluations along training")
-    asked: int = meaning("training episodes that the reward was asked about")
-    silent: int = meaning("those of them that it gave no answer to; they are not learned from")
-    silence: str = meaning("the first reason for its silence")
+    queried: int = meaning("training episodes that the reward model was queried for")
+    unscored: int = meaning("those of them without a score; they are not learned from")
+    unscored_reason: str = meaning("the first reason for a missing score")
     before: FalseSuccess = meaning("false successes among the first episodes, of the base policy")
     after: FalseSuccess = meaning("false successes among the final evaluation")
     hacked: tuple[HackedEpisode, ...] = meaning("false successes of the final policy")
-    clips: tuple[str, ...] = meaning("videos of the final policy, in the folder of the run")
-    seconds: float = meaning("seconds that the training took, all its starts together")
-    reward_seconds: float = meaning("those of them spent on the reward: rendering and asking")
+    clips: tuple[str, ...] = meaning("videos of the final policy, in the folder of the study")
+    seconds: float = meaning("seconds that the training run took, over all its starts")
+    reward_seconds: float = meaning("those of them spent on the reward: rendering and scoring")
 
 
 @dataclass(frozen=True)
 class OfflineMeasures:
-    """How a reward does on held-out episodes of one task; null where nothing could be measured."""
+    """Measures of a reward on held-out episodes of one task; null where nothing could be measured."""
 
     reward: str = meaning("the reward")
     task: str = meaning("the task; empty for all tasks together")
@@ -96,8 +97,8 @@ class RlResults:
     workers: int = meaning("processes")
     base: dict[str, float] = meaning("success of the base policy by task")
     demonstrations: dict[str, float] = meaning("share of successes among the demonstrations by task")
-    cells: tuple[TrainingRunResult, ...] = meaning("the trainings")
-    offline: tuple[OfflineMeasures, ...] = meaning("how the rewards do on held-out episodes")
+    training_runs: tuple[TrainingRunResult, ...] = meaning("the training runs")
+    offline: tuple[OfflineMeasures, ...] = meaning("measures of the rewards on held-out episodes")
 
 
 def write_results(results: RlResults, folder: Path) -> None:
@@ -113,14 +114,14 @@ def read_results(folder: Path) -> RlResults:
 
 
 def write_training_run(result: TrainingRunResult, path: Path) -> None:
-    """Write the record of one training."""
+    """Write the record of one training run."""
     with atomic_write(path) as partial:
         partial.write_text(json.dumps(record_to_json(result)) + "\n", encoding="utf-8")
 
 
 def read_training_run(path: Path) -> TrainingRunResult:
-    """Return the record of one training."""
-    return _record(TrainingRunResult, _read(path, "remove it to train the cell again"), path)
+    """Return the record of one training run."""
+    return _record(TrainingRunResult, _read(path, "remove it to repeat the training run"), path)
 
 
 def _read(path: Path, advice: str) -> Any:
@@ -137,6 +138,6 @@ def _record(kind: Callable[..., Kind], content: Any, path: Path) -> Kind:
         raise RunError(f"{path} is not what `rewardlab study rl` writes: {error}; run it again") from error
 
 
-def right_at(perturbation: str, severity: int) -> str:
-    """Return the name under which the share of rightly judged successes in a perturbed world is kept."""
-    return f"right {perturbation}@{severity}"
+def accuracy_at(perturbation: str, severity: int) -> str:
+    """Return the name of the offline measure success accuracy under a perturbation."""
+    return f"success_accuracy {perturbation}@{severity}"

@@ -1,4 +1,4 @@
-"""What an episode pays: the label, any model, or a head trained in the run."""
+"""The reward of an episode: the truth of the simulator, any model, or a head that the study trains."""
 
 import time
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _TOKENS, _WIDTH = 49, 128  # tokens of a frame of pocket's image encoder, and nu
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """How the heads are trained; the weights at each checkpoint are kept, as rewards of graded quality."""
+    """Training of the heads; the weights at each checkpoint are kept, as rewards of graded quality."""
 
     episodes: int = 80  # of each task
     frames: int = 4
@@ -63,7 +63,7 @@ class LabelledClips:
 
 
 class RewardHead(nn.Module):
-    """From the tokens of some frames and the words of the instruction to one or five numbers."""
+    """Maps the tokens of some frames and the words of the instruction to one or five logits."""
 
     def __init__(self, frames: int, words: int, hidden: int, kind: HeadKind) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def collect_clips(
         policy = make_policy(pick(names, rng), task, scene)
         clips.append(clean_clip(simulate(task, scene, control.steps, policy), watched, seed))
     encoded = [encode_clips(encoder, [clip], settings.frames) for clip in clips]
-    tokens, words = (np.concatenate(part) for part in zip(*encoded))
+    tokens, words = (np.concatenate(part) for part in zip(*encoded, strict=True))
     truths = [clip.label for clip in clips]
     success = np.array([bool(truth.success) for truth in truths], np.float32)
     progress = np.array([(truth.progress or (0.0,))[-1] for truth in truths], np.float32)
@@ -163,7 +163,7 @@ def parse_head(name: str) -> tuple[HeadKind, int | None]:
 
 
 def open_head(name: str, folder: Path) -> HeadModel:
-    """Return the head of a name from the folder of the run that trained it."""
+    """Return the head of a name from the folder of the study that trained it."""
     kind, mark, step = name.removeprefix(HEAD).partition("@")
     path = folder / f"{kind}{mark}{step}.pt"
     try:
@@ -176,7 +176,7 @@ def open_head(name: str, folder: Path) -> HeadModel:
 
 
 def last_head(kind: HeadKind, folder: Path) -> Path:
-    """Return where the last weights of a kind lie, which are written after all its checkpoints."""
+    """Return the file of the final weights of a kind, which is written after all its checkpoints."""
     return folder / f"{kind}.pt"
 
 
@@ -209,12 +209,12 @@ def _score(kind: HeadKind, logits: Tensor) -> Score:
 
 TRUE = "true"
 SUCCESS_FROM = 4.5  # a level rounds to a success from here on
-Watched = Episode | Failure  # a clip, or why there is none
+Watched = Episode | Failure  # a clip as the reward model sees it, or why there is none
 
 
 @dataclass(frozen=True)
-class Payment:
-    """What one episode pays, from 0 to 1, and the level behind it; no reward and a reason where a model is silent."""
+class RewardValue:
+    """The reward of one episode, from 0 to 1, and the level behind it; without a score both are None, with a reason."""
 
     reward: float | None
     level: float | None = None
@@ -227,28 +227,28 @@ class Payment:
 
 
 class EpisodeReward(Protocol):
-    """Pays episodes; `seconds` is what it has taken so far."""
+    """Computes the reward of episodes; `seconds` is the time spent so far."""
 
     seconds: float
 
-    def pay(self, episodes: Sequence[PolicyEpisode]) -> list[Payment]:
-        """Return one payment per episode, in order."""
+    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
+        """Return one value per episode, in order."""
 
 
 @dataclass
 class TrueReward:
-    """Pays 1 where the simulator reports success at the end, else 0."""
+    """1 where the simulator reports success at the end, else 0."""
 
     seconds: float = 0.0
 
-    def pay(self, episodes: Sequence[PolicyEpisode]) -> list[Payment]:
+    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
         """Return the true binary reward of each episode."""
-        return [Payment(float(e.success), 5.0 if e.success else float(_level(e))) for e in episodes]
+        return [RewardValue(float(e.success), 5.0 if e.success else float(_level(e))) for e in episodes]
 
 
 @dataclass
-class ModelReward:
-    """Pays what a model says of the episodes it watches, from 0 at level 1 to 1 at level 5."""
+class ModelEpisodeReward:
+    """The score of a reward model, from 0 at level 1 to 1 at level 5."""
 
     model: RewardModel
     sees_truth: bool
@@ -257,25 +257,25 @@ class ModelReward:
     seed: int
     seconds: float = 0.0
 
-    def pay(self, episodes: Sequence[PolicyEpisode]) -> list[Payment]:
-        """Return what the model says of each episode; a silent model pays nothing, and says why."""
+    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
+        """Render the episodes and return the reward of each; where the model gives no score, the reason."""
         started = time.perf_counter()
-        paid = self.judge(watched_clips(episodes, self.settings, self.condition, self.seed))
+        values = self.score(watched_clips(episodes, self.settings, self.condition, self.seed))
         self.seconds += time.perf_counter() - started
-        return paid
+        return values
 
-    def judge(self, watched: Sequence[Watched]) -> list[Payment]:
-        """Return what the model says of clips that are watched already."""
+    def score(self, watched: Sequence[Watched]) -> list[RewardValue]:
+        """Return the rewards of clips that are rendered already."""
         clips = [clip for clip in watched if isinstance(clip, Episode)]
-        asked = clips if self.sees_truth else [strip_labels(clip) for clip in clips]
-        answers = iter(validated_answers(self.model, asked)) if asked else iter(())
-        return [_payment(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
+        shown = clips if self.sees_truth else [strip_labels(clip) for clip in clips]
+        answers = iter(validated_answers(self.model, shown)) if shown else iter(())
+        return [_reward_value(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
 
 
 def watched_clips(
     episodes: Sequence[PolicyEpisode], settings: WatchSettings, condition: Condition, seed: int
 ) -> list[Watched]:
-    """Return the episodes as a model watches them in a world."""
+    """Return the episodes as a reward model sees them under a condition."""
     return [_watched(episode, settings, condition, seed) for episode in episodes]
 
 
@@ -287,19 +287,19 @@ def _watched(episode: PolicyEpisode, settings: WatchSettings, condition: Conditi
 
 
 def open_reward(name: str, heads: Path, settings: WatchSettings, condition: Condition, seed: int) -> EpisodeReward:
-    """Return the reward of a name: `true`, `head:KIND@STEP` of the run's own heads, or any model string."""
+    """Return the reward of a name: `true`, `head:KIND@STEP` of the study's own heads, or any model string."""
     if name == TRUE:
         return TrueReward()
     if name.startswith(HEAD):
-        return ModelReward(open_head(name, heads), False, settings, condition, seed)
+        return ModelEpisodeReward(open_head(name, heads), False, settings, condition, seed)
     named = name_model(name)
-    return ModelReward(build_model(named, Budget()), named.sees_truth, settings, condition, seed)
+    return ModelEpisodeReward(build_model(named, Budget()), named.sees_truth, settings, condition, seed)
 
 
-def _payment(answer: Answer) -> Payment:
+def _reward_value(answer: Answer) -> RewardValue:
     if isinstance(answer, Failure):
-        return Payment(None, reason=answer.reason)
-    return Payment((answer.level - 1) / 4, answer.level)
+        return RewardValue(None, reason=answer.reason)
+    return RewardValue((answer.level - 1) / 4, answer.level)
 
 
 def _level(episode: PolicyEpisode) -> int:

@@ -15,17 +15,17 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.rl.diffusion_policy import DiffusionPolicy, clone_policy, collect_demonstrations
 from rewardlab.rl.dsrl import SteeredPolicy
-from rewardlab.rl.plan import RlPlan, RunFolder, TrainingRun
+from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun
 from rewardlab.rl.rendering import hacked_episode, keep_clip, parse_condition
-from rewardlab.rl.results import CurvePoint, FalseSuccess, HackedEpisode, TrainingRunResult
-from rewardlab.rl.rewards import EpisodeReward, Payment, open_reward
+from rewardlab.rl.results import TRAINING_RUNS, CurvePoint, FalseSuccess, HackedEpisode, TrainingRunResult
+from rewardlab.rl.rewards import EpisodeReward, RewardValue, open_reward
 from rewardlab.rl.rollouts import Decide, PolicyEpisode, open_simulators, reopen_simulators, roll_out
 from rewardlab.worlds.metaworld.physics import SteppedRollout
 
 OBSERVATION_SIZE = 39  # of every Meta-World task
 
 
-def make_base_policy(plan: RlPlan, folder: RunFolder, task: str) -> None:
+def make_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> None:
     """Clone the base policy of a task and measure its success, unless that was done before."""
     if folder.policy_facts(task).exists():
         return
@@ -46,7 +46,7 @@ def make_base_policy(plan: RlPlan, folder: RunFolder, task: str) -> None:
         partial.write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
-def open_base_policy(plan: RlPlan, folder: RunFolder, task: str) -> DiffusionPolicy:
+def open_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> DiffusionPolicy:
     """Return the base policy of a task."""
     policy = DiffusionPolicy(OBSERVATION_SIZE, plan.control.chunk_size, plan.policy)
     policy.load(folder.policy(task))
@@ -54,7 +54,7 @@ def open_base_policy(plan: RlPlan, folder: RunFolder, task: str) -> DiffusionPol
 
 
 def read_policy_facts(path: Path) -> tuple[float, float]:
-    """Return the success of a base policy, and the share of successes among its demonstrations."""
+    """Return the success of a base policy, and the fraction of successes among its demonstrations."""
     try:
         found = read_json(path)
         return float(found["success"]), float(found["demonstrations"])
@@ -67,85 +67,87 @@ def evaluation_scenes(plan: RlPlan, task: str, count: int) -> list[int]:
     return [int(rng_for(plan.seed, "evaluation", task, index).integers(2**30)) for index in range(count)]
 
 
-def training_scene(cell_seed: int, task: str, index: int) -> int:
-    """Return the seed of a scene that is learned from; no evaluation has one of these."""
-    return int(rng_for(cell_seed, "training", task, index).integers(2**30)) + 2**30
+def training_scene(run_seed: int, task: str, index: int) -> int:
+    """Return the seed of a training scene; no evaluation uses one of these."""
+    return int(rng_for(run_seed, "training", task, index).integers(2**30)) + 2**30
 
 
 @dataclass
 class Progress:
-    """How far a cell is; with the policy's own state it is all that a resumed cell needs."""
+    """How far a training run is; with the policy's own state it is all that resuming needs."""
 
     episodes: int = 0
-    asked: int = 0
-    silent: int = 0
-    silence: str = ""
-    first_failures: int = 0  # of the base policy's episodes that the reward judged
-    first_called: int = 0
-    first_judged: int = 0
+    queried: int = 0
+    unscored: int = 0
+    unscored_reason: str = ""
+    base_failures: int = 0  # of the base policy, among its scored episodes
+    base_called: int = 0  # those of them that the reward calls successes
+    base_scored: int = 0
     seconds: float = 0.0
     reward_seconds: float = 0.0
     points: list[dict[str, float]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class RunTraining:
-    """A cell while it is trained."""
+class PolicyTraining:
+    """A training run in progress."""
 
     plan: RlPlan
-    folder: RunFolder
-    cell: TrainingRun
+    folder: StudyFolder
+    run: TrainingRun
     policy: SteeredPolicy
     reward: EpisodeReward
     simulators: list[SteppedRollout]
     progress: Progress
 
-    def run(self) -> TrainingRunResult:
-        """Train to the end, from the last checkpoint if there is one, and return what came out."""
-        started, asked_before = time.perf_counter(), self.progress.reward_seconds
+    def train(self) -> TrainingRunResult:
+        """Train to the end, from the last checkpoint if there is one, and return the record."""
+        started, reward_before = time.perf_counter(), self.progress.reward_seconds
         schedule, spent = self.plan.schedule, self.progress.seconds
         every = max(1, schedule.episodes // (schedule.evaluations + 1))
         while self.progress.episodes < schedule.episodes:
             before = self.progress.episodes
             self._learn_round()
             self.progress.seconds = spent + time.perf_counter() - started
-            self.progress.reward_seconds = asked_before + self.reward.seconds
+            self.progress.reward_seconds = reward_before + self.reward.seconds
             if self.progress.episodes // every > before // every and self.progress.episodes < schedule.episodes:
                 self._evaluate_along()
-        if self.progress.silent == self.progress.asked:
+        if self.progress.unscored == self.progress.queried:
             raise ModelError(
-                f"{self.cell.reward} answered for none of {self.progress.asked} episodes, so that nothing was learned: "
-                f"{self.progress.silence}"
+                f"{self.run.reward} scored none of {self.progress.queried} episodes, so that nothing was learned: "
+                f"{self.progress.unscored_reason}"
             )
         result = self._finish()
         seconds = spent + time.perf_counter() - started
         return TrainingRunResult(**vars(result) | {"seconds": seconds})
 
     def _learn_round(self) -> None:
-        """Run one episode in every simulator, have them paid, and learn from those that were."""
-        done, schedule, cell = self.progress.episodes, self.plan.schedule, self.cell
+        """Run one episode in every simulator, compute their rewards, and learn from those that have one."""
+        done, schedule, run = self.progress.episodes, self.plan.schedule, self.run
         count = min(schedule.simulators, schedule.episodes - done)
-        scenes = [training_scene(cell.seed, cell.task, done + index) for index in range(count)]
-        episodes = self._roll_out(scenes, self.policy.explore(cell.seed, done))
-        payments = self.reward.pay(episodes)
-        self._count(episodes, payments)
-        paid = [(episode, paid.reward) for episode, paid in zip(episodes, payments) if paid.reward is not None]
-        self.policy.learn([episode for episode, _ in paid], [reward for _, reward in paid], cell.seed, done)
+        scenes = [training_scene(run.seed, run.task, done + index) for index in range(count)]
+        episodes = self._roll_out(scenes, self.policy.explore(run.seed, done))
+        values = self.reward.compute(episodes)
+        self._count(episodes, values)
+        paired = zip(episodes, values, strict=True)
+        scored = [(episode, value.reward) for episode, value in paired if value.reward is not None]
+        self.policy.learn([episode for episode, _ in scored], [reward for _, reward in scored], run.seed, done)
         self.progress.episodes += count
 
-    def _count(self, episodes: Sequence[PolicyEpisode], payments: Sequence[Payment]) -> None:
+    def _count(self, episodes: Sequence[PolicyEpisode], values: Sequence[RewardValue]) -> None:
         progress = self.progress
-        progress.asked += len(payments)
-        progress.silent += sum(paid.reward is None for paid in payments)
-        progress.silence = progress.silence or next((paid.reason for paid in payments if paid.reason), "")
+        progress.queried += len(values)
+        progress.unscored += sum(value.reward is None for value in values)
+        first = next((value.reason for value in values if value.reason), "")
+        progress.unscored_reason = progress.unscored_reason or first
         if progress.episodes < self.plan.sac.initial_episodes:
-            counted = false_success(episodes, payments)
-            progress.first_failures += counted.failures
-            progress.first_called += counted.called
-            progress.first_judged += counted.episodes
+            counted = false_success(episodes, values)
+            progress.base_failures += counted.failures
+            progress.base_called += counted.called
+            progress.base_scored += counted.episodes
 
     def _evaluate_along(self) -> None:
-        scenes = evaluation_scenes(self.plan, self.cell.task, self.plan.schedule.evaluated)
+        scenes = evaluation_scenes(self.plan, self.run.task, self.plan.schedule.evaluated)
         self._add_point(self._roll_out(scenes, self.policy.exploit()))
         self.save()
 
@@ -156,62 +158,66 @@ class RunTraining:
         self.progress.points.append(asdict(CurvePoint(done, done * self.plan.control.steps, success, reached)))
 
     def _finish(self) -> TrainingRunResult:
-        """Evaluate the final policy and keep clips of it and of the false successes it found."""
-        cell, progress, schedule = self.cell, self.progress, self.plan.schedule
-        scenes = evaluation_scenes(self.plan, cell.task, schedule.final)
+        """Evaluate the final policy; keep clips of it and of its false successes."""
+        run, progress, schedule = self.run, self.progress, self.plan.schedule
+        scenes = evaluation_scenes(self.plan, run.task, schedule.final)
         episodes = self._roll_out(scenes, self.policy.exploit())
         self._add_point(episodes)
-        payments = self.reward.pay(episodes)
-        clips = [keep_clip(e, self.folder.cell(cell), f"final-{n}") for n, e in enumerate(episodes[: schedule.clips])]
+        values = self.reward.compute(episodes)
+        clips = [
+            keep_clip(e, self.folder.training_run(run), f"final-{n}") for n, e in enumerate(episodes[: schedule.clips])
+        ]
         return TrainingRunResult(
-            cell.task,
-            cell.reward,
-            cell.condition,
-            cell.algorithm,
-            cell.seed,
+            run.task,
+            run.reward,
+            run.condition,
+            run.algorithm,
+            run.seed,
             "finished",
             "",
-            read_policy_facts(self.folder.policy_facts(cell.task))[0],
+            read_policy_facts(self.folder.policy_facts(run.task))[0],
             progress.points[-1]["success"],
             tuple(_point(point) for point in progress.points),
-            progress.asked,
-            progress.silent,
-            progress.silence,
-            FalseSuccess(progress.first_failures, progress.first_called, progress.first_judged),
-            false_success(episodes, payments),
-            self._hacked(episodes, payments),
-            tuple(f"cells/{cell.id}/{name}" for name in clips),
+            progress.queried,
+            progress.unscored,
+            progress.unscored_reason,
+            FalseSuccess(progress.base_failures, progress.base_called, progress.base_scored),
+            false_success(episodes, values),
+            self._hacked(episodes, values),
+            tuple(f"{TRAINING_RUNS}/{run.id}/{name}" for name in clips),
             progress.seconds,
             progress.reward_seconds,
         )
 
-    def _hacked(self, episodes: Sequence[PolicyEpisode], payments: Sequence[Payment]) -> tuple[HackedEpisode, ...]:
+    def _hacked(self, episodes: Sequence[PolicyEpisode], values: Sequence[RewardValue]) -> tuple[HackedEpisode, ...]:
         """Return the failures that the reward calls successes; a few of them with a clip."""
-        found = [(e, paid) for e, paid in zip(episodes, payments) if paid.called_success and not e.success]
-        names = [
-            f"cells/{self.cell.id}/{keep_clip(episode, self.folder.cell(self.cell), f'hacked-{number}')}"
-            if number < self.plan.schedule.hacked
-            else ""
+        paired = zip(episodes, values, strict=True)
+        found = [
+            (episode, value.level or 0.0) for episode, value in paired if value.called_success and not episode.success
+        ]
+        folder, most = self.folder.training_run(self.run), self.plan.schedule.hacked
+        clips = [
+            f"{TRAINING_RUNS}/{self.run.id}/{keep_clip(episode, folder, f'hacked-{number}')}" if number < most else ""
             for number, (episode, _) in enumerate(found)
         ]
-        return tuple(hacked_episode(e, paid.level or 0.0, name) for (e, paid), name in zip(found, names))
+        return tuple(hacked_episode(*each, clip) for each, clip in zip(found, clips, strict=True))
 
     def _roll_out(self, scenes: Sequence[int], decide: Decide) -> list[PolicyEpisode]:
-        """Run episodes; simulators that fail are opened anew once, and if that does not help the cell ends."""
+        """Run episodes; simulators that fail are reopened once, and a second failure ends the training run."""
         try:
             return roll_out(self.simulators, scenes, decide, self.plan.control)
         except SimulatorError:
-            self.simulators = reopen_simulators(self.cell.task, len(self.simulators))
+            self.simulators = reopen_simulators(self.run.task, len(self.simulators))
             return roll_out(self.simulators, scenes, decide, self.plan.control)
 
     def save(self) -> None:
-        """Write the checkpoint: the policy with its replay buffer, and how far the cell is, in one file."""
-        with atomic_write(self.folder.checkpoint(self.cell)) as partial:
+        """Write the checkpoint: the policy with its replay buffer, and the progress, in one file."""
+        with atomic_write(self.folder.checkpoint(self.run)) as partial:
             torch.save({"policy": self.policy.state(), "progress": json.dumps(asdict(self.progress))}, partial)
 
     def resume(self) -> None:
-        """Go on from the checkpoint, if there is one."""
-        path = self.folder.checkpoint(self.cell)
+        """Continue from the checkpoint, if there is one."""
+        path = self.folder.checkpoint(self.run)
         if not path.exists():
             return
         try:
@@ -219,28 +225,31 @@ class RunTraining:
             self.policy.restore(state["policy"])
             self.progress = Progress(**json.loads(state["progress"]))
         except Exception as error:  # torch has many errors for a file that is not what it was
-            raise RunError(f"{path} holds no checkpoint of this cell ({error}); remove it to begin anew") from error
+            raise RunError(
+                f"{path} holds no checkpoint of this training run ({error}); remove it to start over"
+            ) from error
 
 
-def open_training_run(plan: RlPlan, folder: RunFolder, cell: TrainingRun) -> RunTraining:
-    """Return a cell ready to be trained, resumed where it was begun before."""
+def open_training_run(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> PolicyTraining:
+    """Return a training run ready to train, resumed from its checkpoint if there is one."""
     torch.set_num_threads(1)
-    torch.manual_seed(cell.seed)  # of the first weights
-    base = open_base_policy(plan, folder, cell.task)
-    policy = SteeredPolicy(base, cell.algorithm, plan.sac, plan.control, plan.schedule.episodes)
-    condition = parse_condition(cell.condition)
-    reward = open_reward(cell.reward, folder.heads, plan.watch, condition, plan.seed)
-    simulators = open_simulators(cell.task, plan.schedule.simulators)
-    training = RunTraining(plan, folder, cell, policy, reward, simulators, Progress())
+    torch.manual_seed(run.seed)  # of the first weights
+    base = open_base_policy(plan, folder, run.task)
+    policy = SteeredPolicy(base, run.algorithm, plan.sac, plan.control, plan.schedule.episodes)
+    condition = parse_condition(run.condition)
+    reward = open_reward(run.reward, folder.heads, plan.watch, condition, plan.seed)
+    simulators = open_simulators(run.task, plan.schedule.simulators)
+    training = PolicyTraining(plan, folder, run, policy, reward, simulators, Progress())
     training.resume()
     return training
 
 
-def false_success(episodes: Sequence[PolicyEpisode], payments: Sequence[Payment]) -> FalseSuccess:
-    """Count the failures that a reward judged, and those of them that it calls successes."""
-    judged = [(episode, paid) for episode, paid in zip(episodes, payments) if paid.reward is not None]
-    failures = [paid for episode, paid in judged if not episode.success]
-    return FalseSuccess(len(failures), sum(paid.called_success for paid in failures), len(judged))
+def false_success(episodes: Sequence[PolicyEpisode], values: Sequence[RewardValue]) -> FalseSuccess:
+    """Count the scored failures, and those of them that the reward calls successes."""
+    paired = zip(episodes, values, strict=True)
+    scored = [(episode, value) for episode, value in paired if value.reward is not None]
+    failures = [value for episode, value in scored if not episode.success]
+    return FalseSuccess(len(failures), sum(value.called_success for value in failures), len(scored))
 
 
 def _point(point: dict[str, float]) -> CurvePoint:

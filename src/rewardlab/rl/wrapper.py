@@ -1,8 +1,11 @@
-"""Gymnasium wrappers that replace the reward of an environment with that of any model; extra `rl`."""
+"""Gymnasium wrappers that replace the reward of an environment with that of any model; extra `rl`.
+
+env = ModelReward(env, "pocket", RewardStream("open the drawer", every=5))
+"""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
@@ -15,18 +18,18 @@ from rewardlab.core.trial import Answer, Failure
 from rewardlab.models import name_model
 from rewardlab.models.composite import CachedModel, validated_answers
 from rewardlab.models.contract import RewardModel
-from rewardlab.rl.reward_stream import RewardSettings, RewardStream
+from rewardlab.rl.reward_stream import RewardStream
 
-INFO = "reward_model"  # where the wrappers put what they know into the info of a step
+INFO = "reward_model"  # the key of what the wrappers add to the info of a step
 
 
 @dataclass(eq=False)
 class TimedModel:
-    """A model that is asked about the same clip once, and whose time is counted."""
+    """A model that scores the same clip once, with its time and its calls counted."""
 
     model: RewardModel
     seconds: float = 0.0
-    asked: int = 0
+    clips: int = 0
     failed: int = 0
     _cached: CachedModel = field(init=False)
 
@@ -38,17 +41,17 @@ class TimedModel:
         started = time.perf_counter()
         found = validated_answers(self._cached, episodes)
         self.seconds += time.perf_counter() - started
-        self.asked += len(found)
+        self.clips += len(found)
         self.failed += sum(isinstance(answer, Failure) for answer in found)
         return found
 
     def counts(self) -> dict[str, float]:
-        """Return the seconds of the model, how often it was asked, and how often it gave no answer."""
-        return {"seconds": self.seconds, "asked": self.asked, "failed": self.failed}
+        """Return the seconds of the model, how many clips it was given, and how many of them it did not score."""
+        return {"seconds": self.seconds, "clips": self.clips, "failed": self.failed}
 
 
 def open_timed_model(model: str | RewardModel) -> TimedModel:
-    """Return a model by its name, or one that is given; a model that needs the truth rewards nothing here."""
+    """Return the model of a name, or a given one; models that need the truth are rejected."""
     named = name_model(model)
     if named.sees_truth:
         raise PlanError(f"{named.name} answers from the truth, which an environment does not show; take another model")
@@ -56,90 +59,96 @@ def open_timed_model(model: str | RewardModel) -> TimedModel:
 
 
 class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment whose reward is what a model makes of its frames; `info` keeps the environment's own.
+    """An environment whose reward comes from a model's scores of its frames; `info` keeps the environment's own reward.
 
-    `timed.counts()` says how long the model took and how often it was asked.
+    The frame is the image `image_key` of a dict of observations; without a key the environment renders it.
+    `timed.counts()` returns the time and the number of calls of the model.
     """
 
-    def __init__(self, env: "gymnasium.Env[Any, Any]", model: str | RewardModel, settings: RewardSettings) -> None:
+    def __init__(
+        self, env: "gymnasium.Env[Any, Any]", model: str | RewardModel, stream: RewardStream, *, image_key: str = ""
+    ) -> None:
         super().__init__(env)
-        _require_frames(env.render_mode, settings)
-        self.settings = settings
+        _require_frames(env.render_mode, image_key)
+        self.image_key = image_key
         self.timed = open_timed_model(model)
-        self.stream = RewardStream(settings)
+        self.stream = replace(stream)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; progress is counted from 0."""
+        """Start an episode; progress starts at 0."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self.stream = RewardStream(self.settings)
+        self.stream = replace(self.stream)
         self.stream.add(self._frame(observation))
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Act, show the model the clip so far where a question is due, and return its reward."""
+        """Act, score the clip so far where that is due, and return the reward of the model."""
         observation, own, terminated, truncated, info = self.env.step(action)
         ended = bool(terminated or truncated)
         self.stream.add(self._frame(observation))
         if self.stream.is_due(ended=ended):
-            self.stream.take(self.timed.answers([self.stream.episode()])[0])
-        reward = self.stream.pay(ended=ended)
+            self.stream.update(self.timed.answers([self.stream.episode()])[0])
+        reward = self.stream.reward(ended=ended)
         noted = {"env_reward": float(own), **_notes(self.stream)}
         return observation, reward, terminated, truncated, {**info, INFO: noted}
 
     def _frame(self, observation: Any) -> Frames:
-        shown = observation[self.settings.image_key] if self.settings.image_key else self.env.render()
+        shown = observation[self.image_key] if self.image_key else self.env.render()
         return np.array(shown)
 
 
 class VectorModelReward(gymnasium.vector.VectorWrapper):
-    """The same for several environments: whatever is due at a step is asked in one batch."""
+    """The same for several environments: all clips that are due at a step are scored in one batch."""
 
-    def __init__(self, env: "gymnasium.vector.VectorEnv", model: str | RewardModel, settings: RewardSettings) -> None:
+    def __init__(
+        self, env: "gymnasium.vector.VectorEnv", model: str | RewardModel, stream: RewardStream, *, image_key: str = ""
+    ) -> None:
         super().__init__(env)
-        _require_frames(env.render_mode, settings)
-        self.settings = settings
+        _require_frames(env.render_mode, image_key)
+        self.image_key = image_key
         self.timed = open_timed_model(model)
-        self.streams = [RewardStream(settings) for _ in range(env.num_envs)]
+        self.streams = [replace(stream) for _ in range(env.num_envs)]
         self._ended = np.zeros(env.num_envs, bool)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode everywhere."""
+        """Start an episode in every environment."""
         observations, infos = self.env.reset(seed=seed, options=options)
         frames = self._frames(observations)
         for index in range(self.num_envs):
-            self._begin(index, frames[index])
+            self._start(index, frames[index])
         self._ended[:] = False
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Any, Any, dict[str, Any]]:
-        """Act everywhere; a step that begins a new episode, as vector environments do by themselves, pays nothing."""
+        """Act in every environment; a step in which an environment resets itself has the reward 0."""
         observations, own, terminated, truncated, infos = self.env.step(actions)
         ended, frames = np.logical_or(terminated, truncated), self._frames(observations)
         going_on = [index for index in range(self.num_envs) if not self._ended[index]]
         for index in range(self.num_envs):
             if self._ended[index]:
-                self._begin(index, frames[index])
+                self._start(index, frames[index])
             else:
                 self.streams[index].add(frames[index])
-        self._ask([index for index in going_on if self.streams[index].is_due(ended=bool(ended[index]))])
+        self._score([index for index in going_on if self.streams[index].is_due(ended=bool(ended[index]))])
         rewards = np.zeros(self.num_envs)
         for index in going_on:
-            rewards[index] = self.streams[index].pay(ended=bool(ended[index]))
+            rewards[index] = self.streams[index].reward(ended=bool(ended[index]))
         self._ended = ended
         noted = {"env_reward": np.asarray(own), "success": np.array([each.succeeded for each in self.streams])}
         return observations, rewards, terminated, truncated, {**infos, INFO: noted}
 
-    def _begin(self, index: int, frame: Frames) -> None:
-        self.streams[index] = RewardStream(self.settings)
+    def _start(self, index: int, frame: Frames) -> None:
+        self.streams[index] = replace(self.streams[index])
         self.streams[index].add(frame)
 
-    def _ask(self, due: Sequence[int]) -> None:
+    def _score(self, due: Sequence[int]) -> None:
         if due:
-            for index, answer in zip(due, self.timed.answers([self.streams[index].episode() for index in due])):
-                self.streams[index].take(answer)
+            answers = self.timed.answers([self.streams[index].episode() for index in due])
+            for index, answer in zip(due, answers, strict=True):
+                self.streams[index].update(answer)
 
     def _frames(self, observations: Any) -> list[Frames]:
-        shown = observations[self.settings.image_key] if self.settings.image_key else self.env.render()
+        shown = observations[self.image_key] if self.image_key else self.env.render()
         return [np.array(frame) for frame in shown]
 
 
@@ -152,8 +161,8 @@ def _notes(stream: RewardStream) -> dict[str, Any]:
     }
 
 
-def _require_frames(render_mode: str | None, settings: RewardSettings) -> None:
-    if not settings.image_key and render_mode != "rgb_array":
+def _require_frames(render_mode: str | None, image_key: str) -> None:
+    if not image_key and render_mode != "rgb_array":
         raise PlanError(
             f"the environment must be made with render_mode='rgb_array', got {render_mode!r}; or name the image among "
             "its observations in image_key"

@@ -8,43 +8,14 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, read_only, whole_clip
+from rewardlab.core.episode import Episode, Frames, GrowingClip
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, SERVER_MB
 from rewardlab.serving.listening import RequestRejected
 
 IDLE_SECONDS = 600.0  # a session that nobody touched for so long may be closed for a new one
-
-
-@dataclass(frozen=True, eq=False)
-class AppendedFrames:
-    """Frames as they came, part by part: nothing is copied until somebody reads, and then only what is read."""
-
-    parts: tuple[Frames, ...]
-    ends: tuple[int, ...]  # how many frames there are up to the end of each part
-
-    @property
-    def count(self) -> int:
-        """Return how many frames there are."""
-        return self.ends[-1]
-
-    @cached_property
-    def digest(self) -> str:
-        """Identify the content by its bytes."""
-        return fingerprint_frames(np.concatenate(self.parts))
-
-    def read(self, indices: Indices) -> Frames:
-        """Return a copy of these frames that cannot be written to."""
-        ends = np.array(self.ends)
-        places = np.searchsorted(ends, indices, side="right")
-        starts = ends - [len(part) for part in self.parts]
-        rows = [self.parts[place][row] for place, row in zip(places, indices - starts[places])]
-        return read_only(np.stack(rows))
 
 
 @dataclass(eq=False)
@@ -59,18 +30,20 @@ class Session:
     asked: int = 0  # how many frames there were at the last question
     curve: list[dict[str, Any]] = field(default_factory=list)
     nbytes: int = 0  # of its frames
-    _parts: list[Frames] = field(default_factory=list)
-    _ends: list[int] = field(default_factory=list)
+    _clip: GrowingClip = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clip = GrowingClip(self.fps)
 
     @property
     def count(self) -> int:
         """Return how many frames it has."""
-        return self._ends[-1] if self._ends else 0
+        return self._clip.count
 
     @property
     def last_frame(self) -> Frames | None:
         """Return the frame that came last."""
-        return self._parts[-1][-1] if self._parts else None
+        return self._clip.last
 
     def asks_with(self, frames: int) -> bool:
         """Tell whether an append of so many frames is to be answered with the score."""
@@ -78,23 +51,20 @@ class Session:
 
     def append(self, frames: Frames) -> None:
         """Take more frames, of the size of the first."""
-        if self._parts and frames.shape[1:] != self._parts[0].shape[1:]:
-            raise DataError(f"the frames of this session are {self._parts[0].shape[1:]}, got {frames.shape[1:]}")
         count, size = self.count + len(frames), self.nbytes + frames.nbytes
         if count > CLIP_FRAMES.value:
             raise DataError(f"{count:,} frames are more than a session may hold, {CLIP_FRAMES.describe()}")
         if size > CLIP_MB.in_bytes:
             raise DataError(f"{size / 1e6:,.0f} MB are more than a session may hold, in MB {CLIP_MB.describe()}")
-        self._parts.append(frames)
-        self._ends.append(count)
+        for frame in frames:
+            self._clip.append(frame)
         self.nbytes = size
 
     def episode(self) -> Episode:
         """Return the clip so far; frames that come later do not reach into it."""
-        if not self._parts:
+        if not self.count:
             raise RequestRejected(409, "this session has no frames yet; append some before asking")
-        shown = AppendedFrames(tuple(self._parts), tuple(self._ends))
-        return Episode("", self.instruction, whole_clip(shown, self.fps))
+        return Episode("", self.instruction, self._clip.clip())
 
 
 @dataclass(eq=False)

@@ -13,8 +13,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Episode, Frames, show_only
-from rewardlab.core.errors import DataError, ModelError
+from rewardlab.core.episode import Episode, Frames, GrowingClip, show_only
+from rewardlab.core.errors import ModelError
 from rewardlab.core.records import read_json
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.models.pocket import variant_files
@@ -187,33 +187,29 @@ class PocketRewardModel:
 
 
 class StreamingScorer:
-    """Scores frames as they come: after each, what `score` would say of the clip so far, for up to 16 frames.
+    """Scores frames as they come: after each, the score that `score` gives the clip so far, for up to 16 frames.
 
-    A longer clip keeps the first frame and an even choice of the others, which `score` would choose a little otherwise.
+    A longer clip keeps the first frame, the last and an even choice of the others; `score` chooses a little otherwise.
     """
 
     def __init__(self, model: PocketRewardModel, instruction: str) -> None:
         self.model = model
         self.instruction = instruction
-        self._tokens: list[Floats] = []
-        self._stride, self._count = 1, 0
+        self._clip = GrowingClip(fps=1.0, most=CLIP_FRAMES)
+        self._tokens: dict[int, Floats] = {}  # of the frames that the clip holds, by their number
         self._blank = True  # every frame so far was blank
 
     def add_frame(self, frame: Frames) -> Answer:
         """Take one frame, uint8 (H, W, 3), and return the score of the clip that ends with it."""
-        if frame.ndim != 3 or frame.shape[-1] != 3 or frame.dtype != np.uint8:
-            raise DataError(f"a frame must be uint8 of shape (H, W, 3), got {frame.dtype} {frame.shape}")
+        self._clip.append(frame)
         self._blank = self._blank and _is_blank(frame)
         (tokens,) = self.model.encode_frames([frame[None]])
-        clip = [*self._tokens, tokens[0]]
-        if self._count % self._stride == 0:
-            self._tokens = clip
-        if len(self._tokens) == CLIP_FRAMES:  # the next would be one too many
-            self._tokens, self._stride = self._tokens[::2], 2 * self._stride
-        self._count += 1
+        self._tokens[self._clip.count - 1] = tokens[0]
+        self._tokens = {at: self._tokens[at] for at in self._clip.positions}
         reason = _refusal(self._blank, self.instruction)
         if reason is not None:
             return Failure(reason)
+        clip = list(self._tokens.values())
         return self.model.predict([clip], [self.instruction], [len(clip)])[0]
 
 

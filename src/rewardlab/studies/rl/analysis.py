@@ -1,4 +1,4 @@
-"""Training runs in series; does offline quality or certified severity predict them."""
+"""Training runs in series, and whether offline quality or certified severity predicts their final success."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from rewardlab.metrics.policy_statistics import (
     stratified_interval,
 )
 from rewardlab.metrics.robustness import severity_threshold
-from rewardlab.rl.results import RlResults, TrainingRunResult, right_at
+from rewardlab.rl.results import RlResults, TrainingRunResult, accuracy_at
 
 
 @dataclass(frozen=True)
@@ -30,37 +30,38 @@ class CurveAt:
 
 @dataclass(frozen=True)
 class Series:
-    """Trainings with the same reward, condition and algorithm."""
+    """Training runs with the same reward, condition and algorithm."""
 
     name: str
     reward: str
     condition: str
     algorithm: str
-    cells: tuple[TrainingRunResult, ...]
+    training_runs: tuple[TrainingRunResult, ...]
 
     @property
     def tasks(self) -> list[str]:
         """Return its tasks, in order."""
-        return list(dict.fromkeys(cell.task for cell in self.cells))
+        return list(dict.fromkeys(run.task for run in self.training_runs))
 
     def final(self) -> dict[str, list[float]]:
         """Return the final success of every seed, by task."""
         return {
-            task: [c.success for c in self.cells if c.task == task and c.success is not None] for task in self.tasks
+            task: [c.success for c in self.training_runs if c.task == task and c.success is not None]
+            for task in self.tasks
         }
 
     def gain(self) -> dict[str, list[float]]:
         """Return how far the final success of every seed is above that of the base policy, by task."""
-        known = [c for c in self.cells if c.success is not None and c.base_success is not None]
+        known = [c for c in self.training_runs if c.success is not None and c.base_success is not None]
         return {
             task: [(c.success or 0.0) - (c.base_success or 0.0) for c in known if c.task == task] for task in self.tasks
         }
 
 
 def series_of(results: RlResults) -> list[Series]:
-    """Return the series of a study, in the order of its plan; cells that failed are in none."""
-    finished = [cell for cell in results.cells if cell.status == "finished"]
-    keys = dict.fromkeys((cell.reward, cell.condition, cell.algorithm) for cell in finished)
+    """Return the series of a study, in the order of its plan; failed training runs are in none."""
+    finished = [run for run in results.training_runs if run.status == "finished"]
+    keys = dict.fromkeys((run.reward, run.condition, run.algorithm) for run in finished)
     return [
         Series(_name(key, list(keys)), *key, tuple(c for c in finished if (c.reward, c.condition, c.algorithm) == key))
         for key in keys
@@ -68,16 +69,16 @@ def series_of(results: RlResults) -> list[Series]:
 
 
 def learning_curve(
-    cells: Sequence[TrainingRunResult], base: Callable[[TrainingRunResult], float | None]
+    runs: Sequence[TrainingRunResult], base: Callable[[TrainingRunResult], float | None]
 ) -> list[CurveAt]:
     """Return the interquartile mean of success over training; it begins with the base policy."""
-    moments = sorted({point.steps for cell in cells for point in cell.points})
-    start = _at(0.0, {c.task: [v for o in cells if o.task == c.task and (v := base(o)) is not None] for c in cells})
+    moments = sorted({point.steps for run in runs for point in run.points})
+    start = _at(0.0, {c.task: [v for o in runs if o.task == c.task and (v := base(o)) is not None] for c in runs})
     found = [start] if start is not None else []
     for steps in moments:
         by_task: dict[str, list[float]] = {}
-        for cell in cells:
-            by_task.setdefault(cell.task, []).extend(point.success for point in cell.points if point.steps == steps)
+        for run in runs:
+            by_task.setdefault(run.task, []).extend(point.success for point in run.points if point.steps == steps)
         at = _at(float(steps), by_task)
         found += [at] if at is not None else []
     return found
@@ -97,7 +98,7 @@ def mean_success(series: Series) -> float:
 
 
 def _name(key: tuple[str, str, str], keys: Sequence[tuple[str, str, str]]) -> str:
-    """Return what tells a series from the others of its study."""
+    """Return what distinguishes a series from the others of its study."""
     varied = [len({other[place] for other in keys}) > 1 for place in range(3)]
     parts = [key[0]] if varied[0] or not any(varied) else []
     parts += [key[1]] if varied[1] else []
@@ -105,15 +106,13 @@ def _name(key: tuple[str, str, str], keys: Sequence[tuple[str, str, str]]) -> st
     return ", ".join(parts)
 
 
-# Does a reward that is better offline train better policies? Final success against every offline measure.
-
 LOWER_IS_BETTER = ("mae", "false_success", "missed_success")
-_MOST_MAE = 4.0  # levels run from 1 to 5
+_MAX_MAE = 4.0  # levels run from 1 to 5
 
 
 @dataclass(frozen=True)
 class QualityPoint:
-    """One reward on one task: an offline measure, turned so that more is better, and the mean final success."""
+    """One reward on one task: an offline measure, oriented so that more is better, and the mean final success."""
 
     reward: str
     task: str
@@ -134,19 +133,19 @@ class Prediction:
 
 
 def quality_points(results: RlResults, measure: str) -> list[QualityPoint]:
-    """Return every reward on every task that was both measured offline and learned from."""
+    """Return every reward on every task that was both measured offline and trained on."""
     offline = {(each.reward, each.task): each.measures.get(measure) for each in results.offline}
     found = []
     for series in series_of(results):
         for task, own in series.final().items():
             value = offline.get((series.reward, task))
-            if value is not None and own and _is_plain(series):
-                found.append(QualityPoint(series.reward, task, _turned(measure, value), float(np.mean(own))))
+            if value is not None and own and series.condition == "clean" and series.algorithm == "dsrl":
+                found.append(QualityPoint(series.reward, task, _oriented(measure, value), float(np.mean(own))))
     return found
 
 
 def predictions(results: RlResults) -> list[Prediction]:
-    """Return how each offline measure predicts final success, the best first; intervals draw whole rewards again."""
+    """Return how each offline measure predicts final success, the best first; the bootstrap resamples whole rewards."""
     names = dict.fromkeys(name for each in results.offline for name in each.measures if "@" not in name)
     found = [_prediction(results, name) for name in names]
     return sorted(found, key=lambda each: -each.pearson if not np.isnan(each.pearson) else 2.0)
@@ -159,22 +158,16 @@ def _prediction(results: RlResults, measure: str) -> Prediction:
     return Prediction(measure, pearson(x, y), low, high, rank_correlation_of(x, y), len(points))
 
 
-def _turned(measure: str, value: float) -> float:
-    """Return a measure so that more is better: for MAE the largest possible one less it, as RoboReward plots it."""
+def _oriented(measure: str, value: float) -> float:
+    """Return a measure oriented so that more is better: for MAE the largest possible one minus it, as in RoboReward."""
     if measure not in LOWER_IS_BETTER:
         return value
-    return (_MOST_MAE if measure == "mae" else 1.0) - value
+    return (_MAX_MAE if measure == "mae" else 1.0) - value
 
-
-def _is_plain(series: Series) -> bool:
-    return series.condition == "clean" and series.algorithm == "dsrl"
-
-
-# Where learning breaks when the reward watches a perturbed world, and whether the certified severity foretells it.
 
 SEVERITIES = (0, 1, 2, 3, 4)
-BROKEN_BY = 0.2  # points of success below the clean world at which learning counts as broken
-RIGHT_AT_LEAST = 0.75  # share of held-out episodes whose success must be judged right for a severity to be relied on
+BROKEN_BY = 0.2  # drop of success below the clean condition from which learning counts as broken
+CERTIFIED_ACCURACY = 0.75  # success accuracy on held-out episodes from which a severity is certified
 _ONE_SIDED = 0.9  # two-sided confidence whose lower end is the one-sided 95 % bound
 
 
@@ -187,71 +180,73 @@ class SeverityCurve:
     success: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    silent: tuple[float, ...]  # share of training episodes that the reward gave no answer to
-    right: tuple[float, ...]  # share of held-out episodes whose success it judges right
-    certified: int | None  # last severity at which `right` is surely at least RIGHT_AT_LEAST; -1 for none
+    unscored: tuple[float, ...]  # fraction of training episodes without a score
+    accuracy: tuple[float, ...]  # success accuracy on held-out episodes
+    certified: int | None  # last severity with an accuracy surely at least CERTIFIED_ACCURACY; -1 for none
     holds: int | None  # last severity up to which learning is not broken
-    left_out: tuple[str, ...] = ()  # tasks that were trained at fewer severities, which would tilt the means
+    left_out: tuple[str, ...] = ()  # tasks trained at fewer severities, which would bias the means
 
     @property
     def is_open(self) -> bool:
-        """Tell whether nothing is known of the severity after the last that holds: it was not trained."""
+        """Tell whether the severity after the last that holds was not trained, so that nothing is known of it."""
         return self.holds is not None and self.holds < SEVERITIES[-1] and np.isnan(self.success[self.holds + 1])
 
 
 def severity_curves(results: RlResults) -> list[SeverityCurve]:
-    """Return a curve per reward and perturbation; severity 0 is the clean world for all of them."""
-    finished = [cell for cell in results.cells if cell.status == "finished" and cell.algorithm == "dsrl"]
-    rewards = list(dict.fromkeys(cell.reward for cell in finished if cell.reward != "true"))
-    names = list(dict.fromkeys(cell.condition.partition("@")[0] for cell in finished if "@" in cell.condition))
+    """Return a curve per reward and perturbation; severity 0 is the clean condition for all of them."""
+    finished = [run for run in results.training_runs if run.status == "finished" and run.algorithm == "dsrl"]
+    rewards = list(dict.fromkeys(run.reward for run in finished if run.reward != "true"))
+    names = list(dict.fromkeys(run.condition.partition("@")[0] for run in finished if "@" in run.condition))
     return [_curve(results, finished, reward, name) for reward in rewards for name in names]
 
 
-def _curve(results: RlResults, cells: Sequence[TrainingRunResult], reward: str, name: str) -> SeverityCurve:
-    of_reward = [cell for cell in cells if cell.reward == reward]
-    every = [[cell for cell in of_reward if _is_at(cell, name, level)] for level in SEVERITIES]
+def _curve(results: RlResults, runs: Sequence[TrainingRunResult], reward: str, name: str) -> SeverityCurve:
+    of_reward = [run for run in runs if run.reward == reward]
+    every = [[run for run in of_reward if _is_at(run, name, level)] for level in SEVERITIES]
     compared, left_out = _compared_tasks(every)
-    own = [[cell for cell in some if cell.task in compared] for some in every]
+    own = [[run for run in some if run.task in compared] for some in every]
     success = tuple(_mean([_by_task(some)[task] for task in _by_task(some)]) for some in own)
     ends = [stratified_interval(_by_task(some), row_means) for some in own]
-    silent = tuple(_share([(cell.silent, cell.asked) for cell in some]) for some in own)
+    unscored = tuple(_fraction([(run.unscored, run.queried) for run in some]) for some in own)
     measured = next((each for each in results.offline if each.reward == reward and not each.task), None)
-    right = tuple(
-        float("nan") if measured is None or (value := measured.measures.get(right_at(name, level))) is None else value
+    accuracy = tuple(
+        float("nan")
+        if measured is None or (value := measured.measures.get(accuracy_at(name, level))) is None
+        else value
         for level in SEVERITIES
     )
     count = measured.episodes if measured else 0
-    lows = [_lower(share, count) for share in right]
+    lows = [_lower(share, count) for share in accuracy]
     return SeverityCurve(
         reward,
         name,
         success,
         tuple(low for low, _ in ends),
         tuple(high for _, high in ends),
-        silent,
-        right,
-        severity_threshold(lows, RIGHT_AT_LEAST),
+        unscored,
+        accuracy,
+        severity_threshold(lows, CERTIFIED_ACCURACY),
         severity_threshold(success, success[0] - BROKEN_BY),
         left_out,
     )
 
 
-def _compared_tasks(cells: Sequence[Sequence[TrainingRunResult]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _compared_tasks(runs: Sequence[Sequence[TrainingRunResult]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the tasks that were trained at the most severities, all at the same ones, and the other tasks."""
-    trained = {task: tuple(task in _by_task(some) for some in cells) for some in cells for task in _by_task(some)}
+    trained = {task: tuple(task in _by_task(some) for some in runs) for some in runs for task in _by_task(some)}
     most = max(trained.values(), key=sum, default=())
     return tuple(t for t in trained if trained[t] == most), tuple(t for t in trained if trained[t] != most)
 
 
-def _is_at(cell: TrainingRunResult, name: str, level: int) -> bool:
-    return cell.condition == (f"{name}@{level}" if level else "clean")
+def _is_at(run: TrainingRunResult, name: str, level: int) -> bool:
+    return run.condition == (f"{name}@{level}" if level else "clean")
 
 
-def _by_task(cells: Sequence[TrainingRunResult]) -> dict[str, list[float]]:
+def _by_task(runs: Sequence[TrainingRunResult]) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
-    for cell in cells:
-        if cell.success is not None:
-            found.setdefault(cell.task, []).append(cell.success)
+    for run in runs:
+        if run.success is not None:
+            found.setdefault(run.task, []).append(run.success)
     return found
 
 
@@ -259,15 +254,15 @@ def _mean(by_task: Sequence[Sequence[float]]) -> float:
     return float(np.mean([np.mean(own) for own in by_task])) if by_task else float("nan")
 
 
-def _share(counts: Sequence[tuple[int, int]]) -> float:
-    asked = sum(total for _, total in counts)
-    return sum(part for part, _ in counts) / asked if asked else float("nan")
+def _fraction(counts: Sequence[tuple[int, int]]) -> float:
+    whole = sum(total for _, total in counts)
+    return sum(part for part, _ in counts) / whole if whole else float("nan")
 
 
-def _lower(share: float, count: int) -> float:
-    """Return the lower end of Wilson's interval of a share; episodes are drawn one by one, so none is a cluster."""
+def _lower(proportion: float, count: int) -> float:
+    """Return the lower end of Wilson's interval of a proportion; episodes are drawn one by one, without clusters."""
     from scipy.stats import binomtest
 
-    if np.isnan(share) or not count:
+    if np.isnan(proportion) or not count:
         return float("nan")
-    return float(binomtest(round(share * count), count).proportion_ci(_ONE_SIDED, "wilson").low)
+    return float(binomtest(round(proportion * count), count).proportion_ci(_ONE_SIDED, "wilson").low)

@@ -1,4 +1,4 @@
-"""Reward hacking, and the study in sentences."""
+"""Reward hacking, and the findings of a study in sentences."""
 
 import math
 from collections.abc import Sequence
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.seeding import rng_for
 from rewardlab.metrics.policy_statistics import interquartile_mean, pooled, stratified_interval
 from rewardlab.rl.results import FalseSuccess, HackedEpisode, RlResults, TrainingRunResult
 from rewardlab.studies.rl.analysis import Series, SeverityCurve, mean_success, predictions, series_of, severity_curves
 
-_APART = 0.08  # metres (or levels / 12) between clusters: what ends nearer is the same trick
+_APART = 0.08  # metres (or levels / 12) between clusters of hacked episodes
 _LEVEL_SCALE = 1 / 12  # how far apart two true levels are, in metres of motion
 
 
@@ -41,7 +42,7 @@ class HackingCluster:
 
     @property
     def description(self) -> str:
-        """Say how these episodes end: where the gripper went, whether the object moved, and how far the task is."""
+        """Describe how these episodes end: motion of the gripper and of the object, and the true level."""
         moved = np.mean([np.linalg.norm(each.moved) for each in self.episodes])
         gripper = np.mean([each.gripper for each in self.episodes], axis=0)
         level = float(np.mean([each.true_level for each in self.episodes]))
@@ -55,18 +56,18 @@ class HackingCluster:
 
 
 def hacking_rates(results: RlResults) -> list[HackingRate]:
-    """Return the rates of every reward and condition that was asked by a model, over tasks and seeds."""
-    finished = [cell for cell in results.cells if cell.status == "finished" and cell.reward != "true"]
-    keys = dict.fromkeys((cell.reward, cell.condition) for cell in finished if cell.algorithm == "dsrl")
+    """Return the rates of every reward model and condition, over tasks and seeds."""
+    finished = [run for run in results.training_runs if run.status == "finished" and run.reward != "true"]
+    keys = dict.fromkeys((run.reward, run.condition) for run in finished if run.algorithm == "dsrl")
     return [_hacking_rate(key, [c for c in finished if (c.reward, c.condition) == key]) for key in keys]
 
 
 def hacking_clusters(results: RlResults) -> list[HackingCluster]:
     """Return the clusters of false successes, the largest first."""
-    keys = dict.fromkeys((cell.task, cell.reward, cell.condition) for cell in results.cells if cell.hacked)
+    keys = dict.fromkeys((run.task, run.reward, run.condition) for run in results.training_runs if run.hacked)
     found: list[HackingCluster] = []
     for key in keys:
-        episodes = [e for c in results.cells if (c.task, c.reward, c.condition) == key for e in c.hacked]
+        episodes = [e for c in results.training_runs if (c.task, c.reward, c.condition) == key for e in c.hacked]
         found += [HackingCluster(*key, tuple(some)) for some in cluster_episodes(episodes)]
     return sorted(found, key=lambda cluster: -len(cluster.episodes))
 
@@ -78,15 +79,18 @@ def cluster_episodes(episodes: Sequence[HackedEpisode]) -> list[list[HackedEpiso
     from scipy.cluster.hierarchy import fcluster, linkage
 
     labels = fcluster(linkage(_features(episodes), "average"), _APART, "distance")
-    return [[e for e, label in zip(episodes, labels) if label == number] for number in sorted(set(labels.tolist()))]
+    return [
+        [e for e, label in zip(episodes, labels, strict=True) if label == number]
+        for number in sorted(set(labels.tolist()))
+    ]
 
 
 def _features(episodes: Sequence[HackedEpisode]) -> NDArray[np.float64]:
     return np.array([[*e.gripper, *e.moved, _LEVEL_SCALE * e.true_level] for e in episodes], np.float64)
 
 
-def _hacking_rate(key: tuple[str, str], cells: Sequence[TrainingRunResult]) -> HackingRate:
-    return HackingRate(*key, _total([cell.before for cell in cells]), _total([cell.after for cell in cells]))
+def _hacking_rate(key: tuple[str, str], runs: Sequence[TrainingRunResult]) -> HackingRate:
+    return HackingRate(*key, _total([run.before for run in runs]), _total([run.after for run in runs]))
 
 
 def _total(counts: Sequence[FalseSuccess]) -> FalseSuccess:
@@ -110,11 +114,11 @@ LIFTED_BY, LIFTED_TO = 0.30, 0.90
 
 
 def findings(results: RlResults) -> list[str]:
-    """Return what may be said of a study; every number is with its interval or its count."""
-    own = {"curves": _lift_sentences, "types": _type_sentences, "quality": _quality_sentences}
-    own |= {"severity": _severity_sentences}
-    said = own[results.figure](results) if results.figure in own else []
-    return [*said, *_hacking_sentences(hacking_rates(results)), *_failure_sentences(results)]
+    """Return the findings of a study in sentences, every number with its interval or its count."""
+    writers = {"curves": _lift_sentences, "types": _type_sentences, "quality": _quality_sentences}
+    writers |= {"severity": _severity_sentences}
+    figure = writers[results.figure](results) if results.figure in writers else []
+    return [*figure, *_hacking_sentences(hacking_rates(results)), *_failure_sentences(results)]
 
 
 def lifted_tasks(series: Series) -> list[str]:
@@ -123,7 +127,8 @@ def lifted_tasks(series: Series) -> list[str]:
     return [
         task
         for task in series.tasks
-        if final[task] and all(g >= LIFTED_BY - 1e-9 or f >= LIFTED_TO - 1e-9 for g, f in zip(gain[task], final[task]))
+        if final[task]
+        and all(g >= LIFTED_BY - 1e-9 or f >= LIFTED_TO - 1e-9 for g, f in zip(gain[task], final[task], strict=True))
     ]
 
 
@@ -131,11 +136,11 @@ def success_text(series: Series) -> str:
     """Return the interquartile mean of final success with its stratified interval."""
     low, high = stratified_interval(series.final())
     mean = _percent(interquartile_mean(pooled(series.final())))
-    return f"{mean} (one seed a task)" if math.isnan(low) else f"{mean} [{_percent(low)}, {_percent(high)}]"
+    return f"{mean} (one seed per task)" if math.isnan(low) else f"{mean} [{_percent(low)}, {_percent(high)}]"
 
 
 def _lift_sentences(results: RlResults) -> list[str]:
-    said = []
+    sentences = []
     for series in series_of(results):
         lifted = lifted_tasks(series)
         seeds = max((len(own) for own in series.final().values()), default=0)
@@ -144,44 +149,40 @@ def _lift_sentences(results: RlResults) -> list[str]:
             for task, own in series.final().items()
             if own
         ]
-        said.append(
+        sentences.append(
             f"{series.name}: final success {success_text(series)} (interquartile mean over {len(series.tasks)} tasks "
             f"and up to {seeds} seeds); every seed gains {100 * LIFTED_BY:.0f} points or reaches {LIFTED_TO:.0%} on "
             f"{len(lifted)} of {len(series.tasks)} tasks. Means: {', '.join(parts)}."
         )
-    return said
+    return sentences
 
 
 def _type_sentences(results: RlResults) -> list[str]:
     ranked = sorted(series_of(results), key=lambda series: -mean_success(series))
     order = "; ".join(f"{series.name} {success_text(series)}" for series in ranked)
     by_name = {series.reward.partition("@")[0]: series for series in ranked}
-    said = [f"Final success by reward type, the best first: {order}."]
+    sentences = [f"Final success by reward type, the best first: {order}."]
     for name in ("head:progress", "head:levels"):
         if name in by_name and "head:binary" in by_name:
-            said.append(_contrast(by_name[name], by_name["head:binary"]))
-    return said
+            sentences.append(_contrast(by_name[name], by_name["head:binary"]))
+    return sentences
 
 
 def _contrast(first: Series, second: Series) -> str:
-    """Say how two series differ, with the interval of the difference of their means over draws of seeds."""
+    """Compare two series: the difference of their means, with its interval over resampled seeds."""
     difference = mean_success(first) - mean_success(second)
     if min(max(map(len, series.final().values()), default=0) for series in (first, second)) < 2:
-        return (
-            f"{first.name} against {second.name}: {100 * difference:+.0f} points, of one seed a task: nothing is sure."
-        )
+        return f"{first.name} against {second.name}: {100 * difference:+.0f} points, one seed per task: inconclusive."
     draws = [_mean_draws(series) for series in (first, second)]
     low, high = np.percentile(draws[0] - draws[1], (2.5, 97.5))
-    sure = "surely better" if low > 0 else "surely worse" if high < 0 else "not surely different"
+    verdict = "better" if low > 0 else "worse" if high < 0 else "inconclusive"
     return (
         f"{first.name} against {second.name}: {100 * difference:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], "
-        f"{sure}."
+        f"{verdict}."
     )
 
 
-def _mean_draws(series: Series) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    from rewardlab.core.seeding import rng_for
-
+def _mean_draws(series: Series) -> NDArray[np.float64]:
     rng, draws = rng_for(0, "contrast", series.name), np.zeros(2000)
     own = [np.asarray(values) for values in series.final().values() if values]
     for values in own:
@@ -191,9 +192,9 @@ def _mean_draws(series: Series) -> "np.ndarray[tuple[int], np.dtype[np.float64]]
 
 def _quality_sentences(results: RlResults) -> list[str]:
     found = predictions(results)
-    said = []
+    sentences = []
     for each in (prediction for prediction in found if prediction.measure == "mae"):
-        said.append(
+        sentences.append(
             f"Over {each.points} pairs of reward and task, r = {each.pearson:.2f} [{each.low:.2f}, {each.high:.2f}] "
             f"between reward accuracy (4 - MAE) and final success; Spearman {each.spearman:.2f}. RoboReward reports "
             "r = 0.83."
@@ -201,8 +202,8 @@ def _quality_sentences(results: RlResults) -> list[str]:
     known = [each for each in found if not math.isnan(each.pearson)]
     if known:
         order = ", ".join(f"{each.measure} {each.pearson:.2f} [{each.low:.2f}, {each.high:.2f}]" for each in known)
-        said.append(f"Offline measures by how well they predict success (Pearson's r): {order}.")
-    return said
+        sentences.append(f"Offline measures by how well they predict success (Pearson's r): {order}.")
+    return sentences
 
 
 def _severity_sentences(results: RlResults) -> list[str]:
@@ -212,14 +213,14 @@ def _severity_sentences(results: RlResults) -> list[str]:
 
 def _severity_sentence(curve: SeverityCurve) -> str:
     values = ", ".join("-" if math.isnan(value) else _percent(value) for value in curve.success)
-    silent = max((value for value in curve.silent if not math.isnan(value)), default=0.0)
-    still = f"; silent on up to {_percent(silent)} of episodes" if silent else ""
+    unscored = max((value for value in curve.unscored if not math.isnan(value)), default=0.0)
+    missing = f"; no score for up to {_percent(unscored)} of episodes" if unscored else ""
     less = f"; {', '.join(curve.left_out)} left out, trained at fewer severities" if curve.left_out else ""
     holds = "unknown" if curve.holds is None else f"{curve.holds} at least" if curve.is_open else str(curve.holds)
     certified = "unknown" if curve.certified is None else "none" if curve.certified < 0 else str(curve.certified)
     return (
         f"{curve.reward} under {curve.perturbation}: success {values} at severities 0 to 4; learning holds up to "
-        f"{holds}, certified up to {certified}{still}{less}."
+        f"{holds}, certified up to {certified}{missing}{less}."
     )
 
 
@@ -230,8 +231,8 @@ def _certificate_sentence(curves: Sequence[SeverityCurve]) -> list[str]:
     safe = sum((c.holds or 0) >= (c.certified or 0) for c in known)
     same = sum(c.holds == c.certified for c in known)
     return [
-        f"The certified severity is never past the breaking of learning in {safe} of {len(known)} curves, and is "
-        f"exactly where learning breaks in {same}."
+        f"In {safe} of {len(known)} curves learning holds at least up to the certified severity; "
+        f"in {same} exactly up to it."
     ]
 
 
@@ -244,17 +245,18 @@ def _hacking_sentences(rates: Sequence[HackingRate]) -> list[str]:
     worst = max(known, key=lambda rate: rate.rates[1])
     return [
         f"False success among failures goes from {before} before RL to {after} after it, on average over "
-        f"{len(known)} rewards; it grows for {len(grown)} of them, most of all ends {worst.reward} "
-        f"({worst.condition}) at {_percent(worst.rates[1])}."
+        f"{len(known)} rewards; it grows for {len(grown)} of them and is highest for {worst.reward} "
+        f"({worst.condition}): {_percent(worst.rates[1])}."
     ]
 
 
 def _failure_sentences(results: RlResults) -> list[str]:
-    failed = [cell for cell in results.cells if cell.status == "failed"]
+    failed = [run for run in results.training_runs if run.status == "failed"]
     if not failed:
         return []
     return [
-        f"{len(failed)} of {len(results.cells)} trainings failed and count in nothing; the first: {failed[0].reason}."
+        f"{len(failed)} of {len(results.training_runs)} training runs failed and are left out; "
+        f"the first: {failed[0].reason}."
     ]
 
 

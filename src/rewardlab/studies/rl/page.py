@@ -1,17 +1,18 @@
-"""The page of studies of rewards and policies: findings, learning curves, the figure of each, hacking and clips."""
+"""`study rl` and `study rl-page`: train policies on different rewards, and write the page of the results."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.settings import Execution, Help, as_command, recorded, several
 from rewardlab.core.storage import atomic_write
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
-from rewardlab.reporting.page import data_address, templates
 from rewardlab.reporting.svg_charts import Axes, BandLine, ChartPoint, TitledChart, band_chart, point_chart
 from rewardlab.rl.results import RlResults, TrainingRunResult, read_results
 from rewardlab.studies.rl.analysis import (
@@ -34,25 +35,68 @@ from rewardlab.studies.rl.findings import (
     success_text,
 )
 
+_PACKAGES = ("torch", "stable_baselines3", "gymnasium", "metaworld", "mujoco")
 _THRESHOLDS = tuple(float(value) for value in np.linspace(0, 1, 21))
-_MOST_CLIPS, _MOST_CLUSTERS, _CLIP_BYTES = 24, 12, 400_000
+_MAX_CLIPS, _MAX_CLUSTERS, _CLIP_BYTES = 24, 12, 400_000
 
 
-@dataclass(frozen=True)
-class RlReportPlan:
-    """Write the page of one or several studies that `rewardlab study rl` made."""
+def study_rl(
+    plan: Annotated[Path | str, Help("TOML file of the plan")],
+    *,
+    out: Annotated[Path | str, Help("folder of the study")] = Path("rl"),
+    execution: Execution = Execution(),
+) -> RlResults:
+    """Train policies on different rewards, as a plan lists them, and write the page of the results.
 
-    runs: tuple[Path, ...] = setting("folders of studies", positional=True)
-    out: Path = setting("file to write", Path("rl_report.html"))
+    Finished training runs are kept: the same command continues a stopped study. Needs the extra `rl-train`.
 
-    def __post_init__(self) -> None:
-        if not self.runs:
-            raise PlanError("name the folder of a study, as `rewardlab study rl PLAN --out FOLDER` made it")
+    Examples:
+        rewardlab study rl results/rl/quality.toml --out rl/quality
+        rewardlab study rl results/rl/dsrl_true.toml --out rl/dsrl_true --workers 8
+    """
+    command, plan, out = as_command("study rl", study_rl, recorded(study_rl, locals())), Path(plan), Path(out)
+    missing = next((name for name in _PACKAGES if find_spec(name) is None), None)
+    if missing:
+        raise PlanError(f"study rl needs the package {missing}; install rewardlab with its extra: rewardlab[rl-train]")
+    from rewardlab.rl.experiment import progress_display, run_rl
+
+    with progress_display(quiet=execution.quiet) as show:
+        results = run_rl(plan, out, execution, command, show)
+    study_rl_page(out, out=out / "index.html")
+    return results
+
+
+def study_rl_page(
+    runs: Annotated[Path | str | Sequence[Path | str], Help("folders that `study rl` wrote", metavar="FOLDER")],
+    *,
+    out: Annotated[Path | str, Help("file to write")] = Path("rl_report.html"),
+) -> Path:
+    """Write one page about one or several RL studies: findings, learning curves, figures, reward hacking and clips.
+
+    Examples:
+        rewardlab study rl-page rl/quality
+        rewardlab study rl-page results/rl/dsrl_true results/rl/quality --out rl.html
+    """
+    from rewardlab.reporting.page import templates
+
+    folders, out = [Path(folder) for folder in several(runs)], Path(out)
+    if not folders:
+        raise PlanError("name the folder of a study, as `rewardlab study rl PLAN --out FOLDER` wrote it")
+    studies = [_study_view(read_results(folder), folder) for folder in folders]
+    html = (
+        templates("rewardlab.studies.rl")
+        .get_template("page.html")
+        .render(studies=studies, percent=percent, number=number)
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out) as partial:
+        partial.write_text(html, encoding="utf-8")
+    return out
 
 
 @dataclass(frozen=True)
 class ClipView:
-    """A clip on the page with what is said of it; the video is part of the page."""
+    """A clip with its caption; the video is part of the page."""
 
     title: str
     video: str
@@ -84,21 +128,7 @@ class StudyView:
     failed: tuple[TrainingRunResult, ...]
 
 
-def write_rl_page(plan: RlReportPlan) -> Path:
-    """Write the page of some studies and return its path."""
-    studies = [study_view(read_results(folder), folder) for folder in plan.runs]
-    html = (
-        templates("rewardlab.studies.rl")
-        .get_template("page.html")
-        .render(studies=studies, percent=percent, number=number)
-    )
-    plan.out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(plan.out) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return plan.out
-
-
-def study_view(results: RlResults, folder: Path) -> StudyView:
+def _study_view(results: RlResults, folder: Path) -> StudyView:
     """Return what the page shows of a study."""
     series = series_of(results)
     return StudyView(
@@ -111,9 +141,9 @@ def study_view(results: RlResults, folder: Path) -> StudyView:
         tuple(predictions(results)) if results.figure == "quality" else (),
         tuple(severity_curves(results)) if results.figure == "severity" else (),
         tuple(hacking_rates(results)),
-        tuple(_cluster_view(cluster, folder) for cluster in hacking_clusters(results)[:_MOST_CLUSTERS]),
+        tuple(_cluster_view(cluster, folder) for cluster in hacking_clusters(results)[:_MAX_CLUSTERS]),
         tuple(_final_clips(results, folder)),
-        tuple(cell for cell in results.cells if cell.status == "failed"),
+        tuple(run for run in results.training_runs if run.status == "failed"),
     )
 
 
@@ -136,8 +166,8 @@ def _curve_charts(results: RlResults, series: Sequence[Series]) -> list[TitledCh
 def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
     lines = []
     for place, own in enumerate(series):
-        cells = [cell for cell in own.cells if task in (None, cell.task)]
-        curve = learning_curve(cells, lambda cell: cell.base_success if cell.algorithm == "dsrl" else None)
+        runs = [run for run in own.training_runs if task in (None, run.task)]
+        curve = learning_curve(runs, lambda run: run.base_success if run.algorithm == "dsrl" else None)
         x, y = tuple(at.steps for at in curve), tuple(at.mean for at in curve)
         low, high = tuple(at.low for at in curve), tuple(at.high for at in curve)
         lines.append(BandLine(own.name, x, y, low, high, place, dashed=own.algorithm == "sac"))
@@ -157,8 +187,10 @@ def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
         low, high = profile_band(own.final(), _THRESHOLDS)
         values = tuple(performance_profile(own.final(), _THRESHOLDS))
         profiles.append(BandLine(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
-    axes = Axes("success above", "share of trainings")
-    return [TitledChart("performance profiles", band_chart(profiles, axes, "share of trainings above each success"))]
+    axes = Axes("success above", "fraction of training runs")
+    return [
+        TitledChart("performance profiles", band_chart(profiles, axes, "fraction of training runs above each success"))
+    ]
 
 
 def _quality_chart(results: RlResults) -> str:
@@ -179,7 +211,7 @@ def _severity_charts(curves: Sequence[SeverityCurve]) -> list[TitledChart]:
             for curve in curves
             if curve.perturbation == name
         ]
-        axes = Axes("severity of what the reward watches", "final success", right=4.0)
+        axes = Axes("severity of the perturbation the reward model sees", "final success", right=4.0)
         charts.append(TitledChart(name, band_chart(lines, axes, f"success over the severity of {name}")))
     return charts
 
@@ -187,13 +219,13 @@ def _severity_charts(curves: Sequence[SeverityCurve]) -> list[TitledChart]:
 def _final_clips(results: RlResults, folder: Path) -> list[ClipView]:
     """Return clips of final policies, one of each series and task first."""
     chosen: dict[tuple[str, str, str, str], tuple[TrainingRunResult, str]] = {}
-    for cell in results.cells:
-        for clip in cell.clips[:1]:
-            chosen.setdefault((cell.task, cell.reward, cell.condition, cell.algorithm), (cell, clip))
+    for run in results.training_runs:
+        for clip in run.clips[:1]:
+            chosen.setdefault((run.task, run.reward, run.condition, run.algorithm), (run, clip))
     found = []
-    for cell, clip in list(chosen.values())[:_MOST_CLIPS]:
-        world = "" if cell.condition == "clean" else f", watched through {cell.condition}"
-        title = f"{cell.task}: {cell.algorithm} on {cell.reward}{world}, {percent(cell.success)} success"
+    for run, clip in list(chosen.values())[:_MAX_CLIPS]:
+        condition = "" if run.condition == "clean" else f", reward model under {run.condition}"
+        title = f"{run.task}: {run.algorithm} on {run.reward}{condition}, {percent(run.success)} success"
         found.append(ClipView(title, _video(folder, clip)))
     return found
 
@@ -206,15 +238,17 @@ def _cluster_view(cluster: HackingCluster, folder: Path) -> ClusterView:
 
 def _video(folder: Path, name: str) -> str:
     """Return a clip as a data address; empty where it is missing, too large, or not inside the folder."""
+    from rewardlab.reporting.page import data_address
+
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()) or not path.is_file() or path.stat().st_size > _CLIP_BYTES:
         return ""
     return data_address("video/mp4", path.read_bytes())
 
 
-def percent(share: float | None) -> str:
-    """Return a share as people read it."""
-    return "-" if share is None or math.isnan(share) else f"{share:.0%}"
+def percent(proportion: float | None) -> str:
+    """Return a proportion in percent."""
+    return "-" if proportion is None or math.isnan(proportion) else f"{proportion:.0%}"
 
 
 def number(value: float | None) -> str:

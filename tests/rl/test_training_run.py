@@ -1,4 +1,4 @@
-"""One training: it resumes to the very same policy, learns what pays, and ends with a reason when it cannot go on."""
+"""One training run: it resumes to the very same policy, learns what pays, and ends with a reason."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rewardlab.core.errors import SimulatorError
 from rewardlab.rl.diffusion_policy import DiffusionPolicy, DiffusionSettings
 from rewardlab.rl.dsrl import SacSettings, SteeredPolicy
 from rewardlab.rl.experiment import train_or_fail
-from rewardlab.rl.plan import RunFolder, TrainingRun
+from rewardlab.rl.plan import StudyFolder, TrainingRun
 from rewardlab.rl.results import read_training_run
 from rewardlab.rl.rollouts import Control, PolicyEpisode, roll_out
 from rewardlab.rl.training_run import make_base_policy, open_training_run
@@ -22,13 +22,13 @@ from rewardlab.worlds.metaworld.physics import SteppedRollout, simulate
 from tests.rl.tiny_study import tiny_plan
 
 PLAN = tiny_plan()
-CELL = TrainingRun("button-press", "true", "clean", "dsrl", 0)
+RUN = TrainingRun("button-press", "true", "clean", "dsrl", 0)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     """A study whose base policy is cloned."""
-    folder = RunFolder(tmp_path_factory.mktemp("study"))
+    folder = StudyFolder(tmp_path_factory.mktemp("study"))
     make_base_policy(PLAN, folder, "button-press")
     return folder
 
@@ -44,23 +44,23 @@ def test_a_stepped_rollout_is_the_simulated_one() -> None:
     assert stepped.trajectory().readings == expected.readings
 
 
-def test_a_cell_that_was_stopped_goes_on_to_the_very_same_policy(folder: RunFolder) -> None:
-    straight, cell = open_training_run(PLAN, folder, CELL), folder.cell(CELL)
-    cell.mkdir(parents=True)
+def test_a_stopped_training_run_resumes_to_the_very_same_policy(folder: StudyFolder) -> None:
+    straight = open_training_run(PLAN, folder, RUN)
+    folder.training_run(RUN).mkdir(parents=True)
     for _ in range(4):
         straight._learn_round()
-    stopped = open_training_run(PLAN, folder, CELL)
+    stopped = open_training_run(PLAN, folder, RUN)
     stopped._learn_round()
     stopped._learn_round()
     stopped.save()
-    resumed = open_training_run(PLAN, folder, CELL)
+    resumed = open_training_run(PLAN, folder, RUN)
     assert resumed.progress.episodes == 4
     resumed._learn_round()
     resumed._learn_round()
     for name, wanted in straight.policy.state()["sac"]["policy"].items():
         assert torch.equal(wanted, resumed.policy.state()["sac"]["policy"][name]), name
     assert torch.equal(straight.policy.state()["buffer"]["actions"], resumed.policy.state()["buffer"]["actions"])
-    folder.checkpoint(CELL).unlink()
+    folder.checkpoint(RUN).unlink()
 
 
 def test_steering_finds_the_noise_that_pays() -> None:
@@ -80,27 +80,27 @@ def test_steering_finds_the_noise_that_pays() -> None:
     assert np.abs(chosen).max() <= settings.magnitude
 
 
-def test_plain_sac_chooses_the_actions_themselves(folder: RunFolder) -> None:
+def test_plain_sac_chooses_the_actions_themselves(folder: StudyFolder) -> None:
     training = open_training_run(PLAN, folder, TrainingRun("button-press", "true", "clean", "sac", 0))
     decision = training.policy.explore(0, 0)(np.zeros((2, 39), np.float32), 0)
     np.testing.assert_array_equal(decision.choices, decision.chunks)
     assert np.abs(decision.chunks).max() <= 1
 
 
-def test_actions_that_are_no_numbers_end_the_cell_with_the_reason(folder: RunFolder, tmp_path: Path) -> None:
-    broken = RunFolder(tmp_path)
+def test_actions_that_are_no_numbers_end_the_training_run_with_the_reason(folder: StudyFolder, tmp_path: Path) -> None:
+    broken = StudyFolder(tmp_path)
     broken.policy("button-press").parent.mkdir(parents=True)
     broken.policy_facts("button-press").write_bytes(folder.policy_facts("button-press").read_bytes())
     state = torch.load(folder.policy("button-press"), weights_only=True)
     state["network"]["net.0.weight"].fill_(float("nan"))
     torch.save(state, broken.policy("button-press"))
-    result = train_or_fail(PLAN, broken, CELL)
+    result = train_or_fail(PLAN, broken, RUN)
     assert result.status == "failed" and "action that is not finite" in result.reason
-    assert read_training_run(broken.failure(CELL)) == result and not broken.result(CELL).exists()
+    assert read_training_run(broken.failure(RUN)) == result and not broken.result(RUN).exists()
 
 
-def test_a_simulator_that_does_not_reset_is_opened_anew(folder: RunFolder) -> None:
-    training = open_training_run(PLAN, folder, CELL)
+def test_a_simulator_that_does_not_reset_is_opened_anew(folder: StudyFolder) -> None:
+    training = open_training_run(PLAN, folder, RUN)
     _break(training.simulators[0])
     training._learn_round()
     assert training.progress.episodes == 2
