@@ -18,20 +18,13 @@ if TYPE_CHECKING:
     from rewardlab.api import check as data_check
     from rewardlab.api import collect as collect
     from rewardlab.api import convert as data_convert
-    from rewardlab.api import data_report as data_report
-    from rewardlab.api import export as runs_export
     from rewardlab.api import guard_fit as fit_guard
-    from rewardlab.api import leaderboard as leaderboard
     from rewardlab.api import load_model as load_model
     from rewardlab.api import merge as runs_merge
     from rewardlab.api import open_dataset as open_dataset
-    from rewardlab.api import perturb as data_perturb
-    from rewardlab.api import query as runs_sql
     from rewardlab.api import relabel as relabel
-    from rewardlab.api import report as report
     from rewardlab.api import rl_report as study_rl_page
     from rewardlab.api import rl_run as study_rl
-    from rewardlab.api import runs as runs_list
     from rewardlab.api import score as score
     from rewardlab.api import serve as serve
     from rewardlab.api import stress as stress
@@ -45,6 +38,16 @@ if TYPE_CHECKING:
     from rewardlab.core.trial import Failure as Failure
     from rewardlab.core.trial import Score as Score
     from rewardlab.evaluation.compare import compare as compare
+    from rewardlab.evaluation.runs import runs_join as runs_join
+    from rewardlab.evaluation.runs import runs_list as runs_list
+    from rewardlab.evaluation.runs import runs_prune as runs_prune
+    from rewardlab.evaluation.runs import runs_sql as runs_sql
+    from rewardlab.reporting.data_report import data_report as data_report
+    from rewardlab.reporting.leaderboard import leaderboard as leaderboard
+    from rewardlab.reporting.perturbed_copies import data_perturb as data_perturb
+    from rewardlab.reporting.report import report as report
+    from rewardlab.reporting.trackers import runs_export as runs_export
+    from rewardlab.studies.perturbation_paper.commands import study_montecarlo as study_montecarlo
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
 
 _HOME = {  # where each public name is; it is loaded on first use, so that the import itself stays light
@@ -54,17 +57,17 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "bench": "rewardlab.api:bench",
     "attack": "rewardlab.api:attack",
     "compare": "rewardlab.evaluation.compare:compare",
-    "report": "rewardlab.api:report",
-    "leaderboard": "rewardlab.api:leaderboard",
+    "report": "rewardlab.reporting.report:report",
+    "leaderboard": "rewardlab.reporting.leaderboard:leaderboard",
     "load_model": "rewardlab.api:load_model",
     # Prepare data
     "open_dataset": "rewardlab.api:open_dataset",
     "data_check": "rewardlab.api:check",
     "data_convert": "rewardlab.api:convert",
-    "data_report": "rewardlab.api:data_report",
+    "data_report": "rewardlab.reporting.data_report:data_report",
     "data_augment": "rewardlab.api:augment",
     "data_verify": "rewardlab.api:verify",
-    "data_perturb": "rewardlab.api:perturb",
+    "data_perturb": "rewardlab.reporting.perturbed_copies:data_perturb",
     "collect": "rewardlab.api:collect",
     # Improve a model
     "train_pocket": "rewardlab.api:train",
@@ -77,14 +80,17 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "serve": "rewardlab.api:serve",
     "relabel": "rewardlab.api:relabel",
     # Study what rewards do
+    "study_montecarlo": "rewardlab.studies.perturbation_paper.commands:study_montecarlo",
     "study_perturbation": "rewardlab.studies.perturbation_paper.commands:study_perturbation",
     "study_rl": "rewardlab.api:rl_run",
     "study_rl_page": "rewardlab.api:rl_report",
     # Keep house
-    "runs_list": "rewardlab.api:runs",
+    "runs_list": "rewardlab.evaluation.runs:runs_list",
     "runs_merge": "rewardlab.api:merge",
-    "runs_export": "rewardlab.api:export",
-    "runs_sql": "rewardlab.api:query",
+    "runs_export": "rewardlab.reporting.trackers:runs_export",
+    "runs_sql": "rewardlab.evaluation.runs:runs_sql",
+    "runs_join": "rewardlab.evaluation.runs:runs_join",
+    "runs_prune": "rewardlab.evaluation.runs:runs_prune",
     # Nouns
     "Episode": "rewardlab.core.episode:Episode",
     "episode_from_frames": "rewardlab.core.episode:episode_from_frames",
@@ -118,12 +124,15 @@ __all__ = [
     "relabel",
     "report",
     "runs_export",
+    "runs_join",
     "runs_list",
     "runs_merge",
+    "runs_prune",
     "runs_sql",
     "score",
     "serve",
     "stress",
+    "study_montecarlo",
     "study_perturbation",
     "study_rl",
     "study_rl_page",

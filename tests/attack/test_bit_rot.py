@@ -203,7 +203,7 @@ def test_a_run_of_an_earlier_version_is_reported_with_a_sentence_and_goes_on(run
     before = load_summary(run)
     as_an_earlier_version_wrote_it(run)
     assert load_summary(run) == run.summary == before
-    assert "its files carry no checksums" in render_page([run], [before], trust=False)
+    assert "its files carry no checksums" in render_page([run], [before], allow_code=False)
     again = stressed(tiny_data, run.folder)
     assert load_summary(again) == before
     rewritten(again, with_value("model", "best"))

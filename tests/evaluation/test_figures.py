@@ -146,13 +146,12 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 from rewardlab.reporting.report import write_report
-from rewardlab.studies.perturbation_paper.commands import MonteCarloPlan, keep_trials, run_montecarlo, write_study
+from rewardlab.studies.perturbation_paper.commands import study_montecarlo, study_perturbation
 
 folder = Path(sys.argv[1])
-plan = MonteCarloPlan(episodes=8, severities=(0, 4), out=folder / "run")
-run = keep_trials(plan, run_montecarlo(plan))
+run = study_montecarlo(episodes=8, severities=(0, 4), out=folder / "run").run
 write_report([run], run.folder / "report.html")
-write_study(run, folder / "study")
+study_perturbation(run, folder / "study")
 assert not any(name.partition(".")[0] == "matplotlib" for name in sys.modules)
 """
 

@@ -37,7 +37,7 @@ def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     plan = StressPlan((SERVED,), str(tiny_data), SOME, (1, 4), scoring=scoring)
     asked = lambda instruction: f"{EVIL} Task: {instruction}"
     made = run_stress(plan, own=[NamedModel(SERVED, "0", False, lambda budget: Wordy(), prompt=asked)])
-    write_report([made], made.page, trust=True)
+    write_report([made], made.page, allow_code=True)
     return made
 
 

@@ -81,7 +81,7 @@ def test_compare_says_who_is_better_in_words(
     run = rewardlab.stress(
         "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
     )
-    assert main(["compare", str(run.folder), f"{run.folder}::clock", "--draws", "500"]) == 0
+    assert main(["compare", str(run.folder), f"{run.folder}::clock", "--n-resamples", "500"]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()
     assert lines[0].startswith("oracle is better than clock in ") or "no difference can be claimed" in lines[0]
@@ -97,7 +97,7 @@ def test_compare_writes_a_file_by_its_ending(
     run = rewardlab.stress(
         "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
     )
-    models = ["compare", str(run.folder), f"{run.folder}::clock", "--draws", "200", "--out"]
+    models = ["compare", str(run.folder), f"{run.folder}::clock", "--n-resamples", "200", "--out"]
     for name in ("both.json", "both.md"):
         assert main([*models, str(tmp_path / name)]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == f"comparison: {tmp_path / name}"

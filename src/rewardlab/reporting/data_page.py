@@ -125,7 +125,7 @@ def render_data_page(facts: DataFacts) -> str:
     counts = facts.counts
     findings = [
         *leak_sentences(facts, list(counts.shared_tasks)),
-        *(vision_free_sentence(score) for score in facts.blind if score.name != "constant"),
+        *(vision_free_sentence(score) for score in facts.baselines if score.name != "constant"),
         balance_sentence(counts.everything),
         *copy_sentences(facts, counts.conflicts),
     ]
@@ -139,7 +139,7 @@ def render_data_page(facts: DataFacts) -> str:
             sources=counts.sources[:_SHOWN],
             more_sources=max(0, len(counts.sources) - _SHOWN),
             findings=findings,
-            solved=[score for score in facts.blind if score.finding == "solved"],
+            solved=[score for score in facts.baselines if score.finding == "solved"],
             problems=[problem for listing in facts.listings.values() for problem in listing.problems],
             levels=list(zip(LEVELS, LEVEL_NAMES)),
             lengths=level_lengths(facts.listings, facts.lengths),

@@ -254,13 +254,13 @@ def perturbation_metrics() -> list[Metric]:
     return sorted(metrics_shown(lambda display: display.perturbation_table), key=lambda metric: metric.name != KEPT)
 
 
-def perturbation_summaries(names: Iterable[str], *, trust: bool) -> dict[str, str]:
+def perturbation_summaries(names: Iterable[str], *, allow_code: bool) -> dict[str, str]:
     """Return what each perturbation of a plan does, by its name; one outside the package may no longer be there.
 
-    Without `trust` the names are a stranger's: code outside the package is not imported, and stays without a summary.
+    Without `allow_code` no code outside the package is imported: such perturbations have no summary.
     """
     found: dict[str, str] = {}
-    for name in (name for name in names if trust or is_in_catalogue(name)):
+    for name in (name for name in names if allow_code or is_in_catalogue(name)):
         with suppress(PlanError):
             found |= {perturbation.name: perturbation.summary for perturbation in choose_perturbations((name,))}
     return found
@@ -318,18 +318,18 @@ def _folded(rows: Sequence[UnscoredTrials], models: Collection[str]) -> list[Uns
 _COLUMNS = (*(field.name for field in fields(ShownTrial)), "status", "reason", "truth_success")
 
 
-def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, trust: bool = False) -> Path:
+def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, allow_code: bool = False) -> Path:
     """Write the page of these runs, of which the summaries are given, and return its path.
 
-    Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
+    Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
     """
-    html = render_page(runs, summaries, trust=trust)
+    html = render_page(runs, summaries, allow_code=allow_code)
     with atomic_write(path) as partial:
         partial.write_text(html, encoding="utf-8")
     return path
 
 
-def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: bool = False) -> str:
+def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code: bool = False) -> str:
     """Return the page as text; every string from outside is escaped."""
     records = [run.record for run in runs]
     short = [names_of_run(record, own.models) for record, own in zip(records, summaries)]
@@ -343,7 +343,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     viewed: list[ViewedTrial] = []
     wrong: list[GalleryCard] = []
     for run, trials, own in zip(runs, tables, summaries):
-        shown = _trials_to_show(run, missing, trust=trust)
+        shown = _trials_to_show(run, missing, allow_code=allow_code)
         if shown is not None:
             found, reasons = clip_cards(shown, trials, own.worst)
             cards += found
@@ -364,7 +364,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
             data_sentences=data_sentences(summary),
             curves=curve_figures(summary),
             perturbation_metrics=perturbation_metrics(),
-            perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, trust=trust)),
+            perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, allow_code=allow_code)),
             cards=cards,
             missing=missing,
             unfinished=sum(record.cells - len(table) for record, table in zip(records, tables)),
@@ -377,10 +377,10 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     )
 
 
-def _trials_to_show(run: Run, missing: list[str], *, trust: bool) -> TrialReplay | None:
+def _trials_to_show(run: Run, missing: list[str], *, allow_code: bool) -> TrialReplay | None:
     """Return what makes the run's cells anew; None, and the reason among what is missing, where that cannot be."""
     try:
-        return replay(run, trust=trust)
+        return replay(run, trust=allow_code)
     except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
         missing.append(cannot_show(error))
         return None
