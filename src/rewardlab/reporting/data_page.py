@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment
 
 from rewardlab.core.episode import LEVELS
-from rewardlab.core.storage import atomic_write
 from rewardlab.data.row_listing import ListedRow
 from rewardlab.evaluation.display import format_number
 from rewardlab.evaluation.vision_free import BaselineScore
@@ -110,14 +108,6 @@ class Bar:
     width: float
     height: float
     text: str
-
-
-def write_data_page(facts: DataFacts, path: Path) -> Path:
-    """Write the page and return its path."""
-    html = render_data_page(facts)
-    with atomic_write(path) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return path
 
 
 def render_data_page(facts: DataFacts) -> str:

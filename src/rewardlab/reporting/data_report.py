@@ -53,13 +53,14 @@ def data_report(
         rewardlab data report sample
         rewardlab data report my-data --near-duplicates --out my-data.html
     """
-    from rewardlab.reporting.data_page import write_data_page
+    from rewardlab.reporting.data_page import render_data_page
+    from rewardlab.reporting.page import write_page
 
     if videos < 1:
         raise PlanError(f"videos must be at least 1, got {videos}")
     with paused_garbage_collection():
         facts = measure_data(str(data), videos=videos, near_duplicates=near_duplicates, seed=seed)
-        return write_data_page(facts, Path(out))
+        return write_page(Path(out), render_data_page(facts))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.settings import Help, several
-from rewardlab.core.storage import atomic_write, writable
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
@@ -45,23 +44,20 @@ def leaderboard(
         rewardlab leaderboard runs/*
         rewardlab leaderboard runs/pocket runs/gpt --out site --allow-code
     """
-    from rewardlab.reporting.run_page import environment, write_page
+    from rewardlab.reporting.page import write_page
+    from rewardlab.reporting.run_page import environment, render_page
 
     opened, folder = [run if isinstance(run, Run) else open_run(run) for run in several(runs)], Path(out)
     if not opened:
         raise PlanError("name at least one run folder")
-    with writable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     entries: list[Entry] = []
     for number_of_run, run in enumerate(opened, start=1):
         summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
-        write_page([run], folder / page, [summary], allow_code=allow_code)
+        write_page(folder / page, render_page([run], [summary], allow_code=allow_code))
         entries += entries_of(run, summary, page)
     tables = leaderboard_tables(entries)
     html = environment().get_template("leaderboard.html").render(tables=tables, least_coverage=LEAST_COVERAGE)
-    with atomic_write(folder / "index.html") as partial:
-        partial.write_text(html, encoding="utf-8")
-    return folder / "index.html"
+    return write_page(folder / "index.html", html)
 
 
 def _slug(name: str) -> str:

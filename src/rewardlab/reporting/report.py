@@ -71,15 +71,14 @@ def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False) -
     REWARDLAB_FIGURES=0 leaves out the figures, which take some seconds and serve no CI gate.
     Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
     """
-    from rewardlab.reporting.run_page import write_page
+    from rewardlab.reporting.page import write_page
+    from rewardlab.reporting.run_page import render_page
 
     summaries = [load_summary(run) for run in runs]
     summary = join_summaries(list(zip(run_names(runs), summaries)))
     short = [rename_models(own, names_of_run(run.record, own.models)) for run, own in zip(runs, summaries)]
     shown = join_summaries(list(zip(run_names(runs), short)))
-    with writable(page.parent):
-        page.parent.mkdir(parents=True, exist_ok=True)
-    write_page(runs, page, summaries, allow_code=allow_code)
+    write_page(page, render_page(runs, summaries, allow_code=allow_code))
     folder = page.with_suffix("")
     if folder.is_symlink():
         raise RunError(f"{folder} is a link to another place, where nothing is written; remove it")

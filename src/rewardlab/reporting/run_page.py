@@ -5,13 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 
 from jinja2 import Environment
 
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.run import Run
-from rewardlab.core.storage import atomic_write
 from rewardlab.core.summary import (
     CalibrationErrors,
     Measurement,
@@ -318,19 +316,11 @@ def _folded(rows: Sequence[UnscoredTrials], models: Collection[str]) -> list[Uns
 _COLUMNS = (*(field.name for field in fields(ShownTrial)), "status", "reason", "truth_success")
 
 
-def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, allow_code: bool = False) -> Path:
-    """Write the page of these runs, of which the summaries are given, and return its path.
+def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code: bool = False) -> str:
+    """Return the page of these runs, with their summaries, as text; every string from outside is escaped.
 
     Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
     """
-    html = render_page(runs, summaries, allow_code=allow_code)
-    with atomic_write(path) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return path
-
-
-def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code: bool = False) -> str:
-    """Return the page as text; every string from outside is escaped."""
     records = [run.record for run in runs]
     short = [names_of_run(record, own.models) for record, own in zip(records, summaries)]
     names = {model: name for own in short for model, name in own.items()}

@@ -242,6 +242,7 @@ def _record(results: SimulationResults, settings: Mapping[str, Any], command: st
         },
         "settings": {
             **settings,
+            "seed": results.seed,
             "data": "the simulated study",
             "frames": f"{study.steps} steps",
             "limit": None,

@@ -9,10 +9,9 @@ import numpy as np
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import setting
-from rewardlab.core.storage import atomic_write
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
-from rewardlab.reporting.page import data_address, templates
-from rewardlab.reporting.svg_charts import Axes, BandLine, ChartPoint, TitledChart, band_chart, point_chart
+from rewardlab.reporting.page import data_address, templates, write_page
+from rewardlab.reporting.svg_charts import Axes, Line, Point, TitledChart, line_chart, point_chart
 from rewardlab.rl.results import RlResults, TrainingRunResult, read_results
 from rewardlab.studies.rl.analysis import (
     SEVERITIES,
@@ -92,10 +91,7 @@ def write_rl_page(plan: RlReportPlan) -> Path:
         .get_template("page.html")
         .render(studies=studies, percent=percent, number=number)
     )
-    plan.out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(plan.out) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return plan.out
+    return write_page(plan.out, html)
 
 
 def study_view(results: RlResults, folder: Path) -> StudyView:
@@ -140,10 +136,10 @@ def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
         curve = learning_curve(cells, lambda cell: cell.base_success if cell.algorithm == "dsrl" else None)
         x, y = tuple(at.steps for at in curve), tuple(at.mean for at in curve)
         low, high = tuple(at.low for at in curve), tuple(at.high for at in curve)
-        lines.append(BandLine(own.name, x, y, low, high, place, dashed=own.algorithm == "sac"))
+        lines.append(Line(own.name, x, y, low, high, place, control=own.algorithm == "sac"))
     end = max((x for line in lines for x in line.x), default=1.0)
     axes = Axes("simulator steps", "success, interquartile mean", right=end)
-    return band_chart(lines, axes, f"success over simulator steps, {title}")
+    return line_chart(lines, axes, f"success over simulator steps, {title}")
 
 
 def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
@@ -156,15 +152,15 @@ def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
     for place, own in enumerate(series):
         low, high = profile_band(own.final(), _THRESHOLDS)
         values = tuple(performance_profile(own.final(), _THRESHOLDS))
-        profiles.append(BandLine(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
+        profiles.append(Line(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
     axes = Axes("success above", "share of trainings")
-    return [TitledChart("performance profiles", band_chart(profiles, axes, "share of trainings above each success"))]
+    return [TitledChart("performance profiles", line_chart(profiles, axes, "share of trainings above each success"))]
 
 
 def _quality_chart(results: RlResults) -> str:
     points = quality_points(results, "mae")
     tasks = list(dict.fromkeys(point.task for point in points))
-    drawn = [ChartPoint(f"{p.reward}, {p.task}", p.quality, p.success, tasks.index(p.task)) for p in points]
+    drawn = [Point(f"{p.reward}, {p.task}", p.quality, p.success, tasks.index(p.task)) for p in points]
     left = min((point.quality for point in points), default=0.0) - 0.1
     axes = Axes("4 - MAE on held-out episodes", "final success", left=max(0.0, left), right=4.0)
     return point_chart(drawn, axes, "final success over reward accuracy, a point per reward and task")
@@ -175,12 +171,12 @@ def _severity_charts(curves: Sequence[SeverityCurve]) -> list[TitledChart]:
     levels, charts = tuple(float(level) for level in SEVERITIES), []
     for name in dict.fromkeys(curve.perturbation for curve in curves):
         lines = [
-            BandLine(curve.reward, levels, curve.success, curve.low, curve.high, rewards.index(curve.reward))
+            Line(curve.reward, levels, curve.success, curve.low, curve.high, rewards.index(curve.reward))
             for curve in curves
             if curve.perturbation == name
         ]
         axes = Axes("severity of what the reward watches", "final success", right=4.0)
-        charts.append(TitledChart(name, band_chart(lines, axes, f"success over the severity of {name}")))
+        charts.append(TitledChart(name, line_chart(lines, axes, f"success over the severity of {name}")))
     return charts
 
 
