@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rewardlab.evaluation.runs import runs_list as runs_list
     from rewardlab.evaluation.runs import runs_prune as runs_prune
     from rewardlab.evaluation.runs import runs_sql as runs_sql
-    from rewardlab.reporting.data_report import data_report as data_report
+    from rewardlab.reporting.data_page import data_report as data_report
     from rewardlab.reporting.leaderboard import leaderboard as leaderboard
     from rewardlab.reporting.perturbed_copies import data_perturb as data_perturb
     from rewardlab.reporting.report import report as report
@@ -64,7 +64,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "open_dataset": "rewardlab.api:open_dataset",
     "data_check": "rewardlab.api:check",
     "data_convert": "rewardlab.api:convert",
-    "data_report": "rewardlab.reporting.data_report:data_report",
+    "data_report": "rewardlab.reporting.data_page:data_report",
     "data_augment": "rewardlab.api:augment",
     "data_verify": "rewardlab.api:verify",
     "data_perturb": "rewardlab.reporting.perturbed_copies:data_perturb",

@@ -560,7 +560,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Prepare data": {
         "data check": Command("data.convert:CheckPlan", "list what is wrong with a dataset", check),
         "data convert": Command("data.convert:ConvertPlan", "write a dataset in another layout", convert),
-        "data report": Command("reporting.data_report:data_report", "a page about a dataset", show_data_report),
+        "data report": Command("reporting.data_page:data_report", "a page about a dataset", show_data_report),
         "data augment": Command(
             "rewardlab.augmentation.augment:AugmentCommand", "make failures out of successes", augment
         ),

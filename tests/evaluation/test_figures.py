@@ -145,12 +145,10 @@ class Blocker:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Blocker())
-from rewardlab.reporting.report import write_report
 from rewardlab.studies.perturbation_paper.commands import study_montecarlo, study_perturbation
 
 folder = Path(sys.argv[1])
 run = study_montecarlo(episodes=8, severities=(0, 4), out=folder / "run").run
-write_report([run], run.folder / "report.html")
 study_perturbation(run, folder / "study")
 assert not any(name.partition(".")[0] == "matplotlib" for name in sys.modules)
 """

@@ -38,8 +38,8 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
     found = {entry.name: entry for entry in rewardlab.runs_list(runs)}
     assert set(found) == {"whole", "other", "shards/1", "shards/2"}
     whole, shard = found["whole"], found["shards/1"]
-    assert (whole.state, whole.trials, whole.cells, whole.models, whole.episodes) == ("finished", 30, 30, ("clock",), 6)
-    assert (shard.state, shard.trials, shard.cells) == ("open", 15, 30)
+    assert (whole.state, whole.trials, whole.planned, whole.models, whole.episodes) == ("finished", 30, 30, ("clock",), 6)
+    assert (shard.state, shard.trials, shard.planned) == ("open", 15, 30)
     assert main(["runs", "list", str(runs)]) == 0
     out = capsys.readouterr().out
     assert "15/30" in out and "finished" in out

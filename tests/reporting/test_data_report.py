@@ -101,7 +101,7 @@ def test_a_planted_task_a_planted_video_and_a_planted_near_copy_are_found_across
     said = findings(splits)
     assert "Splits leak: 1 task is in more than one split." in said
     assert "Splits leak: 1 video is in more than one split, byte for byte." in said
-    assert re.search(r"Splits leak: \d videos? (is|are) nearly the copy of one in another split", said)
+    assert re.search(r"Splits leak: \d videos? (is|are) a near copy of one in another split", said)
 
 
 def test_no_more_videos_are_opened_than_asked_for(tmp_path: Path) -> None:

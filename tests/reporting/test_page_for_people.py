@@ -134,7 +134,7 @@ def test_what_the_oracle_drops_stands_below_what_judged_models_failed_and_droppe
     assert dropped == sorted(dropped, reverse=True) and "oracle" in {row.model for row in rows}
     shared = [row for row in rows if row.model == "every model"]
     assert shared and not any(row.reason == one.reason and row is not one for one in shared for row in rows)
-    assert sum(row.cells for row in rows) == len(run.trials().where(~run.trials().matches("status", "scored")))
+    assert sum(row.trials for row in rows) == len(run.trials().where(~run.trials().matches("status", "scored")))
 
 
 def test_a_report_stays_small_and_needs_no_dataset(run: Run, tmp_path: Path) -> None:

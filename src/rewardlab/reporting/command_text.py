@@ -22,7 +22,7 @@ from rewardlab.evaluation.breaking_points import (
     StrategyComparison,
 )
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
-from rewardlab.evaluation.display import format_number, format_p_value, markdown_text
+from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text
 from rewardlab.evaluation.runs import RunEntry
 from rewardlab.evaluation.score import ScoredClip, ScoreReport
 from rewardlab.metrics import METRICS
@@ -83,7 +83,7 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
             line = sparkline(_few(answer.progress))
             yield f"progress  {line}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
-        yield from _field("said", answer.raw)
+        yield from _field("answer", answer.raw)
 
 
 def _clip_json(clip: ScoredClip) -> dict[str, Any]:
@@ -130,23 +130,23 @@ def print_attack(result: AttackResult, console: Console) -> None:
 
 
 def attack_sentences(result: AttackResult) -> Iterator[str]:
-    """Yield what the tables do not say: the cheapest counterexamples, certificates, the comparison, and caveats."""
+    """Yield what the tables leave out: the cheapest counterexamples, certificates, the comparison, and caveats."""
     yield (
-        f"{result.attacked} episodes were judged right when clean and attacked; {result.wrong_when_clean} were not, "
-        "and are left out."
+        f"{result.attacked} episodes were attacked; {result.wrong_when_clean} were left out: "
+        "the clean verdict was already wrong."
     )
     for strategy, queries in result.queries.items():
         yield from _cheapest(result, strategy)
         yield from _certificates(result, strategy, queries)
     yield from map(_comparison, result.comparisons)
     yield (
-        "A breaking point is one that was found: answers need not be monotone, so that a smaller change may break "
-        "the verdict too. >4: fewer episodes than that were broken within the budget."
+        "A breaking point is an upper bound: answers need not be monotone, so a smaller change may flip the verdict "
+        "too. >4: fewer episodes than that were broken within the budget."
     )
 
 
 def _table(result: AttackResult, strategy: str) -> Table:
-    title = f"{strategy}: severity by which a share of episodes is broken (budget {result.budget})"
+    title = f"{strategy}: severity at which a share of episodes is broken (budget {result.budget})"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("changes")
     for heading in ("episodes", "broken", *(f"{share:.0%}" for share in QUANTILES)):
@@ -157,7 +157,7 @@ def _table(result: AttackResult, strategy: str) -> Table:
 
 
 def _distribution_row(row: Distribution) -> list[str]:
-    share = f"{row.share.value:.0%} [dim]{safe_markup(_interval(row.share))}[/dim]"
+    share = f"{row.share.value:.0%} [dim]{safe_markup(format_percent_interval(row.share))}[/dim]"
     found = [f"{_severity(q.value)} [dim]{safe_markup(_severities(q))}[/dim]" for q in row.quantiles]
     name = "any single" if row.category == "any" else row.category
     return [safe_markup(name), str(row.episodes), share, *found]
@@ -170,10 +170,6 @@ def _severity(value: float) -> str:
 
 def _severities(measured: BoundedEstimate) -> str:
     return "" if measured.low != measured.low else f"[{_severity(measured.low)},{_severity(measured.high)}]"
-
-
-def _interval(measured: BoundedEstimate) -> str:
-    return "" if measured.low != measured.low else f"[{100 * measured.low:.0f},{100 * measured.high:.0f}]"
 
 
 def _cheapest(result: AttackResult, strategy: str) -> Iterator[str]:
@@ -192,7 +188,7 @@ def _certificates(result: AttackResult, strategy: str, queries: int) -> Iterator
     asked, highest = sum(c.queries for c in own), _range([c.highest for c in own])
     yield (
         f"{strategy}: no counterexample was found for {len(own)} of {result.attacked} episodes: on each {tried} tried, "
-        f"up to severity {highest}; {asked:,} queries in all. None found is not none exists."
+        f"up to severity {highest}; {asked:,} queries in all. Absence of a counterexample is not a proof."
     )
 
 

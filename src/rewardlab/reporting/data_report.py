@@ -1,4 +1,4 @@
-"""Command `data report`: what is counted and measured of a dataset."""
+"""What `data report` counts and measures of a dataset."""
 
 import tempfile
 from collections import Counter, defaultdict
@@ -7,16 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
-from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.settings import Help, Seed
 from rewardlab.data.contract import Problem
 from rewardlab.data.duplicates import ExactCopies, VideoName, exact_copies
 from rewardlab.data.roboreward_rows import METADATA
@@ -26,7 +25,6 @@ from rewardlab.data.row_listing import (
     draw_videos,
     folders_of_splits,
     list_splits,
-    paused_garbage_collection,
 )
 from rewardlab.data.safe_files import path_inside
 from rewardlab.data.video import VideoFile, map_threads
@@ -35,32 +33,6 @@ from rewardlab.evaluation.engines.worker_process import serve_items
 from rewardlab.evaluation.vision_free import BaselineScore, LabelledRows, vision_free_scores
 
 NO_SOURCE = "no source stated"
-
-
-def data_report(
-    data: Annotated[str | Path, Help("dataset in the RoboReward layout, or a folder of its splits")],
-    *,
-    out: Annotated[Path | str, Help("file to write the page to")] = "data-report.html",
-    videos: Annotated[int, Help("open at most N videos, drawn at random, to measure lengths")] = 200,
-    near_duplicates: Annotated[bool, Help("decode these videos as well and look for near copies among them")] = False,
-    seed: Seed = 0,
-) -> Path:
-    """Write a page about a dataset and return its path: labels, sources, lengths, frames, duplicates, splits.
-
-    The page also shows how well vision-free baselines do on the dataset.
-
-    Examples:
-        rewardlab data report sample
-        rewardlab data report my-data --near-duplicates --out my-data.html
-    """
-    from rewardlab.reporting.data_page import render_data_page
-    from rewardlab.reporting.page import write_page
-
-    if videos < 1:
-        raise PlanError(f"videos must be at least 1, got {videos}")
-    with paused_garbage_collection():
-        facts = measure_data(str(data), videos=videos, near_duplicates=near_duplicates, seed=seed)
-        return write_page(Path(out), render_data_page(facts))
 
 
 @dataclass(frozen=True)

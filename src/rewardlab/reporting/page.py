@@ -3,15 +3,19 @@
 import base64
 from functools import cache
 from pathlib import Path
-
-from jinja2 import ChoiceLoader, Environment, PackageLoader
+from typing import TYPE_CHECKING
 
 from rewardlab.core.storage import atomic_write, writable
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 
 @cache
-def templates(package: str = "rewardlab.reporting") -> Environment:
+def templates(package: str = "rewardlab.reporting") -> "Environment":
     """Return the templates of a package; it finds skeleton, style sheet and script in this one."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader
+
     loaders = [PackageLoader(name, ".") for name in dict.fromkeys((package, "rewardlab.reporting"))]
     return Environment(loader=ChoiceLoader(loaders), autoescape=True, trim_blocks=True)
 

@@ -22,7 +22,7 @@ _NEEDS: dict[Eligibility, str] = {
 def curve_metrics(summary: Summary) -> list[Metric]:
     """Return the metrics that are drawn over severity, first the one that the reliability level is about.
 
-    Where changes make labels anew, what is right depends on their share, and the expectations kept lead.
+    Where changes set new labels, accuracy depends on their share, so the expectations kept come first.
     """
     leads = (lambda metric: metric.name == KEPT) if summary.relabelled else (lambda metric: False)
     shown = metrics_shown(lambda display: display.curve)
@@ -58,7 +58,7 @@ def why_empty(rows: Iterable[Measurement], metric: Metric) -> str:
         return ""
     asked = sum(row.asked for row in found)
     if asked:
-        return f"No value: none of {asked:,} trials was answered so that it can be measured."
+        return f"No value: none of {asked:,} trials has an answer to measure."
     return f"No value: no trial here has {_NEEDS.get(metric.eligibility, 'what it is measured on')}."
 
 
@@ -97,7 +97,7 @@ def _of_rows(summary: Summary, model: str, rows: Sequence[Measurement]) -> Line:
 
 
 def _best_constant(summary: Summary, category: str, metric: str) -> tuple[float, ...]:
-    """Return what the best constant gets at each severity, nothing where no label is made anew."""
+    """Return what the best constant reaches at each severity; nothing where no change sets new labels."""
     first = summary.models[0]
     if category not in summary.relabelled:
         return ()
@@ -107,8 +107,6 @@ def _best_constant(summary: Summary, category: str, metric: str) -> tuple[float,
         for severity in SEVERITIES
     )
 
-
-# Calibration over severity: the error of a model's probabilities in the band of what a calibrated model shows.
 
 MEASURED = {"ordinal_ece": "Ordinal ECE", "brier_score": "Brier score"}
 _AXES = (0.25, 0.5, 1.0, 2.0)  # upper ends, of which the first that holds everything is taken
@@ -130,13 +128,13 @@ def calibration_figures(summary: Summary, model: str) -> list[tuple[str, str]]:
 
 
 def calibration_sentence(summary: Summary, model: str) -> str:
-    """Return at which severities a model's probabilities are off by more than chance explains; nothing without any."""
+    """Return at which severities a model is miscalibrated beyond chance; nothing if it has no probabilities."""
     found = [c for c in summary.calibration_nulls if c.model == model and c.metric == "ordinal_ece"]
     if not found:
         return ""
     off = [_place(entry) for entry in found if entry.miscalibrated]
     if not off:
-        return f"Its probabilities are nowhere off by more than chance explains ({len(found)} conditions)."
+        return f"Its probabilities are not miscalibrated beyond chance in any of {len(found)} conditions."
     return f"Its probabilities are miscalibrated beyond chance in {len(off)} of {len(found)}: {', '.join(off)}."
 
 

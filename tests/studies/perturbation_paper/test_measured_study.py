@@ -174,7 +174,7 @@ def test_a_missing_cell_stays_empty_and_is_said(folder: Path) -> None:
     page = (folder / "table1.md").read_text()
     assert "Not measured: pocket-alt under semantic change at severity 4." in page
     assert page.count("Not measured") == 1
-    assert "semantic 14" in page and "3 cells of the plan are not scored yet" in (folder / "claims.md").read_text()
+    assert "semantic 14" in page and "3 trials of the plan are not scored yet" in (folder / "claims.md").read_text()
 
 
 def test_a_severity_that_was_not_asked_for_is_a_gap_and_is_said(tmp_path: Path) -> None:

@@ -84,14 +84,14 @@ def _head(study: MeasuredStudy) -> str:
     lines = [f"Made by `rewardlab study perturbation RUN FOLDER` from `{markdown_text(record.command)}`:"]
     lines[0] += f" {record.episodes} episodes in {basis.clusters} clusters."
     unfinished = record.cells - len(study.trials)
-    lines += [f"**Unfinished: {unfinished:,} cells of the plan are not scored yet.**"] if unfinished > 0 else []
+    lines += [f"**Unfinished: {unfinished:,} trials of the plan are not scored yet.**"] if unfinished > 0 else []
     missing = [category for category in CATEGORIES if category not in study.categories]
     lines += [f"**Not in this run: {', '.join(missing)} change.**"] if missing else []
     lines += [
         "",
-        "The paper speaks of vision-language models. What is said here is said of the models in this table alone:",
+        "The paper is about vision-language models. The results here are about the models in this table only:",
     ]
-    lines += ["no claim about models of internet scale is tested by others that stand in their place."]
+    lines += ["they are no test of claims about internet-scale models."]
     lines += ["", "| in the paper | here, in its place | what it is | to know first |", "|---|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
@@ -101,7 +101,7 @@ def _head(study: MeasuredStudy) -> str:
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:
         right = f"{format_number(blind.value)} {format_interval(blind)} of the clean episodes"
-        lines += ["", f"`{REFERENCE}`, which sees nothing, is right in {right}: a bound below that is no test."]
+        lines += ["", f"`{REFERENCE}`, which sees nothing, is correct on {right}: a bound below that is no test."]
     return "\n".join(lines)
 
 

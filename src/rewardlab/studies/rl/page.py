@@ -1,6 +1,5 @@
 """The page of studies of rewards and policies: findings, learning curves, the figure of each, hacking and clips."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import setting
+from rewardlab.evaluation.display import format_number, format_percent
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
 from rewardlab.reporting.page import data_address, templates, write_page
 from rewardlab.reporting.svg_charts import Axes, Line, Point, TitledChart, line_chart, point_chart
@@ -89,7 +89,7 @@ def write_rl_page(plan: RlReportPlan) -> Path:
     html = (
         templates("rewardlab.studies.rl")
         .get_template("page.html")
-        .render(studies=studies, percent=percent, number=number)
+        .render(studies=studies, percent=format_percent, number=format_number)
     )
     return write_page(plan.out, html)
 
@@ -189,7 +189,7 @@ def _final_clips(results: RlResults, folder: Path) -> list[ClipView]:
     found = []
     for cell, clip in list(chosen.values())[:_MOST_CLIPS]:
         world = "" if cell.condition == "clean" else f", watched through {cell.condition}"
-        title = f"{cell.task}: {cell.algorithm} on {cell.reward}{world}, {percent(cell.success)} success"
+        title = f"{cell.task}: {cell.algorithm} on {cell.reward}{world}, {format_percent(cell.success)} success"
         found.append(ClipView(title, _video(folder, clip)))
     return found
 
@@ -206,13 +206,3 @@ def _video(folder: Path, name: str) -> str:
     if not path.is_relative_to(folder.resolve()) or not path.is_file() or path.stat().st_size > _CLIP_BYTES:
         return ""
     return data_address("video/mp4", path.read_bytes())
-
-
-def percent(share: float | None) -> str:
-    """Return a share as people read it."""
-    return "-" if share is None or math.isnan(share) else f"{share:.0%}"
-
-
-def number(value: float | None) -> str:
-    """Return a number with two digits."""
-    return "-" if value is None or math.isnan(value) else f"{value:.2f}"
