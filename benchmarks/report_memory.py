@@ -19,9 +19,9 @@ COMMANDS = {
     "resume": ("made_up_run", "resume", "{run}"),
     "compact": ("made_up_run", "compact", "{run}"),
     "summary": ("made_up_run", "summary", "{run}"),
-    "report": ("rewardlab", "report", "{run}", "--trust", "--out", "{scratch}/page.html"),
+    "report": ("rewardlab", "report", "{run}", "--allow-code", "--out", "{scratch}/page.html"),
     "compare": ("rewardlab", "compare", "{run}::pocket", "{run}::random"),
-    "leaderboard": ("rewardlab", "leaderboard", "{run}", "--trust", "--out", "{scratch}/leaderboard"),
+    "leaderboard": ("rewardlab", "leaderboard", "{run}", "--allow-code", "--out", "{scratch}/leaderboard"),
 }
 
 

@@ -122,7 +122,7 @@ def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_
     run = rewardlab.stress(["clock", "random"], tiny_data, perturbations="none", engine="local", out=tmp_path / "run")
     comparison = rewardlab.compare(f"{run.folder}::clock", f"{run.folder}::random", draws=200)
     assert comparison.model_a == "clock" and comparison.tests
-    assert rewardlab.leaderboard([run], tmp_path / "site").read_text().count("clock")
+    assert rewardlab.leaderboard([run], out=tmp_path / "site").read_text().count("clock")
     assert rewardlab.report(run, out=tmp_path / "again.html").exists()
 
 

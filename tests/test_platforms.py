@@ -52,7 +52,7 @@ def test_a_run_made_without_utf8_is_the_same_run(run: Path, tiny_data: Path, tmp
 COMMANDS = {
     "list": (["list", "perturbations"], 0, b"gaussian_noise"),
     "show": (["show", "gaussian_noise"], 0, b"severity 4"),
-    "compare": (["compare", "RUN", "RUN::oracle", "--draws", "100"], 0, b"MAE"),
+    "compare": (["compare", "RUN", "RUN::oracle", "--n-resamples", "100"], 0, b"MAE"),
     "report": (["report", "RUN"], 0, b"report: "),
     "check": (["check", "DATA"], None, rb"na\xefve"),
     "a mistake": (["show", "τ±…"], 2, b"no entry of a catalog"),

@@ -14,16 +14,9 @@ if TYPE_CHECKING:
     from rewardlab.api import bench as bench
     from rewardlab.api import calibrate as fit_calibration
     from rewardlab.api import collect as collect
-    from rewardlab.api import data_report as data_report
-    from rewardlab.api import export as runs_export
     from rewardlab.api import guard_fit as fit_guard
-    from rewardlab.api import leaderboard as leaderboard
     from rewardlab.api import load_model as load_model
     from rewardlab.api import merge as runs_merge
-    from rewardlab.api import perturb as data_perturb
-    from rewardlab.api import query as runs_sql
-    from rewardlab.api import report as report
-    from rewardlab.api import runs as runs_list
     from rewardlab.api import score as score
     from rewardlab.api import serve as serve
     from rewardlab.api import stress as stress
@@ -39,8 +32,18 @@ if TYPE_CHECKING:
     from rewardlab.data.convert import data_convert as data_convert
     from rewardlab.data.roboreward_rows import data_init as data_init
     from rewardlab.evaluation.compare import compare as compare
+    from rewardlab.evaluation.runs import runs_join as runs_join
+    from rewardlab.evaluation.runs import runs_list as runs_list
+    from rewardlab.evaluation.runs import runs_prune as runs_prune
+    from rewardlab.evaluation.runs import runs_sql as runs_sql
+    from rewardlab.reporting.data_page import data_report as data_report
+    from rewardlab.reporting.leaderboard import leaderboard as leaderboard
+    from rewardlab.reporting.perturbed_copies import data_perturb as data_perturb
+    from rewardlab.reporting.report import report as report
+    from rewardlab.reporting.trackers import runs_export as runs_export
     from rewardlab.rl.relabel import relabel as relabel
     from rewardlab.studies.objectives import study_objectives as study_objectives
+    from rewardlab.studies.perturbation_paper.commands import study_montecarlo as study_montecarlo
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
     from rewardlab.studies.rl.page import study_rl as study_rl
     from rewardlab.studies.rl.page import study_rl_page as study_rl_page
@@ -56,17 +59,17 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "bench": "rewardlab.api:bench",
     "attack": "rewardlab.api:attack",
     "compare": "rewardlab.evaluation.compare:compare",
-    "report": "rewardlab.api:report",
-    "leaderboard": "rewardlab.api:leaderboard",
+    "report": "rewardlab.reporting.report:report",
+    "leaderboard": "rewardlab.reporting.leaderboard:leaderboard",
     "load_model": "rewardlab.api:load_model",
     # Prepare data
     "open_dataset": "rewardlab.data:open_dataset",
     "data_check": "rewardlab.data:data_check",
     "data_convert": "rewardlab.data.convert:data_convert",
-    "data_report": "rewardlab.api:data_report",
+    "data_report": "rewardlab.reporting.data_page:data_report",
     "data_augment": "rewardlab.augmentation.augment:data_augment",
     "data_verify": "rewardlab.api:verify",
-    "data_perturb": "rewardlab.api:perturb",
+    "data_perturb": "rewardlab.reporting.perturbed_copies:data_perturb",
     "data_init": "rewardlab.data.roboreward_rows:data_init",
     "collect": "rewardlab.api:collect",
     # Improve a model
@@ -80,15 +83,18 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "serve": "rewardlab.api:serve",
     "relabel": "rewardlab.rl.relabel:relabel",
     # Study what rewards do
+    "study_montecarlo": "rewardlab.studies.perturbation_paper.commands:study_montecarlo",
     "study_perturbation": "rewardlab.studies.perturbation_paper.commands:study_perturbation",
     "study_objectives": "rewardlab.studies.objectives:study_objectives",
     "study_rl": "rewardlab.studies.rl.page:study_rl",
     "study_rl_page": "rewardlab.studies.rl.page:study_rl_page",
     # Keep house
-    "runs_list": "rewardlab.api:runs",
+    "runs_list": "rewardlab.evaluation.runs:runs_list",
     "runs_merge": "rewardlab.api:merge",
-    "runs_export": "rewardlab.api:export",
-    "runs_sql": "rewardlab.api:query",
+    "runs_export": "rewardlab.reporting.trackers:runs_export",
+    "runs_sql": "rewardlab.evaluation.runs:runs_sql",
+    "runs_join": "rewardlab.evaluation.runs:runs_join",
+    "runs_prune": "rewardlab.evaluation.runs:runs_prune",
     # Nouns
     "Episode": "rewardlab.core.episode:Episode",
     "episode_from_frames": "rewardlab.core.episode:episode_from_frames",
@@ -123,12 +129,15 @@ __all__ = [
     "relabel",
     "report",
     "runs_export",
+    "runs_join",
     "runs_list",
     "runs_merge",
+    "runs_prune",
     "runs_sql",
     "score",
     "serve",
     "stress",
+    "study_montecarlo",
     "study_objectives",
     "study_perturbation",
     "study_rl",

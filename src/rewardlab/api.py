@@ -7,16 +7,15 @@ from dataclasses import MISSING, replace
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar, Unpack
+from typing import Annotated, Any, TypedDict, TypeVar, Unpack
 
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import EngineSettings, build_plan, flat_fields, setting_text
-from rewardlab.core.run import Run, open_run
+from rewardlab.core.run import Run
 from rewardlab.core.settings import Execution, Help, Seed, settings_of, several
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import Answer
-from rewardlab.data.row_listing import paused_garbage_collection
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.evaluation.attack import AttackPlan, AttackRun, run_attack
 from rewardlab.evaluation.bench import BenchPlan, run_benchmark
@@ -24,23 +23,14 @@ from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.fit_calibration import CalibratePlan, CalibrationRun, run_calibration
 from rewardlab.evaluation.fit_guard import GuardPlan, GuardRun, run_guard_fit
 from rewardlab.evaluation.merge import Merged, MergePlan, merge_runs
-from rewardlab.evaluation.runs import RunEntry, find_runs, query_trials
 from rewardlab.evaluation.score import episode_of_video
 from rewardlab.models import name_model
 from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
 from rewardlab.reporting.contact_sheets import write_counterexamples
-from rewardlab.reporting.data_report import DataReportPlan
-from rewardlab.reporting.leaderboard import write_leaderboard
-from rewardlab.reporting.perturbed_copies import PerturbPlan, perturbed_files
 from rewardlab.reporting.report import write_report
-from rewardlab.reporting.trackers import ExportPlan, export_run
 from rewardlab.serving.listening import ServePlan
 from rewardlab.serving.verify import VerifyPlan
-
-if TYPE_CHECKING:
-    import pyarrow
-
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Plan = TypeVar("Plan")
@@ -134,32 +124,12 @@ class VerifyOptions(TypedDict, total=False):
     export: Place | None
 
 
-class DataReportOptions(TypedDict, total=False):
-    """What `data_report` takes beside the dataset."""
-
-    out: Place
-    videos: int
-    near_duplicates: bool
-    seed: int
-
-
 class AttackOptions(ScoringOptions, total=False):
     """What `attack` takes beside model and data."""
 
     perturbations: Names
     budget: int
     strategy: str
-
-
-class PerturbOptions(TypedDict, total=False):
-    """What `perturb` takes beside the data."""
-
-    perturbations: Names
-    severities: int | Sequence[int]
-    seed: int
-    limit: int | None
-    sheet: bool
-    out: Place
 
 
 def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
@@ -257,7 +227,7 @@ def _named(models: AnyModel | Sequence[AnyModel]) -> list[NamedModel]:
 
 def _reported(run: Run, *, quiet: bool) -> Run:
     with loading("writing the report", quiet=quiet):
-        write_report([run], run.page, trust=True)  # made by this very process
+        write_report([run], run.page, allow_code=True)  # made by this very process
         run.publish()
     return run
 
@@ -293,69 +263,7 @@ def verify(data: Place, **settings: Unpack[VerifyOptions]) -> None:
     verify_by_plan(plan_from(VerifyPlan, {"data": data, **settings}))
 
 
-@documented_by(DataReportPlan)
-def data_report(data: Place, **settings: Unpack[DataReportOptions]) -> Path:
-    """Write a page about a dataset, with what blind models reach on it, and return its path."""
-    from rewardlab.reporting.data_page import write_data_page
-    from rewardlab.reporting.data_report import measure_data
-
-    plan = plan_from(DataReportPlan, {"data": data, **settings})
-    with paused_garbage_collection():
-        return write_data_page(measure_data(plan), plan.out)
-
-
-# Verbs that write what people look at: reports, comparisons, leaderboards, perturbed copies, a study.
-
-AnyRun = Run | Place
-
-
-def leaderboard(runs: Sequence[AnyRun], out: Place = "leaderboard", *, trust: bool = False) -> Path:
-    """Write a static site that ranks the judged models of runs beside published ones; return the path of its index.
-
-    `trust` says that the runs are yours: the datasets are opened and the code is imported that they name.
-    """
-    return write_leaderboard(_opened(runs), Path(out), trust=trust)
-
-
-def report(*runs: AnyRun, out: Place | None = None, trust: bool = False) -> Path:
-    """Write the report of a run, or of several side by side, and return the path of its page.
-
-    `trust` says that the runs are yours: the datasets are opened and the code is imported that they name.
-    """
-    opened = _opened(runs)
-    if not opened:
-        raise PlanError("name at least one run folder")
-    page = opened[0].page if len(opened) == 1 else Path("report.html")
-    written = write_report(opened, Path(out) if out else page, trust=trust)
-    if written == opened[0].page:
-        opened[0].publish()
-    return written
-
-
-@documented_by(PerturbPlan)
-def perturb(data: Place, **settings: Unpack[PerturbOptions]) -> list[str]:
-    """Write perturbed copies or contact sheets; return what was written and what was left out, with the reason."""
-    return list(perturbed_files(plan_from(PerturbPlan, {"data": data, **settings})))
-
-
-def _opened(runs: Sequence[AnyRun]) -> list[Run]:
-    return [run if isinstance(run, Run) else open_run(run) for run in runs]
-
-
 # Verbs about many runs: list them, ask their trials in SQL, put shards together, and hand numbers on.
-
-
-def runs(folder: Place = "runs", *, where: Names = ()) -> list[RunEntry]:
-    """Return the runs below a folder that match every condition, such as `model=pocket*`, the oldest first."""
-    return find_runs(Path(folder), (where,) if isinstance(where, str) else where)
-
-
-def query(sql: str, folder: Place = "runs", *, where: Names = ()) -> "pyarrow.Table":
-    """Return what one SELECT says of the tables `trials` and `runs` of a folder, as an Arrow table.
-
-    DuckDB must be installed (extra sql); the query reads nothing else.
-    """
-    return query_trials(runs(folder, where=where), sql)
 
 
 def merge(shards: Sequence[Run | Place], out: Place) -> Merged:
@@ -364,17 +272,6 @@ def merge(shards: Sequence[Run | Place], out: Place) -> Merged:
     plan = MergePlan(folders, Path(out))
     return merge_runs([Run(Path(folder)) for folder in plan.runs], plan.out)
 
-
-def export(run: Run | Place, to: str = "mlflow", *, project: str = "rewardlab", place: str | None = None) -> str:
-    """Write the numbers of a run to MLflow or Weights & Biases, and return where they are.
-
-    `place` is the tracking URI of MLflow, or the folder for the offline files of wandb.
-    """
-    plan = ExportPlan(str(run.folder if isinstance(run, Run) else run), to, project, place)
-    return export_run(Run(Path(plan.run)), plan.to, plan.project, plan.place)
-
-
-# Verbs for a running robot: serve a model, fit a guard for it.
 
 _SERVE_PACKAGES = ("fastapi", "uvicorn", "python_multipart", "websockets", "prometheus_client")
 

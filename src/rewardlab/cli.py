@@ -24,12 +24,15 @@ from rewardlab.core.errors import (
     PlanError,
     RewardlabError,
 )
-from rewardlab.core.old_settings import build_plan, flat_settings
+from rewardlab.core.old_settings import build_plan, flat_fields, flat_settings
 from rewardlab.core.old_settings import command_parser as old_parser
 from rewardlab.core.settings import Help, Setting, arguments_of, command_parser, settings_of
 from rewardlab.core.terminal import one_line, safe_streams
 
 if TYPE_CHECKING:
+    import pyarrow
+    from rich.table import Table
+
     from rewardlab.augmentation.augment import Augmented
     from rewardlab.core.run import Run
     from rewardlab.core.summary import Summary
@@ -42,20 +45,14 @@ if TYPE_CHECKING:
     from rewardlab.evaluation.fit_guard import GuardPlan
     from rewardlab.evaluation.merge import MergePlan
     from rewardlab.evaluation.plan import ScoringSettings
+    from rewardlab.evaluation.runs import RunEntry
     from rewardlab.evaluation.score import ScorePlan
-    from rewardlab.reporting.catalog import CompletionPlan, ListPlan, ShowPlan
-    from rewardlab.reporting.command_text import RunsPlan
-    from rewardlab.reporting.data_report import DataReportPlan
-    from rewardlab.reporting.leaderboard import LeaderboardPlan
-    from rewardlab.reporting.perturbed_copies import PerturbPlan
-    from rewardlab.reporting.report import ReportPlan
     from rewardlab.reporting.terminal_summary import BenchCommand, OutputSettings, StressCommand
-    from rewardlab.reporting.trackers import ExportPlan
     from rewardlab.rl.relabel import Relabelled
     from rewardlab.rl.results import RlResults
     from rewardlab.serving.listening import ServePlan
     from rewardlab.serving.verify import VerifyPlan
-    from rewardlab.studies.perturbation_paper.commands import MonteCarloPlan
+    from rewardlab.studies.perturbation_paper.commands import MonteCarloOutput
 
 
 _FEW_MODELS = 12  # so many trained models are named one by one
@@ -209,12 +206,12 @@ def guard_fit(plan: "GuardPlan") -> int:
     return 0
 
 
-def report(plan: "ReportPlan") -> int:
+def show_report(call: "partial[Path]") -> int:
     """Write the report and print where it is."""
     from rewardlab.core.terminal import loading
 
     with loading("writing the report"):
-        page = rewardlab.report(*plan.runs, out=plan.out, trust=plan.trust)
+        page = call()
     print(f"report: {page}")
     return 0
 
@@ -247,37 +244,32 @@ def show_paths(call: "partial[Sequence[Path]]") -> int:
     return 0
 
 
-def leaderboard(plan: "LeaderboardPlan") -> int:
+def show_leaderboard(call: "partial[Path]") -> int:
     """Write the site and print where it is."""
     from rewardlab.core.terminal import loading
 
     with loading("writing the pages"):
-        index = rewardlab.leaderboard(plan.runs, plan.out, trust=plan.trust)
+        index = call()
     print(f"leaderboard: {index}")
     return 0
 
 
-def perturb(plan: "PerturbPlan") -> int:
-    """Write copies or sheets and print what was written."""
-    from rewardlab.reporting.perturbed_copies import perturbed_files
-
-    for line in perturbed_files(plan):
-        _say(line)
+def show_perturbed(call: "partial[list[str]]") -> int:
+    """Print each file when it is written."""
+    call(tell=_say)
     return 0
 
 
-def montecarlo(plan: "MonteCarloPlan") -> int:
-    """Run the simulated study, print its tables and the paths of what was written."""
+def show_montecarlo(call: "partial[MonteCarloOutput]") -> int:
+    """Print the tables of the simulated study and where its files are."""
     from rewardlab.core.terminal import terminal_console
-    from rewardlab.reporting.report import write_report
-    from rewardlab.studies.perturbation_paper.commands import keep_trials, print_montecarlo, run_montecarlo
+    from rewardlab.studies.perturbation_paper.commands import print_montecarlo
 
-    made = run_montecarlo(plan)
+    made = call()
     print_montecarlo(made, terminal_console())
     _say(f"tables and figures: {made.folder}")
-    run = keep_trials(plan, made)
-    if run is not None:
-        print(f"report: {write_report([run], run.page, trust=True)}")
+    if made.run is not None:
+        print(f"report: {made.run.page}")
     return 0
 
 
@@ -350,12 +342,12 @@ def verify(plan: "VerifyPlan") -> int:
     return 0
 
 
-def data_report(plan: "DataReportPlan") -> int:
-    """Write the page about a dataset and print what it says first, and where it is."""
+def show_data_report(call: "partial[Path]") -> int:
+    """Write the page about a dataset and print where it is."""
     from rewardlab.core.terminal import loading
 
-    with loading(f"reading {plan.data}"):
-        page = rewardlab.data_report(**flat_settings(plan))
+    with loading(f"reading {call.keywords['data']}"):
+        page = call()
     print(f"report: {page}")
     return 0
 
@@ -439,31 +431,51 @@ def show_augmentation(
     return 0
 
 
-def runs(plan: "RunsPlan") -> int:
-    """List, ask, join or remove the runs of a folder."""
+def show_runs(
+    call: "partial[list[RunEntry]]", *, json: Annotated[bool, Help("print a JSON object per run instead")] = False
+) -> int:
+    """Print the runs as a table, or as JSON lines."""
     from rewardlab.core.terminal import terminal_console
-    from rewardlab.evaluation.runs import find_runs, query_trials, remove_runs, write_joined
-    from rewardlab.reporting.command_text import answer_table, entry_row, rows_json, run_table
+    from rewardlab.reporting.command_text import entry_row, rows_json, run_table
 
-    entries = find_runs(plan.folder, plan.where)
-    if plan.sql is not None:
-        answer = query_trials(entries, plan.sql)
-        if plan.json:
-            print(rows_json(answer.to_pylist()))
-        else:
-            terminal_console().print(answer_table(answer))
-        return 0
-    if plan.join is not None:
-        _say(f"{plan.join}: {write_joined(entries, plan.join):,} trials of {len(entries)} runs")
-        return 0
-    if plan.json:
+    entries = call()
+    if json:
         print(rows_json([entry_row(entry) for entry in entries]))
     else:
         terminal_console().print(run_table(entries))
-    if plan.prune and plan.yes:
-        remove_runs(plan.folder, entries)
-    if plan.prune:
-        _say(f"{'removed' if plan.yes else 'would remove, with --yes'}: {len(entries)} runs")
+    return 0
+
+
+def show_query(
+    call: "partial[pyarrow.Table]", *, json: Annotated[bool, Help("print every row, as JSON")] = False
+) -> int:
+    """Print the result of a query as a table, or as JSON lines."""
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.reporting.command_text import query_table, rows_json
+
+    found = call()
+    if json:
+        print(rows_json(found.to_pylist()))
+    else:
+        terminal_console().print(query_table(found))
+    return 0
+
+
+def show_joined(call: "partial[int]") -> int:
+    """Print how many trials were written, and where."""
+    count = call()
+    _say(f"{call.keywords['out']}: {count:,} trials")
+    return 0
+
+
+def show_pruned(call: "partial[list[RunEntry]]") -> int:
+    """Print the runs that were removed, or that would be."""
+    from rewardlab.core.terminal import terminal_console
+    from rewardlab.reporting.command_text import run_table
+
+    entries, removed = call(), call.keywords["yes"]
+    terminal_console().print(run_table(entries))
+    _say(f"{'removed' if removed else 'would remove, with --yes'}: {len(entries)} runs")
     return 0
 
 
@@ -481,34 +493,29 @@ def merge(plan: "MergePlan") -> int:
     return 0
 
 
-def export(plan: "ExportPlan") -> int:
-    """Write the numbers of a run to an experiment tracker and print where they are."""
-    _say(f"{plan.to}: {rewardlab.runs_export(plan.run, plan.to, project=plan.project, place=plan.place)}")
+def show_export(call: "partial[str]") -> int:
+    """Print where the numbers of the run are."""
+    _say(f"{call.keywords['to']}: {call()}")
     return 0
 
 
-def list_catalog(plan: "ListPlan") -> int:
-    """Print one line per entry of a catalog, or the catalogs themselves."""
+def show_table(call: "partial[Table]") -> int:
+    """Print a table."""
     from rewardlab.core.terminal import terminal_console
-    from rewardlab.reporting.catalog import listing
 
-    terminal_console().print(listing(plan))
+    terminal_console().print(call())
     return 0
 
 
-def show(plan: "ShowPlan") -> int:
-    """Print everything about an entry."""
-    from rewardlab.reporting.catalog import describe
-
-    print(describe(plan.name))
+def show_text(call: "partial[str]") -> int:
+    """Print a text."""
+    print(call())
     return 0
 
 
-def completion(plan: "CompletionPlan") -> int:
-    """Print the script that teaches a shell to complete."""
-    from rewardlab.reporting.catalog import completion_script
-
-    print(completion_script(plan.shell, {name: command.load() for name, command in COMMANDS.items()}), end="")
+def show_completion(call: "partial[str]") -> int:
+    """Print the script, made from the settings of every command."""
+    print(call(commands={name: command.settings for name, command in COMMANDS.items()}), end="")
     return 0
 
 
@@ -526,12 +533,18 @@ class Command:
     def load(self) -> Any:
         """Return the function; its module is imported now."""
         module, _, name = self.target.partition(":")
-        return getattr(import_module(f"rewardlab.{module}"), name)
+        return getattr(import_module(f"rewardlab.{module.removeprefix('rewardlab.')}"), name)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         """Return every setting: those of the function, then those of what shows its result."""
-        return (*settings_of(self.load()), *settings_of(self.show))
+        function = self.load()
+        if isinstance(function, type):
+            return tuple(
+                Setting(e.name, hint, Help(e.metadata["help"]), e.default, positional=e.metadata["positional"])
+                for e, hint in flat_fields(function)
+            )
+        return (*settings_of(function), *settings_of(self.show))
 
 
 _P = "studies.perturbation_paper.commands"
@@ -548,21 +561,21 @@ GROUPS: dict[str, dict[str, Command]] = {
         ),
         "attack": Command("evaluation.attack:AttackPlan", "find the smallest change that flips a verdict", attack),
         "compare": Command("evaluation.compare:compare", "paired tests between two models", show_comparison),
-        "report": Command("reporting.report:ReportPlan", "write the page of one run or several", report),
+        "report": Command("reporting.report:report", "write the page of one run or several", show_report),
         "leaderboard": Command(
-            "reporting.leaderboard:LeaderboardPlan", "rank models of many runs on a static site", leaderboard
+            "reporting.leaderboard:leaderboard", "rank models of many runs on a static site", show_leaderboard
         ),
     },
     "Prepare data": {
         "data check": Command("data:data_check", "list what is wrong with a dataset", show_check),
         "data convert": Command("data.convert:data_convert", "write a dataset in another layout", show_conversion),
-        "data report": Command("reporting.data_report:DataReportPlan", "a page about a dataset", data_report),
+        "data report": Command("reporting.data_page:data_report", "a page about a dataset", show_data_report),
         "data augment": Command(
             "augmentation.augment:data_augment", "make failures out of successes", show_augmentation
         ),
         "data verify": Command("serving.verify:VerifyPlan", "a page on which people check labels", verify),
         "data perturb": Command(
-            "reporting.perturbed_copies:PerturbPlan", "write perturbed copies or contact sheets", perturb
+            "reporting.perturbed_copies:data_perturb", "write perturbed copies or contact sheets", show_perturbed
         ),
         "data init": Command("data.roboreward_rows:data_init", "metadata.jsonl for a folder of videos", show_skeleton),
         "collect": Command("api:collect", "record simulated rollouts with exact labels", show_collection),
@@ -587,7 +600,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "Study what rewards do": {
         "study montecarlo": Command(
-            f"{_P}:MonteCarloPlan", "the simulated study of the perturbation paper", montecarlo
+            f"{_P}:study_montecarlo", "the simulated study of the perturbation paper", show_montecarlo
         ),
         "study perturbation": Command(f"{_P}:study_perturbation", "the same study measured on a run", show_paths),
         "study objectives": Command(
@@ -597,12 +610,17 @@ GROUPS: dict[str, dict[str, Command]] = {
         "study rl-page": Command("studies.rl.page:study_rl_page", "the page of such training runs", show_rl_page),
     },
     "Keep house": {
-        "runs list": Command("reporting.command_text:RunsPlan", "runs below a folder", runs),
+        "runs list": Command("evaluation.runs:runs_list", "runs below a folder", show_runs),
+        "runs sql": Command("evaluation.runs:runs_sql", "query the trials of many runs in SQL", show_query),
+        "runs join": Command("evaluation.runs:runs_join", "write the trials of many runs to one file", show_joined),
+        "runs prune": Command("evaluation.runs:runs_prune", "remove runs that match a filter", show_pruned),
         "runs merge": Command("evaluation.merge:MergePlan", "join the shards of a run", merge),
-        "runs export": Command("reporting.trackers:ExportPlan", "write a run to MLflow or Weights & Biases", export),
-        "list": Command("reporting.catalog:ListPlan", "list models, perturbations, metrics, datasets", list_catalog),
-        "show": Command("reporting.catalog:ShowPlan", "explain one of them", show),
-        "completion": Command("reporting.catalog:CompletionPlan", "tab completion for a shell", completion),
+        "runs export": Command(
+            "reporting.trackers:runs_export", "write a run to MLflow or Weights & Biases", show_export
+        ),
+        "list": Command("reporting.catalog:list_catalog", "list models, perturbations, metrics, datasets", show_table),
+        "show": Command("reporting.catalog:show_entry", "explain one of them", show_text),
+        "completion": Command("reporting.catalog:completion", "tab completion for a shell", show_completion),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

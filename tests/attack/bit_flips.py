@@ -30,7 +30,7 @@ def shown_by_report(folder: Path) -> str:
     """Return a digest of everything that the report of a run shows; the stored summary is read too."""
     run = Run(folder)
     summary = load_summary(run)
-    texts = [render_page([run], [summary], trust=False), robustness_card(summary, [run.record]), repr(run.summary)]
+    texts = [render_page([run], [summary], allow_code=False), robustness_card(summary, [run.record]), repr(run.summary)]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 

@@ -77,7 +77,7 @@ def test_texts_of_strangers_are_values_and_nothing_more(runs: Path, capsys: pyte
     (row,) = rewardlab.runs_sql("SELECT model, raw, instruction FROM trials", runs).to_pylist()
     assert set(row.values()) == {HOSTILE_TEXT.format(runs.parent / "stolen.csv")}
     assert not (runs.parent / "stolen.csv").exists()
-    assert main(["runs", "list", str(runs), "--sql", "SELECT model FROM trials"]) == 0
+    assert main(["runs", "sql", "SELECT model FROM trials", str(runs)]) == 0
     assert main(["runs", "list", str(runs)]) == 0
     shown = capsys.readouterr().out
     assert "\x1b]0" not in shown and "\x07" not in shown

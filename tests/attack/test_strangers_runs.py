@@ -106,7 +106,7 @@ def copy_with(run: Run, folder: Path, change: Callable[[dict[str, Any]], object]
 
 
 def page_of(run: Run) -> str:
-    return render_page([run], [load_summary(run)], trust=False)
+    return render_page([run], [load_summary(run)], allow_code=False)
 
 
 def settings(**changes: object) -> Callable[[dict[str, Any]], object]:
@@ -132,7 +132,7 @@ def test_an_outside_perturbation_is_reported_by_its_numbers_and_a_sentence_says_
     page = page_of(strangers_run)
     assert '<a href="#shout">shout</a>' in page and "as only this lab does" not in page
     assert "<article" not in page
-    assert "a report opens no dataset that a run names" in page and "give --trust" in page
+    assert "a report opens no dataset that a run names" in page and "--allow-code" in page
     inside = copy_with(strangers_run, tmp_path / "inside", settings())
     data = shutil.copytree(json.loads((inside / "run.json").read_text())["settings"]["data"], inside / "data")
     own = copy_with(Run(inside), tmp_path / "own", settings(data=str(tmp_path / "own" / "data")))
@@ -157,7 +157,7 @@ def test_a_trusted_run_shows_its_clips_and_what_its_own_perturbations_do(
     (tmp_path / "lab.py").write_text(LAB)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "lab", raising=False)
-    assert main(["report", str(strangers_run.folder), "--trust", "--out", str(tmp_path / "page.html")]) == 0
+    assert main(["report", str(strangers_run.folder), "--allow-code", "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
     assert "Shout, as only this lab does." in page and "<article" in page and "data:video/mp4" in page
     made_by_stress = (lab / "first.html").read_text()  # stress, which asked the models itself, trusts itself
@@ -266,7 +266,7 @@ def test_names_with_markup_stay_text_on_every_page(tmp_path: Path) -> None:
     record["skipped"] = [{"place": bad, "what": bad}]
     run = start_run(tmp_path / "run", record)
     run.append(trials)
-    written = [rewardlab.report(run), rewardlab.leaderboard([run], tmp_path / "site")]
+    written = [rewardlab.report(run), rewardlab.leaderboard([run], out=tmp_path / "site")]
     rewardlab.study_perturbation(run, tmp_path / "study", roles={})
     for path in [*written, *tmp_path.rglob("*.html"), *tmp_path.rglob("*.md"), *tmp_path.rglob("*.svg")]:
         text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(), flags=re.DOTALL)  # code is shown, not rendered

@@ -18,7 +18,7 @@ from rewardlab.evaluation.bench import BenchPlan, run_benchmark
 from rewardlab.evaluation.roborewardbench import SUBSETS, published_rows
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
-from rewardlab.reporting.leaderboard import write_leaderboard
+from rewardlab.reporting.leaderboard import leaderboard
 from rewardlab.reporting.report import write_report
 from tests.conftest import moving_square, write_rows
 
@@ -213,7 +213,7 @@ def test_the_leaderboard_ranks_a_bench_run_by_the_mean_over_subsets_as_helm_scor
     benchmark_data: Path, recorded: str, tmp_path: Path
 ) -> None:
     run = run_benchmark(plan(benchmark_data, tmp_path / "run", recorded, "oracle"))
-    html = write_leaderboard([run], tmp_path / "site").read_text()
+    html = leaderboard([run], out=tmp_path / "site").read_text()
     mae = mean([mean(part) for part in HELM.values()])
     assert f'data-value="{mae}"' in html and f"<h2>{benchmark_data.name}/test</h2>" in html
     assert "Protocol: RoboRewardBench, HELM scoring." in html and "RoboArena" in html

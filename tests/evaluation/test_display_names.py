@@ -111,7 +111,7 @@ def test_compare_takes_any_name_of_a_model_and_tells_by_the_short_one(
         assert main(["stress", server.model("concurrency=2"), *few, "--name", "the judge"]) == 0
         capsys.readouterr()
         for name in ("the judge", server.model(), server.model("concurrency=7&input_price=1")):
-            assert main(["compare", f"{tmp_path}/run::{name}", f"{tmp_path}/run::oracle", "--draws", "50"]) == 0
+            assert main(["compare", f"{tmp_path}/run::{name}", f"{tmp_path}/run::oracle", "--n-resamples", "50"]) == 0
             said = capsys.readouterr().out
             verdict, a, b = said.splitlines()[:3]
             assert " the judge" in verdict and server.model() not in verdict

@@ -24,7 +24,7 @@ from rewardlab.reporting.figures import (
     severity_axis,
 )
 from rewardlab.reporting.report import write_figures
-from rewardlab.reporting.svg_charts import CurveLine, SeverityCurves
+from rewardlab.reporting.svg_charts import Line, SeverityCurves
 
 NAMES = ("mine", "a model with a rather long name", "constant", "$HOME $PATH", "hf:" + "very/" * 30, "f", "g", "h")
 
@@ -97,8 +97,8 @@ def test_names_stay_text_in_an_svg_and_are_no_formulas(tmp_path: Path) -> None:
 
 CURVES = SeverityCurves(
     (
-        CurveLine("mine", (0.9, float("nan"), 0.7), (0.8, float("nan"), 0.6), (1.0, float("nan"), 0.8), False, 0),
-        CurveLine("constant", (0.5, 0.5, 0.5), (0.4, 0.4, 0.4), (0.6, 0.6, 0.6), True, 1),
+        Line("mine", (0, 1, 2), (0.9, float("nan"), 0.7), (0.8, float("nan"), 0.6), (1.0, float("nan"), 0.8)),
+        Line("constant", (0, 1, 2), (0.5, 0.5, 0.5), (0.4, 0.4, 0.4), (0.6, 0.6, 0.6), 1, control=True),
     ),
     "success_accuracy",
     "Success accuracy",
@@ -145,14 +145,11 @@ class Blocker:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Blocker())
-from rewardlab.reporting.report import write_report
-from rewardlab.studies.perturbation_paper.commands import MonteCarloPlan, keep_trials, run_montecarlo, write_study
+from rewardlab.studies.perturbation_paper.commands import study_montecarlo, study_perturbation
 
 folder = Path(sys.argv[1])
-plan = MonteCarloPlan(episodes=8, severities=(0, 4), out=folder / "run")
-run = keep_trials(plan, run_montecarlo(plan))
-write_report([run], run.folder / "report.html")
-write_study(run, folder / "study")
+run = study_montecarlo(episodes=8, severities=(0, 4), out=folder / "run").run
+study_perturbation(run, folder / "study")
 assert not any(name.partition(".")[0] == "matplotlib" for name in sys.modules)
 """
 

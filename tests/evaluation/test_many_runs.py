@@ -39,8 +39,14 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
     found = {entry.name: entry for entry in rewardlab.runs_list(runs)}
     assert set(found) == {"whole", "other", "shards/1", "shards/2"}
     whole, shard = found["whole"], found["shards/1"]
-    assert (whole.state, whole.trials, whole.cells, whole.models, whole.episodes) == ("finished", 30, 30, ("clock",), 6)
-    assert (shard.state, shard.trials, shard.cells) == ("open", 15, 30)
+    assert (whole.state, whole.trials, whole.planned, whole.models, whole.episodes) == (
+        "finished",
+        30,
+        30,
+        ("clock",),
+        6,
+    )
+    assert (shard.state, shard.trials, shard.planned) == ("open", 15, 30)
     assert main(["runs", "list", str(runs)]) == 0
     out = capsys.readouterr().out
     assert "15/30" in out and "finished" in out
@@ -88,35 +94,36 @@ def test_sql_says_what_the_trials_say(runs: Path, capsys: pytest.CaptureFixture[
     assert rewardlab.runs_sql(joined, runs).to_pylist() == [{"state": "finished", "n": 48}, {"state": "open", "n": 30}]
     (row,) = rewardlab.runs_sql("SELECT max(len(shown)) AS most FROM trials", runs).to_pylist()
     assert row["most"] == max(len(trial.shown) for trial in trials)
-    assert main(["runs", "list", str(runs), "--sql", "SELECT count(*) AS all_trials FROM trials"]) == 0
+    assert main(["runs", "sql", "SELECT count(*) AS all_trials FROM trials", str(runs)]) == 0
     assert capsys.readouterr().out.split() == ["all_trials", "78"]
 
 
 def test_trials_of_many_runs_are_joined_in_one_file(runs: Path, tmp_path: Path) -> None:
     for name in ("all.parquet", "all.csv"):
-        assert main(["runs", "list", str(runs), "--join", str(tmp_path / name), "--where", "state=finished"]) == 0
+        assert main(["runs", "join", str(runs), "--out", str(tmp_path / name), "--where", "state=finished"]) == 0
     table = pq.read_table(tmp_path / "all.parquet")
     assert table.num_rows == 48 and set(table["run"].to_pylist()) == {"whole", "other"}
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 49
-    assert main(["runs", "list", str(runs), "--join", str(tmp_path / "all.xlsx")]) == 2
+    assert main(["runs", "join", str(runs), "--out", str(tmp_path / "all.xlsx")]) == 2
 
 
 def test_runs_are_removed_only_where_it_is_meant(runs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(runs, folder)
     (folder / "link").symlink_to(runs / "whole")
-    assert main(["runs", "list", str(folder), "--prune"]) == 2  # without a condition
-    assert main(["runs", "list", str(folder), "--prune", "--where", "state=open"]) == 0
+    assert main(["runs", "prune", str(folder)]) == 2  # without a condition
+    assert main(["runs", "prune", str(folder), "--where", ""]) == 2
+    assert main(["runs", "prune", str(folder), "--where", "state=open"]) == 0
     assert len(rewardlab.runs_list(folder)) == 4  # nobody said yes
     with locked(folder / "shards" / "1"):
         assert other_process_says(folder) == 2
     assert (folder / "shards" / "2").exists()  # none is removed where one is being written
     (folder / "no run").mkdir()
     (folder / "no run" / "run.json").write_text('{"of": "another program"}')
-    assert main(["runs", "list", str(folder), "--prune", "--where", "name=*", "--yes"]) == 2
+    assert main(["runs", "prune", str(folder), "--where", "name=*", "--yes"]) == 2
     assert len(rewardlab.runs_list(folder)) == 5  # nor is anything where a run.json is somebody else's
     shutil.rmtree(folder / "no run")
-    assert main(["runs", "list", str(folder), "--prune", "--where", "state=open", "--yes"]) == 0
+    assert main(["runs", "prune", str(folder), "--where", "state=open", "--yes"]) == 0
     assert {entry.name for entry in rewardlab.runs_list(folder)} == {"whole", "other"} and (runs / "whole").is_dir()
 
 
@@ -125,7 +132,7 @@ def other_process_says(folder: Path) -> int:
     import subprocess
     import sys
 
-    command = [sys.executable, "-m", "rewardlab", "runs", str(folder), "--prune", "--where", "state=open", "--yes"]
+    command = [sys.executable, "-m", "rewardlab", "runs", "prune", str(folder), "--where", "state=open", "--yes"]
     return subprocess.run(command, capture_output=True, check=False).returncode
 
 

@@ -515,8 +515,8 @@ def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) 
     (run.folder / "summary.json").unlink()
     run.append(half.rows()[:20])
     html = write_report([run], run.folder / "report.html").read_text()
-    assert f"{len(half) - 20} cells of the plan are not scored yet" in html
-    assert "Every cell was scored" not in html
+    assert f"{len(half) - 20} trials of the plan are not scored yet" in html
+    assert "Every trial was scored" not in html
 
 
 def test_a_video_too_large_to_be_decoded_for_all_cells_at_once_gives_the_same_trials(

@@ -37,20 +37,23 @@ def test_mlflow_has_them(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow = pytest.importorskip("mlflow")
     place = (tmp_path / "mlruns").as_uri()
-    assert main(["runs", "export", str(run.folder), "--to", "mlflow", "--project", "rewards", "--place", place]) == 0
+    assert (
+        main(["runs", "export", str(run.folder), "--to", "mlflow", "--project", "rewards", "--tracking-uri", place])
+        == 0
+    )
     client = mlflow.MlflowClient(tracking_uri=place)
     (found,) = client.search_runs([client.get_experiment_by_name("rewards").experiment_id])
     exported = exported_run(run)
     assert found.data.metrics == pytest.approx(dict(exported.numbers)) and found.info.run_name == "stress one"
     assert found.data.params["seed"] == "0" and found.info.status == "FINISHED"
     with pytest.raises(PlanError, match="MLflow does not take the run"):
-        rewardlab.runs_export(run, "mlflow", place="nothing://here")
+        rewardlab.runs_export(run, tracking_uri="nothing://here")
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_has_them_offline(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    rewardlab.runs_export(run, "wandb", project="rewards", place=str(tmp_path))
+    rewardlab.runs_export(run, to="wandb", project="rewards", tracking_uri=str(tmp_path))
     (file,) = tmp_path.rglob("*.wandb")
     written, names = file.read_bytes(), list(exported_run(run).numbers)
     found = [name for name in names if name.encode() in written]
@@ -68,8 +71,8 @@ def test_a_tracker_that_is_not_installed_is_one_sentence(run: Run, monkeypatch: 
     monkeypatch.setattr(builtins, "__import__", without)
     for tracker, package in (("mlflow", "mlflow-skinny"), ("wandb", "wandb")):
         with pytest.raises(PlanError, match=f"this needs the package {tracker}: pip install {package}"):
-            rewardlab.runs_export(run, tracker)
+            rewardlab.runs_export(run, to=tracker)
     with pytest.raises(PlanError, match=r"SQL needs the package duckdb: pip install 'rewardlab\[sql\]'"):
         rewardlab.runs_sql("SELECT 1", run.folder)
     with pytest.raises(PlanError, match="no tracker is called 'comet'"):
-        rewardlab.runs_export(run, "comet")
+        rewardlab.runs_export(run, to="comet")  # type: ignore[arg-type]

@@ -18,9 +18,9 @@ from rewardlab.reporting.leaderboard import (
     HELM,
     LeaderboardTable,
     entries_of,
+    leaderboard,
     leaderboard_tables,
     rank_intervals,
-    write_leaderboard,
 )
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import table, trial
@@ -69,7 +69,7 @@ def test_three_runs_of_different_data_have_no_common_ranking(tmp_path: Path) -> 
     runs = [run_of(tmp_path / name, {f"judge of {name}": right}, 20, name) for name in ("easy", "hard", "other")]
     tables = tables_of(*runs)
     assert [[row.rank for row in found.ranked] for found in tables] == [[1], [1], [1]]
-    html = write_leaderboard(runs, tmp_path / "site").read_text()
+    html = leaderboard(runs, out=tmp_path / "site").read_text()
     assert html.count('<table class="board">') == 3
     assert "RoboReward 8B" not in html
 

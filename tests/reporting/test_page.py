@@ -21,7 +21,7 @@ from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.replay import wrong_rewards
 from rewardlab.models.contract import NamedModel
-from rewardlab.reporting.leaderboard import write_leaderboard
+from rewardlab.reporting.leaderboard import leaderboard
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.severity_curves import calibration_curves
 from tests.conftest import moving_square, write_rows
@@ -192,7 +192,7 @@ def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: 
 
 
 def test_the_leaderboard_ranks_the_models_of_a_stress_test_without_published_rows(run: Run, tmp_path: Path) -> None:
-    html = write_leaderboard([run], tmp_path / "site").read_text()
+    html = leaderboard([run], out=tmp_path / "site").read_text()
     assert "Protocol: clean episodes of a stress test." in html and "RoboReward 8B" not in html
     link = re.search(r'href="(run-1\.html)#model-1"', html)
     assert link and (tmp_path / "site" / link[1]).exists()
@@ -217,7 +217,7 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
     assert "<script>" in page.locator("#outcomes td.words").nth(2).inner_text()
     assert "<script>" in page.locator("h1").inner_text()
     assert complaints == []
-    index = write_leaderboard([run], tmp_path / "site")
+    index = leaderboard([run], out=tmp_path / "site")
     assert "<script>document" not in index.read_text()
     assert {path.parent for path in (tmp_path / "site").rglob("*")} == {tmp_path / "site"}
 
@@ -227,7 +227,7 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
 def test_no_page_is_wider_than_the_window(
     browser: Browser, run: Run, tmp_path: Path, width: int, scheme: Literal["light", "dark"]
 ) -> None:
-    index = write_leaderboard([run], tmp_path / "site")
+    index = leaderboard([run], out=tmp_path / "site")
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     for path in (run.page, *index.parent.glob("*.html")):

@@ -37,7 +37,7 @@ def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     plan = StressPlan((SERVED,), str(tiny_data), SOME, (1, 4), scoring=scoring)
     asked = lambda instruction: f"{EVIL} Task: {instruction}"
     made = run_stress(plan, own=[NamedModel(SERVED, "0", False, lambda budget: Wordy(), prompt=asked)])
-    write_report([made], made.page, trust=True)
+    write_report([made], made.page, allow_code=True)
     return made
 
 
@@ -134,7 +134,7 @@ def test_what_the_oracle_drops_stands_below_what_judged_models_failed_and_droppe
     assert dropped == sorted(dropped, reverse=True) and "oracle" in {row.model for row in rows}
     shared = [row for row in rows if row.model == "every model"]
     assert shared and not any(row.reason == one.reason and row is not one for one in shared for row in rows)
-    assert sum(row.cells for row in rows) == len(run.trials().where(~run.trials().matches("status", "scored")))
+    assert sum(row.trials for row in rows) == len(run.trials().where(~run.trials().matches("status", "scored")))
 
 
 def test_a_report_stays_small_and_needs_no_dataset(run: Run, tmp_path: Path) -> None:

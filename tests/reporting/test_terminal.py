@@ -72,7 +72,7 @@ def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_pa
         arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
         assert main([*arguments, "--engine", "local", "--reliable-at", least, "--out", str(tmp_path / least)]) == 0
         sentences = findings(load_summary(Run(tmp_path / least)), "oracle")
-        assert any("Where it says no test, one answer for every" in sentence for sentence in sentences) == said
+        assert any('"No test" means that one constant answer' in sentence for sentence in sentences) == said
 
 
 def test_compare_says_who_is_better_in_words(
@@ -81,7 +81,7 @@ def test_compare_says_who_is_better_in_words(
     run = rewardlab.stress(
         "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
     )
-    assert main(["compare", str(run.folder), f"{run.folder}::clock", "--draws", "500"]) == 0
+    assert main(["compare", str(run.folder), f"{run.folder}::clock", "--n-resamples", "500"]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()
     assert lines[0].startswith("oracle is better than clock in ") or "no difference can be claimed" in lines[0]
@@ -97,7 +97,7 @@ def test_compare_writes_a_file_by_its_ending(
     run = rewardlab.stress(
         "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
     )
-    models = ["compare", str(run.folder), f"{run.folder}::clock", "--draws", "200", "--out"]
+    models = ["compare", str(run.folder), f"{run.folder}::clock", "--n-resamples", "200", "--out"]
     for name in ("both.json", "both.md"):
         assert main([*models, str(tmp_path / name)]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == f"comparison: {tmp_path / name}"

@@ -50,6 +50,17 @@ def format_interval(measured: WithInterval, decimals: int = 2) -> str:
     return "" if low is None or high is None else f"[{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
+def format_percent(share: float | None) -> str:
+    """Return a share in percent; a dash where there is none."""
+    return "-" if share is None or share != share else f"{share:.0%}"
+
+
+def format_percent_interval(measured: WithInterval) -> str:
+    """Return the 95 % interval of a share in percent, nothing where it has none."""
+    low, high = measured.low, measured.high
+    return "" if low is None or high is None or low != low else f"[{100 * low:.0f}, {100 * high:.0f}]"
+
+
 def format_coverage(measured: WithCoverage) -> str:
     """Return how many of the asked trials are behind a number."""
     return f"{measured.scored}/{measured.asked}"

@@ -61,7 +61,8 @@ def _harmless_dataset(run: Run, data: str) -> str:
     if folder.is_relative_to(run.folder.resolve()):
         return f"{folder}@{camera}" if camera else str(folder)
     raise DataError(
-        f"a report opens no dataset that a run names ({data!r}), unless the run is yours: give --trust (trust=True)"
+        f"a report opens no dataset that a run names ({data!r}) without --allow-code (allow_code=True); "
+        "use it for runs of your own"
     )
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.run import RECORD, SUMMARY, Run
 from rewardlab.core.run_files import RunRecord
+from rewardlab.core.settings import Help, several
 from rewardlab.core.storage import atomic_write, csv_text, locked, writable
 from rewardlab.core.trial_table import INFO_COLUMNS, TRIAL_COLUMNS, trial_schema
 
@@ -22,11 +23,16 @@ if TYPE_CHECKING:
 State = Literal["finished", "open", "unreadable"]
 FILTERS = ("name", "kind", "model", "data", "state", "version", "before", "after")
 _DEEPEST = 4  # folders below the one that is searched
+RunsFolder = Annotated[Path | str, Help("folder that holds run folders")]
+RunFilter = Annotated[
+    str | Sequence[str],
+    Help(f"only runs that match; * stands for anything; keys: {', '.join(FILTERS)}", metavar="KEY=PATTERN"),
+]
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run as a list shows it; `cells` are planned and `trials` there, `problem` says why it cannot be read."""
+    """A run as a list shows it: `planned` trials, `trials` on disk; `problem` says why it cannot be read."""
 
     run: Run
     name: str
@@ -37,26 +43,31 @@ class RunEntry:
     version: str = ""
     created: str = ""
     episodes: int = 0
-    cells: int = 0
+    planned: int = 0
     trials: int = 0
     problem: str = ""
 
 
-def find_runs(folder: Path, where: Sequence[str] = ()) -> list[RunEntry]:
-    """Return the runs below a folder, or the run that it is, that match every condition, the oldest first.
+def runs_list(folder: RunsFolder = "runs", *, where: RunFilter = ()) -> list[RunEntry]:
+    """List the runs below a folder, the oldest first.
 
-    A condition is KEY=PATTERN, where * stands for anything; before=DATE and after=DATE compare when a run was made.
+    A filter is KEY=PATTERN; before=DATE and after=DATE compare when a run was created.
+
+    Examples:
+        rewardlab runs list
+        rewardlab runs list runs --where model=pocket*,state=finished
     """
-    if not folder.is_dir():
-        raise PlanError(f"no folder at {str(folder)!r}; name one that holds run folders")
-    conditions = [_condition(text) for text in where]
-    found = (_entry(folder, path) for path in _run_folders(folder))
+    top = Path(folder)
+    if not top.is_dir():
+        raise PlanError(f"no folder at {str(top)!r}; name one that holds run folders")
+    conditions = [_condition(text) for text in several(where)]
+    found = (_entry(top, path) for path in _run_folders(top))
     kept = [entry for entry in found if all(_matches(entry, key, value) for key, value in conditions)]
     return sorted(kept, key=lambda entry: (entry.created, entry.name))
 
 
 def _run_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders with a record; links to folders are not followed, and nothing below a run is searched."""
+    """Yield the folders with a record; follow no links to folders, and search nothing below a run."""
     for place, folders, names in os.walk(folder):
         depth = len(Path(place).relative_to(folder).parts)
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < _DEEPEST else []
@@ -81,7 +92,7 @@ def _readable(run: Run, name: str, record: RunRecord) -> RunEntry:
 
 
 def _stored_trials(run: Run) -> int:
-    """Return how many trials the files promise by their footers, nothing checked; cells asked again count twice."""
+    """Return how many trials the footers of the files state, unchecked; trials scored again count twice."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -89,7 +100,7 @@ def _stored_trials(run: Run) -> int:
     for path in run.parts():
         try:
             found += pq.read_metadata(path).num_rows if path.is_file() else 0
-        except (pa.ArrowException, OSError, ValueError):  # told by whoever reads the trials
+        except (pa.ArrowException, OSError, ValueError):  # whoever reads the trials reports it
             continue
     return found
 
@@ -112,40 +123,27 @@ def _matches(entry: RunEntry, key: str, value: str) -> bool:
     return fnmatchcase(texts[key], value)
 
 
-# The trials of many runs as one table: those of each run checked, with the run that they are of in front.
-
 _OF_RUN = ("run", "kind", "data")  # columns before those of the trials
 
 
-def joined_schema(columns: Sequence[str] = TRIAL_COLUMNS) -> "pyarrow.Schema":
-    """Return the columns of a joined table."""
-    import pyarrow as pa
+def runs_join(
+    folder: RunsFolder = "runs",
+    *,
+    out: Annotated[Path | str, Help("the file to write: .parquet or .csv")],
+    where: RunFilter = (),
+) -> int:
+    """Write the trials of many runs into one Parquet or CSV file and return how many there are.
 
-    trial = trial_schema()
-    return pa.schema([*((name, pa.string()) for name in _OF_RUN), *(trial.field(name) for name in columns)])
-
-
-def trials_of_runs(entries: Sequence[RunEntry], columns: Sequence[str] = TRIAL_COLUMNS) -> Iterator["pyarrow.Table"]:
-    """Yield the trials of each run, one run at a time; a run that cannot be read is refused by its name."""
-    import pyarrow as pa
-
-    schema = joined_schema(columns)
-    for entry in entries:
-        if entry.state == "unreadable":
-            raise RunError(f"{entry.name}: {entry.problem}; leave it out with --where state=finished")
-        kept = tuple(dict.fromkeys((*columns, "id", "status")))
-        trials = entry.run.trials(kept).arrow.select(list(columns))
-        stated = [pa.array([text] * len(trials), pa.string()) for text in (entry.name, entry.kind, entry.data)]
-        yield pa.table([*stated, *trials.columns], schema=schema)
-
-
-def write_joined(entries: Sequence[RunEntry], path: Path) -> int:
-    """Write the trials of all runs into one Parquet or CSV file, and return how many there are."""
+    Examples:
+        rewardlab runs join runs --out all.parquet
+        rewardlab runs join runs --out pocket.csv --where model=pocket*,state=finished
+    """
     import pyarrow.parquet as pq
 
+    path, count = Path(out), 0
     if path.suffix not in (".parquet", ".csv"):
-        raise PlanError(f"trials are joined in a .parquet or .csv file, got {str(path)!r}")
-    count = 0
+        raise PlanError(f"--out must be a file that ends in .parquet or .csv, got {str(path)!r}")
+    entries = runs_list(folder, where=where)
     with atomic_write(path) as partial:
         if path.suffix == ".csv":
             rows = [row for table in trials_of_runs(entries) for row in table.to_pylist()]
@@ -159,7 +157,27 @@ def write_joined(entries: Sequence[RunEntry], path: Path) -> int:
     return count
 
 
-# SQL over the trials of many runs, by DuckDB: it reads these tables, and neither files nor addresses nor Python.
+def joined_schema(columns: Sequence[str] = TRIAL_COLUMNS) -> "pyarrow.Schema":
+    """Return the columns of a joined table."""
+    import pyarrow as pa
+
+    trial = trial_schema()
+    return pa.schema([*((name, pa.string()) for name in _OF_RUN), *(trial.field(name) for name in columns)])
+
+
+def trials_of_runs(entries: Sequence[RunEntry], columns: Sequence[str] = TRIAL_COLUMNS) -> Iterator["pyarrow.Table"]:
+    """Yield the trials of each run, one run at a time; RunError names a run that cannot be read."""
+    import pyarrow as pa
+
+    schema = joined_schema(columns)
+    for entry in entries:
+        if entry.state == "unreadable":
+            raise RunError(f"{entry.name}: {entry.problem}; leave it out with --where state=finished")
+        kept = tuple(dict.fromkeys((*columns, "id", "status")))
+        trials = entry.run.trials(kept).arrow.select(list(columns))
+        stated = [pa.array([text] * len(trials), pa.string()) for text in (entry.name, entry.kind, entry.data)]
+        yield pa.table([*stated, *trials.columns], schema=schema)
+
 
 _LOCKED = {  # settings that no query can change again
     "enable_external_access": "false",
@@ -172,11 +190,22 @@ _LOCKED = {  # settings that no query can change again
 _LARGE = ("raw", "progress", "truth_progress", "probabilities", "shown", *INFO_COLUMNS)  # read where a query names them
 
 
-def query_trials(entries: Sequence[RunEntry], sql: str) -> "pyarrow.Table":
-    """Return what one SELECT says of the tables `trials` and `runs`; PlanError says what is wrong with it.
+def runs_sql(
+    sql: Annotated[str, Help("one SELECT over the tables `trials` and `runs`", metavar="SELECT")],
+    folder: RunsFolder = "runs",
+    *,
+    where: RunFilter = (),
+) -> "pyarrow.Table":
+    """Query the trials of many runs in SQL; the result is an Arrow table. Needs the extra `sql`.
 
-    Columns with lists and texts of models are there where the query names them; `*` shows the others.
+    DuckDB sees the tables `trials` and `runs` only: no file, no address, no Python. The large columns
+    (raw, progress, probabilities, shown) are there if the query names them; `*` selects the others.
+
+    Examples:
+        rewardlab runs sql "SELECT model, avg(level) FROM trials GROUP BY model"
+        rewardlab runs sql "SELECT count(*) FROM trials" runs --where state=finished --json
     """
+    entries = runs_list(folder, where=where)
     try:
         import duckdb
     except ImportError:
@@ -210,24 +239,37 @@ def _columns(sql: str) -> tuple[str, ...]:
 def _run_table(entries: Sequence[RunEntry]) -> "pyarrow.Table":
     import pyarrow as pa
 
-    names = ("name", "state", "kind", "data", "version", "created", "episodes", "cells", "trials", "problem")
+    names = ("name", "state", "kind", "data", "version", "created", "episodes", "planned", "trials", "problem")
     columns = {name: [vars(entry)[name] for entry in entries] for name in names}
-    types = {**dict.fromkeys(("episodes", "cells", "trials"), pa.int64())}
+    types = {**dict.fromkeys(("episodes", "planned", "trials"), pa.int64())}
     fields = [(name, types.get(name, pa.string())) for name in names]
     models = pa.array([list(entry.models) for entry in entries], pa.list_(pa.string()))
     return pa.table(columns, schema=pa.schema(fields)).append_column("models", models)
 
 
-# Removing runs: only folders that hold a sound run, lie below the one that is named, and are written by nobody.
+def runs_prune(
+    folder: RunsFolder = "runs",
+    *,
+    where: RunFilter,
+    yes: Annotated[bool, Help("remove them; without it they are only listed")] = False,
+) -> list[RunEntry]:
+    """Remove the runs that match and return them; without `yes` nothing is removed.
 
+    Nothing is removed if one of the runs is being written, cannot be read, or leads outside the folder.
 
-def remove_runs(folder: Path, entries: Sequence[RunEntry]) -> None:
-    """Remove these runs; nothing is removed where one of them is being written or leads elsewhere."""
-    for entry in entries:
-        _require_removable(folder, entry)
-    for entry in entries:
+    Examples:
+        rewardlab runs prune runs --where state=open
+        rewardlab runs prune runs --where state=open --yes
+    """
+    if not several(where):
+        raise PlanError("prune needs a condition, such as --where state=open; name=* is every run")
+    entries = runs_list(folder, where=where)
+    for entry in entries if yes else ():
+        _require_removable(Path(folder), entry)
+    for entry in entries if yes else ():
         with writable(entry.run.folder):
             shutil.rmtree(entry.run.folder)
+    return entries
 
 
 def _require_removable(folder: Path, entry: RunEntry) -> None:

@@ -1,12 +1,8 @@
-"""The result of `rewardlab bench` as people read it: the headline, the error per subset, and what is there twice."""
+"""A benchmark as tables and sentences: the headline, the error per subset, and duplicates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import TRIALS_DIGEST, record_from_json, record_to_json
@@ -30,6 +26,10 @@ from rewardlab.evaluation.bench import (
 from rewardlab.evaluation.display import format_number, names_of_run
 from rewardlab.evaluation.roborewardbench import SUBSETS
 from rewardlab.evaluation.summary import refuse_other_results
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 PROTOCOL = (
     "RoboRewardBench protocol: clean episodes; MAE is the mean over subsets, micro MAE the mean over episodes. "
@@ -64,12 +64,12 @@ class BenchmarkReport:
     names: dict[str, str] = field(default_factory=dict)
 
     def shown(self, model: str) -> str:
-        """Return what a model is called where people read."""
+        """Return the short name of a model."""
         return self.names.get(model, model)
 
     @property
     def models(self) -> dict[str, ModelErrors]:
-        """Return the errors of each model, judged ones first, then the controls in their one order."""
+        """Return the errors of each model, evaluated ones first, then the controls in their fixed order."""
         found = self.errors.models
         return {name: found[name] for name in dict.fromkeys([*self.judged, *in_control_order(found)])}
 
@@ -84,7 +84,7 @@ class BenchmarkReport:
 
     @property
     def sentences(self) -> list[str]:
-        """Return what is to be said beside the tables."""
+        """Return the sentences below the tables."""
         return [*_foreign(self), *_unscored(self), *_duplicates(self)]
 
 
@@ -135,8 +135,8 @@ def _duplicates_from_json(content: object) -> dict[str, Any]:
     return found
 
 
-def print_benchmark(benchmark: BenchmarkReport, console: Console) -> None:
-    """Print the headline of all models, the subsets of the judged ones, and what is there twice."""
+def print_benchmark(benchmark: BenchmarkReport, console: "Console") -> None:
+    """Print the headline of all models, the subsets of the evaluated ones, and the duplicates."""
     console.print(_headline(benchmark))
     console.print(_subsets(benchmark))
     for sentence in benchmark.sentences:
@@ -163,7 +163,7 @@ def short_name(subset: str) -> str:
 
 _WHY: dict[HelmLevels, str] = {
     "other format": "does not answer in HELM's format, so only the strict scoring applies to it.",
-    "expectation": "answers with expectations, not with whole levels, so that nothing of it is HELM-compatible.",
+    "expectation": "answers with expectations, not with whole levels, so HELM cannot score it.",
     "mode": "answers with expectations: for HELM its most probable level counts, marked (mode).",
 }
 
@@ -174,7 +174,7 @@ def helm_mark(model: ModelErrors) -> str:
 
 
 def _foreign(benchmark: BenchmarkReport) -> list[str]:
-    """Say which models HELM cannot score, and of which it scores the most probable level."""
+    """Return which models HELM cannot score, and which it scores by their most probable level."""
     return [
         f"{benchmark.shown(name)} {_WHY[model.helm_levels]}"
         for name, model in benchmark.models.items()
@@ -183,14 +183,14 @@ def _foreign(benchmark: BenchmarkReport) -> list[str]:
 
 
 def _unscored(benchmark: BenchmarkReport) -> list[str]:
-    """Say for which judged models a subset is missing from the strict mean."""
+    """Return for which evaluated models a subset is missing from the strict mean."""
     every = benchmark.errors.subsets
     empty = {
         name: [short_name(subset) for subset in every if _subset_value(benchmark.models[name].strict, subset) == "-"]
         for name in benchmark.judged
     }
     return [
-        f"{benchmark.shown(name)}: nothing was scored strictly in {', '.join(names)}, so its strict MAE is the mean "
+        f"{benchmark.shown(name)}: no answer was scored strictly in {', '.join(names)}, so its strict MAE is the mean "
         f"over {len(every) - len(names)} of {len(every)} subsets."
         for name, names in empty.items()
         if 0 < len(names) < len(every)
@@ -198,7 +198,7 @@ def _unscored(benchmark: BenchmarkReport) -> list[str]:
 
 
 def _duplicates(benchmark: BenchmarkReport) -> list[str]:
-    """Say how many judged videos are there twice, which share that is, and what they do to the error."""
+    """Return how many videos are duplicates, which share that is, and how they change the error."""
     found = benchmark.copies
     if found is None:
         return []
@@ -217,7 +217,7 @@ def _duplicates(benchmark: BenchmarkReport) -> list[str]:
     return [f"{said}; {len(out)} ({len(out) / total:.1%}) count twice or leaked: MAE of {'; '.join(gaps)} them."]
 
 
-def _headline(benchmark: BenchmarkReport) -> Table:
+def _headline(benchmark: BenchmarkReport) -> "Table":
     table = _table(f"Clean episodes, {benchmark.caption}; 95 % intervals")
     for heading in ("MAE (HELM)", "MAE (strict)", "micro", "scored", "unread"):
         table.add_column(heading, justify="right")
@@ -231,7 +231,7 @@ def _headline(benchmark: BenchmarkReport) -> Table:
     return table
 
 
-def _subsets(benchmark: BenchmarkReport) -> Table:
+def _subsets(benchmark: BenchmarkReport) -> "Table":
     table = _table("MAE per subset (HELM / strict)")
     for name in benchmark.judged:
         table.add_column(safe_markup(benchmark.shown(name)), justify="right")
@@ -249,7 +249,10 @@ def _subset_value(errors: ProtocolErrors | None, subset: str) -> str:
     return format_number(error.value if error else None, 3)
 
 
-def _table(title: str) -> Table:
+def _table(title: str) -> "Table":
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", overflow="fold")
     return table

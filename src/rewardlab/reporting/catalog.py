@@ -1,16 +1,14 @@
 """Commands `list`, `show`, `completion`: the catalogs as tables and for shells."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import flag_of, flat_fields, setting, setting_text
+from rewardlab.core.settings import Help, Setting, setting_text
 from rewardlab.core.terminal import safe_markup
 from rewardlab.data import DATASETS, READERS
 from rewardlab.data.convert import WRITERS
@@ -20,20 +18,21 @@ from rewardlab.models.contract import CompositeEntry, ModelEntry
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturbations.contract import Perturbation
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 CATALOGS: dict[str, Mapping[str, object]] = {
     "perturbations": PERTURBATIONS,
     "models": MODELS,
     "metrics": METRICS,
     "datasets": DATASETS,
-    "writers": WRITERS,  # before the readers, some of which have the same names: `show` tells of those
+    "writers": WRITERS,  # before the readers: where names are equal, `show` explains the reader
     "readers": READERS,
 }
-
-
-_PROTOCOLS = ("rubric", "gvl", "topreward")  # whose options are joined by those of a backend
+_PROTOCOLS = ("rubric", "gvl", "topreward")  # they take the options of a backend too
 _ABOUT = {
-    "perturbations": "changes that a reward model is stressed with",
-    "models": "reward models, controls, and what asks a vision-language model",
+    "perturbations": "changes for stress tests",
+    "models": "reward models, baselines, and protocols for vision-language models",
     "metrics": "what is measured",
     "datasets": "episodes shipped with the package",
     "writers": "layouts that `rewardlab data convert` writes",
@@ -41,54 +40,50 @@ _ABOUT = {
 }
 
 
-@dataclass(frozen=True)
-class ListPlan:
-    """List a catalog, perturbations, models, metrics, datasets, writers or readers, or the catalogs themselves."""
+def list_catalog(
+    catalog: Annotated[str, Help("perturbations, models, metrics, datasets, writers or readers")] = "",
+    *,
+    category: Annotated[str | None, Help("only perturbations of this category", metavar="NAME")] = None,
+    search: Annotated[str | None, Help("only entries with this text in their name or description")] = None,
+) -> "Table":
+    """List the entries of a catalog, or the catalogs themselves.
 
-    catalog: str = setting("perturbations, models, metrics, datasets, writers or readers", "", positional=True)
-    category: str | None = setting("only perturbations of this category", None)
-    search: str | None = setting("only entries with this text in their name or description", None)
+    Examples:
+        rewardlab list perturbations --category temporal
+        rewardlab list --search blur
+    """
+    from rich.table import Table
 
-    def __post_init__(self) -> None:
-        if self.catalog:
-            find(CATALOGS, self.catalog, "catalog")
-        if self.category is not None:
-            find(FAMILIES, self.category, "category")
-        if self.category is not None and self.catalog not in ("", "perturbations"):
-            raise PlanError(f"only perturbations have a category: rewardlab list --category {self.category}")
-
-
-@dataclass(frozen=True)
-class ShowPlan:
-    """Show everything known about one entry of a catalog."""
-
-    name: str = setting("the name of a perturbation, model, metric, dataset or reader", positional=True)
-
-
-def listing(plan: ListPlan) -> Table:
-    """Return what was asked for as a table: the catalogs with their sizes, or the entries of one, or those found."""
-    if not plan.catalog and plan.category is None and plan.search is None:
+    if catalog:
+        find(CATALOGS, catalog, "catalog")
+    if category is not None:
+        find(FAMILIES, category, "category")
+    if category is not None and catalog not in ("", "perturbations"):
+        raise PlanError(f"only perturbations have a category: rewardlab list --category {category}")
+    if not catalog and category is None and search is None:
         return _catalogs()
-    if plan.catalog == "perturbations" or plan.category is not None:
-        return _perturbations(plan.category, plan.search or "")
-    chosen = {plan.catalog: CATALOGS[plan.catalog]} if plan.catalog else CATALOGS
-    table = Table("name", "what it is", *([] if plan.catalog else ["catalog"]), box=None)
-    for catalog, entries in chosen.items():
+    if catalog == "perturbations" or category is not None:
+        return _perturbations(category, search or "")
+    chosen = {catalog: CATALOGS[catalog]} if catalog else CATALOGS
+    table = Table("name", "what it is", *([] if catalog else ["catalog"]), box=None)
+    for of, entries in chosen.items():
         for key, entry in entries.items():
-            if _found(plan.search or "", key, _summary(entry)):
-                row = (key, _summary(entry)) if plan.catalog else (key, _summary(entry), catalog)
+            if _found(search or "", key, _summary(entry)):
+                row = (key, _summary(entry)) if catalog else (key, _summary(entry), of)
                 table.add_row(*map(safe_markup, row))
-    return _or_error(table, plan.search)
+    return _or_error(table, search)
 
 
-def _catalogs() -> Table:
+def _catalogs() -> "Table":
+    from rich.table import Table
+
     table = Table("rewardlab list ...", "entries", "what it holds", box=None)
     for name, entries in CATALOGS.items():
         table.add_row(name, str(len(entries)), _ABOUT[name])
     return table
 
 
-def _or_error(table: Table, search: str | None) -> Table:
+def _or_error(table: "Table", search: str | None) -> "Table":
     if not table.row_count:
         raise PlanError(f"nothing has {search!r} in its name or description; `rewardlab list` shows the catalogs")
     return table
@@ -98,8 +93,15 @@ def _found(search: str, *texts: str) -> bool:
     return any(search.lower() in text.lower() for text in texts)
 
 
-def describe(name: str) -> str:
-    """Return all facts of a catalog entry as lines of text."""
+def show_entry(
+    name: Annotated[str, Help("name of a perturbation, model, metric, dataset, writer or reader")],
+) -> str:
+    """Explain one entry of a catalog: what it does and its options or severities.
+
+    Examples:
+        rewardlab show gaussian_noise
+        rewardlab show openai
+    """
     everything = {key: entry for catalog in CATALOGS.values() for key, entry in catalog.items()}
     made = name not in everything and ("+" in name or ":" in name)
     entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
@@ -128,7 +130,9 @@ def _option_lines(options: Sequence[object], *, rest: bool) -> Iterator[str]:
         yield "  and those of the backend: `rewardlab show openai`, `rewardlab show hf`"
 
 
-def _perturbations(category: str | None, search: str) -> Table:
+def _perturbations(category: str | None, search: str) -> "Table":
+    from rich.table import Table
+
     table = Table("name", "category", "expect", "what happens", box=None)
     for entry in PERTURBATIONS.values():
         cells = (entry.name, entry.category, entry.expect, entry.summary)
@@ -144,15 +148,12 @@ def _summary(entry: object) -> str:
     return str(vars(entry)["summary"])
 
 
-# Shell completion: a script for bash, zsh or fish that knows commands, flags, models, datasets and perturbations.
-
 SHELLS = ("bash", "zsh", "fish")
-
 _BASH = """_rewardlab() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words="" head=""
+  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words="" head="" command=""
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "@COMMANDS@ --help --version" -- "$cur"))
+    COMPREPLY=($(compgen -W "@FIRST@ --help --version" -- "$cur"))
     return
   fi
   if [ "$prev" = "--perturbations" ]; then
@@ -160,65 +161,91 @@ _BASH = """_rewardlab() {
     COMPREPLY=($(compgen -P "$head" -W "@PERTURBATIONS@" -- "$cur"))
     return
   fi
-  case "${COMP_WORDS[1]}" in
-@CASES@
+  command="${COMP_WORDS[1]}"
+  case "$command" in
+@FAMILIES@
+  esac
+  case "$command" in
+@COMMANDS@
   esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }
 complete -o default -F _rewardlab rewardlab
 """
+_BASH_FAMILY = """    @FIRST@)
+      if [ "$COMP_CWORD" -eq 2 ]; then
+        COMPREPLY=($(compgen -W "@SECOND@ --help" -- "$cur"))
+        return
+      fi
+      command="@FIRST@ ${COMP_WORDS[2]}";;"""
 _ZSH = "#compdef rewardlab\nautoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
 
 
-@dataclass(frozen=True)
-class CompletionPlan:
-    """Print a script for a shell that completes commands, flags, models, datasets and perturbations."""
+def completion(
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"], Help('bash, zsh or fish; try: eval "$(rewardlab completion bash)"')
+    ],
+    commands: Mapping[str, Sequence[Setting]],
+) -> str:
+    """Print a script that makes a shell complete commands, flags, models, datasets and perturbations.
 
-    shell: str = setting('bash, zsh or fish; try: eval "$(rewardlab completion bash)"', positional=True)
-
-    def __post_init__(self) -> None:
-        find(dict.fromkeys(SHELLS), self.shell, "shell")
-
-
-def completion_script(shell: str, plans: Mapping[str, Any]) -> str:
-    """Return the script for a shell, made from the settings of every command and from the catalogs."""
-    return _fish(plans) if shell == "fish" else _ZSH * (shell == "zsh") + _bash(plans)
-
-
-def _bash(plans: Mapping[str, Any]) -> str:
-    words = {name: " ".join([*_names(plan), *_flags(plan)]) for name, plan in plans.items()}
-    cases = "\n".join(f"    {name}) words='{text}';;" for name, text in words.items())
-    script = _BASH.replace("@COMMANDS@", " ".join(plans)).replace("@CASES@", cases)
-    return script.replace("@PERTURBATIONS@", " ".join(CATALOGS["perturbations"]))
+    Examples:
+        eval "$(rewardlab completion bash)"
+        rewardlab completion fish > ~/.config/fish/completions/rewardlab.fish
+    """
+    find(dict.fromkeys(SHELLS), shell, "shell")
+    return _fish(commands) if shell == "fish" else _ZSH * (shell == "zsh") + _bash(commands)
 
 
-def _fish(plans: Mapping[str, Any]) -> str:
-    lines = [f"complete -c rewardlab -n __fish_use_subcommand -f -a '{' '.join(plans)}'"]
-    for name, plan in plans.items():
-        inside = f"complete -c rewardlab -n '__fish_seen_subcommand_from {name}'"
-        lines += [f"{inside} -l {flag.removeprefix('--')}" for flag in _flags(plan)]
-        names = " ".join(_names(plan))
+def _families(commands: Iterable[str]) -> dict[str, list[str]]:
+    """Return the first words of the commands, each with the second words that may follow."""
+    found: dict[str, list[str]] = {}
+    for first, _, second in (name.partition(" ") for name in commands):
+        found.setdefault(first, []).extend([second] if second else [])
+    return found
+
+
+def _bash(commands: Mapping[str, Sequence[Setting]]) -> str:
+    families = _families(commands)
+    pairs = {first: " ".join(second) for first, second in families.items() if second}
+    blocks = (_BASH_FAMILY.replace("@FIRST@", first).replace("@SECOND@", second) for first, second in pairs.items())
+    words = {name: " ".join([*_names(settings), *_flags(settings)]) for name, settings in commands.items()}
+    cases = "\n".join(f"    '{name}') words='{text}';;" for name, text in words.items())
+    script = _BASH.replace("@FIRST@", " ".join(families)).replace("@FAMILIES@", "\n".join(blocks))
+    return script.replace("@COMMANDS@", cases).replace("@PERTURBATIONS@", " ".join(CATALOGS["perturbations"]))
+
+
+def _fish(commands: Mapping[str, Sequence[Setting]]) -> str:
+    families = _families(commands)
+    lines = [f"complete -c rewardlab -n __fish_use_subcommand -f -a '{' '.join(families)}'"]
+    for first, second in families.items():
+        if second:
+            chosen = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(second)}"
+            lines.append(f"complete -c rewardlab -n '{chosen}' -f -a '{' '.join(second)}'")
+    for name, settings in commands.items():
+        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in name.split())
+        inside = f"complete -c rewardlab -n '{seen}'"
+        lines += [f"{inside} -l {flag.removeprefix('--')}" for flag in _flags(settings)]
+        names = " ".join(_names(settings))
         lines += [f"{inside} -a '{names}'"] if names else []
-        if "--perturbations" in _flags(plan):
+        if "--perturbations" in _flags(settings):
             lines.append(f"{inside} -l perturbations -x -a '{' '.join(CATALOGS['perturbations'])}'")
     return "\n".join(lines) + "\n"
 
 
-def _flags(plan_type: Any) -> list[str]:
-    return [flag_of(entry) for entry, _ in flat_fields(plan_type) if not entry.metadata["positional"]]
+def _flags(settings: Sequence[Setting]) -> list[str]:
+    return [setting.flag for setting in settings if not setting.positional]
 
 
-def _names(plan_type: Any) -> Iterator[str]:
+def _names(settings: Sequence[Setting]) -> Iterator[str]:
     """Yield what may stand in the places of a command that are no flags; files the shell itself completes."""
-    everything = [name for catalog in CATALOGS.values() for name in catalog]
-    known: dict[str, Any] = {
+    known: dict[str, Iterable[str]] = {
         "models": CATALOGS["models"],
         "model": CATALOGS["models"],
         "data": CATALOGS["datasets"],
         "catalog": CATALOGS,
-        "name": everything,
-        "shell": SHELLS,
+        "name": [name for catalog in CATALOGS.values() for name in catalog],
     }
-    for entry, _ in flat_fields(plan_type):
-        if entry.metadata["positional"]:
-            yield from known.get(entry.name, ())
+    for setting in settings:
+        if setting.positional:
+            yield from setting.choices or known.get(setting.name, ())

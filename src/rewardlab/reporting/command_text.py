@@ -4,15 +4,13 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.errors import RunError
 from rewardlab.core.terminal import one_line, safe_markup
 from rewardlab.core.trial import Failure, Score, describe_info, info_to_json
 from rewardlab.evaluation.breaking_points import (
@@ -24,8 +22,8 @@ from rewardlab.evaluation.breaking_points import (
     StrategyComparison,
 )
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
-from rewardlab.evaluation.display import format_number, format_p_value, markdown_text
-from rewardlab.evaluation.runs import FILTERS, RunEntry
+from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text
+from rewardlab.evaluation.runs import RunEntry
 from rewardlab.evaluation.score import ScoredClip, ScoreReport
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS
@@ -85,7 +83,7 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
             line = sparkline(_few(answer.progress))
             yield f"progress  {line}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
-        yield from _field("said", answer.raw)
+        yield from _field("answer", answer.raw)
     if known := describe_info(answer.info):
         yield from _field("info", known)
 
@@ -135,23 +133,23 @@ def print_attack(result: AttackResult, console: Console) -> None:
 
 
 def attack_sentences(result: AttackResult) -> Iterator[str]:
-    """Yield what the tables do not say: the cheapest counterexamples, certificates, the comparison, and caveats."""
+    """Yield what the tables leave out: the cheapest counterexamples, certificates, the comparison, and caveats."""
     yield (
-        f"{result.attacked} episodes were judged right when clean and attacked; {result.wrong_when_clean} were not, "
-        "and are left out."
+        f"{result.attacked} episodes were attacked; {result.wrong_when_clean} were left out: "
+        "the clean verdict was already wrong."
     )
     for strategy, queries in result.queries.items():
         yield from _cheapest(result, strategy)
         yield from _certificates(result, strategy, queries)
     yield from map(_comparison, result.comparisons)
     yield (
-        "A breaking point is one that was found: answers need not be monotone, so that a smaller change may break "
-        "the verdict too. >4: fewer episodes than that were broken within the budget."
+        "A breaking point is an upper bound: answers need not be monotone, so a smaller change may flip the verdict "
+        "too. >4: fewer episodes than that were broken within the budget."
     )
 
 
 def _table(result: AttackResult, strategy: str) -> Table:
-    title = f"{strategy}: severity by which a share of episodes is broken (budget {result.budget})"
+    title = f"{strategy}: severity at which a share of episodes is broken (budget {result.budget})"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("changes")
     for heading in ("episodes", "broken", *(f"{share:.0%}" for share in QUANTILES)):
@@ -162,7 +160,7 @@ def _table(result: AttackResult, strategy: str) -> Table:
 
 
 def _distribution_row(row: Distribution) -> list[str]:
-    share = f"{row.share.value:.0%} [dim]{safe_markup(_interval(row.share))}[/dim]"
+    share = f"{row.share.value:.0%} [dim]{safe_markup(format_percent_interval(row.share))}[/dim]"
     found = [f"{_severity(q.value)} [dim]{safe_markup(_severities(q))}[/dim]" for q in row.quantiles]
     name = "any single" if row.category == "any" else row.category
     return [safe_markup(name), str(row.episodes), share, *found]
@@ -175,10 +173,6 @@ def _severity(value: float) -> str:
 
 def _severities(measured: BoundedEstimate) -> str:
     return "" if measured.low != measured.low else f"[{_severity(measured.low)},{_severity(measured.high)}]"
-
-
-def _interval(measured: BoundedEstimate) -> str:
-    return "" if measured.low != measured.low else f"[{100 * measured.low:.0f},{100 * measured.high:.0f}]"
 
 
 def _cheapest(result: AttackResult, strategy: str) -> Iterator[str]:
@@ -197,7 +191,7 @@ def _certificates(result: AttackResult, strategy: str, queries: int) -> Iterator
     asked, highest = sum(c.queries for c in own), _range([c.highest for c in own])
     yield (
         f"{strategy}: no counterexample was found for {len(own)} of {result.attacked} episodes: on each {tried} tried, "
-        f"up to severity {highest}; {asked:,} queries in all. None found is not none exists."
+        f"up to severity {highest}; {asked:,} queries in all. Absence of a counterexample is not a proof."
     )
 
 
@@ -324,47 +318,28 @@ def _test_json(comparison: Comparison, test: PairedTest) -> dict[str, Any]:
     }
 
 
-# `rewardlab runs list`: the runs of a folder as a table, what a query says of their trials, and how they are removed.
+# `runs list`, `runs sql`: the runs of a folder as a table, and the result of a query.
 
-_CELL = 60  # characters of a value in a table
-_ROWS = 200  # of a query's answer on a terminal
-
-
-@dataclass(frozen=True)
-class RunsPlan:
-    """List the runs below a folder, ask their trials in SQL, join them in one file, or remove runs."""
-
-    folder: Path = setting("folder that holds run folders", Path("runs"), positional=True)
-    where: tuple[str, ...] = setting(f"only runs that match KEY=PATTERN, * for anything, of {', '.join(FILTERS)}", ())
-    sql: str | None = setting("one SELECT over the tables trials and runs (extra sql)", None)
-    join: Path | None = setting("write the trials of all these runs into one .parquet or .csv file", None)
-    prune: bool = setting("remove these runs; without --yes it says which", False)
-    yes: bool = setting("remove without asking again", False)
-    json: bool = setting("print JSON", False)
-
-    def __post_init__(self) -> None:
-        if sum((self.sql is not None, self.join is not None, self.prune)) > 1:
-            raise PlanError("choose one of sql, join and prune")
-        if self.prune and not self.where:
-            raise PlanError("prune needs a condition, such as --where state=open; name=* is every run")
+_LONGEST = 60  # characters of a value in a table
+_ROWS = 200  # of a query's result on a terminal
 
 
 def run_table(entries: Sequence[RunEntry]) -> Table:
     """Return the runs as a table, one line each."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "state", "kind", "models", "data", "episodes", "cells", "made"):
-        table.add_column(heading, justify="right" if heading in ("episodes", "cells") else "left")
+    for heading in ("run", "state", "kind", "models", "data", "episodes", "trials", "created"):
+        table.add_column(heading, justify="right" if heading in ("episodes", "trials") else "left")
     for entry in entries:
-        cells = f"{entry.trials:,}/{entry.cells:,}" if entry.trials != entry.cells else f"{entry.cells:,}"
-        made = (entry.kind, ", ".join(entry.models), entry.data, f"{entry.episodes:,}", cells, entry.created[:16])
+        trials = f"{entry.trials:,}" + (f"/{entry.planned:,}" if entry.trials != entry.planned else "")
+        facts = (entry.kind, ", ".join(entry.models), entry.data, f"{entry.episodes:,}", trials, entry.created[:16])
         if entry.state == "unreadable":
-            made = (entry.problem, "", "", "", "", "")
-        table.add_row(*(safe_markup(text[:_CELL]) for text in (entry.name, entry.state, *made)))
+            facts = (entry.problem, "", "", "", "", "")
+        table.add_row(*(safe_markup(text[:_LONGEST]) for text in (entry.name, entry.state, *facts)))
     return table
 
 
-def answer_table(answer: "pyarrow.Table") -> Table:
-    """Return the answer to a query as a table; only the first rows where there are many."""
+def query_table(answer: "pyarrow.Table") -> Table:
+    """Return the result of a query as a table of its first rows."""
     table = Table(box=None, pad_edge=False)
     for name in answer.column_names:
         table.add_column(safe_markup(name))
@@ -386,4 +361,4 @@ def entry_row(entry: RunEntry) -> dict[str, object]:
 
 
 def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)[:_CELL]
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)[:_LONGEST]

@@ -1,38 +1,73 @@
-"""Its page: findings in sentences, bars, frames."""
+"""Command `data report`: its page, with findings in sentences, bars and frames."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from jinja2 import Environment
 
 from rewardlab.core.episode import LEVELS
-from rewardlab.core.storage import atomic_write
-from rewardlab.data.row_listing import ListedRow
-from rewardlab.evaluation.display import format_number
+from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import Help, Seed
+from rewardlab.data.row_listing import ListedRow, paused_garbage_collection
+from rewardlab.evaluation.display import format_number, format_percent, format_percent_interval
 from rewardlab.evaluation.vision_free import BaselineScore
-from rewardlab.reporting.data_report import DataFacts, GroupCounts, RowConflicts, level_lengths
-from rewardlab.reporting.page import data_address, templates
+from rewardlab.reporting.data_report import DataFacts, GroupCounts, RowConflicts, level_lengths, measure_data
+from rewardlab.reporting.page import data_address, templates, write_page
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _UNEVEN = 0.5  # share of one level from which labels are called uneven
-_NAMES = {"clock": "A clock, which sees only how long a clip is,", "text": "A model that reads only the instruction"}
+_NAMES = {
+    "clock": "The length baseline, which sees only how long a clip is,",
+    "text": "A model of the instruction alone",
+}
+
+
+LEVEL_NAMES = ("No success", "Minimal progress", "Partial completion", "Near completion", "Perfect completion")
+_BINS = 24
+_SHOWN = 40  # sources, copies and tasks that are listed one by one
+
+
+def data_report(
+    data: Annotated[str | Path, Help("dataset in the RoboReward layout, or a folder of its splits")],
+    *,
+    out: Annotated[Path | str, Help("file to write the page to")] = "data-report.html",
+    videos: Annotated[int, Help("open at most N videos, drawn at random, to measure lengths")] = 200,
+    near_duplicates: Annotated[bool, Help("decode these videos as well and look for near copies among them")] = False,
+    seed: Seed = 0,
+) -> Path:
+    """Write a page about a dataset and return its path: labels, sources, lengths, frames, duplicates, splits.
+
+    The page also shows how well vision-free baselines do on the dataset.
+
+    Examples:
+        rewardlab data report sample
+        rewardlab data report my-data --near-duplicates --out my-data.html
+    """
+    if videos < 1:
+        raise PlanError(f"videos must be at least 1, got {videos}")
+    with paused_garbage_collection():
+        facts = measure_data(str(data), videos=videos, near_duplicates=near_duplicates, seed=seed)
+        return write_page(Path(out), render_data_page(facts))
 
 
 def vision_free_sentence(score: BaselineScore) -> str:
-    """Say what a blind model does to the constant's error, and what that means."""
+    """Return how a vision-free baseline compares with a constant, and what that means."""
     name = _NAMES[score.name]
     if score.saved is None:
-        return f"What {name[0].lower()}{name[1:].rstrip(',')} reaches cannot be told: {_why_unknown(score)}."
-    interval = f"{_percent(score.low)} to {_percent(score.high)}"
+        return f"{name.rstrip(',')}: no result, because {_why_unknown(score)}."
+    interval = f"{format_percent(score.low)} to {format_percent(score.high)}"
     if score.finding == "blind":
         errors = f"{format_number(score.error)} against {format_number(score.constant_error)} levels of error"
         return f"{name} does no better than a constant on tasks that are new to it ({errors})."
-    gone = f"{name} removes {_percent(score.saved)} of the error of a constant ({interval})"
+    gone = f"{name} removes {format_percent(score.saved)} of the error of a constant ({interval})"
     if score.finding == "solved":
-        return f"{gone}: it solves this dataset without looking, so a low error here does not show that a model sees."
-    return f"{gone}: labels can partly be told without looking."
+        return f"{gone}: it solves this dataset without the video, so a low error here does not show that a model sees."
+    return f"{gone}: labels can partly be predicted without the video."
 
 
 def _why_unknown(score: BaselineScore) -> str:
@@ -48,8 +83,9 @@ def balance_sentence(group: GroupCounts) -> str:
         return "No row has a level."
     total, (level, most) = sum(known.values()), max(known.items(), key=lambda item: item[1])
     missing = [str(level) for level in range(1, 6) if not known.get(level)]
-    said = f"Level {level} is {_percent(most / total)} of {total:,} labels"
-    said += f"; level {' and '.join(missing)} never comes" if missing else ""
+    said = f"Level {level} is {format_percent(most / total)} of {total:,} labels"
+    several = len(missing) > 1
+    said += f"; level{'s' * several} {' and '.join(missing)} {'are' if several else 'is'} missing" if missing else ""
     uneven = most / total >= _UNEVEN
     return f"{said}: the labels are uneven." if uneven or missing else f"{said}: the labels are balanced."
 
@@ -59,13 +95,13 @@ def copy_sentences(facts: DataFacts, conflicts: RowConflicts) -> list[str]:
     copies = sum(len(group) - 1 for group in facts.copies.groups)
     said = []
     if conflicts.contradictions:
-        said.append(_count(len(conflicts.contradictions), "question") + " asked twice with different answers.")
+        said.append(_count(len(conflicts.contradictions), "question") + " asked twice, with different answers.")
     if conflicts.repeated:
-        said.append(_count(conflicts.repeated, "row") + " said twice, word for word.")
+        said.append(_count(conflicts.repeated, "row") + " repeated word for word.")
     if copies:
-        said.append(_count(copies, "video") + " the copy of another, byte for byte.")
+        said.append(_count(copies, "video") + " an exact copy of another.")
     if facts.near_copies:
-        said.append(_count(len(facts.near_copies), "video") + " nearly the copy of another.")
+        said.append(_count(len(facts.near_copies), "video") + " a near copy of another.")
     return said
 
 
@@ -79,27 +115,18 @@ def leak_sentences(facts: DataFacts, tasks: Sequence[str]) -> list[str]:
     if tasks:
         said.append(f"Splits leak: {_count(len(tasks), 'task')} in more than one split.")
     if across:
-        said.append(f"Splits leak: {_count(len(across), 'video')} in more than one split, byte for byte.")
+        said.append(f"Splits leak: {_count(len(across), 'video')} in more than one split, as exact copies.")
     if near:
-        said.append(f"Splits leak: {_count(len(near), 'video')} nearly the copy of one in another split.")
+        said.append(f"Splits leak: {_count(len(near), 'video')} a near copy of one in another split.")
     return said or [f"The {len(facts.listings)} splits share no task and no video{_unlooked(facts)}."]
 
 
 def _unlooked(facts: DataFacts) -> str:
-    return "; near copies were not looked for" if facts.near_copies is None else ""
+    return "; near copies were not searched" if facts.near_copies is None else ""
 
 
 def _count(number: int, word: str) -> str:
     return f"{number:,} {word} is" if number == 1 else f"{number:,} {word}s are"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{format_number(100 * share, 0)}%"
-
-
-LEVEL_NAMES = ("No success", "Minimal progress", "Partial completion", "Near completion", "Perfect completion")
-_BINS = 24
-_SHOWN = 40  # sources, copies and tasks that are listed one by one
 
 
 @dataclass(frozen=True)
@@ -112,20 +139,12 @@ class Bar:
     text: str
 
 
-def write_data_page(facts: DataFacts, path: Path) -> Path:
-    """Write the page and return its path."""
-    html = render_data_page(facts)
-    with atomic_write(path) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return path
-
-
 def render_data_page(facts: DataFacts) -> str:
     """Return the page as text; every string from outside is escaped."""
     counts = facts.counts
     findings = [
         *leak_sentences(facts, list(counts.shared_tasks)),
-        *(vision_free_sentence(score) for score in facts.blind if score.name != "constant"),
+        *(vision_free_sentence(score) for score in facts.baselines if score.name != "constant"),
         balance_sentence(counts.everything),
         *copy_sentences(facts, counts.conflicts),
     ]
@@ -139,7 +158,7 @@ def render_data_page(facts: DataFacts) -> str:
             sources=counts.sources[:_SHOWN],
             more_sources=max(0, len(counts.sources) - _SHOWN),
             findings=findings,
-            solved=[score for score in facts.blind if score.finding == "solved"],
+            solved=[score for score in facts.baselines if score.finding == "solved"],
             problems=[problem for listing in facts.listings.values() for problem in listing.problems],
             levels=list(zip(LEVELS, LEVEL_NAMES)),
             lengths=level_lengths(facts.listings, facts.lengths),
@@ -153,19 +172,15 @@ def render_data_page(facts: DataFacts) -> str:
 
 
 @cache
-def _templates() -> Environment:
+def _templates() -> "Environment":
     made = templates().overlay()
-    made.globals |= {"format_number": format_number, "share": _share, "interval": _interval}
+    made.globals |= {"format_number": format_number, "share": _share, "interval": format_percent_interval}
     return made
 
 
 def _share(group: GroupCounts, level: int | None) -> float:
     """Return the share of a level among the rows of a group, in percent."""
     return 100 * group.levels.get(level, 0) / max(group.rows, 1)
-
-
-def _interval(score: BaselineScore) -> str:
-    return "" if score.low is None or score.high is None else f"{100 * score.low:.0f} to {100 * score.high:.0f}"
 
 
 def _histogram(seconds: Sequence[float]) -> list[Bar]:

@@ -1,4 +1,4 @@
-"""Command `data report`: what is counted and measured of a dataset."""
+"""What `data report` counts and measures of a dataset."""
 
 import tempfile
 from collections import Counter, defaultdict
@@ -14,13 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
-from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data.contract import Problem
 from rewardlab.data.duplicates import ExactCopies, VideoName, exact_copies
 from rewardlab.data.roboreward_rows import METADATA
-from rewardlab.data.row_listing import ListedRow, RowListing, draw_videos, folders_of_splits, list_splits
+from rewardlab.data.row_listing import (
+    ListedRow,
+    RowListing,
+    draw_videos,
+    folders_of_splits,
+    list_splits,
+)
 from rewardlab.data.safe_files import path_inside
 from rewardlab.data.video import VideoFile, map_threads
 from rewardlab.evaluation.engines.processes import Process, send, start_worker, stop_process
@@ -155,26 +160,6 @@ def shared_tasks(listings: Mapping[str, RowListing]) -> dict[str, tuple[str, ...
     return {task: tuple(names) for task, names in splits.items() if len(names) > 1}
 
 
-# The settings of `rewardlab data report`.
-
-
-@dataclass(frozen=True)
-class DataReportPlan:
-    """Write a page about a dataset: labels, sources, lengths, frames, duplicates, and what blind models reach on it."""
-
-    data: str = setting("dataset in the RoboReward layout, or a folder of its splits", positional=True)
-    out: Path = setting("file to write the page into", Path("data-report.html"))
-    videos: int = setting("videos that are opened at most, drawn at random, to measure lengths", 200)
-    near_duplicates: bool = setting("decode these videos as well and look for near copies among them", False)
-    seed: int = setting("seed of what is drawn", 0)
-
-    def __post_init__(self) -> None:
-        if self.videos < 1:
-            raise PlanError(f"videos must be at least 1, got {self.videos}")
-
-
-# Opens the videos of a report: here, or where a report has much else to do in a process beside this one.
-
 Video = TypeVar("Video")
 Result = TypeVar("Result")
 
@@ -254,7 +239,7 @@ class LastFrame:
 
 @dataclass(frozen=True, eq=False)
 class DataFacts:
-    """All that was measured of a dataset, for the page to tell."""
+    """Everything that was measured of a dataset, for the page."""
 
     data: str
     listings: Listings
@@ -263,31 +248,35 @@ class DataFacts:
     lengths: Mapping[VideoName, VideoLength]
     unreadable: tuple[Problem, ...]
     copies: ExactCopies
-    near_copies: tuple[NearCopy, ...] | None  # None where nobody looked
-    blind: tuple[BaselineScore, ...]
+    near_copies: tuple[NearCopy, ...] | None  # None if not looked for
+    baselines: tuple[BaselineScore, ...]  # those that see no video
     last_frames: tuple[LastFrame, ...]
 
 
-def measure_data(plan: DataReportPlan) -> DataFacts:
+def measure_data(data: str, *, videos: int, near_duplicates: bool, seed: int) -> DataFacts:
     """Read the rows, open a sample of the videos, and measure."""
-    folders = folders_of_splits(plan.data)
+    folders = folders_of_splits(data)
     size = sum((folder / METADATA).stat().st_size for folder in folders.values())
     with open_beside(size > _MANY_BYTES) as opening:
-        drawn = draw_videos(folders, plan.videos, rng_for(plan.seed, "opened videos"))
+        drawn = draw_videos(folders, videos, rng_for(seed, "opened videos"))
         measured = opening.begin(_length, [(folders[split], name) for split, name in drawn])
         listings = list_splits(folders)
-        return _measured(plan, listings, lambda: dict(zip(drawn, measured())), opening)
+        if not any(listing.rows for listing in listings.values()):
+            raise DataError(f"{data} holds no sound row; `rewardlab data check {data}` lists the problems")
+        measure = partial(_measured, data, listings, lambda: dict(zip(drawn, measured(), strict=True)), opening)
+        return measure(near_duplicates=near_duplicates, seed=seed)
 
 
 def _measured(
-    plan: DataReportPlan,
+    data: str,
     listings: Listings,
     measured: Callable[[], Mapping[VideoName, VideoLength | DataError]],
     opening: VideoOpening,
+    *,
+    near_duplicates: bool,
+    seed: int,
 ) -> DataFacts:
-    """Measure the rest, in an order in which a second process has done its part when that is needed."""
-    if not any(listing.rows for listing in listings.values()):
-        raise DataError(f"{plan.data} holds no sound row; `rewardlab data check {plan.data}` says what is wrong")
+    """Measure the rest in an order that leaves a second process the time for its part."""
     named = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
     videos = tuple(named)
     folders = {split: listing.folder for split, listing in listings.items()}
@@ -297,22 +286,19 @@ def _measured(
     shown = _shown(rows, lengths)
     copies = opening.begin(_copies, [(folders, videos)])
     pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
-    counts, blind = (
-        count_rows(listings),
-        vision_free_scores(_baseline_rows(rows), _frame_counts(rows, lengths), plan.seed),
-    )
-    near = _near_copies(folders, list(lengths)) if plan.near_duplicates else None
+    baselines = vision_free_scores(_baseline_rows(rows), _frame_counts(rows, lengths), seed)
+    near = _near_copies(folders, list(lengths)) if near_duplicates else None
     return DataFacts(
-        plan.data,
+        data,
         listings,
-        counts,
+        count_rows(listings),
         videos,
         lengths,
         tuple(Problem(name, str(made)) for (_, name), made in found.items() if isinstance(made, DataError)),
         copies()[0],
         near,
-        blind,
-        tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured()) if jpeg),
+        baselines,
+        tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured(), strict=True) if jpeg),
     )
 
 

@@ -195,8 +195,8 @@ def draw_severity_curves(curves: SeverityCurves) -> Figure:
     keys: list[Artist] = []
     if curves.least is not None:
         axes.axhline(curves.least, color=RED, linestyle=":", linewidth=0.9)
-    if curves.blind:
-        axes.plot(curves.blind, color=GREY, linestyle="-.", linewidth=0.9, label="best constant")
+    if curves.constant:
+        axes.plot(curves.constant, color=GREY, linestyle="-.", linewidth=0.9, label="best constant")
         keys.append(Line2D([], [], color=GREY, linestyle="-.", linewidth=0.9, label="best constant"))
     if curves.null[0]:
         axes.fill_between(range(len(curves.null[0])), *curves.null, color=GREY, alpha=0.3, linewidth=0)
@@ -204,14 +204,14 @@ def draw_severity_curves(curves: SeverityCurves) -> Figure:
     for line in curves.lines:
         style = styles[line.name]
         if line.control:
-            axes.plot(line.values, color=style.colour, linestyle="--", linewidth=0.9, label=line.name)
+            axes.plot(line.y, color=style.colour, linestyle="--", linewidth=0.9, label=line.name)
             keys.append(Line2D([], [], color=style.colour, linestyle="--", linewidth=0.9, label=line.name))
         else:
-            draw_curve(axes, line.values, (line.lows, line.highs), style, line.name)
+            draw_curve(axes, line.y, (line.low, line.high), style, line.name)
             keys.append(style.key(line.name))
             if line.clean:
                 axes.plot(line.clean, "o", color=style.colour, fillstyle="none", markersize=4)
-    severity_axis(axes, range(max(len(line.values) for line in curves.lines)))
+    severity_axis(axes, range(max(len(line.y) for line in curves.lines)))
     low, high = curves.axis
     edge = 0.02 * (high - low)  # so that a line along the edge is seen too
     axes.set_ylim(low - edge, high + edge)

@@ -1,4 +1,4 @@
-"""Findings in words: what may be said of a model, one sentence each, and what paid models have cost."""
+"""The findings of a summary as sentences, and what paid models have cost."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,11 +9,11 @@ from rewardlab.evaluation.display import format_coverage, format_interval, forma
 from rewardlab.models.ledger import Spent, spent_by_model
 
 _TASK_KINDS = {"seen": "tasks it was trained on", "unseen": "tasks it was not trained on"}
-_NO_TEST = " Where it says no test, one answer for every episode, right or wrong, is that accurate too."
+_NO_TEST = ' "No test" means that one constant answer reaches that accuracy too.'
 
 
 def findings(summary: Summary, model: str) -> list[str]:
-    """Return what may be said of a model, one sentence each."""
+    """Return the findings of a model, one sentence each."""
     sentences = [summary.caveat(model), _clean_sentence(summary, model), _familiarity_sentence(summary, model)]
     sentences += [_unreadable_sentence(summary, model)]
     sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]
@@ -23,11 +23,11 @@ def findings(summary: Summary, model: str) -> list[str]:
 def _clean_sentence(summary: Summary, model: str) -> str:
     error, success = summary.clean(model, "macro_mae"), summary.clean(model, "success_accuracy")
     if error.value is None and success.value is None:
-        return f"Nothing can be said of it on clean episodes ({format_coverage(success)} scored)."
-    off = f"is off by {format_number(error.value)} levels {format_interval(error)} on average over subsets"
-    right = f"judges success rightly in {format_number(success.value)} of them {format_interval(success)}"
-    said = " and ".join(text for text, row in ((off, error), (right, success)) if row.value is not None)
-    return f"On clean episodes it {said} ({format_coverage(success)} scored)."
+        return f"It has no result on clean episodes ({format_coverage(success)} scored)."
+    off = f"error is {format_number(error.value)} levels {format_interval(error)}, averaged over subsets"
+    right = f"success accuracy is {format_number(success.value)} {format_interval(success)}"
+    said = ", and its ".join(text for text, row in ((off, error), (right, success)) if row.value is not None)
+    return f"On clean episodes its {said} ({format_coverage(success)} scored)."
 
 
 def _familiarity_sentence(summary: Summary, model: str) -> str:
@@ -45,20 +45,20 @@ def _familiarity_sentence(summary: Summary, model: str) -> str:
 def _unreadable_sentence(summary: Summary, model: str) -> str:
     counts = summary.outcomes(model)
     unreadable, asked = counts.unreadable, counts.scored + counts.failed
-    return f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be read." if unreadable else ""
+    return f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be parsed." if unreadable else ""
 
 
 def data_sentences(summary: Summary) -> list[str]:
-    """Return what is to be said once of the data: where it is too little to certify even a model without a mistake."""
+    """Return where the data are too few, or lack the labels, to certify even a perfect model."""
     small, none = summary.too_small, list(summary.unlabelled)
-    sentences = [f"Nothing can be certified under {_listed(none)}: no cell has a true success there."] if none else []
+    sentences = [f"Nothing can be certified under {_listed(none)}: no trial there has a success label."] if none else []
     if not small:
         return sentences
     said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in _alike(small).items()]
     return [
         *sentences,
-        f"Too few episodes to certify even the oracle at a success accuracy of {summary.reliable_at:.2f}, which says "
-        f"nothing of the models: {'; '.join(said)}.",
+        f"Too few episodes to certify any model, even the oracle, at a success accuracy of {summary.reliable_at:.2f}: "
+        f"{'; '.join(said)}.",
     ]
 
 
@@ -73,17 +73,17 @@ def ceiling_sentence(summary: Summary) -> str:
 
 
 def _alike(small: Sequence[CertifiableCategory]) -> dict[str, list[str]]:
-    """Return the categories by what they have and what they would take."""
+    """Return the categories by the data that they have and need."""
     found: dict[str, list[str]] = {}
     for entry in small:
-        needed = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, would do"
-        enough = needed if entry.clusters_needed else "no number would do, so lower --reliable-at"
+        needed = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, are enough"
+        enough = needed if entry.clusters_needed else "no number is enough; lower --accuracy-threshold"
         found.setdefault(f"{entry.clusters} tasks in {entry.episodes} episodes ({enough})", []).append(entry.category)
     return found
 
 
 def certified_text(summary: Summary, model: str, category: str) -> str:
-    """Return up to which severity a model is certified, as a cell of a table says it, marked where that is no test."""
+    """Return up to which severity a model is certified, for a table; marked where a constant passes too."""
     return " ".join(_certified(summary, model, category)).rstrip()
 
 
@@ -108,7 +108,7 @@ def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
 
 
 def _baseline_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
-    """Tell whether one answer for all cells, right or wrong, is accurate enough to be certified."""
+    """Tell whether one constant answer for all trials is accurate enough to be certified."""
     held = summary.same_cells_of(model, category if severity else CLEAN, severity, "success_accuracy")
     return held.blind is not None and held.blind >= summary.reliable_at
 
@@ -121,7 +121,7 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     least = f"{summary.reliable_at:.2f}"
     reached = [f"{threshold.category} {certified_phrase(summary, model, threshold.category)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
-        return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."
+        return f"It is not certified at a success accuracy of {least} at any severity, not even on clean episodes."
     said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
     return said + _NO_TEST if any("no test" in text for text in reached) else said
 

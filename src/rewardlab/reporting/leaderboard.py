@@ -4,14 +4,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import setting
-from rewardlab.core.run import Run
-from rewardlab.core.storage import atomic_write, writable
+from rewardlab.core.run import Run, open_run
+from rewardlab.core.settings import Help, several
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
@@ -24,10 +24,44 @@ from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import cluster_codes, clusters_of, with_clusters
 from rewardlab.reporting.benchmark_tables import helm_mark, load_benchmark, short_name
 from rewardlab.reporting.findings_text import certified_text
-from rewardlab.reporting.run_page import environment, write_page
+from rewardlab.reporting.report import AllowCode
 
 Numbers = NDArray[np.float64]
 _FACTS = ("task", "video", "subset")  # of an episode, the same for every model
+
+
+def leaderboard(
+    runs: Annotated[Run | str | Path | Sequence[Run | str | Path], Help("run folders", metavar="RUN")],
+    *,
+    out: Annotated[Path | str, Help("folder of the site")] = "leaderboard",
+    allow_code: AllowCode = False,
+) -> Path:
+    """Rank the evaluated models of many runs on a static site and return the path of its index.
+
+    There is one table for each dataset and protocol; published results stand beside yours where they are comparable.
+
+    Examples:
+        rewardlab leaderboard runs/*
+        rewardlab leaderboard runs/pocket runs/gpt --out site --allow-code
+    """
+    from rewardlab.reporting.page import write_page
+    from rewardlab.reporting.run_page import environment, render_page
+
+    opened, folder = [run if isinstance(run, Run) else open_run(run) for run in several(runs)], Path(out)
+    if not opened:
+        raise PlanError("name at least one run folder")
+    entries: list[Entry] = []
+    for number_of_run, run in enumerate(opened, start=1):
+        summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
+        write_page(folder / page, render_page([run], [summary], allow_code=allow_code))
+        entries += entries_of(run, summary, page)
+    tables = leaderboard_tables(entries)
+    html = environment().get_template("leaderboard.html").render(tables=tables, least_coverage=LEAST_COVERAGE)
+    return write_page(folder / "index.html", html)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)
 
 
 @dataclass(frozen=True)
@@ -236,37 +270,3 @@ def _data_name(data: str) -> str:
     """Return the name of a dataset, with that of the whole where it is one split."""
     parts = [part for part in data.split("/") if part] or [data]
     return "/".join(parts[-2:] if parts[-1] in ("train", "val", "test") else parts[-1:])
-
-
-@dataclass(frozen=True)
-class LeaderboardPlan:
-    """Write a static site that ranks the judged models of runs, one table per dataset and protocol."""
-
-    runs: tuple[Path, ...] = setting("run folders", positional=True)
-    out: Path = setting("folder of the site", Path("leaderboard"))
-    trust: bool = setting("the runs are yours: open the datasets and import the code that they name", False)
-
-
-def write_leaderboard(runs: Sequence[Run], out: Path, *, trust: bool = False) -> Path:
-    """Write the site and return the path of its index.
-
-    Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
-    """
-    if not runs:
-        raise PlanError("name at least one run folder")
-    with writable(out):
-        out.mkdir(parents=True, exist_ok=True)
-    entries: list[Entry] = []
-    for number_of_run, run in enumerate(runs, start=1):
-        summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
-        write_page([run], out / page, [summary], trust=trust)
-        entries += entries_of(run, summary, page)
-    tables = leaderboard_tables(entries)
-    html = environment().get_template("leaderboard.html").render(tables=tables, least_coverage=LEAST_COVERAGE)
-    with atomic_write(out / "index.html") as partial:
-        partial.write_text(html, encoding="utf-8")
-    return out / "index.html"
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)

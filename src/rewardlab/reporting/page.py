@@ -1,14 +1,21 @@
-"""The page skeleton: one Jinja environment with escaping on, and what all pages share."""
+"""What all pages share: the Jinja environment, with escaping on, whose skeleton.html each page extends."""
 
 import base64
 from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader
+from rewardlab.core.storage import atomic_write, writable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @cache
-def templates(package: str = "rewardlab.reporting") -> Environment:
-    """Return the templates of a package, with escaping on; style and script of all pages lie in this one."""
+def templates(package: str = "rewardlab.reporting") -> "Environment":
+    """Return the templates of a package; it finds skeleton, style sheet and script in this one."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader
+
     loaders = [PackageLoader(name, ".") for name in dict.fromkeys((package, "rewardlab.reporting"))]
     return Environment(loader=ChoiceLoader(loaders), autoescape=True, trim_blocks=True)
 
@@ -16,3 +23,12 @@ def templates(package: str = "rewardlab.reporting") -> Environment:
 def data_address(kind: str, data: bytes) -> str:
     """Return bytes as an address that a page can show by itself."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def write_page(path: Path, html: str) -> Path:
+    """Write a page, whole or not at all, and return its path; its folder is made where it is missing."""
+    with writable(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_text(html, encoding="utf-8")
+    return path

@@ -1,43 +1,63 @@
-"""Command `data perturb`: copies of a dataset, or sheets."""
+"""Command `data perturb`: perturbed copies of a dataset, or contact sheets."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.settings import Data, Help, Seed, several
 from rewardlab.core.storage import writable
 from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.data.roboreward import write_episode
 from rewardlab.data.roboreward_rows import METADATA
 from rewardlab.evaluation.plan import require_limit, require_selection
 from rewardlab.evaluation.replay import TrialReplay, trial_replay
-from rewardlab.reporting.contact_sheets import write_sheet
 
 
-@dataclass(frozen=True)
-class PerturbPlan:
-    """Write perturbed copies of a dataset, or contact sheets that show what a perturbation does."""
+def data_perturb(
+    data: Data,
+    *,
+    perturbations: Annotated[
+        str | Sequence[str], Help("names, categories (visual, semantic, temporal, domain) or all", metavar="NAME")
+    ] = ("all",),
+    severities: Annotated[int | Sequence[int], Help("severities to write")] = (1, 2, 3, 4),
+    sheet: Annotated[bool, Help("write one contact sheet (PNG) for each perturbation instead of copies")] = False,
+    limit: Annotated[int | None, Help("use only the first N episodes; default: all, or one for sheets")] = None,
+    seed: Seed = 0,
+    out: Annotated[Path | str, Help("folder to write to")] = "perturbed",
+    tell: Callable[[str], object] = lambda line: None,
+) -> list[str]:
+    """Write perturbed copies of a dataset, or contact sheets that show what a perturbation does.
 
-    data: str = setting("dataset folder or a shipped name such as sample", positional=True)
-    perturbations: tuple[str, ...] = setting("names, categories (visual, semantic, temporal, domain) or all", ("all",))
-    severities: tuple[int, ...] = setting("severities to write", (1, 2, 3, 4))
-    seed: int = setting("seed of everything that is random", 0)
-    limit: int | None = setting("use only the first N episodes; a sheet shows one episode unless this says more", None)
-    sheet: bool = setting("write one contact sheet (PNG) per perturbation instead of copies", False)
-    out: Path = setting("folder to write to", Path("perturbed"))
+    Returns a line for each file: its name, or why it was left out; `tell` gets each line when the file is written.
 
-    def __post_init__(self) -> None:
-        require_selection(self.perturbations, self.severities)
-        require_limit(self.limit)
+    Examples:
+        rewardlab data perturb sample --perturbations gaussian_noise --out noisy
+        rewardlab data perturb sample --perturbations visual --sheet --out sheets
+    """
+    names, levels, folder = several(perturbations), several(severities), Path(out)
+    require_selection(names, levels)
+    require_limit(limit)
+    contents = open_dataset(str(data))
+    if not contents.episodes:
+        raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
+    if folder.resolve() == dataset_folder(str(data)).resolve():
+        raise PlanError(f"--out {folder} is the dataset itself; choose another folder")
+    frames = "uniform:16" if sheet else "all"
+    shown = trial_replay(contents.episodes[: limit or (1 if sheet else None)], names, frames, seed)
+    lines = []
+    for line in _write_sheets(shown, folder) if sheet else write_copies(shown, levels, folder):
+        tell(line)
+        lines.append(line)
+    return lines
 
 
 def write_copies(shown: TrialReplay, severities: tuple[int, ...], out: Path) -> Iterator[str]:
-    """Write every perturbed copy that is not there yet; yield the file name of each, or why it was left out."""
+    """Write every perturbed copy that is missing; yield the file name of each, or why it was left out."""
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
     present = _present(out)
@@ -67,9 +87,9 @@ def _write(shown: TrialReplay, episode: str, name: str, severity: int, path: Pat
 
 
 def _as_played(episode: Episode) -> Episode:
-    """Return the episode as a player shows it: where frames are missing, the one before stands still.
+    """Return the episode as a player shows it: a missing frame repeats the one before.
 
-    Frames that come at their own times are written at these times; a player lets each stand until the next.
+    Frames with their own times are written at these times; a player shows each until the next.
     """
     positions = episode.clip.positions
     if not episode.clip.is_even:
@@ -78,7 +98,7 @@ def _as_played(episode: Episode) -> Episode:
 
 
 def _target(episode: str, name: str, severity: int) -> str:
-    """Return the file name of a copy; the whole name of the original is in it, so that no two are alike."""
+    """Return the file name of a copy; it contains the whole name of the original, so no two are alike."""
     subset, _, rest = episode.partition("/") if "/" in episode else ("episodes", "", episode)
     stem = rest.removesuffix(".mp4").replace("/", "--").replace(".mp4#", "#").replace("#", "-row")
     return f"{subset}/{stem}.{name.replace(':', '-')}.{severity}.mp4"
@@ -91,20 +111,9 @@ def _present(out: Path) -> set[str]:
     return {json.loads(line)["file_name"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
 
 
-def perturbed_files(plan: PerturbPlan) -> Iterator[str]:
-    """Write one file at a time and yield its name, or why it was left out."""
-    contents = open_dataset(plan.data)
-    if not contents.episodes:
-        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab data check {plan.data}`")
-    if plan.out.resolve() == dataset_folder(plan.data).resolve():
-        raise PlanError(f"--out {plan.out} is the dataset itself; choose another folder")
-    limit = plan.limit or (1 if plan.sheet else None)
-    frames = "uniform:16" if plan.sheet else "all"
-    shown = trial_replay(contents.episodes[:limit], plan.perturbations, frames, plan.seed)
-    yield from _sheets(shown, plan.out) if plan.sheet else write_copies(shown, plan.severities, plan.out)
+def _write_sheets(shown: TrialReplay, out: Path) -> Iterator[str]:
+    from rewardlab.reporting.contact_sheets import write_sheet
 
-
-def _sheets(shown: TrialReplay, out: Path) -> Iterator[str]:
     for number, episode in enumerate(shown.episodes):
         for perturbation in shown.context.perturbations.values():
             suffix = f"-{number + 1}" if len(shown.episodes) > 1 else ""

@@ -5,15 +5,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from rewardlab.core.errors import RunError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.records import record_to_json
-from rewardlab.core.run import Run
+from rewardlab.core.run import Run, open_run
 from rewardlab.core.run_files import RunRecord
+from rewardlab.core.settings import Help, several
 from rewardlab.core.storage import atomic_write, csv_text, writable, write_parquet
 from rewardlab.core.summary import Measurement, Summary, join_summaries, rename_models
 from rewardlab.evaluation.display import (
@@ -28,20 +28,73 @@ from rewardlab.evaluation.display import (
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
-from rewardlab.reporting.run_page import write_page
 from rewardlab.reporting.severity_curves import calibration_curves, severity_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+AllowCode = Annotated[bool, Help("the runs are yours: open the datasets and import the code that they name")]
 SUFFIXES = (".svg", ".png")
+_FIGURES = "REWARDLAB_FIGURES"  # environment variable; 0 leaves the figures of a report out
+
+
+def report(
+    runs: Annotated[Run | str | Path | Sequence[Run | str | Path], Help("run folders", metavar="RUN")],
+    *,
+    out: Annotated[
+        Path | str | None, Help("the page; default: report.html in the run folder, or here for several runs")
+    ] = None,
+    allow_code: AllowCode = False,
+) -> Path:
+    """Write the report of a run, or of several runs side by side, and return the path of the page.
+
+    A folder beside the page holds its figures, its numbers and a robustness card.
+
+    Examples:
+        rewardlab report runs/pocket
+        rewardlab report runs/before runs/after --out both.html
+    """
+    opened = [run if isinstance(run, Run) else open_run(run) for run in several(runs)]
+    if not opened:
+        raise PlanError("name at least one run folder")
+    page = opened[0].page if len(opened) == 1 else Path("report.html")
+    written = write_report(opened, Path(out) if out else page, allow_code=allow_code)
+    if written == opened[0].page:
+        opened[0].publish()
+    return written
+
+
+def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False) -> Path:
+    """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card.
+
+    REWARDLAB_FIGURES=0 leaves out the figures, which take some seconds and serve no CI gate.
+    Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
+    """
+    from rewardlab.reporting.page import write_page
+    from rewardlab.reporting.run_page import render_page
+
+    summaries = [load_summary(run) for run in runs]
+    summary = join_summaries(list(zip(run_names(runs), summaries)))
+    short = [rename_models(own, names_of_run(run.record, own.models)) for run, own in zip(runs, summaries)]
+    shown = join_summaries(list(zip(run_names(runs), short)))
+    write_page(page, render_page(runs, summaries, allow_code=allow_code))
+    folder = page.with_suffix("")
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link to another place, where nothing is written; remove it")
+    with writable(folder):
+        folder.mkdir(exist_ok=True)
+    _write_numbers(summary, folder)
+    if os.environ.get(_FIGURES) != "0":
+        write_figures(folder, lambda: _figures(shown))
+    _write(folder / "card.md", robustness_card(shown, [run.record for run in runs]))
+    return page
 
 
 def write_figures(folder: Path, draw: Callable[[], Mapping[str, "Figure"]]) -> list[Path]:
     """Save what `draw` returns by file name, as SVG and as PNG, and return the paths.
 
-    `draw` imports what it draws with. Where that is not installed nothing is written, and stderr says so.
+    `draw` imports what it draws with. If that is not installed, nothing is written and stderr says so.
     """
     try:
         from rewardlab.reporting.figures import fix_layout, save_figure
@@ -56,43 +109,6 @@ def write_figures(folder: Path, draw: Callable[[], Mapping[str, "Figure"]]) -> l
     for path in paths:
         save_figure(figures[path.stem], path)
     return paths
-
-
-_FIGURES = "REWARDLAB_FIGURES"  # environment variable; 0 leaves the figures of a report out
-
-
-@dataclass(frozen=True)
-class ReportPlan:
-    """Write the report of a run, or one report of several runs side by side."""
-
-    runs: tuple[Path, ...] = setting("run folders", positional=True)
-    out: Path | None = setting("the page; by default report.html in the run folder, or here for several runs", None)
-    trust: bool = setting("the run is yours: open the dataset and import the code that it names", False)
-
-
-def write_report(runs: Sequence[Run], page: Path, *, trust: bool = False) -> Path:
-    """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card.
-
-    REWARDLAB_FIGURES=0 leaves the figures out, which take some seconds and nobody looks at where a gate is all.
-    Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
-    """
-    summaries = [load_summary(run) for run in runs]
-    summary = join_summaries(list(zip(run_names(runs), summaries)))
-    short = [rename_models(own, names_of_run(run.record, own.models)) for run, own in zip(runs, summaries)]
-    shown = join_summaries(list(zip(run_names(runs), short)))
-    with writable(page.parent):
-        page.parent.mkdir(parents=True, exist_ok=True)
-    write_page(runs, page, summaries, trust=trust)
-    folder = page.with_suffix("")
-    if folder.is_symlink():
-        raise RunError(f"{folder} is a link to another place, where nothing is written; remove it")
-    with writable(folder):
-        folder.mkdir(exist_ok=True)
-    _write_numbers(summary, folder)
-    if os.environ.get(_FIGURES) != "0":
-        write_figures(folder, lambda: _figures(shown))
-    _write(folder / "card.md", robustness_card(shown, [run.record for run in runs]))
-    return page
 
 
 def _write(path: Path, content: str | bytes) -> None:

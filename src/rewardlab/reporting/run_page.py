@@ -5,13 +5,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
-from pathlib import Path
 
 from jinja2 import Environment
 
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.run import Run
-from rewardlab.core.storage import atomic_write
 from rewardlab.core.summary import (
     CalibrationErrors,
     Measurement,
@@ -78,13 +76,15 @@ class NumberCell:
     coverage: str
     value: float | None
     good: float | None
-    held_against: str = ""  # on the same cells: the clean value and, where labels are made anew, the best constant's
+    held_against: str = (
+        ""  # on the same trials: the clean value and, where a change sets new labels, the best constant's
+    )
     why: str = ""  # there is no number
 
 
 @dataclass(frozen=True)
 class ModelView:
-    """Everything the page says of one model."""
+    """Everything that the page shows of one model."""
 
     name: str
     judged: bool
@@ -114,17 +114,17 @@ class PerturbationView:
 
 @dataclass(frozen=True)
 class UnscoredTrials:
-    """Cells without a score that share model, perturbation and reason."""
+    """Trials without a score that share model, perturbation and reason."""
 
     status: str
     model: str
     perturbation: str
     reason: str
-    cells: int
+    trials: int
 
 
 def model_views(summary: Summary) -> list[ModelView]:
-    """Return the models in their order, judged ones first."""
+    """Return the models in their order, evaluated ones first."""
     return [_model(summary, place, name) for place, name in enumerate(summary.models)]
 
 
@@ -165,14 +165,14 @@ def _number(row: Measurement, metric: Metric, held: PairedReference | None = Non
 
 
 def _held_against(held: PairedReference) -> str:
-    """Return what a number under change is to be read beside."""
+    """Return the references of a number under change."""
     clean = f"clean {format_number(held.clean)}" if held.severity and held.clean is not None else ""
-    blind = f"blind {format_number(held.blind)}" if held.relabelled else ""
+    blind = f"constant {format_number(held.blind)}" if held.relabelled else ""
     return ", ".join(text for text in (clean, blind) if text)
 
 
 def _goodness(value: float | None, metric: Metric, blind: float | None) -> float | None:
-    """Return how good a number is from 0 to 1, for the colour of its cell; what a constant gets as well is no good."""
+    """Return how good a number is from 0 to 1, for the colour of its cell; what a constant reaches too is 0."""
     if value is None:
         return None
     low, high = metric.display.axis
@@ -210,13 +210,13 @@ def _cells(summary: Summary, model: str, category: str, metric: Metric) -> list[
 
 def _diagrams(summary: Summary, model: str) -> list[tuple[str, CalibrationErrors]]:
     mine = [errors for errors in summary.calibration if errors.model == model]
-    return [(reliability_chart(errors.diagram, f"{model}, {errors.cells} cells"), errors) for errors in mine]
+    return [(reliability_chart(errors.diagram, f"{model}, {errors.cells} trials"), errors) for errors in mine]
 
 
 def perturbation_views(
     summary: Summary, trials: list[TrialTable], summaries: Mapping[str, str]
 ) -> list[PerturbationView]:
-    """Return one line per judged model and perturbation, at its highest severity; `summaries` says what they do."""
+    """Return one line per evaluated model and perturbation, at its highest severity; `summaries` explains each."""
     dropped, severity = _dropped(trials), _highest_severities(summary)
     categories = _categories(trials)
     return [
@@ -242,7 +242,7 @@ def perturbation_views(
 
 
 def _highest_severities(summary: Summary) -> dict[str, int]:
-    """Return the highest severity of each perturbation at which something was asked; some have no meaning above it."""
+    """Return the highest severity of each perturbation with trials; some do not apply above it."""
     found: dict[str, int] = {}
     for row in (row for row in summary.measurements if row.asked):
         found[row.group] = max(found.get(row.group, 0), row.severity)
@@ -254,13 +254,13 @@ def perturbation_metrics() -> list[Metric]:
     return sorted(metrics_shown(lambda display: display.perturbation_table), key=lambda metric: metric.name != KEPT)
 
 
-def perturbation_summaries(names: Iterable[str], *, trust: bool) -> dict[str, str]:
+def perturbation_summaries(names: Iterable[str], *, allow_code: bool) -> dict[str, str]:
     """Return what each perturbation of a plan does, by its name; one outside the package may no longer be there.
 
-    Without `trust` the names are a stranger's: code outside the package is not imported, and stays without a summary.
+    Without `allow_code` no code outside the package is imported: such perturbations have no summary.
     """
     found: dict[str, str] = {}
-    for name in (name for name in names if trust or is_in_catalogue(name)):
+    for name in (name for name in names if allow_code or is_in_catalogue(name)):
         with suppress(PlanError):
             found |= {perturbation.name: perturbation.summary for perturbation in choose_perturbations((name,))}
     return found
@@ -273,7 +273,7 @@ def _categories(tables: list[TrialTable]) -> dict[str, str]:
 
 
 def _dropped(tables: list[TrialTable]) -> dict[str, int]:
-    """Return the number of episodes and severities for which a perturbation has no meaning."""
+    """Return the number of episodes and severities to which each perturbation does not apply."""
     found: dict[str, int] = {}
     for trials in tables:
         cells = trials.where(trials.matches("status", "dropped"))
@@ -283,9 +283,9 @@ def _dropped(tables: list[TrialTable]) -> dict[str, int]:
 
 
 def unscored_trials(tables: list[TrialTable], judged: Collection[str]) -> list[UnscoredTrials]:
-    """Return failed and dropped cells, grouped: failures first, judged models before controls, the most frequent first.
+    """Return failed and dropped trials, grouped: failures first, evaluated models before controls, most frequent first.
 
-    What every model drops alike is one line; what a control such as the oracle drops alone stands last.
+    What is dropped for every model is one line; what is dropped for one control alone comes last.
     """
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for trials in tables:
@@ -295,7 +295,7 @@ def unscored_trials(tables: list[TrialTable], judged: Collection[str]) -> list[U
 
     def order(row: UnscoredTrials) -> tuple[object, ...]:
         control = row.model not in judged
-        return row.status != "failed", control + (control and row.model != EVERY_MODEL), -row.cells, astuple(row)
+        return row.status != "failed", control + (control and row.model != EVERY_MODEL), -row.trials, astuple(row)
 
     models = {model for trials in tables for model in trials.codes("model")[1]}
     rows = _folded([UnscoredTrials(*key, cells) for key, cells in counts.items()], models)
@@ -303,34 +303,26 @@ def unscored_trials(tables: list[TrialTable], judged: Collection[str]) -> list[U
 
 
 def _folded(rows: Sequence[UnscoredTrials], models: Collection[str]) -> list[UnscoredTrials]:
-    """Return the rows with one in place of those that every model has alike: nobody was asked there."""
-    alike = Counter((row.status, row.perturbation, row.reason, row.cells) for row in rows)
+    """Return the rows with one in place of those that are the same for every model."""
+    alike = Counter((row.status, row.perturbation, row.reason, row.trials) for row in rows)
     found: dict[UnscoredTrials, None] = {}
     for row in rows:
-        key = row.status, row.perturbation, row.reason, row.cells
+        key = row.status, row.perturbation, row.reason, row.trials
         shared = row.status == "dropped" and len(models) > 1 and alike[key] == len(models)
-        one = replace(row, model=EVERY_MODEL, cells=row.cells * len(models)) if shared else row
+        one = replace(row, model=EVERY_MODEL, trials=row.trials * len(models)) if shared else row
         found[one] = None
     return list(found)
 
 
-# of the trials; the page says no more
+# of the trials that the page needs
 _COLUMNS = (*(field.name for field in fields(ShownTrial)), "status", "reason", "truth_success")
 
 
-def write_page(runs: Sequence[Run], path: Path, summaries: Sequence[Summary], *, trust: bool = False) -> Path:
-    """Write the page of these runs, of which the summaries are given, and return its path.
+def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code: bool = False) -> str:
+    """Return the page of these runs, with their summaries, as text; every string from outside is escaped.
 
-    Only with `trust`, for runs of one's own, is the dataset opened and the code imported that a run names.
+    Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
     """
-    html = render_page(runs, summaries, trust=trust)
-    with atomic_write(path) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return path
-
-
-def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: bool = False) -> str:
-    """Return the page as text; every string from outside is escaped."""
     records = [run.record for run in runs]
     short = [names_of_run(record, own.models) for record, own in zip(records, summaries)]
     names = {model: name for own in short for model, name in own.items()}
@@ -343,7 +335,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     viewed: list[ViewedTrial] = []
     wrong: list[GalleryCard] = []
     for run, trials, own in zip(runs, tables, summaries):
-        shown = _trials_to_show(run, missing, trust=trust)
+        shown = _trials_to_show(run, missing, allow_code=allow_code)
         if shown is not None:
             found, reasons = clip_cards(shown, trials, own.worst)
             cards += found
@@ -364,7 +356,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
             data_sentences=data_sentences(summary),
             curves=curve_figures(summary),
             perturbation_metrics=perturbation_metrics(),
-            perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, trust=trust)),
+            perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, allow_code=allow_code)),
             cards=cards,
             missing=missing,
             unfinished=sum(record.cells - len(table) for record, table in zip(records, tables)),
@@ -377,10 +369,10 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, trust: boo
     )
 
 
-def _trials_to_show(run: Run, missing: list[str], *, trust: bool) -> TrialReplay | None:
-    """Return what makes the run's cells anew; None, and the reason among what is missing, where that cannot be."""
+def _trials_to_show(run: Run, missing: list[str], *, allow_code: bool) -> TrialReplay | None:
+    """Return what replays the trials of the run; None, with the reason added to `missing`, if that is not possible."""
     try:
-        return replay(run, trust=trust)
+        return replay(run, trust=allow_code)
     except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
         missing.append(cannot_show(error))
         return None

@@ -1,13 +1,14 @@
 """Which curves a report draws over severity, calibration among them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rewardlab.core.summary import CalibrationNull, Measurement, Summary
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Eligibility, Metric
-from rewardlab.reporting.svg_charts import CurveLine, SeverityCurves, curve_chart
+from rewardlab.reporting.svg_charts import Line, SeverityCurves, curve_chart
 
 KEPT = "expectation_kept"
 _NEEDS: dict[Eligibility, str] = {
@@ -21,7 +22,7 @@ _NEEDS: dict[Eligibility, str] = {
 def curve_metrics(summary: Summary) -> list[Metric]:
     """Return the metrics that are drawn over severity, first the one that the reliability level is about.
 
-    Where changes make labels anew, what is right depends on their share, and the expectations kept lead.
+    Where changes set new labels, accuracy depends on their share, so the expectations kept come first.
     """
     leads = (lambda metric: metric.name == KEPT) if summary.relabelled else (lambda metric: False)
     shown = metrics_shown(lambda display: display.curve)
@@ -57,7 +58,7 @@ def why_empty(rows: Iterable[Measurement], metric: Metric) -> str:
         return ""
     asked = sum(row.asked for row in found)
     if asked:
-        return f"No value: none of {asked:,} trials was answered so that it can be measured."
+        return f"No value: none of {asked:,} trials has an answer to measure."
     return f"No value: no trial here has {_NEEDS.get(metric.eligibility, 'what it is measured on')}."
 
 
@@ -71,7 +72,7 @@ def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves
             axis=metric.display.axis,
             least=summary.reliable_at if metric.display.reliability_level else None,
             severities=summary.severities,
-            blind=_blind(summary, category, metric.name),
+            constant=_best_constant(summary, category, metric.name),
             empty=why_empty(_changed(summary, category, metric.name), metric),
         )
         for category in summary.categories
@@ -83,33 +84,29 @@ def _changed(summary: Summary, category: str, metric: str) -> list[Measurement]:
     return [summary.measurement(m, category, s, metric) for m in summary.models for s in severities]
 
 
-def _line(summary: Summary, model: str, category: str, metric: str) -> CurveLine:
+def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
     rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
-    values, lows, highs = (
-        tuple(map(_or_nan, column)) for column in zip(*((row.value, row.low, row.high) for row in rows))
-    )
-    clean = tuple(_or_nan(summary.same_cells_of(model, category, s, metric).clean) for s in SEVERITIES)
-    control, colour = model not in summary.judged, summary.models.index(model) % 8
-    return CurveLine(model, values, lows, highs, control, colour, clean)
+    clean = _numbers(summary.same_cells_of(model, category, s, metric).clean for s in SEVERITIES)
+    return replace(_of_rows(summary, model, rows), control=model not in summary.judged, clean=clean)
 
 
-def _blind(summary: Summary, category: str, metric: str) -> tuple[float, ...]:
-    """Return what the best constant gets at each severity, nothing where no label is made anew."""
+def _of_rows(summary: Summary, model: str, rows: Sequence[Measurement]) -> Line:
+    """Return the line of a model through one measurement per severity, in the band of their intervals."""
+    y, low, high = (_numbers(column) for column in zip(*((r.value, r.low, r.high) for r in rows), strict=True))
+    return Line(model, tuple(map(float, SEVERITIES)), y, low, high, summary.models.index(model))
+
+
+def _best_constant(summary: Summary, category: str, metric: str) -> tuple[float, ...]:
+    """Return what the best constant reaches at each severity; nothing where no change sets new labels."""
     first = summary.models[0]
     if category not in summary.relabelled:
         return ()
     clean = summary.same_cells_of(first, "clean", 0, metric)
-    return tuple(
-        _or_nan((summary.same_cells_of(first, category, severity, metric) if severity else clean).blind)
+    return _numbers(
+        (summary.same_cells_of(first, category, severity, metric) if severity else clean).blind
         for severity in SEVERITIES
     )
 
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-# Calibration over severity: the error of a model's probabilities in the band of what a calibrated model shows.
 
 MEASURED = {"ordinal_ece": "Ordinal ECE", "brier_score": "Brier score"}
 _AXES = (0.25, 0.5, 1.0, 2.0)  # upper ends, of which the first that holds everything is taken
@@ -131,13 +128,13 @@ def calibration_figures(summary: Summary, model: str) -> list[tuple[str, str]]:
 
 
 def calibration_sentence(summary: Summary, model: str) -> str:
-    """Return at which severities a model's probabilities are off by more than chance explains; nothing without any."""
+    """Return at which severities a model is miscalibrated beyond chance; nothing if it has no probabilities."""
     found = [c for c in summary.calibration_nulls if c.model == model and c.metric == "ordinal_ece"]
     if not found:
         return ""
     off = [_place(entry) for entry in found if entry.miscalibrated]
     if not off:
-        return f"Its probabilities are nowhere off by more than chance explains ({len(found)} conditions)."
+        return f"Its probabilities are not miscalibrated beyond chance in any of {len(found)} conditions."
     return f"Its probabilities are miscalibrated beyond chance in {len(off)} of {len(found)}: {', '.join(off)}."
 
 
@@ -148,11 +145,11 @@ def _place(entry: CalibrationNull) -> str:
 def _curves(summary: Summary, model: str, category: str, metric: str) -> SeverityCurves:
     found = [summary.calibration_null(model, category if s else CLEAN, s, metric) for s in SEVERITIES]
     rows = [summary.measurement(model, category, s, metric) for s in SEVERITIES]
-    values, lows, highs = (_numbers(column) for column in zip(*((r.value, r.low, r.high) for r in rows)))
+    line = _of_rows(summary, model, rows)
     null_lows, null_highs = _numbers([c.null_low for c in found]), _numbers([c.null_high for c in found])
-    most = max((x for x in (*values, *highs, *null_highs) if not math.isnan(x)), default=0.0)
+    most = max((x for x in (*line.y, *line.high, *null_highs) if not math.isnan(x)), default=0.0)
     return SeverityCurves(
-        lines=(CurveLine(model, values, lows, highs, control=False, colour=summary.models.index(model) % 8),),
+        lines=(line,),
         metric=metric,
         title=MEASURED[metric],
         category=category,

@@ -1,258 +1,109 @@
-"""The one chart module: lines with bands, points, reliability diagram, over one `Axes`."""
+"""The one chart module: lines with bands, points and reliability diagrams as SVG, over one `Axes`.
+
+Colours are those of the page: its style sheet has a rule for each class here, and the palette --p0 to --p7.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
+from itertools import compress
 
 from rewardlab.core.summary import ReliabilityBin
 
-Axis = tuple[float, float]  # its lower and its upper end
-_SHARE: Axis = (0.0, 1.0)
-WIDTH, HEIGHT = 300, 190
-LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 30
-SPAN = 4  # the highest severity
+PALETTE = 8
+_HIGHEST_SEVERITY = 4.0
 _SAME = 0.005  # a clean value that differs by less than this from that of all episodes is not marked
 
 
 @dataclass(frozen=True)
-class CurveLine:
-    """One curve over severities from 0; controls are drawn thin, dashed and without their interval."""
+class Frame:
+    """The size of a drawing, its margins, the ticks of its axes and the radius of its dots; 0 draws none."""
 
-    name: str
-    values: tuple[float, ...]
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
-    control: bool
-    colour: int  # index of the page's palette
-    clean: tuple[float, ...] = ()  # the clean answers to the very episodes that each value is about
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    x_ticks: int
+    y_ticks: int
+    dot: float
+
+
+MEDIUM = Frame(300, 190, 38, 12, 12, 30, x_ticks=5, y_ticks=5, dot=3.0)
+SMALL = Frame(220, 120, 34, 8, 8, 20, x_ticks=0, y_ticks=2, dot=0.0)
+WIDE = Frame(420, 250, 44, 10, 10, 36, x_ticks=3, y_ticks=5, dot=2.4)
 
 
 @dataclass(frozen=True)
-class SeverityCurves:
-    """One metric under one category of change: a curve per model, the ends of the axis, and the reliability level.
+class Axes:
+    """The titles of both axes, how far they reach, and the frame that they are drawn in."""
 
-    Where labels are made anew, `blind` is what the best constant gets on the same cells. `empty` says why there is no
-    value at all.
+    x: str = ""
+    y: str = ""
+    left: float = 0.0
+    right: float = 1.0
+    bottom: float = 0.0
+    top: float = 1.0
+    frame: Frame = WIDE
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Return where a point lies in the drawing; beyond an axis it lies at its end."""
+        frame = self.frame
+        across = (x - self.left) / ((self.right - self.left) or 1.0)
+        up = (y - self.bottom) / ((self.top - self.bottom) or 1.0)
+        return (
+            frame.left + (frame.width - frame.left - frame.right) * min(max(across, 0.0), 1.0),
+            frame.top + (frame.height - frame.top - frame.bottom) * (1 - min(max(up, 0.0), 1.0)),
+        )
+
+    def path(self, x: Sequence[float], y: Sequence[float]) -> str:
+        """Return the path through these points; it breaks where a value is nan."""
+        path, joined = "", False
+        for place, value in zip(x, y, strict=True):
+            if math.isfinite(value):
+                path += "{}{:.1f} {:.1f}".format("L" if joined else "M", *self.place(place, value))
+            joined = math.isfinite(value)
+        return path or "M0 0"
+
+    def area(self, x: Sequence[float], low: Sequence[float], high: Sequence[float]) -> str:
+        """Return the closed path around a band; empty where fewer than two of its places are known."""
+        known = [ends for ends in zip(x, low, high, strict=True) if math.isfinite(ends[1] + ends[2])]
+        if len(known) < 2:
+            return ""
+        around = [(x, top) for x, _, top in known] + [(x, bottom) for x, bottom, _ in reversed(known)]
+        return f"{self.path(*zip(*around, strict=True))}Z"
+
+    def circle(self, x: float, y: float, radius: float, title: str, kind: str = "") -> str:
+        """Return a dot that shows its title when pointed at."""
+        across, down = self.place(x, y)
+        named = f' class="{kind}"' if kind else ""
+        return (
+            f'<circle{named} cx="{across:.1f}" cy="{down:.1f}" r="{radius:.1f}"><title>{escape(title)}</title></circle>'
+        )
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points, nan where a value is missing, with the band of its interval where there is one.
+
+    A control is thin and dashed. `clean` marks, at each point, the clean value of the same episodes.
     """
-
-    lines: tuple[CurveLine, ...]
-    metric: str
-    title: str
-    category: str
-    axis: Axis
-    least: float | None
-    severities: tuple[int, ...] = (0, 1, 2, 3, 4)  # those that were measured
-    blind: tuple[float, ...] = ()
-    null: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # lower and upper ends of what chance alone shows
-    empty: str = ""
-
-
-def curve_chart(curves: SeverityCurves, label: str) -> str:
-    """Return the SVG of curves over severity, with the reliability level and the best constant where there is one."""
-    axis = curves.axis
-    parts = [_axes([f"{severity}" for severity in range(SPAN + 1)], axis, "severity")]
-    if curves.least is not None:
-        y = _y(curves.least, axis)
-        parts.append(f'<line class="least" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    if curves.blind:
-        path = _path(curves.blind, curves.severities, axis)
-        parts.append(f'<path class="blind" d="{path}"><title>best constant on the same cells</title></path>')
-    parts.append(_null_band(curves))
-    ordered = sorted(curves.lines, key=lambda line: not line.control)
-    return _svg([*parts, *(_curve(line, curves.severities, axis) for line in ordered)], label)
-
-
-def reliability_chart(bins: Sequence[ReliabilityBin], label: str) -> str:
-    """Return the SVG of a reliability diagram; on the diagonal the model is calibrated."""
-    most = max((b.trials for b in bins), default=1)
-    parts = [_axes([f"{x / 4:g}" for x in range(5)], _SHARE, "confidence")]
-    parts.append(f'<path class="even" d="M{_x(0, 1):.1f} {_y(0, _SHARE):.1f}L{_x(1, 1):.1f} {_y(1, _SHARE):.1f}"/>')
-    dots = "".join(
-        f'<circle cx="{_x(b.confidence, 1):.1f}" cy="{_y(b.accuracy, _SHARE):.1f}" '
-        f'r="{2 + 5 * math.sqrt(b.trials / most):.1f}">'
-        f"<title>confidence {b.confidence:.2f}, accuracy {b.accuracy:.2f}, {b.trials} trials</title></circle>"
-        for b in bins
-    )
-    parts.append(f'<g class="curve" style="--c:var(--p0)">{dots}</g>')
-    return _svg(parts, label)
-
-
-def _svg(parts: Sequence[str], label: str) -> str:
-    body = "".join(parts)
-    return f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{body}</svg>'
-
-
-def _axes(names: Sequence[str], axis: Axis, title: str) -> str:
-    ticks = []
-    for step in range(5):
-        value = axis[0] + (axis[1] - axis[0]) * step / 4
-        y = _y(value, axis)
-        ticks.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        ticks.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 3:.1f}" text-anchor="end">{value:.2g}</text>')
-    for place, name in enumerate(names):
-        x = _x(place, len(names) - 1)
-        ticks.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{name}</text>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    ticks.append(f'<text class="tick" x="{middle:.1f}" y="{HEIGHT - 3}" text-anchor="middle">{title}</text>')
-    return "".join(ticks)
-
-
-def _curve(line: CurveLine, severities: Sequence[int], axis: Axis) -> str:
-    """Return a curve that breaks where a value is missing, over its interval and beside its clean reference."""
-    style = f'class="curve{" control" if line.control else ""}" style="--c:var(--p{line.colour})"'
-    radius, name = 2 if line.control else 3, escape(line.name)
-    dots = "".join(
-        f'<circle cx="{_x(s, SPAN):.1f}" cy="{_y(v, axis):.1f}" r="{radius}">'
-        f"<title>{name}, severity {s}: {v:.3f}</title></circle>"
-        for s, v in enumerate(line.values)
-        if not math.isnan(v)
-    )
-    under = "" if line.control else _band(line, SPAN, axis) + _clean_marks(line, axis)
-    path = _path(line.values, severities, axis)
-    return f'<g {style} data-model="{name}">{under}<path class="line" d="{path}"/>{dots}</g>'
-
-
-def _path(values: Sequence[float], severities: Sequence[int], axis: Axis) -> str:
-    """Return the path through the values of the severities that were measured; it breaks where one has none."""
-    parts, joined = "", False
-    for severity in (s for s in severities if s < len(values)):
-        value = values[severity]
-        if not math.isnan(value):
-            parts += f"{'L' if joined else 'M'}{_x(severity, SPAN):.1f} {_y(value, axis):.1f}"
-        joined = not math.isnan(value)
-    return parts or "M0 0"
-
-
-def _clean_marks(line: CurveLine, axis: Axis) -> str:
-    """Return hollow marks where the clean answers to the same episodes are not those to all episodes."""
-    return "".join(
-        f'<circle class="same" cx="{_x(s, SPAN):.1f}" cy="{_y(v, axis):.1f}" r="4">'
-        f"<title>{escape(line.name)}, the episodes of severity {s} when clean: {v:.3f}</title></circle>"
-        for s, v in enumerate(line.clean)
-        if abs(v - line.values[0]) > _SAME
-    )
-
-
-def _band(line: CurveLine, span: int, axis: Axis) -> str:
-    path = _band_path(line.lows, line.highs, span, axis)
-    return f'<path class="band" d="{path}"/>' if path else ""
-
-
-def _null_band(curves: SeverityCurves) -> str:
-    path = _band_path(*curves.null, SPAN, curves.axis)
-    return f'<path class="null" d="{path}"><title>what a calibrated model shows</title></path>' if path else ""
-
-
-def _band_path(lows: Sequence[float], highs: Sequence[float], span: int, axis: Axis) -> str:
-    ends = [(s, low, high) for s, (low, high) in enumerate(zip(lows, highs)) if not math.isnan(low + high)]
-    if len(ends) < 2:
-        return ""
-    there = [f"{_x(s, span):.1f} {_y(high, axis):.1f}" for s, _, high in ends]
-    back = [f"{_x(s, span):.1f} {_y(low, axis):.1f}" for s, low, _ in reversed(ends)]
-    return f"M{'L'.join(there + back)}Z"
-
-
-def _x(place: float, span: float) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * (place / max(span, 1))
-
-
-def _y(value: float, axis: Axis) -> float:
-    share = (value - axis[0]) / (axis[1] - axis[0])
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(max(share, 0), 1))
-
-
-# Small line charts as SVG, many of them side by side; colours come from the page's style sheet.
-
-_CURVE_WIDTH, _CURVE_HEIGHT = 220, 120
-_CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 34, 8, 8, 20
-
-
-@dataclass(frozen=True)
-class ChartLine:
-    """A line through points, in a colour of the page's palette; a reference is thin and dashed."""
-
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float | None, ...]
-    colour: int = 0
-    reference: bool = False
-
-
-@dataclass(frozen=True)
-class TitledChart:
-    """A chart as SVG with what it is of, for a page that shows several side by side."""
-
-    title: str
-    svg: str
-
-
-def line_chart(lines: Sequence[ChartLine], label: str, *, axis: tuple[float, float] | None = None) -> str:
-    """Return the SVG of some lines; without an axis it reaches from their least to their largest value."""
-    low, high = axis or _range([value for line in lines for value in line.y])
-    end = max((x for line in lines for x in line.x), default=1.0) or 1.0
-    parts = [_chart_tick(low, low, high), _chart_tick(high, low, high)]
-    parts += [_chart_line(line, (low, high), end) for line in lines]
-    body = "".join(parts)
-    box = f"0 0 {_CURVE_WIDTH} {_CURVE_HEIGHT}"
-    return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{escape(label)}">{body}</svg>'
-
-
-def _range(values: Sequence[float | None]) -> tuple[float, float]:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    low, high = min(known, default=0.0), max(known, default=1.0)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
-
-
-def _chart_tick(value: float, low: float, high: float) -> str:
-    y = _line_y(value, low, high)
-    line = f'<line class="grid" x1="{_CURVE_LEFT}" x2="{_CURVE_WIDTH - _CURVE_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    return line + f'<text class="tick" x="{_CURVE_LEFT - 4}" y="{y + 3:.1f}" text-anchor="end">{value:.2g}</text>'
-
-
-def _chart_line(line: ChartLine, axis: tuple[float, float], end: float) -> str:
-    points, joined = "", False
-    for x, y in zip(line.x, line.y):
-        if y is not None and math.isfinite(y):
-            points += f"{'L' if joined else 'M'}{_line_x(x, end):.1f} {_line_y(y, *axis):.1f}"
-        joined = y is not None
-    control = " control" if line.reference else ""
-    style = f'class="curve{control}" style="--c:var(--p{line.colour})"'
-    return f'<g {style}><path class="line" d="{points or "M0 0"}"><title>{escape(line.name)}</title></path></g>'
-
-
-def _line_x(x: float, end: float) -> float:
-    return _CURVE_LEFT + (_CURVE_WIDTH - _CURVE_LEFT - _CURVE_RIGHT) * x / end
-
-
-def _line_y(y: float, low: float, high: float) -> float:
-    share = (y - low) / (high - low)
-    return _CURVE_TOP + (_CURVE_HEIGHT - _CURVE_TOP - _CURVE_BOTTOM) * (1 - min(max(share, 0.0), 1.0))
-
-
-# Charts of a study of rewards and policies as SVG: lines with bands, and points; colours are the page's own.
-
-_BAND_WIDTH, _BAND_HEIGHT = 420, 250
-_BAND_LEFT, _BAND_RIGHT, _BAND_TOP, _BAND_BOTTOM = 44, 10, 10, 36
-PALETTE = 8
-
-
-@dataclass(frozen=True)
-class BandLine:
-    """A line with the band of its interval; no band where `low` is empty."""
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    colour: int = 0
-    dashed: bool = False
+    colour: int = 0  # index of the page's palette
+    control: bool = False
+    clean: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
-class ChartPoint:
-    """A point with what a reader sees when he points at it."""
+class Point:
+    """A point of a scatter plot with its name."""
 
     name: str
     x: float
@@ -261,106 +112,149 @@ class ChartPoint:
 
 
 @dataclass(frozen=True)
-class Axes:
-    """What the axes are called and how far they reach; the vertical one is a share from 0 to 1 unless told."""
+class TitledChart:
+    """A chart as SVG with its title, for a page that shows several side by side."""
 
-    x: str
-    y: str
-    left: float = 0.0
-    right: float = 1.0
-    bottom: float = 0.0
-    top: float = 1.0
+    title: str
+    svg: str
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
-        """Return where a point lies in the drawing."""
-        across = (x - self.left) / ((self.right - self.left) or 1.0)
-        up = (y - self.bottom) / ((self.top - self.bottom) or 1.0)
-        return (
-            _BAND_LEFT + (_BAND_WIDTH - _BAND_LEFT - _BAND_RIGHT) * min(max(across, 0.0), 1.0),
-            _BAND_TOP + (_BAND_HEIGHT - _BAND_TOP - _BAND_BOTTOM) * (1 - min(max(up, 0.0), 1.0)),
+
+@dataclass(frozen=True)
+class SeverityCurves:
+    """One metric under one category of change: a line per model over severity, and the ends of the vertical axis.
+
+    `least` is the accuracy threshold. Where a change sets new labels, `constant` is what the best constant reaches on
+    the same trials. `null` holds the lower and upper ends of what a calibrated model shows. `empty` says why no value
+    is there.
+    """
+
+    lines: tuple[Line, ...]
+    metric: str
+    title: str
+    category: str
+    axis: tuple[float, float]
+    least: float | None
+    severities: tuple[int, ...] = (0, 1, 2, 3, 4)  # those that were measured
+    constant: tuple[float, ...] = ()
+    null: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    empty: str = ""
+
+
+def line_chart(lines: Sequence[Line], axes: Axes, label: str, under: Iterable[str] = ()) -> str:
+    """Return the SVG of lines over their bands; `under` is drawn beneath them."""
+    ordered = sorted(lines, key=lambda line: not line.control)
+    bands = (_band(line, axes) for line in ordered if line.low)
+    return _svg([_grid(axes), *under, *bands, *(_line(line, axes) for line in ordered)], axes, label)
+
+
+def point_chart(points: Sequence[Point], axes: Axes, label: str) -> str:
+    """Return the SVG of a scatter plot."""
+    dots = (_group(p.colour, axes.circle(p.x, p.y, 5, _value_title(p.name, p.x, p.y, axes))) for p in points)
+    return _svg([_grid(axes), *dots], axes, label)
+
+
+def curve_chart(curves: SeverityCurves, label: str) -> str:
+    """Return the SVG of curves over severity, with the accuracy threshold and the best constant where there is one."""
+    low, high = curves.axis
+    axes = Axes("severity", right=_HIGHEST_SEVERITY, bottom=low, top=high, frame=MEDIUM)
+    under = []
+    if curves.least is not None:
+        d = axes.path((0, axes.right), (curves.least, curves.least))
+        under.append(f'<path class="least" d="{d}"/>')
+    if curves.constant:
+        measured = [severity for severity in curves.severities if severity < len(curves.constant)]
+        d = axes.path(measured, [curves.constant[severity] for severity in measured])
+        under.append(f'<path class="constant" d="{d}"><title>best constant on the same trials</title></path>')
+    if band := axes.area(range(len(curves.null[0])), *curves.null):
+        under.append(f'<path class="null" d="{band}"><title>range of a calibrated model</title></path>')
+    return line_chart([_measured(line, curves.severities) for line in curves.lines], axes, label, under)
+
+
+def reliability_chart(bins: Sequence[ReliabilityBin], label: str) -> str:
+    """Return the SVG of a reliability diagram; on the diagonal the model is calibrated."""
+    axes, most = Axes("confidence", frame=MEDIUM), max((b.trials for b in bins), default=1)
+    dots = "".join(
+        axes.circle(
+            b.confidence,
+            b.accuracy,
+            2 + 5 * math.sqrt(b.trials / most),
+            f"confidence {b.confidence:.2f}, accuracy {b.accuracy:.2f}, {b.trials} trials",
         )
-
-
-def band_chart(lines: Sequence[BandLine], axes: Axes, label: str) -> str:
-    """Return the SVG of lines with their bands."""
-    return _band_svg(
-        [*_grid(axes), *(_band_band(line, axes) for line in lines), *(_band_line(line, axes) for line in lines)], label
+        for b in bins
     )
+    diagonal = f'<path class="even" d="{axes.path((0, 1), (0, 1))}"/>'
+    return _svg([_grid(axes), diagonal, _group(0, dots)], axes, label)
 
 
-def point_chart(points: Sequence[ChartPoint], axes: Axes, label: str) -> str:
-    """Return the SVG of points."""
-    return _band_svg([*_grid(axes), *(_point(point, axes) for point in points)], label)
+def _measured(line: Line, severities: Sequence[int]) -> Line:
+    """Return the points at severities that were measured, which the line joins; controls without their interval."""
+    kept = [x in severities for x in line.x]
+    x, y, low, high, clean = (tuple(compress(c, kept)) for c in (line.x, line.y, line.low, line.high, line.clean))
+    known = replace(line, x=x, y=y, low=low, high=high, clean=clean)
+    return replace(known, low=(), high=(), clean=()) if line.control else known
 
 
-def _band_svg(parts: Sequence[str], label: str) -> str:
-    body = "".join(parts)
-    box = f"0 0 {_BAND_WIDTH} {_BAND_HEIGHT}"
-    return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{escape(label)}">{body}</svg>'
+def _svg(parts: Iterable[str], axes: Axes, label: str) -> str:
+    box = f"0 0 {axes.frame.width} {axes.frame.height}"
+    return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
 
 
-def _grid(axes: Axes) -> list[str]:
-    parts = []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        value = axes.bottom + share * (axes.top - axes.bottom)
+def _grid(axes: Axes) -> str:
+    frame, parts = axes.frame, []
+    for value in _ticks(axes.bottom, axes.top, frame.y_ticks):
         y = axes.place(axes.left, value)[1]
         parts.append(
-            f'<line class="grid" x1="{_BAND_LEFT}" x2="{_BAND_WIDTH - _BAND_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<line class="grid" x1="{frame.left}" x2="{frame.width - frame.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
-        parts.append(
-            f'<text class="tick" x="{_BAND_LEFT - 5}" y="{y + 3:.1f}" text-anchor="end">{_band_tick(value)}</text>'
-        )
-    for share in (0.0, 0.5, 1.0):
-        value = axes.left + share * (axes.right - axes.left)
-        x, anchor = axes.place(value, axes.bottom)[0], ("start", "middle", "end")[round(2 * share)]
-        y = _BAND_HEIGHT - _BAND_BOTTOM + 13
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{_band_tick(value)}</text>')
-    middle = (_BAND_LEFT + _BAND_WIDTH - _BAND_RIGHT) / 2
-    parts.append(f'<text class="tick" x="{middle}" y="{_BAND_HEIGHT - 6}" text-anchor="middle">{escape(axes.x)}</text>')
-    turned = f'transform="rotate(-90 11 {_BAND_HEIGHT / 2 - 12})"'
-    parts.append(
-        f'<text class="tick" x="11" y="{_BAND_HEIGHT / 2 - 12}" text-anchor="middle" {turned}>{escape(axes.y)}</text>'
-    )
-    return parts
+        parts.append(_text(frame.left - 5, y + 3, _number(value), "end"))
+    ticks = _ticks(axes.left, axes.right, frame.x_ticks)
+    for value in ticks:
+        text = _number(value)
+        anchor = "middle" if len(text) < 4 else {ticks[0]: "start", ticks[-1]: "end"}.get(value, "middle")
+        parts.append(_text(axes.place(value, axes.bottom)[0], frame.height - frame.bottom + 13, text, anchor))
+    middle, centre = (frame.left + frame.width - frame.right) / 2, (frame.top + frame.height - frame.bottom) / 2
+    if axes.x:
+        parts.append(_text(middle, frame.height - 5, axes.x, "middle"))
+    if axes.y:
+        parts.append(_text(11, centre, axes.y, "middle", f' transform="rotate(-90 11 {centre:.1f})"'))
+    return "".join(parts)
 
 
-def _band_tick(value: float) -> str:
+def _ticks(start: float, end: float, count: int) -> list[float]:
+    return [start + (end - start) * step / (count - 1) for step in range(count)]
+
+
+def _text(x: float, y: float, text: str, anchor: str, turned: str = "") -> str:
+    return f'<text class="tick" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}>{escape(text)}</text>'
+
+
+def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
-def _band_line(line: BandLine, axes: Axes) -> str:
-    path = _series_path([axes.place(x, y) if math.isfinite(y) else None for x, y in zip(line.x, line.y)])
-    control = " control" if line.dashed else ""
-    marks = "".join(
-        f'<circle cx="{axes.place(x, y)[0]:.1f}" cy="{axes.place(x, y)[1]:.1f}" r="2.4"><title>'
-        f"{escape(line.name)}: {y:.2f} at {_band_tick(x)}</title></circle>"
-        for x, y in zip(line.x, line.y)
-        if math.isfinite(y)
+def _value_title(name: str, x: float, y: float, axes: Axes) -> str:
+    return f"{name}: {y:.3f} at {axes.x} {_number(x)}"
+
+
+def _group(colour: int, content: str, kind: str = "curve") -> str:
+    return f'<g class="{kind}" style="--c:var(--p{colour % PALETTE})">{content}</g>'
+
+
+def _band(line: Line, axes: Axes) -> str:
+    area = axes.area(line.x, line.low, line.high)
+    return _group(line.colour, f'<path class="band" d="{area}"/>') if area else ""
+
+
+def _line(line: Line, axes: Axes) -> str:
+    """Return the marks of clean values, the line, and a dot at each of its points."""
+    points = [(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(y)]
+    radius = axes.frame.dot * (0.7 if line.control else 1)
+    dots = (axes.circle(x, y, radius, _value_title(line.name, x, y, axes)) for x, y in points if radius)
+    path = f'<path class="line" d="{axes.path(line.x, line.y)}"><title>{escape(line.name)}</title></path>'
+    marks = (
+        axes.circle(x, y, 4, f"{line.name}, the episodes of {axes.x} {_number(x)} when clean: {y:.3f}", "same")
+        for x, y in zip(line.x, line.clean, strict=False)  # there may be none
+        if abs(y - line.y[0]) > _SAME
     )
-    style = f'class="curve{control}" style="--c:var(--p{line.colour % PALETTE})"'
-    return f'<g {style}><path class="line" d="{path}"><title>{escape(line.name)}</title></path>{marks}</g>'
-
-
-def _band_band(line: BandLine, axes: Axes) -> str:
-    known = [(x, low, high) for x, low, high in zip(line.x, line.low, line.high) if math.isfinite(low + high)]
-    if len(known) < 2:
-        return ""
-    around = [axes.place(x, high) for x, _, high in known] + [axes.place(x, low) for x, low, _ in reversed(known)]
-    style = f'class="curve" style="--c:var(--p{line.colour % PALETTE})"'
-    return f'<g {style}><path class="band" d="{_series_path(around)}Z"/></g>'
-
-
-def _point(point: ChartPoint, axes: Axes) -> str:
-    x, y = axes.place(point.x, point.y)
-    title = f"{escape(point.name)}: {point.y:.2f} at {point.x:.2f}"
-    style = f'class="curve" style="--c:var(--p{point.colour % PALETTE})"'
-    return f'<g {style}><circle cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{title}</title></circle></g>'
-
-
-def _series_path(places: Sequence[tuple[float, float] | None]) -> str:
-    path, joined = "", False
-    for place in places:
-        if place is not None:
-            path += f"{'L' if joined else 'M'}{place[0]:.1f} {place[1]:.1f}"
-        joined = place is not None
-    return path or "M0 0"
+    kind = "curve control" if line.control else "curve"
+    return _group(line.colour, "".join([*marks, path, *dots]), kind)

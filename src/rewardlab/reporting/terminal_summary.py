@@ -42,7 +42,7 @@ _MOST_REASONS = 3  # of a model; the others are counted
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print how good the models are when clean, how far they can be pushed, and what may be claimed."""
+    """Print accuracy on clean episodes, accuracy under change, certified severities, and the findings."""
     console.print(_clean_table(summary))
     if ceiling := ceiling_sentence(summary):
         console.print(safe_markup(ceiling), highlight=False)
@@ -73,7 +73,7 @@ def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool =
 
 def _others(model: str, others: list[FailureReason]) -> list[str]:
     cells = sum(each.cells for each in others)
-    return [f"failed: {cells:,} x {model}: {len(others)} other reasons, which -v shows"] if others else []
+    return [f"failed: {cells:,} x {model}: {len(others)} other reasons; -v shows them"] if others else []
 
 
 def _table(summary: Summary, title: str) -> Table:
@@ -169,7 +169,7 @@ class OutputSettings:
     verbose: bool = setting("print every reason of failure and every category's drop too", False, short="-v")
 
     def gates(self, models: Sequence[str], chosen: Sequence[str] = ()) -> list[Gate]:
-        """Return what is required of models with these chosen names; a gate for one that is not judged is refused."""
+        """Return what is required of models with these chosen names; PlanError for a gate on any other model."""
         gates = [parse_gate(text) for text in self.require]
         if not any(gate.model for gate in gates):
             return gates
@@ -181,7 +181,7 @@ class OutputSettings:
 def _judged(gate: Gate, names: Mapping[str, str]) -> str:
     found = model_meant(gate.model, names)
     if found is None:
-        raise PlanError(f"gate {gate.text!r}: the run judges {', '.join(names.values())}, not {gate.model!r}")
+        raise PlanError(f"gate {gate.text!r}: the run evaluates {', '.join(names.values())}, not {gate.model!r}")
     return found
 
 
@@ -202,14 +202,14 @@ class BenchCommand:
 
 
 def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:
-    """Return 3 where a judged model gave no answer at all, 1 where a gate failed, 0 where all is fine."""
+    """Return 3 if an evaluated model gave no answer at all, 1 if a gate failed, else 0."""
     if silent_models(summary):
         return MODEL_FAILED
     return 0 if all(result.passed for result in gates) else GATE_FAILED
 
 
 def silent_models(summary: Summary) -> list[str]:
-    """Return the judged models that were asked and gave no answer at all."""
+    """Return the evaluated models that gave no answer at all."""
     counts = [summary.outcomes(model) for model in summary.judged]
     return [each.model for each in counts if each.scored == 0 and each.failed > 0]
 
@@ -232,7 +232,7 @@ def headline_json(run: Run, summary: Summary, gates: Sequence[GateResult], code:
 
 
 def drop_lines(summary: Summary) -> list[str]:
-    """Return what each category costs each judged model, one line each."""
+    """Return the drop of each evaluated model in each category, one line each."""
     return [
         f"{drop.model}: {drop.category} changes at severity {drop.severity} cost {drop.drop:.2f} of {drop.metric}; "
         f"{drop.note}"

@@ -92,8 +92,8 @@ def cannot_show(error: Exception) -> str:
 
 def _unknown(names: Iterable[str]) -> str:
     return (
-        f"No clip shows {', '.join(names)}: such code from outside the catalogue is imported only where the run is "
-        "yours: give --trust (trust=True)."
+        f"No clip shows {', '.join(names)}: code from outside the catalogue is imported only with --allow-code "
+        "(allow_code=True). Use it for runs of your own."
     )
 
 

@@ -1,12 +1,12 @@
 """`study_objectives`: every objective of a plan, compared on one page: table, findings, learning curves, traces."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from rewardlab.core.settings import Help, read_plan
-from rewardlab.core.storage import atomic_write
 from rewardlab.evaluation.display import format_interval, format_number, format_p_value
 from rewardlab.evaluation.frame_rewards import MEASURES
 from rewardlab.evaluation.objective_comparison import (
@@ -16,7 +16,8 @@ from rewardlab.evaluation.objective_comparison import (
     RewardTrace,
     read_comparison,
 )
-from rewardlab.reporting.svg_charts import ChartLine, TitledChart, line_chart
+from rewardlab.reporting.page import templates, write_page
+from rewardlab.reporting.svg_charts import SMALL, Axes, Line, TitledChart, line_chart
 from rewardlab.training.objectives import objective_settings, train_objective
 
 PAGE = "index.html"
@@ -88,15 +89,11 @@ class TracePanel:
 
 def write_objective_page(folder: Path) -> Path:
     """Write the page of the comparison in a folder and return its path."""
-    html = render_objective_page(read_comparison(folder))
-    with atomic_write(folder / PAGE) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return folder / PAGE
+    return write_page(folder / PAGE, render_objective_page(read_comparison(folder)))
 
 
 def render_objective_page(comparison: Comparison) -> str:
     """Return the page as text; every string from outside is escaped."""
-    from rewardlab.reporting.page import templates
 
     backbones = list(dict.fromkeys(cell.backbone for cell in comparison.cells))
     return (
@@ -214,14 +211,16 @@ def _group_table(comparison: Comparison, backbone: str, group: str, tasks: int) 
 def _curve_figures(comparison: Comparison, backbone: str) -> list[TitledChart]:
     own = [curve for curve in comparison.curves if curve.backbone == backbone and curve.steps]
     values = [value for curve in own for value in curve.agreement]
-    axis = (min(values), max(values)) if values and max(values) > min(values) else (0.0, 1.0)
+    low, high = (min(values), max(values)) if values and max(values) > min(values) else (0.0, 1.0)
     figures = []
     for name in dict.fromkeys(curve.objective for curve in own):
         lines = [
-            ChartLine(f"seed {c.seed}", tuple(map(float, c.steps)), c.agreement, number % 8)
+            Line(f"seed {c.seed}", tuple(map(float, c.steps)), c.agreement, colour=number)
             for number, c in enumerate(curve for curve in own if curve.objective == name)
         ]
-        figures.append(TitledChart(name, line_chart(lines, f"validation agreement of {name} over steps", axis=axis)))
+        end = max(x for line in lines for x in line.x)
+        axes = Axes(right=end, bottom=low, top=high, frame=SMALL)
+        figures.append(TitledChart(name, line_chart(lines, axes, f"validation agreement of {name} over steps")))
     return figures
 
 
@@ -235,8 +234,10 @@ def _trace_chart(trace: RewardTrace, name: str, time: tuple[float, ...]) -> str:
     rewards = trace.rewards[name]
     low, high = min(rewards), max(rewards)
     stretched = tuple((value - low) / (high - low) if high > low else 0.5 for value in rewards)
-    lines = (ChartLine("true progress", time, trace.progress, 6, reference=True), ChartLine(name, time, stretched))
-    return line_chart(lines, f"reward of {name} over the frames of {trace.clip}", axis=(0.0, 1.0))
+    truth = tuple(math.nan if value is None else value for value in trace.progress)
+    lines = (Line("true progress", time, truth, colour=6, control=True), Line(name, time, stretched))
+    axes = Axes(right=max(time, default=1.0), frame=SMALL)
+    return line_chart(lines, axes, f"reward of {name} over the frames of {trace.clip}")
 
 
 def cell_text(cell: ObjectiveCell) -> str:

@@ -23,10 +23,8 @@ from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.paired_differences import condition_means
 from rewardlab.studies.perturbation_paper.claims import Claim, Question, paper_claims
 from rewardlab.studies.perturbation_paper.commands import (
-    MonteCarloPlan,
-    keep_trials,
-    run_montecarlo,
-    write_study,
+    study_montecarlo,
+    study_perturbation,
     write_tables,
 )
 from rewardlab.studies.perturbation_paper.measured import at, open_study
@@ -90,7 +88,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def folder(run: Run) -> Path:
-    write_study(run, run.folder.parent / "study")
+    study_perturbation(run, run.folder.parent / "study")
     return run.folder.parent / "study"
 
 
@@ -176,7 +174,7 @@ def test_a_missing_cell_stays_empty_and_is_said(folder: Path) -> None:
     page = (folder / "table1.md").read_text()
     assert "Not measured: pocket-alt under semantic change at severity 4." in page
     assert page.count("Not measured") == 1
-    assert "semantic 14" in page and "3 cells of the plan are not scored yet" in (folder / "claims.md").read_text()
+    assert "semantic 14" in page and "3 trials of the plan are not scored yet" in (folder / "claims.md").read_text()
 
 
 def test_a_severity_that_was_not_asked_for_is_a_gap_and_is_said(tmp_path: Path) -> None:
@@ -205,12 +203,11 @@ def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, t
     assert roles_of(["mine", "ensemble:a,b", "ensemble:b,c"]) == {}
     for wrong in ({"tuned": "nobody"}, {"judge": "pocket"}):
         with pytest.raises(PlanError, match="roles must give general, tuned, ensemble to models of the run"):
-            write_study(run, tmp_path, roles=wrong)
+            study_perturbation(run, tmp_path, roles=wrong)
 
 
 def test_the_papers_own_simulated_study_comes_out_as_it_was_put_in(tmp_path: Path) -> None:
-    plan = MonteCarloPlan(out=tmp_path / "run", episodes=400)
-    simulated = keep_trials(plan, run_montecarlo(plan))
+    simulated = study_montecarlo(out=tmp_path / "run", episodes=400).run
     assert simulated is not None
     study = open_study(simulated)
     verdicts = {claim.sentence: claim.verdict for claim in paper_claims(study)}

@@ -6,7 +6,7 @@ import pytest
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.models.simulated import Competence
-from rewardlab.studies.perturbation_paper.commands import MonteCarloPlan, run_montecarlo
+from rewardlab.studies.perturbation_paper.commands import study_montecarlo
 from rewardlab.studies.perturbation_paper.equation import StudyConfig
 from rewardlab.studies.perturbation_paper.fit_and_power import read_table
 
@@ -22,7 +22,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"severities": (0, 2, 1)}, "severities must rise .* got 0,2,1"),
     ({"severities": (-1, 0)}, "severities must rise .* got -1,0"),
     ({"correlation": 1.5}, r"correlation .* got 1\.5"),
-    ({"reliable_at": 0.0}, r"reliable-at .* got 0\.0"),
+    ({"accuracy_threshold": 0.0}, r"accuracy-threshold .* got 0\.0"),
 ]
 
 
@@ -31,7 +31,7 @@ def test_nonsense_is_refused_in_a_sentence(settings: dict[str, Any], says: str, 
     with pytest.raises(PlanError, match=says):
         StudyConfig(**settings)
     with pytest.raises(PlanError, match=says):
-        run_montecarlo(MonteCarloPlan(**settings, out=tmp_path / "x"))
+        study_montecarlo(**settings, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -91,4 +91,4 @@ def test_a_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(PlanError, match="seed must not be negative, got -1"):
-        MonteCarloPlan(seed=-1)
+        study_montecarlo(seed=-1)

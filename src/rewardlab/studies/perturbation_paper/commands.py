@@ -2,26 +2,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import Help
+from rewardlab.core.settings import Help, Seed, as_command, recorded, several
 from rewardlab.core.storage import atomic_write, csv_text, writable
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.evaluation.display import format_interval, format_number, markdown_text
 from rewardlab.evaluation.findings import REFERENCE
-from rewardlab.reporting.report import write_figures
+from rewardlab.reporting.report import write_figures, write_report
 from rewardlab.studies.perturbation_paper.claims import NOT_JUDGED, claims_page, paper_claims
 from rewardlab.studies.perturbation_paper.equation import StudyConfig
 from rewardlab.studies.perturbation_paper.fit_and_power import (
@@ -46,6 +41,7 @@ from rewardlab.studies.perturbation_paper.simulation_tables import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.console import Console
 
 
 def study_perturbation(
@@ -60,12 +56,7 @@ def study_perturbation(
     Examples:
         rewardlab study perturbation runs/robustness study
     """
-    return write_study(run if isinstance(run, Run) else open_run(run), Path(out), roles)
-
-
-def write_study(run: Run, folder: Path, roles: Mapping[str, str] | None = None) -> list[Path]:
-    """Write every file of the study and return their paths; `roles` names the models that play the paper's."""
-    study = open_study(run, roles)
+    study, folder = open_study(run if isinstance(run, Run) else open_run(run), roles), Path(out)
     return [*write_tables(study, folder), *write_figures(folder, lambda: _figures(study))]
 
 
@@ -90,17 +81,17 @@ def _figures(study: MeasuredStudy) -> "dict[str, Figure]":
 def _head(study: MeasuredStudy) -> str:
     """Return what a reader of the claims must know first: who plays whom, on what, and what is missing."""
     record, basis = study.record, study.summary.bootstrap
-    lines = [f"Made by `rewardlab report RUN --study FOLDER` from `{markdown_text(record.command)}`:"]
+    lines = [f"Made by `rewardlab study perturbation RUN FOLDER` from `{markdown_text(record.command)}`:"]
     lines[0] += f" {record.episodes} episodes in {basis.clusters} clusters."
     unfinished = record.cells - len(study.trials)
-    lines += [f"**Unfinished: {unfinished:,} cells of the plan are not scored yet.**"] if unfinished > 0 else []
+    lines += [f"**Unfinished: {unfinished:,} trials of the plan are not scored yet.**"] if unfinished > 0 else []
     missing = [category for category in CATEGORIES if category not in study.categories]
     lines += [f"**Not in this run: {', '.join(missing)} change.**"] if missing else []
     lines += [
         "",
-        "The paper speaks of vision-language models. What is said here is said of the models in this table alone:",
+        "The paper is about vision-language models. The results here are about the models in this table only:",
     ]
-    lines += ["no claim about models of internet scale is tested by others that stand in their place."]
+    lines += ["they are no test of claims about internet-scale models."]
     lines += ["", "| in the paper | here, in its place | what it is | to know first |", "|---|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
@@ -110,70 +101,84 @@ def _head(study: MeasuredStudy) -> str:
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:
         right = f"{format_number(blind.value)} {format_interval(blind)} of the clean episodes"
-        lines += ["", f"`{REFERENCE}`, which sees nothing, is right in {right}: a bound below that is no test."]
+        lines += ["", f"`{REFERENCE}`, which sees nothing, is correct on {right}: a bound below that is no test."]
     return "\n".join(lines)
 
 
-# The settings of `rewardlab study montecarlo`.
-
-MOST_TRIALS = 5_000  # episodes a condition up to which single trials are worth keeping
-
-
-@dataclass(frozen=True)
-class MonteCarloPlan:
-    """Run the perturbation paper's simulated study, or fit its equation to your own accuracies, and say what holds."""
-
-    episodes: int = setting("episodes sampled per condition", 500)
-    seed: int = setting("seed of everything drawn by chance", 0)
-    severities: tuple[int, ...] = setting("severities to simulate", (0, 1, 2, 3, 4))
-    steps: int = setting("steps of an episode (T)", 4)
-    rho: float = setting("correlation of the noise from one step to the next", 0.40)
-    noise: float = setting("noise of a model without any competence (k), in units of progress", 0.42)
-    correlation: float = setting("correlation between the errors of the three members that vote", 0.0)
-    reliable_at: float = setting("level below which a model counts as unreliable", 0.70)
-    fit: Path | None = setting("CSV of your accuracies (model,category,severity,accuracy) to fit and extrapolate", None)
-    power: bool = setting("say how many episodes a study needs to certify --reliable-at, and stop", False)
-    trials: bool = setting(f"write every episode as a trial, up to {MOST_TRIALS:,} a condition, with a report", True)
-    out: Path | None = setting("folder to write to; by default runs/ plus a name made from the plan", None)
-
-    def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise PlanError(f"seed must not be negative, got {self.seed}")
-
-
-# `rewardlab study montecarlo`: from a plan to tables, figures and, for ordinary sizes, a run folder.
-
+MOST_TRIALS = 5_000  # episodes per condition up to which single trials are worth keeping
 _WIDE = 150  # columns of the printed tables in a file
 _MANY = 100_000  # episodes from which on z-scores are close to normal
-_PLANNED = ("severities", "episodes", "steps", "rho", "noise", "reliable_at", "correlation")  # settings of the study
 
 
 @dataclass(frozen=True)
 class MonteCarloOutput:
-    """What the command made: tables, remarks, the folder it wrote, and the results if a study was sampled."""
+    """What the study made: tables, remarks, its folder; the results and the run if episodes were sampled and kept."""
 
     tables: tuple[TextTable, ...]
     remarks: tuple[str, ...]
     folder: Path
     results: SimulationResults | None = None
+    run: Run | None = None
 
 
-def run_montecarlo(plan: MonteCarloPlan) -> MonteCarloOutput:
-    """Sample the study of a plan, or fit or plan one, and write tables and figures to its folder."""
-    study, fitted = _study(plan)
-    first = [fit_table(fitted)] if fitted else []
-    command = as_command("montecarlo", plan)
-    if plan.power:
-        sizes = required_sample_sizes(study, plan.seed)
-        made = MonteCarloOutput((*first, power_table(sizes, study.reliable_at)), (), _folder(plan))
-        _write_tables(plan, made)
-        write_figures(made.folder, lambda: _power_figures(sizes, study.reliable_at, command))
+def study_montecarlo(
+    *,
+    episodes: Annotated[int, Help("episodes sampled per condition")] = 500,
+    seed: Seed = 0,
+    severities: Annotated[int | Sequence[int], Help("severities to simulate")] = (0, 1, 2, 3, 4),
+    steps: Annotated[int, Help("steps of an episode (T)")] = 4,
+    rho: Annotated[float, Help("correlation of the noise from one step to the next")] = 0.40,
+    noise: Annotated[float, Help("noise of a model without any competence (k), in units of progress")] = 0.42,
+    correlation: Annotated[float, Help("correlation between the errors of the three models that vote")] = 0.0,
+    accuracy_threshold: Annotated[float, Help("accuracy below which a model counts as unreliable")] = 0.70,
+    fit: Annotated[
+        Path | str | None,
+        Help("CSV of your accuracies (model,category,severity,accuracy): fit the equation to them and extrapolate"),
+    ] = None,
+    power: Annotated[bool, Help("only compute how many episodes certify --accuracy-threshold")] = False,
+    trials: Annotated[bool, Help("keep no episodes as trials and write no report")] = True,
+    out: Annotated[Path | str | None, Help("folder to write to; default: runs/montecarlo-...")] = None,
+) -> MonteCarloOutput:
+    """Run the simulated study of the perturbation paper, or fit its equation to your own accuracies.
+
+    Writes tables and figures and, up to 5,000 episodes per condition, every episode as a trial of a run with a report.
+
+    Examples:
+        rewardlab study montecarlo
+        rewardlab study montecarlo --power --accuracy-threshold 0.9
+    """
+    settings = recorded(study_montecarlo, locals())
+    if seed < 0:
+        raise PlanError(f"seed must not be negative, got {seed}")
+    levels = several(severities)
+    study = StudyConfig(
+        severities=levels,
+        episodes=episodes,
+        steps=steps,
+        rho=rho,
+        noise=noise,
+        reliable_at=accuracy_threshold,
+        correlation=correlation,
+    )
+    study, fitted = (study, {}) if fit is None else _fitted(study, Path(fit))
+    first = (fit_table(fitted),) if fitted else ()
+    command = as_command("study montecarlo", study_montecarlo, settings)
+    folder = Path(out) if out else Path("runs") / f"montecarlo-{digest(json.dumps(settings))[:8]}"
+    if power:
+        sizes = required_sample_sizes(study, seed)
+        made = MonteCarloOutput((*first, power_table(sizes, study.reliable_at)), (), folder)
+        _write_tables(made, "power.txt", command)
+        write_figures(folder, lambda: _power_figures(sizes, study.reliable_at, command))
         return made
-    results = run_study(study, plan.seed)
-    made = MonteCarloOutput((*first, *study_tables(results)), (_check(results),), _folder(plan), results)
-    _write_tables(plan, made)
-    write_figures(made.folder, lambda: _study_figures(results, command))
-    return made
+    results = run_study(study, seed)
+    made = MonteCarloOutput((*first, *study_tables(results)), (_check(results),), folder, results)
+    _write_tables(made, "tables.txt", command)
+    write_figures(folder, lambda: _study_figures(results, command))
+    if not trials or episodes > MOST_TRIALS or not set(levels) <= set(SEVERITIES):
+        return made
+    run = write_run(results, folder, settings, command)
+    write_report([run], run.page, allow_code=True)  # made by this very process
+    return replace(made, run=run)
 
 
 def _power_figures(sizes: Sequence[SampleSize], level: float, command: str) -> "dict[str, Figure]":
@@ -188,27 +193,14 @@ def _study_figures(results: SimulationResults, command: str) -> "dict[str, Figur
     return study_figures(results, command)
 
 
-def keep_trials(plan: MonteCarloPlan, made: MonteCarloOutput) -> Run | None:
-    """Write the sampled episodes as a run beside the tables, if the plan asks for it and its size allows it."""
-    fits = plan.episodes <= MOST_TRIALS and set(plan.severities) <= set(SEVERITIES)
-    if made.results is None or not plan.trials or not fits:
-        return None
-    return write_run(
-        made.results, made.folder, json.loads(json.dumps(asdict(plan), default=str)), as_command("montecarlo", plan)
-    )
-
-
-def _study(plan: MonteCarloPlan) -> tuple[StudyConfig, Mapping[str, FittedCompetence]]:
-    study = StudyConfig(**{name: vars(plan)[name] for name in _PLANNED})
-    if plan.fit is None:
-        return study, {}
-    fitted = fit_models(read_table(plan.fit), study)
+def _fitted(study: StudyConfig, table: Path) -> tuple[StudyConfig, Mapping[str, FittedCompetence]]:
+    fitted = fit_models(read_table(table), study)
     models = {name: found.competence for name, found in fitted.items()}
     return replace(study, models=models, categories=tuple(next(iter(models.values())).sigma)), fitted
 
 
 def _check(results: SimulationResults) -> str:
-    """Say how the sampler stands to the closed form."""
+    """Return how the samples compare with the closed form."""
     distances = np.abs(z_scores(results))
     inside = int((distances <= NORMAL_95).sum())
     words = f"{inside} of {len(distances)} sampled 95% intervals hold the closed form at the competence drawn"
@@ -217,25 +209,26 @@ def _check(results: SimulationResults) -> str:
     return f"{words}; the largest distance is {distances.max():.2f} standard errors"
 
 
-def _folder(plan: MonteCarloPlan) -> Path:
-    return plan.out or Path("runs") / f"montecarlo-{digest(repr(plan))[:8]}"
+def _write_tables(made: MonteCarloOutput, name: str, command: str) -> None:
+    """Write each table as a CSV file, and all of them as they are printed."""
+    from rich.console import Console
 
-
-def _write_tables(plan: MonteCarloPlan, made: MonteCarloOutput) -> None:
-    """Write the tables as CSV files and as they are printed."""
     with writable(made.folder):
         made.folder.mkdir(parents=True, exist_ok=True)
     for table in [*made.tables, *([conditions_table(made.results)] if made.results else [])]:
         with atomic_write(made.folder / f"{table.name}.csv") as partial:
             partial.write_bytes(csv_text([table.columns, *table.rows]).encode())
-    name = "power.txt" if plan.power else "tables.txt"
     with atomic_write(made.folder / name) as partial, partial.open("w", encoding="utf-8") as handle:
-        print(as_command("montecarlo", plan), file=handle)
+        print(command, file=handle)
         print_montecarlo(made, Console(file=handle, width=_WIDE))
 
 
-def print_montecarlo(made: MonteCarloOutput, console: Console) -> None:
+def print_montecarlo(made: MonteCarloOutput, console: "Console") -> None:
     """Print the tables, how to read them, and the remarks."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
     for table in made.tables:
         grid = Table(*table.columns, title=table.title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
         grid.pad_edge, grid.padding, grid.collapse_padding = False, (0, 1, 0, 0), True

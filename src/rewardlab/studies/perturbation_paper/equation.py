@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import CATEGORIES
@@ -113,7 +112,7 @@ def _check_numbers(study: StudyConfig) -> None:
         (0 <= study.rho < 1, "rho must be from 0 up to but not 1, where the noise never changes", study.rho),
         (0 <= study.noise < math.inf, "noise (k) must be a number not below 0", study.noise),
         (0 <= study.drift < math.inf, "drift must be a number not below 0", study.drift),
-        (0 < study.reliable_at < 1, "reliable-at must lie between 0 and 1", study.reliable_at),
+        (0 < study.reliable_at < 1, "accuracy-threshold must lie between 0 and 1", study.reliable_at),
         (0 <= study.correlation <= 1, "correlation of the voters must be from 0 to 1", study.correlation),
         (all(0 <= f < math.inf for f in study.tasks.values()), "task factors must not be below 0", study.tasks),
     )
@@ -169,6 +168,8 @@ def accuracy(scale: Values, truth: Values) -> Values:
 
 def step_error_rates(scale: Values, truth: Values) -> Values:
     """Return the chance of a wrong side per step (last axis); a noiseless model is never wrong."""
+    from scipy.special import ndtr
+
     margin = np.abs(truth - 0.5)
     wide = np.asarray(scale, dtype=np.float64)[..., None]
     return np.where(wide > 0, np.asarray(ndtr(-margin / np.maximum(wide, _SMALLEST))), 0.0)
@@ -176,6 +177,8 @@ def step_error_rates(scale: Values, truth: Values) -> Values:
 
 def tau(scale: Values, steps: int, rho: float) -> Values:
     """Return the expected tau-b of an evenly rising episode: pairs that lie equally far apart are alike."""
+    from scipy.special import ndtr
+
     lag = np.arange(1, steps)
     spread = np.maximum(np.asarray(scale)[..., None], _SMALLEST) * np.sqrt(2 * (1 - rho**lag))
     ordered = 2 * ndtr(lag / steps / spread) - 1
@@ -185,6 +188,8 @@ def tau(scale: Values, steps: int, rho: float) -> Values:
 
 def calibration_error(scale: Values, truth: Values) -> Values:
     """Return how far true progress lies from predicted progress, cut to [0, 1], on average over bins of the latter."""
+    from scipy.special import ndtr
+
     wide = np.maximum(np.asarray(scale, dtype=np.float64), _SMALLEST)[..., None, None]
     z = (np.linspace(0, 1, BINS + 1) - truth[:, None]) / wide
     below, density = ndtr(z), np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
@@ -199,6 +204,8 @@ def calibration_error(scale: Values, truth: Values) -> Values:
 
 def vote_accuracy(scale: Values, truth: Values, correlation: float) -> Values:
     """Return the accuracy of the majority of three alike members whose errors are correlated."""
+    from scipy.special import ndtr
+
     if correlation == 1:
         return accuracy(scale, truth)
     margin = np.abs(truth - 0.5) / np.maximum(np.asarray(scale, dtype=np.float64)[..., None], _SMALLEST)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
-from scipy.optimize import brentq, least_squares
-from scipy.special import ndtri, stdtrit
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
@@ -95,6 +93,8 @@ def _informs(line: MeasuredAccuracy, category: str) -> bool:
 
 
 def _fit(model: str, lines: list[MeasuredAccuracy], categories: list[str], study: StudyConfig) -> FittedCompetence:
+    from scipy.optimize import least_squares
+
     missing = [c for c in categories if not any(_informs(line, c) for line in lines)]
     if missing:
         raise DataError(f"model {model!r} has no accuracy above severity 0 in {', '.join(missing)}; add one of each")
@@ -195,6 +195,8 @@ def correct_step_shares(study: StudyConfig, competence: float, rng: Generator) -
 
 def certified_share(shares: Values, episodes: int, level: float, rng: Generator, *, reliable: bool) -> float:
     """Return the share of studies of this size whose one-sided bound lies beyond the level."""
+    from scipy.special import stdtrit
+
     counts = rng.multinomial(episodes, shares, size=STUDIES)
     values = np.linspace(0, 1, len(shares))
     mean = counts @ values / episodes
@@ -221,6 +223,8 @@ def smallest_sample_size(shares: Values, level: float, rng: Generator, *, reliab
 
 
 def _normal_approximation(shares: Values, level: float) -> float:
+    from scipy.special import ndtri
+
     values = np.linspace(0, 1, len(shares))
     mean = shares @ values
     variance = shares @ values**2 - mean**2
@@ -231,6 +235,8 @@ def _normal_approximation(shares: Values, level: float) -> float:
 
 def _false_rate(study: StudyConfig, episodes: int | None, rng: Generator, *, reliable: bool) -> float:
     """Return how often a model exactly at the level would be certified by a study of this size."""
+
+    from scipy.optimize import brentq
 
     def excess(competence: float) -> float:
         return float(accuracy(study.scale(competence), study.truth)) - study.reliable_at

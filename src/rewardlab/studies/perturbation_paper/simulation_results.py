@@ -239,10 +239,11 @@ def _record(results: SimulationResults, settings: Mapping[str, Any], command: st
         "plan": {
             "study": json.loads(json.dumps(asdict(study))),
             "seed": results.seed,
-            "reliable_at": settings["reliable_at"],
+            "reliable_at": study.reliable_at,
         },
         "settings": {
             **settings,
+            "seed": results.seed,
             "data": "the simulated study",
             "frames": f"{study.steps} steps",
             "limit": None,

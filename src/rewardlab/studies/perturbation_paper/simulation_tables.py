@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
 
 from rewardlab.studies.perturbation_paper.equation import MEASURES, StudyConfig
 from rewardlab.studies.perturbation_paper.fit_and_power import CONFIDENCE, MOST, POWER, FittedCompetence, SampleSize
@@ -188,6 +187,8 @@ def _both(found: ReliableRange) -> Cells:
 
 def _chance_of(study: StudyConfig, centre: Sequence[float], found: ReliableRange) -> float:
     """Return the chance that a study with the noise of Eq. 1 finds the same first failing severity."""
+    from scipy.special import ndtr
+
     above = np.array(centre) - study.reliable_at
     stays = ndtr(above / study.drift) if study.drift else (above >= 0).astype(np.float64)
     if found.first_failing is None:

@@ -1,6 +1,5 @@
 """`study rl` and `study rl-page`: train policies on different rewards, and write the page of the results."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -11,9 +10,10 @@ import numpy as np
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import Execution, Help, as_command, recorded, several
-from rewardlab.core.storage import atomic_write
+from rewardlab.evaluation.display import format_number, format_percent
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
-from rewardlab.reporting.svg_charts import Axes, BandLine, ChartPoint, TitledChart, band_chart, point_chart
+from rewardlab.reporting.page import data_address, templates, write_page
+from rewardlab.reporting.svg_charts import Axes, Line, Point, TitledChart, line_chart, point_chart
 from rewardlab.rl.results import RlResults, TrainingRunResult, read_results
 from rewardlab.studies.rl.analysis import (
     SEVERITIES,
@@ -77,7 +77,6 @@ def study_rl_page(
         rewardlab study rl-page rl/quality
         rewardlab study rl-page results/rl/dsrl_true results/rl/quality --out rl.html
     """
-    from rewardlab.reporting.page import templates
 
     folders, out = [Path(folder) for folder in several(runs)], Path(out)
     if not folders:
@@ -86,12 +85,9 @@ def study_rl_page(
     html = (
         templates("rewardlab.studies.rl")
         .get_template("page.html")
-        .render(studies=studies, percent=percent, number=number)
+        .render(studies=studies, percent=format_percent, number=format_number)
     )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return out
+    return write_page(out, html)
 
 
 @dataclass(frozen=True)
@@ -170,10 +166,10 @@ def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
         curve = learning_curve(runs, lambda run: run.base_success if run.algorithm == "dsrl" else None)
         x, y = tuple(at.steps for at in curve), tuple(at.mean for at in curve)
         low, high = tuple(at.low for at in curve), tuple(at.high for at in curve)
-        lines.append(BandLine(own.name, x, y, low, high, place, dashed=own.algorithm == "sac"))
+        lines.append(Line(own.name, x, y, low, high, place, control=own.algorithm == "sac"))
     end = max((x for line in lines for x in line.x), default=1.0)
     axes = Axes("simulator steps", "success, interquartile mean", right=end)
-    return band_chart(lines, axes, f"success over simulator steps, {title}")
+    return line_chart(lines, axes, f"success over simulator steps, {title}")
 
 
 def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
@@ -186,17 +182,17 @@ def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
     for place, own in enumerate(series):
         low, high = profile_band(own.final(), _THRESHOLDS)
         values = tuple(performance_profile(own.final(), _THRESHOLDS))
-        profiles.append(BandLine(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
+        profiles.append(Line(own.name, _THRESHOLDS, values, tuple(low), tuple(high), place))
     axes = Axes("success above", "fraction of training runs")
     return [
-        TitledChart("performance profiles", band_chart(profiles, axes, "fraction of training runs above each success"))
+        TitledChart("performance profiles", line_chart(profiles, axes, "fraction of training runs above each success"))
     ]
 
 
 def _quality_chart(results: RlResults) -> str:
     points = quality_points(results, "mae")
     tasks = list(dict.fromkeys(point.task for point in points))
-    drawn = [ChartPoint(f"{p.reward}, {p.task}", p.quality, p.success, tasks.index(p.task)) for p in points]
+    drawn = [Point(f"{p.reward}, {p.task}", p.quality, p.success, tasks.index(p.task)) for p in points]
     left = min((point.quality for point in points), default=0.0) - 0.1
     axes = Axes("4 - MAE on held-out episodes", "final success", left=max(0.0, left), right=4.0)
     return point_chart(drawn, axes, "final success over reward accuracy, a point per reward and task")
@@ -207,12 +203,12 @@ def _severity_charts(curves: Sequence[SeverityCurve]) -> list[TitledChart]:
     levels, charts = tuple(float(level) for level in SEVERITIES), []
     for name in dict.fromkeys(curve.perturbation for curve in curves):
         lines = [
-            BandLine(curve.reward, levels, curve.success, curve.low, curve.high, rewards.index(curve.reward))
+            Line(curve.reward, levels, curve.success, curve.low, curve.high, rewards.index(curve.reward))
             for curve in curves
             if curve.perturbation == name
         ]
         axes = Axes("severity of the perturbation the reward model sees", "final success", right=4.0)
-        charts.append(TitledChart(name, band_chart(lines, axes, f"success over the severity of {name}")))
+        charts.append(TitledChart(name, line_chart(lines, axes, f"success over the severity of {name}")))
     return charts
 
 
@@ -225,7 +221,7 @@ def _final_clips(results: RlResults, folder: Path) -> list[ClipView]:
     found = []
     for run, clip in list(chosen.values())[:_MAX_CLIPS]:
         condition = "" if run.condition == "clean" else f", reward model under {run.condition}"
-        title = f"{run.task}: {run.algorithm} on {run.reward}{condition}, {percent(run.success)} success"
+        title = f"{run.task}: {run.algorithm} on {run.reward}{condition}, {format_percent(run.success)} success"
         found.append(ClipView(title, _video(folder, clip)))
     return found
 
@@ -238,19 +234,8 @@ def _cluster_view(cluster: HackingCluster, folder: Path) -> ClusterView:
 
 def _video(folder: Path, name: str) -> str:
     """Return a clip as a data address; empty where it is missing, too large, or not inside the folder."""
-    from rewardlab.reporting.page import data_address
 
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()) or not path.is_file() or path.stat().st_size > _CLIP_BYTES:
         return ""
     return data_address("video/mp4", path.read_bytes())
-
-
-def percent(proportion: float | None) -> str:
-    """Return a proportion in percent."""
-    return "-" if proportion is None or math.isnan(proportion) else f"{proportion:.0%}"
-
-
-def number(value: float | None) -> str:
-    """Return a number with two digits."""
-    return "-" if value is None or math.isnan(value) else f"{value:.2f}"
