@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.old_settings import build_plan
+from rewardlab.api import stress_plan
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation import evaluate as stress
@@ -117,34 +117,34 @@ def score(cells: int, engine: str, workers: int, folder: Path) -> list[dict[str,
         "workers": workers,
         "out": folder / "run",
     }
-    plan = build_plan(stress.StressPlan, settings)
-    each = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.all_models())
+    plan = stress_plan(settings)
+    each = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.every_model)
     write_dataset(folder / "data", -(-cells // each))
-    contents, context = stress.open_plan(plan, ())
-    run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/scale.py"))
+    contents, context = stress.open_plan(plan)
+    run = stress.start_scoring(plan, context, contents)
     tenths = Tenths(run, run.record.cells)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
-    stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), tenths.take)
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.cells), tenths.take)
     return tenths.rows
 
 
 FIRST_TRIAL = """
 import resource, sys, time
 started = time.perf_counter()
-from rewardlab.core.old_settings import build_plan
+from rewardlab.api import stress_plan
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials
-plan = build_plan(stress.StressPlan, {"models": ("clock", "constant"), "data": sys.argv[1], "perturbations": ("all",),
+plan = stress_plan({"models": ("clock", "constant"), "data": sys.argv[1], "perturbations": ("all",),
     "controls": False, "out": stress.Path(sys.argv[2]), "workers": 2, "quiet": True})
-contents, context = stress.open_plan(plan, ())
-run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/scale.py"))
+contents, context = stress.open_plan(plan)
+run = stress.start_scoring(plan, context, contents)
 jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
 def first(trials):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
     print(run.record.cells, time.perf_counter() - started, time.process_time(), peak, flush=True)
     raise KeyboardInterrupt
 try:
-    stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), first)
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.cells), first)
 except stress.Interrupted:
     pass
 """

@@ -13,7 +13,7 @@ from rewardlab.cli import COMMANDS, main
 from rewardlab.data import open_dataset
 from rewardlab.perturbations import PERTURBATIONS
 from tests.command_here import run_here
-from tests.conftest import write_rows
+from tests.conftest import IN_PROCESS, write_rows
 
 
 def rewardlab_command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def test_stress_prints_the_summary_and_the_report_and_names_the_run_itself(tiny_
 
 
 def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
-    few = {"perturbations": ("typo_keyboard",), "severities": (1,), "engine": "local"}
+    few = {"perturbations": ("typo_keyboard",), "severities": (1,), "execution": IN_PROCESS}
     run = rewardlab.stress("clock", tiny_data, out=tmp_path / "run", **few)
     (run.folder / "report.html").unlink()
     assert run_here("report", str(run.folder)).returncode == 0

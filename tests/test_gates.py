@@ -1,5 +1,6 @@
 """Gates, JSON, JUnit and dry runs: what continuous integration and a careful payer meet, with real processes."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -9,10 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
-from rewardlab.evaluation.evaluate import StressPlan
 from rewardlab.evaluation.gates import check_gates, parse_gate
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.perturbations import FAMILIES, QUICK, choose_perturbations
@@ -116,7 +117,7 @@ def test_a_gate_is_held_against_the_end_that_speaks_against_it(tiny_data: Path, 
 
 
 def test_the_default_is_a_spread_of_all_categories() -> None:
-    default = StressPlan(("clock",), "sample").perturbations
+    default = inspect.signature(rewardlab.stress).parameters["perturbations"].default
     chosen = choose_perturbations(default)
     assert default == ("quick",) and tuple(p.name for p in chosen) == QUICK
     assert {p.category for p in chosen} == set(FAMILIES) and len(chosen) == 8
@@ -137,7 +138,7 @@ def test_a_dry_run_tells_cells_and_requests_and_asks_nobody(
         assert f"{server.model()}: 198 requests or more to a server" in said
         assert "tokens and cost: told after the first answers" in said
         assert server.asked.total() == 0 and not list(tmp_path.iterdir())
-        few = ["--perturbations", "none", "--no-controls", "--max-requests", "2", "--batch", "1"]
+        few = ["--perturbations", "none", "--no-controls", "--max-requests", "2", "--batch-size", "1"]
         assert main([*words, *few]) == 3
         assert main([*words, *few, "--dry-run"]) == 0
         assert server.asked.total() == 2

@@ -18,7 +18,7 @@ import rewardlab
 from rewardlab.core.terminal import TerminalStream, in_encoding, terminal_console
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.summary import load_summary
-from tests.conftest import moving_square, write_rows
+from tests.conftest import IN_PROCESS, moving_square, write_rows
 
 ROOT = Path(__file__).parent.parent
 PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "120"}
@@ -44,7 +44,7 @@ def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_made_without_utf8_is_the_same_run(run: Path, tiny_data: Path, tmp_path: Path) -> None:
-    other = rewardlab.bench("clock", tiny_data, workers=1, engine="local", out=tmp_path / "run")
+    other = rewardlab.bench("clock", tiny_data, execution=IN_PROCESS, out=tmp_path / "run")
     assert load_summary(rewardlab.Run(run)) == load_summary(other)
     assert (run / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 

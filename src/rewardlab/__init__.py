@@ -14,16 +14,13 @@ if TYPE_CHECKING:
     from rewardlab.api import attack as attack
     from rewardlab.api import augment as data_augment
     from rewardlab.api import bench as bench
-    from rewardlab.api import calibrate as fit_calibration
     from rewardlab.api import check as data_check
     from rewardlab.api import collect as collect
     from rewardlab.api import convert as data_convert
     from rewardlab.api import data_report as data_report
     from rewardlab.api import export as runs_export
-    from rewardlab.api import guard_fit as fit_guard
     from rewardlab.api import leaderboard as leaderboard
     from rewardlab.api import load_model as load_model
-    from rewardlab.api import merge as runs_merge
     from rewardlab.api import open_dataset as open_dataset
     from rewardlab.api import perturb as data_perturb
     from rewardlab.api import query as runs_sql
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from rewardlab.api import rl_report as study_rl_page
     from rewardlab.api import rl_run as study_rl
     from rewardlab.api import runs as runs_list
-    from rewardlab.api import score as score
     from rewardlab.api import serve as serve
     from rewardlab.api import stress as stress
     from rewardlab.api import train as train_pocket
@@ -45,11 +41,15 @@ if TYPE_CHECKING:
     from rewardlab.core.trial import Failure as Failure
     from rewardlab.core.trial import Score as Score
     from rewardlab.evaluation.compare import compare as compare
+    from rewardlab.evaluation.fit_calibration import fit_calibration as fit_calibration
+    from rewardlab.evaluation.fit_guard import fit_guard as fit_guard
+    from rewardlab.evaluation.merge import runs_merge as runs_merge
+    from rewardlab.evaluation.score import score as score
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
 
 _HOME = {  # where each public name is; it is loaded on first use, so that the import itself stays light
     # Judge a reward model
-    "score": "rewardlab.api:score",
+    "score": "rewardlab.evaluation.score:score",
     "stress": "rewardlab.api:stress",
     "bench": "rewardlab.api:bench",
     "attack": "rewardlab.api:attack",
@@ -71,8 +71,8 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "train_vlm": "rewardlab.api:train_vlm",
     "train_objective": "rewardlab.api:train_objective",
     "train_assemble": "rewardlab.api:assemble_vlm",
-    "fit_calibration": "rewardlab.api:calibrate",
-    "fit_guard": "rewardlab.api:guard_fit",
+    "fit_calibration": "rewardlab.evaluation.fit_calibration:fit_calibration",
+    "fit_guard": "rewardlab.evaluation.fit_guard:fit_guard",
     # Use it on a robot
     "serve": "rewardlab.api:serve",
     "relabel": "rewardlab.api:relabel",
@@ -82,7 +82,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "study_rl_page": "rewardlab.api:rl_report",
     # Keep house
     "runs_list": "rewardlab.api:runs",
-    "runs_merge": "rewardlab.api:merge",
+    "runs_merge": "rewardlab.evaluation.merge:runs_merge",
     "runs_export": "rewardlab.api:export",
     "runs_sql": "rewardlab.api:query",
     # Nouns

@@ -6,7 +6,7 @@ import pytest
 
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Failure, Score, Trial, validate_answer
-from rewardlab.evaluation.evaluate import run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from tests.evaluation.test_stress import plan
 
 CODE = """
@@ -111,8 +111,8 @@ def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
 ) -> None:
     settings = {"perturbations": ("mirror",), "severities": (4,), "limit": 3, "workers": 1, "engine": "processes"}
     names = tuple(f"zoo:{name}" for name in HOSTILE)
-    alone = run_stress(plan(tiny_data, lab / "alone", models=("zoo:Eye",), **settings))
-    together = run_stress(plan(tiny_data, lab / "all", models=(*names, "zoo:Eye"), **settings))
+    alone = evaluate(plan(tiny_data, lab / "alone", models=("zoo:Eye",), **settings))
+    together = evaluate(plan(tiny_data, lab / "all", models=(*names, "zoo:Eye"), **settings))
     assert "forged" not in capfd.readouterr().out
     everyone = [alone.trials().rows(), together.trials().rows()]
     honest = [
@@ -134,9 +134,7 @@ def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
 
 def test_a_hostile_member_of_an_ensemble_with_an_oracle_finds_no_truth(tiny_data: Path, lab: Path) -> None:
     settings = {"perturbations": ("none",), "severities": (0,), "controls": False, "workers": 1, "engine": "processes"}
-    run = run_stress(
-        plan(tiny_data, lab / "run", models=("ensemble:oracle,zoo:Spy,zoo:Saboteur", "zoo:Spy"), **settings)
-    )
+    run = evaluate(plan(tiny_data, lab / "run", models=("ensemble:oracle,zoo:Spy,zoo:Saboteur", "zoo:Spy"), **settings))
     assert {t.raw for t in trials_of(run, "Spy")} == {"found 0 ''"}
     assert {t.status for t in run.trials().rows() if t.truth_level is not None} == {"scored"}
 

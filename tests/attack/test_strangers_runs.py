@@ -21,6 +21,7 @@ from rewardlab.evaluation.replay import replay
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.perturbations import is_in_catalogue
 from rewardlab.reporting.run_page import render_page
+from tests.conftest import IN_PROCESS
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
@@ -85,8 +86,7 @@ def strangers_run(lab: Path, tiny_data: Path) -> Run:
             tiny_data,
             perturbations=("lab:shout", "resolution"),
             severities=(2,),
-            workers=1,
-            engine="local",
+            execution=IN_PROCESS,
             out=lab / "run",
         )
         sys.modules.pop("lab", None)

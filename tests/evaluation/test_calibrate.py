@@ -1,7 +1,6 @@
 """Calibration: what is fitted, whether it holds on tasks kept apart, and the model that uses it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +12,17 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.data import open_dataset
-from rewardlab.evaluation.evaluate import run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.fit_calibration import (
-    CalibratePlan,
     calibrate_trials,
     calibration_sentences,
     conformal_quantile,
+    fit_calibration,
     fit_temperature,
     member_errors,
     negative_log_likelihood,
-    run_calibration,
     split_by_task,
 )
-from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
 from rewardlab.models.calibration import (
     Calibrated,
@@ -38,6 +35,7 @@ from rewardlab.models.calibration import (
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 from tests.metrics.handmade_trials import trial
+from tests.plans import stress_plan
 
 EVEN = (0.2,) * 5
 
@@ -122,13 +120,7 @@ def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise
 
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"3 sets of 10 or more answered episodes with a reward .* got 2, 2, 1"):
-        run_calibration(
-            CalibratePlan(
-                "clock",
-                str(tiny_data),
-                scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run"),
-            )
-        )
+        fit_calibration("clock", tiny_data, execution=IN_PROCESS, out=tmp_path / "run")
 
 
 def test_a_certain_model_is_never_infinitely_surprised() -> None:
@@ -196,7 +188,18 @@ def test_calibrate_writes_what_it_fitted_on_what_and_says_it(fitted: Path, capsy
     assert (record["data"], record["frames"], record["method"]) == ("sample-sim", "fps:1", "isotonic")
     assert record["data_digest"] == json.loads((fitted / "run.json").read_text())["plan"]["data_digest"]
     assert sum(record[part]["episodes"] for part in ("fit", "conformal", "held_out")) == 100
-    again = ["calibrate", "clock", "sample-sim", "--out", str(fitted), "--engine", "local", "--frames", "fps:1"]
+    again = [
+        "fit",
+        "calibration",
+        "clock",
+        "sample-sim",
+        "--out",
+        str(fitted),
+        "--engine",
+        "local",
+        "--frames",
+        "fps:1",
+    ]
     assert main(again) == 0  # costs nothing: every cell is there
     said = capsys.readouterr().out
     assert "an isotonic map of its levels, fitted on" in said and f"calibrated model: clock+{fitted}" in said
@@ -255,13 +258,13 @@ def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path,
     with pytest.raises(PlanError, match="there is no calibration in 'no/such/folder'"):
         name_model("clock+no/such/folder")
     with pytest.raises(PlanError, match="coverage must be above 0"):
-        CalibratePlan("clock", "sample", coverage=1.0)
+        fit_calibration("clock", "sample", coverage=1.0)
 
 
 def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Path) -> None:
-    scoring = ScoringSettings(limit=6, workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
-    plan = CalibratePlan("clock", "sample", scoring=scoring).stress_plan()
-    trials = run_stress(replace(plan, models=(f"clock+{fitted}", "clock"))).trials().rows()
+    few = {"perturbations": "none", "controls": False, "limit": 6}
+    plan = stress_plan((f"clock+{fitted}", "clock"), "sample", engine="local", out=tmp_path / "run", **few)
+    trials = evaluate(plan).trials().rows()
     levels = {(t.model, t.episode): t for t in trials}
     for t in (t for t in trials if t.model != "clock"):
         assert t.status == "scored" and json.loads(t.raw)["level"] == levels[("clock", t.episode)].level
@@ -269,11 +272,7 @@ def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Pat
 
 def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_path: Path) -> None:
     name = "ensemble:noisy-oracle:0.4,noisy-oracle:1.6@3,constant"
-    calibrated = run_calibration(
-        CalibratePlan(
-            name, "sample-sim", scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "cal")
-        )
-    )
+    calibrated = fit_calibration(name, "sample-sim", execution=IN_PROCESS, out=tmp_path / "cal")
     written = json.loads((calibrated.run.folder / "weights.json").read_text())
     part = split_by_task(calibrated.run.trials(), seed=0, parts=3)[0]
     assert written["mae"] == member_errors(part) and written["fit"]["episodes"] == len(part)

@@ -10,6 +10,7 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.evaluation.display import FITS, display_names
+from tests.conftest import IN_PROCESS
 from tests.models.loopback import Call, chat_server
 
 SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://127.0.0.1:8000/v1"
@@ -63,11 +64,11 @@ def test_a_chosen_name_is_kept_beside_the_plan_and_trials_keep_the_whole_string(
 @pytest.mark.parametrize("names", [("a", "b", "c"), ("oracle",), ("same", "same"), ("",), ("x" * 60,), ("a\x1bb",)])
 def test_names_that_cannot_be_told_apart_or_shown_are_refused(tiny_data: Path, names: tuple[str, ...]) -> None:
     with pytest.raises(PlanError, match="name"):
-        rewardlab.stress(["clock", "random"], tiny_data, engine="local", perturbations="none", name=names)
+        rewardlab.stress(["clock", "random"], tiny_data, execution=IN_PROCESS, perturbations="none", name=names)
 
 
 def test_a_record_that_calls_a_model_what_another_one_is_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations="none", workers=1, engine="local", out=tmp_path / "run")
+    run = rewardlab.stress("clock", tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
     content = json.loads((run.folder / "run.json").read_text())
     content.pop("sha256")
     run.save("run.json", content | {"names": {"clock": "constant"}})

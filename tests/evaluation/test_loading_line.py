@@ -11,7 +11,7 @@ import pytest
 from tests.evaluation.test_stress import write_model
 from tests.terminal import in_terminal
 
-STEPS = ("opening", "looking up judge.model:Judge", "reading the videos", "loading the models", "scoring", "measuring")
+STEPS = ("looking up judge.model:Judge", "opening", "reading the videos", "loading the models", "scoring", "measuring")
 STEERING = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 
 

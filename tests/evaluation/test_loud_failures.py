@@ -38,7 +38,7 @@ def test_a_model_that_always_raises_is_asked_about_few_cells_and_named(
     log = tmp_path / "asked"
     body = f"for e in episodes: open({str(log)!r}, 'a').write(e.instruction + '\\n')\nraise ValueError('no weights')"
     environment = write_model(tmp_path, body) | {"COLUMNS": "200"}
-    settings = ("--max-failures", limit, "--batch", batch, "--workers", workers)
+    settings = ("--max-failures", limit, "--batch-size", batch, "--workers", workers)
     code, shown = on_a_terminal(stress("judge.model:Judge", tiny_data, tmp_path / "run", *settings), environment)
     assert code == 3
     assert f"the first {limit} answers of judge.model:Judge all failed alike: ValueError: no weights" in shown
@@ -52,7 +52,7 @@ def test_a_server_that_answers_nonsense_costs_no_more_requests_than_allowed(tiny
         call.say(f"The weather is fine, number {call.number}.")
 
     with chat_server(nonsense) as server:
-        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", "--batch", "16", *HERE)
+        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", "--batch-size", "16", *HERE)
         done = run_here(*words[3:])
         assert done.returncode == 3 and "unreadable answer: expected one 'ANSWER: n'" in done.stderr
         assert server.asked.total() == 5
@@ -71,7 +71,7 @@ def test_a_wrong_number_of_answers_is_told_and_nobody_is_asked_again(
 ) -> None:
     body = "sys.stderr.write('batch\\n'); sys.stderr.flush()\nreturn [Score(3)] * (len(episodes) - 1)"
     write_model(tmp_path, body)
-    words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--batch", "9", "--max-failures", "18", *HERE)
+    words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--batch-size", "9", "--max-failures", "18", *HERE)
     assert run_judge(tmp_path, words) == 3
     said = capfd.readouterr().err
     assert "8 answers to a batch of 9: score(episodes) must return one per episode" in said

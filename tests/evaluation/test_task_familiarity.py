@@ -6,6 +6,7 @@ import pytest
 
 import rewardlab
 from rewardlab.core.run import start_run
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.summary import summarise
 from rewardlab.models import name_model
@@ -64,7 +65,11 @@ def test_the_shipped_models_say_what_they_were_trained_on() -> None:
 
 def test_a_run_of_pocket_tells_them_apart(tmp_path: Path) -> None:
     run = rewardlab.stress(
-        "pocket", "sample-sim", perturbations=("none",), engine="local", out=tmp_path / "run", quiet=True
+        "pocket",
+        "sample-sim",
+        perturbations=("none",),
+        execution=Execution(engine="local", quiet=True),
+        out=tmp_path / "run",
     )
     episodes = {f.tasks: f.episodes for f in run.summary.familiarity if f.metric == "micro_mae"}
     assert set(episodes) == {"seen", "unseen"} and sum(episodes.values()) == 100

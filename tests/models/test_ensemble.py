@@ -10,14 +10,14 @@ from rewardlab.core.episode import LEVELS, Episode, Label, episode_from_frames, 
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.composite import CachedModel, build_all, build_model, name_composite
 from rewardlab.models.contract import Budget, Composition, NamedModel
 from rewardlab.models.ensemble import Ensemble
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS, moving_square
+from tests.conftest import moving_square
+from tests.plans import stress_plan
 
 FRAMES = moving_square("x", count=2, size=8)
 
@@ -252,14 +252,17 @@ def test_a_member_that_is_judged_too_is_asked_once(
 ) -> None:
     asked = counting(tmp_path, monkeypatch)
     ensemble = "ensemble:tally:Eye,oracle,random"
-    plan = StressPlan(
+    plan = stress_plan(
         models=("tally:Eye", ensemble, "ensemble:tally:Eye,clock?by=mean"),
         data=str(tiny_data),
         perturbations=("gaussian_noise", "polite_filler"),
         severities=(2,),
-        scoring=ScoringSettings(workers=1, batch=4, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+        workers=1,
+        batch_size=4,
+        engine="local",
+        out=tmp_path / "run",
     )
-    trials = run_stress(plan).trials().rows()
+    trials = evaluate(plan).trials().rows()
     alone = {(t.episode, t.perturbation): t for t in trials if t.model == "tally:Eye"}
     assert len(asked()) == len(set(asked())) == len(alone) == 6 * 3
     levels = {t.model: {} for t in trials}

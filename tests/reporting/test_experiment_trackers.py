@@ -9,18 +9,15 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.reporting.trackers import exported_run
-from tests.conftest import IN_PROCESS
+from tests.plans import stress_plan
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> Run:
-    scoring = ScoringSettings(
-        workers=1, quiet=True, engine_settings=IN_PROCESS, out=tmp_path_factory.mktemp("run") / "stress one"
-    )
-    return run_stress(StressPlan(("clock",), str(tiny_data), ("jpeg",), (4,), scoring=scoring))
+    scoring = dict(workers=1, quiet=True, engine="local", out=tmp_path_factory.mktemp("run") / "stress one")
+    return evaluate(stress_plan(("clock",), str(tiny_data), ("jpeg",), (4,), **scoring))
 
 
 def test_the_numbers_are_those_of_the_summary(run: Run) -> None:

@@ -13,6 +13,7 @@ from rewardlab.evaluation.summary import load_summary
 from rewardlab.reporting.findings_text import findings
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.terminal_summary import print_summary
+from tests.conftest import IN_PROCESS
 
 CONTROLS = ("constant", "random", "clock", "oracle")  # their order, everywhere
 
@@ -22,8 +23,8 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
         "noisy-oracle:0.5",
         tiny_data,
         perturbations=("jpeg", "typo_keyboard"),
-        reliable_at=0.3,
-        engine="local",
+        accuracy_threshold=0.3,
+        execution=IN_PROCESS,
         out=tmp_path / "run",
     )
     console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
@@ -70,7 +71,9 @@ def test_long_model_strings_leave_room_for_the_numbers(
 def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:
     for least, said in (("0.1", True), ("0.9", False)):
         arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
-        assert main([*arguments, "--engine", "local", "--reliable-at", least, "--out", str(tmp_path / least)]) == 0
+        assert (
+            main([*arguments, "--engine", "local", "--accuracy-threshold", least, "--out", str(tmp_path / least)]) == 0
+        )
         sentences = findings(load_summary(Run(tmp_path / least)), "oracle")
         assert any("Where it says no test, one answer for every" in sentence for sentence in sentences) == said
 
@@ -79,7 +82,7 @@ def test_compare_says_who_is_better_in_words(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = rewardlab.stress(
-        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
+        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), execution=IN_PROCESS, out=tmp_path / "run"
     )
     assert main(["compare", str(run.folder), f"{run.folder}::clock", "--draws", "500"]) == 0
     said = capsys.readouterr().out
@@ -95,7 +98,7 @@ def test_compare_writes_a_file_by_its_ending(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = rewardlab.stress(
-        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
+        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), execution=IN_PROCESS, out=tmp_path / "run"
     )
     models = ["compare", str(run.folder), f"{run.folder}::clock", "--draws", "200", "--out"]
     for name in ("both.json", "both.md"):

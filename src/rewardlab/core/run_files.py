@@ -96,7 +96,10 @@ def run_record(content: Mapping[str, Any], *, sealed: bool) -> RunRecord:
     known = {name: content[name] for name in _KEYS & content.keys()}
     made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}}
     made |= known | {"sealed": sealed}
-    made |= {"settings": {name: settings.get(name) for name in _SETTINGS}, "plan_digest": json_digest(plan)}
+    made |= {
+        "settings": {name: plan.get(name, settings.get(name)) for name in _SETTINGS},
+        "plan_digest": json_digest(plan),
+    }
     made["plan"] = _plan(plan, settings, content.get("judged"))
     made["skipped"] = _skipped(made["skipped"])
     record = record_from_json(RunRecord, made)
@@ -118,7 +121,7 @@ def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], judged: object) 
         "perturbations": list(_object(plan, "definitions")) if "definitions" in plan else settings.get("perturbations"),
         "severities": plan.get("severities", list(SEVERITIES)),
         "seed": plan.get("seed"),
-        "reliable_at": plan.get("reliable_at"),
+        "reliable_at": plan.get("accuracy_threshold", plan.get("reliable_at")),
         "data_digest": plan.get("data_digest", ""),
         "graded": plan.get("kind") == "attack",
     }

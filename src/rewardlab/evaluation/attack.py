@@ -13,10 +13,9 @@ from typing import Literal, get_args
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run, locked
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import SEVERITIES, Trial, graded_name
+from rewardlab.core.trial import Trial, graded_name
 from rewardlab.evaluation.attack_search import (
     LearnedPriors,
     Queries,
@@ -30,21 +29,19 @@ from rewardlab.evaluation.attack_search import (
     start_search,
 )
 from rewardlab.evaluation.breaking_points import AttackResult, Attempt, EpisodeAttack, attack_result, judge, save_attack
-from rewardlab.evaluation.evaluate import RunOrigin, StressPlan, keep_names, open_plan, score_jobs, start_scoring
+from rewardlab.evaluation.evaluate import keep_names, open_plan, score_jobs, start_scoring
 from rewardlab.evaluation.plan import (
     CLEAN_CONDITION,
-    FRAMES_HELP,
     Condition,
     EpisodeTrials,
     Job,
+    Plan,
     PlannedTrial,
     ScoringContext,
-    ScoringSettings,
     definition_of,
     instructions_digest,
     planned_trial,
 )
-from rewardlab.models.contract import NamedModel
 from rewardlab.perturbations.composition import severity_ladder
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
@@ -222,40 +219,6 @@ def _blocks(context: ScoringContext) -> deque[list[Episode]]:
     return deque([episodes[place] for place in order[start : start + BLOCK]] for start in range(0, len(order), BLOCK))
 
 
-_BOTH = "both"
-
-
-@dataclass(frozen=True)
-class AttackPlan:
-    """Search each episode for the smallest change that turns a right verdict into a wrong one."""
-
-    model: str = setting("the model to attack", positional=True)
-    data: str = setting("dataset folder or a shipped name such as sample-sim", positional=True)
-    perturbations: tuple[str, ...] = setting("what to attack with: names, categories, quick or all", ("all",))
-    budget: int = setting("queries per episode and strategy, beside the clean one", 60)
-    strategy: str = setting("search, random (the baseline: random changes at random severities) or both", "search")
-    frames: str = setting(FRAMES_HELP, "uniform:16")
-    scoring: ScoringSettings = ScoringSettings()
-
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise PlanError(f"budget must be at least 1 query per episode, got {self.budget}")
-        if self.strategy not in (*get_args(Strategy), _BOTH):
-            raise PlanError(f"strategy must be search, random or both, got {self.strategy!r}")
-
-    @property
-    def strategies(self) -> tuple[Strategy, ...]:
-        """Return the strategies to follow."""
-        return tuple(name for name in get_args(Strategy) if self.strategy in (name, _BOTH))
-
-    def stress_plan(self) -> StressPlan:
-        """Return the stress test whose models, data and perturbations the attack uses."""
-        scoring, severities = self.scoring, SEVERITIES[1:]
-        return StressPlan(
-            (self.model,), self.data, self.perturbations, severities, self.frames, controls=False, scoring=scoring
-        )
-
-
 @dataclass(frozen=True)
 class AttackRun:
     """An attack: what was found, and the run that holds every answer."""
@@ -264,23 +227,28 @@ class AttackRun:
     result: AttackResult
 
 
-def run_attack(plan: AttackPlan, own: Sequence[NamedModel] = ()) -> AttackRun:
-    """Ask what the strategies want to know until they are done, and write down what broke."""
-    stress_plan = plan.stress_plan()
-    contents, context = open_plan(stress_plan, own)
+def run_attack(plan: Plan, queries: int, strategy: str) -> AttackRun:
+    """Ask what the strategies want to know until they are done, and write down what broke.
+
+    `queries` are those per episode and strategy, beside the clean one; the strategy `both` follows one after the other.
+    """
+    if queries < 1:
+        raise PlanError(f"queries must be at least 1 per episode, got {queries}")
+    strategies = tuple(name for name in get_args(Strategy) if strategy in (name, "both"))
+    if not strategies:
+        raise PlanError(f"strategy must be search, random or both, got {strategy!r}")
+    contents, context = open_plan(plan)
     targets = attack_targets(context)
-    cells = 1 + len(plan.strategies) * most_trials(len(targets), plan.budget)
-    identity = {"budget": plan.budget, "strategy": plan.strategy}
-    origin = RunOrigin("attack", as_command("attack", plan), identity, cells)
-    run = start_scoring(stress_plan, context, contents, origin)
+    cells = 1 + len(strategies) * most_trials(len(targets), queries)
+    run = start_scoring(plan, context, contents, {"queries": queries, "strategy": strategy}, cells)
     with locked(run):
-        keep_names(run, dict(zip(context.judged, plan.scoring.name)))
+        keep_names(run, plan, context)
         known = _known_trials(run, retry=plan.scoring.retry_failures)
-        jobs = AttackJobs(context, targets, plan.strategies, plan.budget, known)
-        expected = len(contents.episodes) * (1 + len(plan.strategies) * plan.budget)
-        score_jobs(run, jobs, context, plan.scoring, (len(known), expected), jobs.take)
+        jobs = AttackJobs(context, targets, strategies, queries, known)
+        expected = len(contents.episodes) * (1 + len(strategies) * queries)
+        score_jobs(run, jobs, context, plan, (len(known), expected), jobs.take)
         run.compact()
-        result = attack_result(run, jobs.attacks(), jobs.wrong_when_clean(), plan.budget)
+        result = attack_result(run, jobs.attacks(), jobs.wrong_when_clean(), queries)
         save_attack(run, result)
     return AttackRun(run, result)
 

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.old_settings import setting
 from rewardlab.core.run import RECORD, SUMMARY, Run, locked, start_run
 from rewardlab.core.run_files import plan_differences, read_part
+from rewardlab.core.settings import Help
 from rewardlab.evaluation.summary import save_summary
 
 if TYPE_CHECKING:
@@ -17,18 +17,6 @@ if TYPE_CHECKING:
 
 
 _SAME_MACHINE = ("rewardlab", "numpy", "scipy", "opencv-python-headless", "av")  # versions that numbers may depend on
-
-
-@dataclass(frozen=True)
-class MergePlan:
-    """Put the shards of a run together, after a check that they belong together and agree."""
-
-    runs: tuple[str, ...] = setting("run folders of the same plan", positional=True)
-    out: Path = setting("run folder to write", Path("runs") / "merged")
-
-    def __post_init__(self) -> None:
-        if len(set(self.runs)) < 2:
-            raise PlanError("name at least two run folders to put together")
 
 
 @dataclass(frozen=True)
@@ -41,22 +29,35 @@ class Merged:
     notes: tuple[str, ...]
 
 
-def merge_runs(shards: Sequence[Run], out: Path) -> Merged:
-    """Write one run with the trials of all shards; it has a summary when every cell is there."""
+def runs_merge(
+    runs: Annotated[Sequence[Run | str | Path], Help("run folders of the same plan")],
+    *,
+    out: Annotated[Path | str, Help("run folder to write")] = Path("runs") / "merged",
+) -> Merged:
+    """Join the shards of a run, after a check that they belong together and agree.
+
+    Examples:
+        rewardlab runs merge runs/shard-1 runs/shard-2 --out runs/whole
+        rewardlab report runs/whole
+    """
+    folders = dict.fromkeys(run.folder if isinstance(run, Run) else Path(run) for run in runs)
+    if len(folders) < 2:
+        raise PlanError("name at least two run folders to put together")
+    shards = [Run(folder) for folder in folders]
     _require_one_plan(shards)
     _require_agreement(shards)
-    run = start_run(out, _whole(shards[0].stored(RECORD) or {}))
-    with locked(run):
+    whole = start_run(Path(out), _whole(shards[0].stored(RECORD) or {}))
+    with locked(whole):
         for shard in shards:
             for path in shard.parts():
-                run.append_table(read_part(path, shard.record))
-        run.compact()
-        found = len(run.trials(("id", "status")))
-        if found == run.record.cells:
-            save_summary(run)
+                whole.append_table(read_part(path, shard.record))
+        whole.compact()
+        found = len(whole.trials(("id", "status")))
+        if found == whole.record.cells:
+            save_summary(whole)
         else:
-            (out / SUMMARY).unlink(missing_ok=True)
-    return Merged(run, found, run.record.cells, tuple(_version_notes(shards)))
+            (whole.folder / SUMMARY).unlink(missing_ok=True)
+    return Merged(whole, found, whole.record.cells, tuple(_version_notes(shards)))
 
 
 def _whole(content: dict[str, Any]) -> dict[str, Any]:

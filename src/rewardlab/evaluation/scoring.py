@@ -18,7 +18,7 @@ from rewardlab.evaluation.engines.contract import Service, Tell
 from rewardlab.evaluation.engines.processes import Process, end_process
 from rewardlab.evaluation.isolated_model import start_model
 from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial, ScoringContext
-from rewardlab.models.composite import batch_answers, build_all
+from rewardlab.models.composite import build_all, checked_answers
 from rewardlab.models.contract import RewardModel
 from rewardlab.perturbations.contract import PerturbedEpisode
 
@@ -184,15 +184,26 @@ def _ask(
     shown = [_shown(context, group, cell) for group, cell in asked]
     tell.begin(drafts)
     started = time.perf_counter()
-    answers = batch_answers(model, shown)
+    answers = _answers(model, shown)
     seconds = (time.perf_counter() - started) / len(asked)
     if isinstance(answers, list):
-        tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
+        tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers, strict=True)])
     elif len(asked) == 1:
         tell.end([_finished(drafts[0], answers, seconds)])
     else:
         for pair in asked:
             _ask(context, model, [pair], tell)
+
+
+def _answers(model: RewardModel, shown: Sequence[Episode]) -> list[Answer] | Failure:
+    """Return one checked answer per episode, or the one Failure of a model that raised."""
+    try:
+        given: Sequence[Answer] | Exception = list(model.score(shown))
+    except (StopRun, WorkerFailed):
+        raise
+    except Exception as error:  # whatever a user's model does becomes a counted Failure
+        given = error
+    return checked_answers(given, shown)
 
 
 def _shown(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Episode:

@@ -16,11 +16,12 @@ from typing import Any
 import cloudpickle
 
 from rewardlab.core.errors import ModelError, StopRun
+from rewardlab.core.settings import Execution, Scoring
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.engines import open_engine
 from rewardlab.evaluation.engines.contract import Engine, Worker
 from rewardlab.evaluation.isolated_model import pickle_model
-from rewardlab.evaluation.plan import Job, PlannedTrial, ScoringContext, ScoringSettings
+from rewardlab.evaluation.plan import Job, PlannedTrial, ScoringContext
 from rewardlab.evaluation.retry import FirstAnswers, UnderWay, after_hang, retry_after_failure
 from rewardlab.evaluation.scoring import failed_trials, serve_jobs
 
@@ -183,26 +184,24 @@ class _Pool:
 
 
 def run_jobs(
-    jobs: Iterable[Job], context: ScoringContext, workers: int, settings: ScoringSettings
+    jobs: Iterable[Job], context: ScoringContext, execution: Execution, scoring: Scoring
 ) -> Iterator[list[Trial]]:
     """Yield trials as they are finished; only a cell whose model hangs or dies of it alone becomes a Failure.
 
     Where none is finished for half a second, none are yielded, so that who keeps them can write those before.
     """
     paid = any(model.server for model in context.models.values())  # what they cost is written down in the run folder
-    with open_engine(settings.engine_settings, at_home=paid) as engine:
+    with open_engine(execution, at_home=paid) as engine:
         source = iter(jobs)
-        queue = deque(islice(source, workers or engine.cores))  # the rest is made when it is needed
+        queue = deque(islice(source, execution.workers or engine.cores))  # the rest is made when it is needed
         payload, threads = _scoring_payload(context), max(1, engine.cores // max(len(queue), 1))
-        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(
-            engine.start(payload, threads), settings.load_timeout
-        )
-        pool = _Pool(engine, start, WorkerFailures(settings.max_restarts), [start() for _ in queue])
-        first = FirstAnswers(context.judged, settings.max_failures)
+        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(engine.start(payload, threads), scoring.load_timeout)
+        pool = _Pool(engine, start, WorkerFailures(scoring.max_restarts), [start() for _ in queue])
+        first = FirstAnswers(context.judged, scoring.max_failures)
         try:
             while _assign_jobs(pool, _Jobs(queue, source, first, context.batch)):
-                yield from _counted(pool.listen(settings.timeout), first)
-                yield from _counted(_recovered(pool, context, queue, settings.timeout), first)
+                yield from _counted(pool.listen(scoring.timeout), first)
+                yield from _counted(_recovered(pool, context, queue, scoring.timeout), first)
                 yield []
         finally:
             pool.stop()

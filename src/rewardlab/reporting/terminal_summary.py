@@ -3,9 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,12 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rewardlab.core.errors import GATE_FAILED, MODEL_FAILED, PlanError
-from rewardlab.core.old_settings import setting
 from rewardlab.core.run import Run
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.terminal import safe_markup
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.evaluation.bench import BenchPlan
 from rewardlab.evaluation.display import (
     FailureReason,
     display_names,
@@ -28,10 +25,9 @@ from rewardlab.evaluation.display import (
     model_meant,
     names_of_run,
 )
-from rewardlab.evaluation.evaluate import StressPlan
 from rewardlab.evaluation.gates import Gate, GateResult, parse_gate
 from rewardlab.metrics import metrics_shown
-from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import spent_by_model
 from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
 
@@ -153,29 +149,12 @@ def _name(summary: Summary, model: str) -> str:
     return f"[bold]{safe_markup(model)}[/bold]" if model in summary.judged else safe_markup(model)
 
 
-# What `stress` and `bench` print and check once a run is done: settings of the commands, no part of the run.
-
-
-@dataclass(frozen=True)
-class OutputSettings:
-    """What is printed, and what the run must have shown."""
-
-    require: tuple[str, ...] = setting(
-        "a gate such as macro_mae<=0.8 or certified:visual>=2, else exit code 1; may be given again", (), commas=False
-    )
-    junit: Path | None = setting("write the models and gates as JUnit XML to this file", None)
-    dry_run: bool = setting("say what would be asked, and score nothing", False)
-    json: bool = setting("print the headline as JSON instead of tables", False)
-    verbose: bool = setting("print every reason of failure and every category's drop too", False, short="-v")
-
-    def gates(self, models: Sequence[str], chosen: Sequence[str] = ()) -> list[Gate]:
-        """Return what is required of models with these chosen names; a gate for one that is not judged is refused."""
-        gates = [parse_gate(text) for text in self.require]
-        if not any(gate.model for gate in gates):
-            return gates
-        judged = [name_model(model).name for model in models]
-        names = display_names(judged, dict(zip(judged, chosen)))
-        return [replace(gate, model=_judged(gate, names)) if gate.model else gate for gate in gates]
+def required_gates(texts: Sequence[str], models: Sequence[NamedModel], chosen: Sequence[str]) -> list[Gate]:
+    """Return what is required of models with these chosen names; a gate for one that is not judged is refused."""
+    judged = [model.name for model in models]
+    names = display_names(judged, dict(zip(judged, chosen, strict=False)))
+    gates = [parse_gate(text) for text in texts]
+    return [replace(gate, model=_judged(gate, names)) if gate.model else gate for gate in gates]
 
 
 def _judged(gate: Gate, names: Mapping[str, str]) -> str:
@@ -183,22 +162,6 @@ def _judged(gate: Gate, names: Mapping[str, str]) -> str:
     if found is None:
         raise PlanError(f"gate {gate.text!r}: the run judges {', '.join(names.values())}, not {gate.model!r}")
     return found
-
-
-@dataclass(frozen=True)
-class StressCommand:
-    """Perturb a dataset, score it with models, measure what breaks, and write a report."""
-
-    plan: StressPlan
-    output: OutputSettings = field(default=OutputSettings())
-
-
-@dataclass(frozen=True)
-class BenchCommand:
-    """Score clean episodes by the RoboRewardBench protocol and tell the error per subset and over all."""
-
-    plan: BenchPlan
-    output: OutputSettings = field(default=OutputSettings())
 
 
 def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:

@@ -4,18 +4,21 @@ The episodes are scored as a stress test scores clean ones, into a run folder, s
 be stopped and go on, and what was paid for is written down; the file is made of the trials when all are there.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.old_settings import EngineSettings, as_command, setting
+from rewardlab.core.old_settings import EngineSettings, as_command, flat_settings, setting
 from rewardlab.core.run import Run, locked
+from rewardlab.core.settings import Budget, Execution, Scoring
 from rewardlab.core.storage import store_address, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
@@ -23,22 +26,21 @@ from rewardlab.data.contract import Contents
 from rewardlab.data.lerobot import progress_table
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.evaluation.evaluate import (
-    RunOrigin,
-    StressPlan,
-    clean_plan,
     finished_trials,
     score_jobs,
     scoring_context,
     start_scoring,
 )
 from rewardlab.evaluation.plan import (
+    ACCURACY_THRESHOLD,
     CLEAN_CONDITION,
+    Plan,
     ScoringContext,
-    ScoringSettings,
     bundle_jobs,
     plan_trials,
     planned_trial,
 )
+from rewardlab.models import name_model
 
 _NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # how episodes of LeRobot datasets are called
 
@@ -74,21 +76,31 @@ class RelabelPlan:
             raise PlanError("batch and limit must be at least 1")
         self.scoring_plan()
 
-    def scoring_plan(self) -> StressPlan:
-        """Return the stress test without perturbations that asks the model about every episode."""
-        scoring = ScoringSettings(
+    def scoring_plan(self) -> Plan:
+        """Return the plan that asks the model about every clean episode."""
+        engine = self.engine_settings
+        return Plan(
+            kind="relabel",
+            models=(name_model(self.model),),
+            controls=(),
+            data=self.data,
+            perturbations=("none",),
+            severities=(0,),
+            frames=self.frames,
+            seed=0,
             limit=self.limit,
-            batch=self.batch,
-            workers=self.workers,
-            timeout=self.timeout,
-            retry_failures=self.retry_failures,
-            max_requests=self.max_requests,
-            max_cost=self.max_cost,
-            quiet=self.quiet,
-            engine_settings=self.engine_settings,
+            accuracy_threshold=ACCURACY_THRESHOLD,
+            skip_invalid=False,
+            names=(),
+            shard="",
+            describe_failures=0,
             out=self.run,
+            execution=Execution(self.workers, cast(Any, engine.engine), engine.address, engine.gpus, self.quiet),
+            scoring=Scoring(self.batch, self.timeout, retry_failures=self.retry_failures),
+            budget=Budget(self.max_requests, self.max_cost),
+            settings=json.loads(json.dumps(flat_settings(self), default=str)),
+            command=as_command("relabel", self),
         )
-        return clean_plan((self.model,), self.data, self.frames, scoring, controls=False)
 
 
 @dataclass(frozen=True)
@@ -106,8 +118,7 @@ def relabel(plan: RelabelPlan) -> Relabelled:
     """Ask the model about every episode and write the file; episodes without an answer have no numbers in it."""
     scoring_plan, episodes = plan.scoring_plan(), _episodes(plan)
     context = scoring_context(scoring_plan, episodes)
-    origin = RunOrigin("relabel", as_command("relabel", plan))
-    run = start_scoring(scoring_plan, context, Contents(episodes, ()), origin)
+    run = start_scoring(scoring_plan, context, Contents(episodes, ()))
     with locked(run):
         trials = _scored(run, scoring_plan, context)
     (named,) = context.models.values()
@@ -122,11 +133,11 @@ def relabel(plan: RelabelPlan) -> Relabelled:
     return Relabelled(plan.out, len(episodes), frames, len(reasons), reasons[0] if reasons else "")
 
 
-def _scored(run: Run, plan: StressPlan, context: ScoringContext) -> Mapping[str, Trial]:
+def _scored(run: Run, plan: Plan, context: ScoringContext) -> Mapping[str, Trial]:
     """Ask about every episode that is open, and return the trials by their id."""
-    known = finished_trials(run.trials(), plan.scoring)
+    known = finished_trials(run.trials(), retry_failures=plan.scoring.retry_failures)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
-    score_jobs(run, jobs, context, plan.scoring, (len(known), run.record.cells))
+    score_jobs(run, jobs, context, plan, (len(known), run.record.cells))
     run.compact()
     return {trial.id: trial for trial in run.trials().rows()}
 

@@ -33,6 +33,7 @@ from rewardlab.studies.perturbation_paper.measured import at, open_study
 from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
 from rewardlab.studies.perturbation_paper.paper import GROUPS, group_of, roles_of
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+from tests.conftest import IN_PROCESS
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
@@ -376,7 +377,7 @@ def test_the_command_writes_the_study_of_one_run(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = {"perturbations": ("jpeg", "typo_keyboard"), "severities": (4,)}
-    run = rewardlab.stress("noisy-oracle:0.8", tiny_data, engine="local", out=tmp_path / "run", **some)
+    run = rewardlab.stress("noisy-oracle:0.8", tiny_data, execution=IN_PROCESS, out=tmp_path / "run", **some)
     assert main(["report", str(run.folder), "--study", str(tmp_path / "study")]) == 0
     written = {Path(line).name for line in capsys.readouterr().out.splitlines()}
     assert written == {path.name for path in (tmp_path / "study").iterdir()}
