@@ -33,7 +33,7 @@ from rewardlab.evaluation.summary import save_summary
 
 SHOWN = 16
 EPISODES_PER_TASK, EPISODES_PER_PART = 3, 10
-WITH_PROBABILITIES, WITH_PROGRESS, WITH_TEXT = {"pocket"}, {"pocket", "clock"}, {"random", "oracle"}
+WITH_PROBABILITIES, WITH_PROGRESS, WITH_TEXT = {"pocket"}, {"pocket", "length"}, {"random", "oracle"}
 
 
 def make(folder: Path, cells: int, perturbations: str = "all") -> Run:
@@ -49,8 +49,8 @@ def make(folder: Path, cells: int, perturbations: str = "all") -> Run:
     waiting: list[Trial] = []
     left = cells
     for number, planned in enumerate(plan_trials(contents.episodes, context, plan.severities), start=1):
-        waiting += drawn_trials(planned.episode, planned.cells[:left], context)
-        left -= len(planned.cells[:left])
+        waiting += drawn_trials(planned.episode, planned.trials[:left], context)
+        left -= len(planned.trials[:left])
         if number % EPISODES_PER_PART == 0:
             run.append(waiting)
             waiting = []

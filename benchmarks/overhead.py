@@ -75,7 +75,7 @@ def profile(plan: Plan) -> tuple[int, float, dict[str, float]]:
         run = start_scoring(replace(plan, out=Path(folder) / "run"), context, contents)
         for job in jobs:
             scoring.score_job(job, context, {"constant": Instant()}, silent)
-            write.around(run.append)(trials[-len(job.cells) :])
+            write.around(run.append)(trials[-len(job.trials) :])
         total = time.perf_counter() - started
     scoring._with_decoded_frames, scoring._perturbed, scoring._answers = originals
     watches = {"decoding": decode, "perturbing": perturb, "scoring": ask, "writing": write}
@@ -88,7 +88,7 @@ def naive(plan: Plan) -> float:
     context = scoring_context(plan, contents.episodes)
     started = time.perf_counter()
     for part in plan_trials(contents.episodes, context, plan.severities):
-        for cell in part.cells:
+        for cell in part.trials:
             episode = part.episode
             if cell.perturbation == CLEAN:
                 shown = sample_frames(episode, context.policy)

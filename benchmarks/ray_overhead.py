@@ -59,8 +59,8 @@ def measure(engine: str, data: Path, out: Path, address: str | None = None) -> d
     run = stress.start_scoring(plan, context, contents)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch)
     watch, started = Stopwatch(), time.perf_counter()
-    stress.score_jobs(run, jobs, context, plan, (0, run.record.cells), watch.take)
-    assert watch.counted == run.record.cells
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.trials), watch.take)
+    assert watch.counted == run.record.trials
     return {"scoring": watch.last - watch.first, "whole": time.perf_counter() - started}
 
 

@@ -62,7 +62,7 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
             return [Score(1 + 4 * e.frames[-1].mean() / 255) for e in episodes]
 
     run = rewardlab.stress(
-        ["clock", Brightness()],
+        ["length", Brightness()],
         tiny_data,
         perturbations="polite_filler",
         severities=1,
@@ -70,33 +70,33 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
         out=str(tmp_path / "run"),
     )
     assert run.folder == tmp_path / "run" and (run.folder / "report.html").exists()
-    assert run.record.judged == ("clock", "Brightness")
+    assert run.record.evaluated == ("length", "Brightness")
     assert set(run.to_arrow()["severity"].to_pylist()) == {0, 1}
 
 
 def test_a_setting_that_is_not_there_is_refused() -> None:
     with pytest.raises(TypeError, match="severitys"):
-        rewardlab.stress("clock", "sample", execution=IN_PROCESS, severitys=(1,))  # type: ignore[call-arg]
+        rewardlab.stress("length", "sample", execution=IN_PROCESS, severitys=(1,))  # type: ignore[call-arg]
 
 
 def test_a_model_is_asked_once_about_a_video_frames_or_an_episode(tiny_data: Path) -> None:
     episode = rewardlab.open_dataset(tiny_data).episodes[0]
     video = next(tiny_data.rglob("*.mp4"))
     for clip in (episode, episode.frames, video, str(video)):
-        answer = rewardlab.score("clock:20", clip, "lift the cup")
+        answer = rewardlab.score("length:20", clip, "lift the cup")
         assert isinstance(answer, Score) and 1 <= answer.level <= 5
     assert isinstance(rewardlab.score("oracle", np.zeros((4, 8, 8, 3), np.uint8), "lift the cup"), Failure)
     with pytest.raises(PlanError, match="asked to do"):
-        rewardlab.score("clock", video)
+        rewardlab.score("length", video)
 
 
 def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
-        ["clock", "random"], tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run"
+        ["length", "random"], tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run"
     )
-    comparison = rewardlab.compare(f"{run.folder}::clock", f"{run.folder}::random", n_resamples=200)
-    assert comparison.model_a == "clock" and comparison.tests
-    assert rewardlab.leaderboard([run], tmp_path / "site").read_text().count("clock")
+    comparison = rewardlab.compare(f"{run.folder}::length", f"{run.folder}::random", n_resamples=200)
+    assert comparison.model_a == "length" and comparison.tests
+    assert rewardlab.leaderboard([run], tmp_path / "site").read_text().count("length")
     assert rewardlab.report(run, out=tmp_path / "again.html").exists()
 
 
@@ -109,7 +109,7 @@ def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:
 
 def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
-        "clock",
+        "length",
         tiny_data,
         perturbations="polite_filler",
         severities=2,
@@ -117,20 +117,20 @@ def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, 
         out=tmp_path / "a <b> run",
     )
     shown = run._repr_html_()
-    assert "<td>clock</td>" in shown and "<td>oracle</td>" in shown and "report.html" in shown
+    assert "<td>length</td>" in shown and "<td>oracle</td>" in shown and "report.html" in shown
     assert "a &lt;b&gt; run" in shown and "<b>" not in shown
     frame = run.to_pandas()
     assert len(frame) == run.to_arrow().num_rows == len(run.trials())
     assert set(frame["perturbation"]) == {"clean", "polite_filler"}
-    assert run.summary.judged == ("clock",) and run.summary.clean("clock", "macro_mae").value is not None
+    assert run.summary.evaluated == ("length",) and run.summary.clean("length", "macro_mae").value is not None
 
 
 def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
-    (run.folder / "summary.json").write_text('{"schema": 1, "judged": 3}')
+    run = rewardlab.stress("length", tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
+    (run.folder / "summary.json").write_text('{"schema": 1, "evaluated": 3}')
     with pytest.raises(RunError, match="carries no checksum"):
         _ = run.summary
-    run.save("summary.json", {"schema": 3, "judged": 3})
+    run.save("summary.json", {"schema": 4, "evaluated": 3})
     with pytest.raises(RunError, match="is not a summary of this version"):
         _ = run.summary
     (run.folder / "summary.json").unlink()

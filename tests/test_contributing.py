@@ -79,7 +79,7 @@ def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_
 def test_the_metric(mylab: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "median_error", import_module("mylab.median").median_error)
     run = rewardlab.stress(
-        "clock",
+        "length",
         tiny_data,
         perturbations="polite_filler",
         severities=(2,),
@@ -87,7 +87,7 @@ def test_the_metric(mylab: Path, tiny_data: Path, tmp_path: Path, monkeypatch: p
         execution=IN_PROCESS,
         out=tmp_path / "run",
     )
-    found = run.summary.clean("clock", "median_error")
+    found = run.summary.clean("length", "median_error")
     assert found.value is not None and found.low is not None and found.low <= found.value <= (found.high or 0)
     assert "median error" in page_of(run)
 
@@ -101,7 +101,7 @@ def test_the_reader(mylab: Path, tmp_path: Path) -> None:
     data = f"mylab.still_images:STILL_IMAGES:{tmp_path / 'frames'}"
     assert [str(problem) for problem in rewardlab.data_check(data)] == ["empty: holds no PNG frame"]
     few = {"perturbations": "gaussian_noise", "execution": IN_PROCESS}
-    run = rewardlab.stress("clock", data, skip_invalid=True, out=tmp_path / "run", **few)
+    run = rewardlab.stress("length", data, skip_invalid=True, out=tmp_path / "run", **few)
     assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}
     assert "gaussian_noise" in page_of(run)
 

@@ -52,7 +52,7 @@ def test_a_new_option_is_in_help_python_record_and_reference(
 
 
 def test_the_recorded_command_makes_the_same_call() -> None:
-    given = {"models": ("clock", "my lab.x:y"), "data": "some data", "severities": 2, "controls": False}
+    given = {"models": ("length", "my lab.x:y"), "data": "some data", "severities": 2, "controls": False}
     arguments = all_arguments(stress, given | {"skip_invalid": True, "out": Path("a b"), "workers": 3})
     settings = recorded(stress, arguments)
     command = as_command("stress", stress, settings)
@@ -66,13 +66,13 @@ def test_the_recorded_command_makes_the_same_call() -> None:
 
 def test_the_settings_of_a_group_are_recorded_flat() -> None:
     arguments = all_arguments(
-        stress, {"models": "clock", "data": "sample", "limit": 2, "execution": Execution(workers=3)}
+        stress, {"models": "length", "data": "sample", "limit": 2, "execution": Execution(workers=3)}
     )
     flat = recorded(stress, arguments)
-    assert (flat["workers"], flat["limit"], flat["models"]) == (3, 2, ["clock"]) and "execution" not in flat
-    assert all_arguments(stress, {"models": "clock", "data": "sample", "limit": 2, "workers": 3}) == arguments
+    assert (flat["workers"], flat["limit"], flat["models"]) == (3, 2, ["length"]) and "execution" not in flat
+    assert all_arguments(stress, {"models": "length", "data": "sample", "limit": 2, "workers": 3}) == arguments
 
 
 def test_a_setting_that_a_command_does_not_have_is_refused() -> None:
     with pytest.raises(PlanError, match="no setting is called 'limits'; did you mean limit"):
-        all_arguments(stress, {"models": ("clock",), "data": "sample", "limits": 2})
+        all_arguments(stress, {"models": ("length",), "data": "sample", "limits": 2})

@@ -349,7 +349,7 @@ AnyModel = str | RewardModel | NamedModel  # a model string, or an object with `
 Models = Annotated[
     AnyModel | Sequence[AnyModel], Help("models to evaluate, such as pocket, openai:MODEL@URL or package.module:name")
 ]
-Controls = Annotated[bool, Help("leave out the controls constant, random, clock and oracle")]
+Controls = Annotated[bool, Help("leave out the controls constant, random, length and oracle")]
 DescribeFailures = Annotated[
     int, Help("have vision-language models describe N of the clips they misjudged, up to 12", more=True)
 ]
@@ -557,7 +557,7 @@ AnyRun = Run | Place
 
 
 def leaderboard(runs: Sequence[AnyRun], out: Place = "leaderboard", *, trust: bool = False) -> Path:
-    """Write a static site that ranks the judged models of runs beside published ones; return the path of its index.
+    """Write a static site that ranks the evaluated models of runs beside published ones; return the path of its index.
 
     `trust` says that the runs are yours: the datasets are opened and the code is imported that they name.
     """

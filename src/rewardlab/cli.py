@@ -469,9 +469,9 @@ def show_merged(call: "partial[Merged]") -> int:
         made = call()
     for note in made.notes:
         _say(f"note: {note}")
-    left = made.cells - made.trials
-    state = "whole" if not left else f"{left:,} cells are missing: merge the other shards as well"
-    _say(f"{made.run.folder}: {made.trials:,} of {made.cells:,} cells, {state}")
+    left = made.planned - made.trials
+    state = "whole" if not left else f"{left:,} trials are missing: merge the other shards as well"
+    _say(f"{made.run.folder}: {made.trials:,} of {made.planned:,} trials, {state}")
     return 0
 
 

@@ -44,7 +44,7 @@ def attack_kills(count: int, seed: int, folder: Path) -> tuple[dict[str, int], i
 
 def attack_bits(count: int, seed: int, folder: Path) -> tuple[dict[str, int], int]:
     """Flip bits in the files of a stress test and of a benchmark; bad is another number shown, or a traceback."""
-    settings = {"models": ("clock",), "data": "sample"}
+    settings = {"models": ("length",), "data": "sample"}
     perturbed = settings | {"perturbations": ("polite_filler", "jpeg"), "severities": (1, 4), "out": folder / "stress"}
     stress = evaluate(stress_plan(perturbed))
     bench = run_benchmark(bench_plan(settings | {"out": folder / "bench"}), duplicates=True, against=None)

@@ -23,7 +23,7 @@ from rewardlab.api import stress_plan
 from rewardlab.evaluation.evaluate import evaluate
 
 perturbations = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
-settings = {"models": ("clock",), "data": "sample", "perturbations": perturbations, "limit": 6, "controls": False}
+settings = {"models": ("length",), "data": "sample", "perturbations": perturbations, "limit": 6, "controls": False}
 evaluate(stress_plan(settings | {"workers": 2, "batch_size": 2, "out": Path(sys.argv[1])}))
 """
 

@@ -178,7 +178,7 @@ def test_an_edited_record_is_refused_and_a_checksum_that_fits_does_not_adopt_the
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = json.loads((run.folder / "run.json").read_text())
-    content["plan"]["reliable_at"] = 0.1
+    content["plan"]["accuracy_threshold"] = 0.1
     (run.folder / "run.json").write_text(json.dumps(content))
     assert main(["report", str(run.folder)]) == 2
     assert "run.json is no record of a run: its content does not have the checksum" in capsys.readouterr().err

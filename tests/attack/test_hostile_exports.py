@@ -58,10 +58,10 @@ def test_every_csv_of_the_package_goes_through_the_same_function() -> None:
 @pytest.fixture(scope="module")
 def evil_summary(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, rewardlab.Run]:
     out = tmp_path_factory.mktemp("run") / "run"
-    run = rewardlab.stress("clock", tiny_data, perturbations=("jpeg",), severities=(1,), execution=IN_PROCESS, out=out)
+    run = rewardlab.stress("length", tiny_data, perturbations=("jpeg",), severities=(1,), execution=IN_PROCESS, out=out)
     text = json.dumps(record_to_json(load_summary(run)))
     name = json.dumps(EVIL + "|\n<img src=x onerror=alert(1)>`x`](http://y)")[1:-1]
-    return Summary.from_json(json.loads(text.replace('"clock"', f'"{name}"'))), run
+    return Summary.from_json(json.loads(text.replace('"length"', f'"{name}"'))), run
 
 
 def test_a_summary_with_hostile_names_is_shown_as_it_is(evil_summary: tuple[Summary, rewardlab.Run]) -> None:

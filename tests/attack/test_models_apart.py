@@ -119,7 +119,7 @@ def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
         {
             (t.id, t.level, t.raw, t.frames_hash, t.truth_level)
             for t in rows
-            if t.model in ("zoo:Eye", "oracle", "clock")
+            if t.model in ("zoo:Eye", "oracle", "length")
         }
         for rows in everyone
     ]

@@ -151,5 +151,5 @@ def test_nothing_is_hashed_twice_and_a_broken_line_or_video_stops_nothing(tmp_pa
 
 def test_looking_for_copies_can_be_left_out(tmp_path: Path) -> None:
     data = written(tmp_path / "data")
-    given = {"models": "clock", "data": data, "controls": False, "engine": "local", "out": tmp_path / "run"}
+    given = {"models": "length", "data": data, "controls": False, "engine": "local", "out": tmp_path / "run"}
     assert not (run_benchmark(bench_plan(given), duplicates=False, against=None).folder / "duplicates.json").exists()

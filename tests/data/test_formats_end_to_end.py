@@ -84,7 +84,7 @@ def test_a_stress_test_runs_on_it_as_it_is(kind: str, tmp_path: Path, capsys: py
     data = f"{tmp_path / 'data'}{suffix}"
     episodes = open_dataset(data).episodes
     settings = dict(workers=1, engine="local", out=tmp_path / "run")
-    plan = stress_plan(("clock",), data, ("jpeg", "reverse"), (1,), controls=False, **settings)
+    plan = stress_plan(("length",), data, ("jpeg", "reverse"), (1,), controls=False, **settings)
     trials = Run(evaluate(plan).folder).trials().rows()
     assert {trial.episode for trial in trials} == {each.id for each in episodes}
     assert {trial.status for trial in trials} == {"scored"}

@@ -85,7 +85,7 @@ def npz_data(tmp_path: Path) -> Path:
 def test_a_reader_outside_the_package_works_end_to_end(npz_reader: str, npz_data: Path, tmp_path: Path) -> None:
     settings = dict(workers=1, engine="local", out=tmp_path / "run")
     data = f"{npz_reader}:{npz_data}"
-    run = evaluate(stress_plan(("clock",), data, ("jpeg",), (1,), controls=False, **settings))
+    run = evaluate(stress_plan(("length",), data, ("jpeg",), (1,), controls=False, **settings))
     trials = Run(run.folder).trials().rows()
     assert {(trial.episode, trial.truth_level) for trial in trials} == {("1.npz", 1), ("3.npz", 3), ("5.npz", 5)}
     assert {trial.status for trial in trials} == {"scored"}

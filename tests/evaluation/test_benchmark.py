@@ -122,7 +122,7 @@ def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(
     for name in ("constant", "random", "oracle", "pocket"):
         assert models[name]["helm"] == models[name]["strict"], name
         assert models[name]["helm_levels"] == "level"
-    assert models["clock"]["helm"] is None and models["clock"]["helm_levels"] == "expectation"
+    assert models["length"]["helm"] is None and models["length"]["helm_levels"] == "expectation"
     assert models["oracle"]["strict"]["macro"]["value"] == 0
     assert models["constant"]["strict"]["micro"]["value"] == pytest.approx(mean([abs(t - 3) for _, t, _ in RECORDED]))
     assert models[foreign]["helm"] is None and models[foreign]["strict"]["macro"]["scored"] == 8
@@ -229,14 +229,14 @@ def test_a_split_is_found_by_its_root_by_itself_and_on_the_hub(benchmark_data: P
 
 def test_a_missing_split_names_those_there_are(benchmark_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="its folders that do: test"):
-        benchmark(benchmark_data, tmp_path / "run", "clock", split="val")
+        benchmark(benchmark_data, tmp_path / "run", "length", split="val")
 
 
 def test_data_without_rewards_is_refused(tmp_path: Path) -> None:
     encode(moving_square("x"), tmp_path / "x.mp4", fps=10)
     data = write_rows(tmp_path, [{"file_name": "x.mp4", "task": "t", "success": False}])
     with pytest.raises(DataError, match="no episode has a reward"):
-        benchmark(data, tmp_path / "run", "clock")
+        benchmark(data, tmp_path / "run", "length")
 
 
 def test_a_hub_that_cannot_be_reached_is_one_sentence_that_says_what_to_do(
@@ -245,7 +245,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_that_says_what_to_do(
     pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 4
+    assert main(["bench", "length", "hub:teetone/RoboReward"]) == 4
     said = capsys.readouterr().err
     assert "hub:teetone/RoboReward/test cannot be fetched" in said and "name its folder" in said
     assert len(said.strip().splitlines()) == 1
@@ -255,9 +255,9 @@ def test_the_hub_needs_its_package_and_a_whole_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 4
+    assert main(["bench", "length", "hub:teetone/RoboReward"]) == 4
     assert "pip install 'rewardlab[hub]'" in capsys.readouterr().err
-    assert main(["bench", "clock", "hub:RoboReward"]) == 4
+    assert main(["bench", "length", "hub:RoboReward"]) == 4
     assert "expected hub:OWNER/NAME" in capsys.readouterr().err
 
 

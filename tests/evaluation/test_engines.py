@@ -72,7 +72,7 @@ class Stuck:
 SETTINGS = {"perturbations": ("fixed_pattern_noise",), "severities": (4,), "controls": False, "quiet": True}
 
 
-MIXED = SETTINGS | {"models": ("clock", "enginelab:Poisoned"), "batch_size": 1, "limit": 3, "workers": 2}
+MIXED = SETTINGS | {"models": ("length", "enginelab:Poisoned"), "batch_size": 1, "limit": 3, "workers": 2}
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
     other = {"processes": "local", "ray": "processes"}[name]
     run = evaluate(plan(tiny_data, tmp_path / "run", **changes | {"engine": other, "workers": 1}))
     assert kept > 0
-    assert len(asked.read_text()) == run.record.cells - kept
+    assert len(asked.read_text()) == run.record.trials - kept
     assert not failures(run)
 
 
@@ -200,7 +200,7 @@ def score_with(stress_plan: Plan, take: object) -> Run:
     contents, context = stress.open_plan(stress_plan)
     run = stress.start_scoring(stress_plan, context, contents)
     jobs = bundle_jobs(plan_trials(contents.episodes, context, stress_plan.severities), 1)
-    stress.score_jobs(run, jobs, context, stress_plan, (0, run.record.cells), take)
+    stress.score_jobs(run, jobs, context, stress_plan, (0, run.record.trials), take)
     return run
 
 
@@ -220,18 +220,18 @@ def test_a_map_over_workers_is_in_order_and_survives_a_death(
 
 def bench_files(data: Path, out: Path, engine: dict[str, object]) -> object:
     execution = Execution(quiet=True, **engine)
-    run = rewardlab.bench("clock", data, out=out, limit=3, controls=False, duplicates=False, execution=execution)
+    run = rewardlab.bench("length", data, out=out, limit=3, controls=False, duplicates=False, execution=execution)
     return without_time(run).to_pylist(), json.loads((out / "bench.json").read_text())["models"]
 
 
 def attack_files(data: Path, out: Path, engine: dict[str, object]) -> object:
     changes = {"perturbations": ("hold_last", "speed_up"), "queries": 3, "limit": 3}
-    attacked = rewardlab.attack("clock", data, out=out, execution=Execution(quiet=True, **engine), **changes)
+    attacked = rewardlab.attack("length", data, out=out, execution=Execution(quiet=True, **engine), **changes)
     return sorted(map(str, without_time(attacked.run).to_pylist())), attacked.result
 
 
 def relabel_files(data: Path, out: Path, engine: dict[str, object]) -> object:
-    rewardlab.relabel(data, model="clock", run=out / "run", out=out / "p.parquet", limit=3, quiet=True, **engine)
+    rewardlab.relabel(data, model="length", run=out / "run", out=out / "p.parquet", limit=3, quiet=True, **engine)
     return (out / "p.parquet").read_bytes()
 
 
@@ -289,7 +289,7 @@ def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_l
     assert re.search(r"cannot write .*File too large.*then run the same command again", done.stderr)
     assert "Traceback" not in done.stderr
     run = evaluate(plan(tiny_data, tmp_path / "run", **SETTINGS | {"models": ("enginelab:Wordy",)}))
-    assert len(run.trials()) == run.record.cells == 12
+    assert len(run.trials()) == run.record.trials == 12
     assert not failures(run)
 
 

@@ -1,4 +1,4 @@
-"""Failure is loud: a model that cannot answer is told why, costs few cells, and the exit code says so."""
+"""Failure is loud: a model that cannot answer is told why, costs few trials, and the exit code says so."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.evaluation.test_stress import run_judge, write_model
 from tests.models.loopback import Call, chat_server
 from tests.terminal import in_terminal
 
-MANY = "truncate_end,polite_filler"  # with four severities and six episodes: 54 cells per model
+MANY = "truncate_end,polite_filler"  # with four severities and six episodes: 54 trials per model
 HERE = ("--engine", "local")
 
 
@@ -121,12 +121,12 @@ def test_only_failures_alike_from_the_start_end_a_run() -> None:
 
 
 def test_an_untried_model_is_handed_no_more_cells_than_may_fail() -> None:
-    cells = [PlannedTrial(f"{model}{place}", "clean", 0, model) for place in range(9) for model in "ab"]
-    job = Job((EpisodeTrials(None, tuple(cells)),))  # type: ignore[arg-type]  # no episode is looked at
+    trials = [PlannedTrial(f"{model}{place}", "clean", 0, model) for place in range(9) for model in "ab"]
+    job = Job((EpisodeTrials(None, tuple(trials)),))  # type: ignore[arg-type]  # no episode is looked at
     first = FirstAnswers(("a",), 5)
     part, rest = first.first_part(job, batch=8)
-    assert [cell.model for cell in part.cells].count("a") == 5 and len(part.cells) + len(rest[0].cells) == 18
+    assert [trial.model for trial in part.trials].count("a") == 5 and len(part.trials) + len(rest[0].trials) == 18
     first.count([trial("a", "no")] * 3)
-    assert sum(cell.model == "a" for cell in first.first_part(rest[0], batch=8)[0].cells) == 2
+    assert sum(trial.model == "a" for trial in first.first_part(rest[0], batch=8)[0].trials) == 2
     first.count([trial("a", None)])
     assert first.first_part(rest[0], batch=8) == (rest[0], ())

@@ -18,7 +18,7 @@ from tests.plans import stress_plan
 
 
 def make_run(
-    out: Path, data: Path, model: str = "clock", severities: tuple[int, ...] = (1, 4), shard: str = ""
+    out: Path, data: Path, model: str = "length", severities: tuple[int, ...] = (1, 4), shard: str = ""
 ) -> None:
     scoring = dict(workers=1, quiet=True, shard=shard, engine="local", out=out)
     evaluate(stress_plan((model,), str(data), ("jpeg", "reverse"), severities, controls=False, **scoring))
@@ -39,8 +39,14 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
     found = {entry.name: entry for entry in rewardlab.runs_list(runs)}
     assert set(found) == {"whole", "other", "shards/1", "shards/2"}
     whole, shard = found["whole"], found["shards/1"]
-    assert (whole.state, whole.trials, whole.cells, whole.models, whole.episodes) == ("finished", 30, 30, ("clock",), 6)
-    assert (shard.state, shard.trials, shard.cells) == ("open", 15, 30)
+    assert (whole.state, whole.trials, whole.planned, whole.models, whole.episodes) == (
+        "finished",
+        30,
+        30,
+        ("length",),
+        6,
+    )
+    assert (shard.state, shard.trials, shard.planned) == ("open", 15, 30)
     assert main(["runs", "list", str(runs)]) == 0
     out = capsys.readouterr().out
     assert "15/30" in out and "finished" in out
@@ -53,7 +59,7 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
     ("where", "names"),
     [
         (("model=clo*",), {"whole", "shards/1", "shards/2"}),
-        (("model=clock", "state=finished"), {"whole"}),
+        (("model=length", "state=finished"), {"whole"}),
         ("name=sh*", {"shards/1", "shards/2"}),
         ("kind=bench", set()),
         ("before=2020-01-01", set()),
@@ -133,21 +139,21 @@ def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsy
     shards = [runs / "shards" / part for part in ("1", "2")]
     assert not any((shard / SUMMARY).exists() for shard in shards)
     made = rewardlab.runs_merge(shards, out=tmp_path / "merged")
-    assert (made.trials, made.cells, made.notes) == (30, 30, ())
+    assert (made.trials, made.planned, made.notes) == (30, 30, ())
     without_seconds = lambda run: [{**vars(trial), "seconds": 0} for trial in run.trials().rows()]
     assert without_seconds(made.run) == without_seconds(Run(runs / "whole"))
     assert made.run.summary == Run(runs / "whole").summary
     assert "--shard" in Run(shards[0]).record.command and "--shard" not in Run(tmp_path / "merged").record.command
     again = [str(shards[0]), str(tmp_path / "merged")]
     assert main(["runs", "merge", *again, "--out", str(tmp_path / "again")]) == 0
-    assert "30 of 30 cells, whole" in capsys.readouterr().out
+    assert "30 of 30 trials, whole" in capsys.readouterr().out
     shutil.copytree(shards[0], tmp_path / "copy")
     part = rewardlab.runs_merge([shards[0], tmp_path / "copy"], out=tmp_path / "part")
     assert part.trials == 15 and not (part.run.folder / SUMMARY).exists()
 
 
 def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"are no shards of one run: the model clock was there .*severities was 1,4"):
+    with pytest.raises(RunError, match=r"are no shards of one run: the model length was there .*severities was 1,4"):
         rewardlab.runs_merge([runs / "whole", runs / "other"], out=tmp_path / "out")
     with pytest.raises(PlanError, match="name at least two run folders"):
         rewardlab.runs_merge([runs / "whole"], out=tmp_path / "out")
@@ -176,22 +182,22 @@ def test_shards_that_disagree_are_refused(runs: Path, tmp_path: Path) -> None:
     for path in run.parts():
         path.unlink()
     run.append_table(table.set_column(place, table.schema.field(place), [levels]))
-    with pytest.raises(RunError, match=r"the shards disagree on cell \w+: .* says .* and .* 3\.5"):
+    with pytest.raises(RunError, match=r"the shards disagree on trial \w+: .* says .* and .* 3\.5"):
         rewardlab.runs_merge([runs / "shards" / "1", other], out=tmp_path / "out")
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/99999999"])
 def test_a_shard_that_is_none_is_said(shard: str, tiny_data: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="shard must be I/N with I from 1 to N"):
-        rewardlab.stress("clock", tiny_data, execution=IN_PROCESS, sharding=Sharding(shard), out=tmp_path)
+        rewardlab.stress("length", tiny_data, execution=IN_PROCESS, sharding=Sharding(shard), out=tmp_path)
 
 
 @pytest.mark.parametrize("command", ["bench", "attack", "fit calibration", "fit guard"])
 def test_only_a_stress_test_is_scored_in_shards(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "clock", "sample", "--shard", "1/2"]) == 2
+    assert main([*command.split(), "length", "sample", "--shard", "1/2"]) == 2
     assert f"{command} takes no '--shard'" in capsys.readouterr().err
 
 
 def test_an_attack_describes_no_failures(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["attack", "clock", "sample", "--describe-failures", "2"]) == 2
+    assert main(["attack", "length", "sample", "--describe-failures", "2"]) == 2
     assert "attack takes no '--describe-failures'" in capsys.readouterr().err

@@ -45,7 +45,7 @@ def stored(objects: Objects, ending: str) -> list[str]:
 def test_a_run_in_an_object_store_is_that_of_a_folder(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
     here = evaluate(plan(tiny_data, tmp_path / "here", perturbations=("polite_filler",)))
     there = rewardlab.stress(
-        "clock",
+        "length",
         tiny_data,
         perturbations="polite_filler",
         severities=(1, 4),
@@ -89,8 +89,8 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
     again = slow | {"ASKED": str(tmp_path / "second"), "SECONDS_PER_CELL": "0"}
     subprocess.run(arguments, env=os.environ | again, check=True, capture_output=True)
     run = open_run(ADDRESS)
-    assert 0 < kept < len(run.trials()) == run.record.cells
-    assert len((tmp_path / "second").read_text()) == run.record.cells - kept
+    assert 0 < kept < len(run.trials()) == run.record.trials
+    assert len((tmp_path / "second").read_text()) == run.record.trials - kept
 
 
 def test_a_store_without_room_is_one_sentence_and_nothing_is_lost(

@@ -41,7 +41,7 @@ SOME = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
 
 def plan(data: Path, out: Path, **changes: object) -> Plan:
     """Return a small plan that runs in this process; tests of worker processes ask for those."""
-    settings = {"models": ("clock",), "data": str(data), "perturbations": SOME, "severities": (1, 4), "out": out}
+    settings = {"models": ("length",), "data": str(data), "perturbations": SOME, "severities": (1, 4), "out": out}
     return stress_plan(settings | {"engine": "local"} | changes)
 
 
@@ -92,7 +92,7 @@ def short_clips(folder: Path, per_level: int) -> Path:
 def test_every_cell_of_the_plan_is_scored_once(tiny_data: Path, tmp_path: Path) -> None:
     run = evaluate(plan(tiny_data, tmp_path / "run"))
     trials = scored(run)
-    models = ("clock", "constant", "random", "oracle")
+    models = ("length", "constant", "random", "oracle")
     assert len(trials) == len({t.id for t in trials}) == len(ROWS) * len(models) * (1 + len(SOME) * 2)
     assert {t.status for t in trials if t.model != "oracle"} == {"scored"}
 
@@ -369,7 +369,7 @@ def test_trials_carry_the_frames_that_were_shown(tiny_data: Path, tmp_path: Path
     run = evaluate(
         plan(tiny_data, tmp_path / "run", frames="uniform:4", perturbations=("truncate_end",), severities=(3,))
     )
-    a = {t.severity: t for t in scored(run) if t.episode == "arm/a.mp4" and t.model == "clock"}
+    a = {t.severity: t for t in scored(run) if t.episode == "arm/a.mp4" and t.model == "length"}
     assert a[0].shown == (0, 4, 9, 13)
     assert a[3].shown == (0, 2, 4, 6)
     assert a[0].frames_hash != a[3].frames_hash
@@ -379,7 +379,7 @@ def test_known_progress_relabels_a_truncated_clip_and_unknown_progress_only_boun
     tiny_data: Path, tmp_path: Path
 ) -> None:
     run = evaluate(plan(tiny_data, tmp_path / "run", perturbations=("truncate_end",), severities=(3,)))
-    cut = {t.episode: t for t in scored(run) if t.severity == 3 and t.model == "clock"}
+    cut = {t.episode: t for t in scored(run) if t.severity == 3 and t.model == "length"}
     assert (cut["hand/f.mp4"].expectation, cut["hand/f.mp4"].truth_level) == ("relabel", 2)  # progress 9/25
     assert (cut["arm/a.mp4"].expectation, cut["arm/a.mp4"].truth_level) == ("lower", None)
 

@@ -32,7 +32,7 @@ def some_trials() -> list[Trial]:
 
 def test_the_numbers_of_both_kinds_are_those_counted_by_hand(tmp_path: Path) -> None:
     trials = some_trials()
-    record = record_of(trials, judged=["judge"], trained_tasks={"judge": ["known", "not in the data"]})
+    record = record_of(trials, evaluated=["judge"], trained_tasks={"judge": ["known", "not in the data"]})
     run = start_run(tmp_path / "run", record)
     run.append(trials)
     found = {(f.tasks, f.metric): (f.value, f.blind, f.episodes) for f in summarise(run).familiarity}
@@ -50,7 +50,7 @@ def test_the_numbers_of_both_kinds_are_those_counted_by_hand(tmp_path: Path) -> 
 @pytest.mark.parametrize("trained", [{}, {"judge": ["elsewhere"]}])
 def test_nothing_is_said_where_the_tasks_are_not_known(tmp_path: Path, trained: dict[str, list[str]]) -> None:
     trials = some_trials()
-    run = start_run(tmp_path / "run", record_of(trials, judged=["judge"], trained_tasks=trained))
+    run = start_run(tmp_path / "run", record_of(trials, evaluated=["judge"], trained_tasks=trained))
     run.append(trials)
     assert summarise(run).familiarity == ()
     assert "trained on" not in " ".join(findings(summarise(run), "judge"))

@@ -242,7 +242,7 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("gvl:clock", "no VLM backend is called 'clock'"),
+        ("gvl:length", "no VLM backend is called 'length'"),
         ("topreward:", "no VLM backend is called ''"),
         ("gvl:hf:/no/such/place", "there is no folder '/no/such/place'"),
         ("gvl:hf:{qwen}?control=moving", "control must be none or static, got 'moving'"),

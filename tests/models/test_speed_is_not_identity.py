@@ -23,10 +23,10 @@ FAST = "concurrency=8&retries=1&timeout=5&patience=9&input_price=1&output_price=
         (URL, f"{URL}?{FAST}"),
         (f"{URL}?parser=helm", f"{URL}?concurrency=2&parser=helm"),
         (f"gvl:{URL}?tokens=9", f"gvl:{URL}?tokens=9&timeout=3"),
-        (f"ensemble:clock,{URL}?by=mean", f"ensemble:clock,{URL}?concurrency=3?by=mean"),
-        (f"ensemble:{URL},clock?by=vote", f"ensemble:{URL}?concurrency=3,clock?by=vote"),
-        (f"ensemble:{URL},clock", f"ensemble:{URL}?concurrency=3,clock"),
-        (f"ensemble:{URL}?parser=helm,clock", f"ensemble:{URL}?parser=helm&concurrency=3,clock"),
+        (f"ensemble:length,{URL}?by=mean", f"ensemble:length,{URL}?concurrency=3?by=mean"),
+        (f"ensemble:{URL},length?by=vote", f"ensemble:{URL}?concurrency=3,length?by=vote"),
+        (f"ensemble:{URL},length", f"ensemble:{URL}?concurrency=3,length"),
+        (f"ensemble:{URL}?parser=helm,length", f"ensemble:{URL}?parser=helm&concurrency=3,length"),
     ],
 )
 def test_a_model_at_another_speed_is_the_same_model(plain: str, fast: str) -> None:
@@ -88,11 +88,11 @@ def test_a_run_goes_on_on_another_device_and_asks_nothing_again(tiny_data: Path,
 
 def test_a_run_with_other_settings_is_refused_and_each_difference_named(tiny_data: Path, tmp_path: Path) -> None:
     settings = {"perturbations": "jpeg", "severities": 1, "controls": False, "out": tmp_path / "run"}
-    rewardlab.stress("clock", tiny_data, execution=IN_PROCESS, **settings)
+    rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings)
     with pytest.raises(RunError, match="seed was 0 and is 7;") as caught:
-        rewardlab.stress("clock", tiny_data, execution=IN_PROCESS, **settings | {"seed": 7, "severities": (1, 2)})
+        rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings | {"seed": 7, "severities": (1, 2)})
     assert "severities was 1 and is 1,2" in str(caught.value) and "frames" not in str(caught.value)
     with pytest.raises(RunError, match="the model constant was not there and is"):
-        rewardlab.stress(["clock", "constant"], tiny_data, execution=IN_PROCESS, **settings)
+        rewardlab.stress(["length", "constant"], tiny_data, execution=IN_PROCESS, **settings)
     with pytest.raises(RunError, match="limit was None and is 2"):
-        rewardlab.stress("clock", tiny_data, execution=IN_PROCESS, **settings | {"limit": 2})
+        rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings | {"limit": 2})

@@ -76,7 +76,7 @@ def test_what_is_no_perturbation_is_refused(lab: str) -> None:
 def test_a_stress_test_scores_it_and_its_page_shows_it(lab: str, tiny_data: Path, tmp_path: Path) -> None:
     names = (f"{lab}:dim_lights", "jpeg")
     run = rewardlab.stress(
-        "clock", tiny_data, perturbations=names, controls=False, execution=IN_PROCESS, out=tmp_path / "run"
+        "length", tiny_data, perturbations=names, controls=False, execution=IN_PROCESS, out=tmp_path / "run"
     )
     trials = [trial for trial in run.trials().rows() if trial.perturbation == "dim_lights"]
     assert {trial.severity for trial in trials} == {1, 2, 3, 4}
@@ -88,7 +88,7 @@ def test_a_stress_test_scores_it_and_its_page_shows_it(lab: str, tiny_data: Path
 def test_a_page_is_still_written_when_the_package_is_gone(lab: str, tiny_data: Path, tmp_path: Path) -> None:
     name = f"{lab}:dim_lights"
     run = rewardlab.stress(
-        "clock",
+        "length",
         tiny_data,
         perturbations=name,
         severities=(4,),

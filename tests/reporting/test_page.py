@@ -138,7 +138,7 @@ def test_the_page_still_opens_when_the_dataset_is_gone(tiny_data: Path, tmp_path
     data = tmp_path / "data"
     shutil.copytree(tiny_data, data)
     run = rewardlab.stress(
-        "clock", data, perturbations=("gaussian_noise",), severities=(4,), execution=IN_PROCESS, out=tmp_path / "run"
+        "length", data, perturbations=("gaussian_noise",), severities=(4,), execution=IN_PROCESS, out=tmp_path / "run"
     )
     shutil.rmtree(data)
     assert "The clips cannot be shown" in write_report([run], run.folder / "report.html").read_text()
@@ -187,10 +187,10 @@ def test_the_page_shows_wrong_rewards_and_calibration_over_severity_beside_its_n
 
 def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:
     some = {"perturbations": ("gaussian_noise",), "severities": (4,)}
-    one = rewardlab.stress("clock", tiny_data, execution=IN_PROCESS, out=tmp_path / "one", **some)
-    two = rewardlab.stress("clock:50", tiny_data, execution=IN_PROCESS, out=tmp_path / "two", **some)
+    one = rewardlab.stress("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "one", **some)
+    two = rewardlab.stress("length:50", tiny_data, execution=IN_PROCESS, out=tmp_path / "two", **some)
     html = write_report([one, two], tmp_path / "both.html").read_text()
-    for name in ("<h3>clock (one)</h3>", "<h3>clock:50</h3>", "random (one)", "random (two)"):
+    for name in ("<h3>length (one)</h3>", "<h3>length:50</h3>", "random (one)", "random (two)"):
         assert name in html, name
 
 

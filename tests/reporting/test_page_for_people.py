@@ -127,7 +127,7 @@ def test_the_time_of_a_run_is_readable(run: Run) -> None:
 
 
 def test_what_the_oracle_drops_stands_below_what_judged_models_failed_and_dropped(run: Run) -> None:
-    rows = unscored_trials([run.trials()], run.record.judged)
+    rows = unscored_trials([run.trials()], run.record.evaluated)
     assert rows[0].model == SERVED and rows[0].status == "failed"
     dropped = [row.model == SERVED for row in rows if row.status == "dropped"]
     assert dropped == sorted(dropped, reverse=True) and "oracle" in {row.model for row in rows}

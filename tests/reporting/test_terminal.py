@@ -15,7 +15,7 @@ from rewardlab.reporting.report import write_report
 from rewardlab.reporting.terminal_summary import print_summary
 from tests.conftest import IN_PROCESS
 
-CONTROLS = ("constant", "random", "clock", "oracle")  # their order, everywhere
+CONTROLS = ("constant", "random", "length", "oracle")  # their order, everywhere
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_long_model_strings_leave_room_for_the_numbers(
     monkeypatch.setenv("COLUMNS", "80")
     long = [
         "tests.reporting.test_terminal:ScorerWithALongName",
-        "ensemble:constant:2,constant:3,random,clock?by=median",
+        "ensemble:constant:2,constant:3,random,length?by=median",
     ]
     some = ["--perturbations", "jpeg", "--severities", "1"] if command == "stress" else []
     arguments = [command, *long, str(tiny_data), *some, "--engine", "local", "--out", str(tmp_path / "run")]
@@ -84,11 +84,11 @@ def test_compare_says_who_is_better_in_words(
     run = rewardlab.stress(
         "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), execution=IN_PROCESS, out=tmp_path / "run"
     )
-    assert main(["compare", str(run.folder), f"{run.folder}::clock", "--draws", "500"]) == 0
+    assert main(["compare", str(run.folder), f"{run.folder}::length", "--draws", "500"]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()
-    assert lines[0].startswith("oracle is better than clock in ") or "no difference can be claimed" in lines[0]
-    assert lines[1:3] == ["A: oracle", "B: clock"] and lines[3].split()[:4] == ["on", "metric", "A", "B"]
+    assert lines[0].startswith("oracle is better than length in ") or "no difference can be claimed" in lines[0]
+    assert lines[1:3] == ["A: oracle", "B: length"] and lines[3].split()[:4] == ["on", "metric", "A", "B"]
     assert "visual" in said and "MAE" in said and max(map(len, lines)) <= 80
     assert main(["compare", str(run.folder), f"{run.folder}::nobody"]) == 2
     assert "nobody" in capsys.readouterr().err
@@ -100,12 +100,12 @@ def test_compare_writes_a_file_by_its_ending(
     run = rewardlab.stress(
         "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), execution=IN_PROCESS, out=tmp_path / "run"
     )
-    models = ["compare", str(run.folder), f"{run.folder}::clock", "--draws", "200", "--out"]
+    models = ["compare", str(run.folder), f"{run.folder}::length", "--draws", "200", "--out"]
     for name in ("both.json", "both.md"):
         assert main([*models, str(tmp_path / name)]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == f"comparison: {tmp_path / name}"
     found = json.loads((tmp_path / "both.json").read_text())
-    assert (found["a"], found["b"]) == ("oracle", "clock")
+    assert (found["a"], found["b"]) == ("oracle", "length")
     assert {"clean", "visual", "overall"} == {test["group"] for test in found["tests"]}
     text = (tmp_path / "both.md").read_text()
     assert text.startswith(f"**{found['verdict']}**") and text.count("\n| ") == 1 + len(found["tests"])
@@ -116,7 +116,7 @@ def test_compare_writes_a_file_by_its_ending(
 
 
 def test_compare_asks_which_model_is_meant(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["stress", "clock", "constant:5", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
+    arguments = ["stress", "length", "constant:5", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
     assert main([*arguments, "--engine", "local", "--out", str(tmp_path / "run")]) == 0
     assert main(["compare", str(tmp_path / "run"), str(tmp_path / "run")]) == 2
     assert "judged 2 models; say which one" in capsys.readouterr().err

@@ -107,7 +107,7 @@ class ObjectStore:
             what = " ".join(str(error).split())[:300]
             raise RunError(
                 f"cannot {verb} {self.address}/{name}: {what}; see that the store answers and its keys allow it, "
-                "then run the same command again: finished cells are kept"
+                "then run the same command again: finished trials are kept"
             ) from error
 
 
@@ -164,7 +164,7 @@ def _google_key_file(address: str) -> Path | None:
 
 # CSV files that a spreadsheet shows and does not run.
 
-_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what a cell of a spreadsheet begins a formula with
+_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # what a trial of a spreadsheet begins a formula with
 _NUMBERS = re.compile(r"[-+][-+\d.,%/± eE]*")  # a dash, a number, or a few of them with their intervals
 
 
@@ -190,7 +190,7 @@ def writable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunError(
             f"cannot write {path}: {error.strerror or error}; free the space or fix the permission, "
-            "then run the same command again: finished cells are kept"
+            "then run the same command again: finished trials are kept"
         ) from error
 
 

@@ -102,7 +102,7 @@ def _check_score(score: Score, shown_frames: int) -> None:
 
 @dataclass(frozen=True)
 class Trial:
-    """One cell: episode x perturbation x severity x model, with what was expected and what came."""
+    """One trial: episode x perturbation x severity x model, with what was expected and what came."""
 
     id: str
     model: str

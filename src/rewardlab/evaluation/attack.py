@@ -1,6 +1,6 @@
 """Run an attack: the next query of every episode, made of the answers so far.
 
-It is scored as a stress test is, cell by cell into a run folder. What is asked next is a function of the answers so
+It is scored as a stress test is, trial by trial into a run folder. What is asked next is a function of the answers so
 far, so that a stopped attack goes through its stored answers again and goes on where it was.
 """
 
@@ -90,8 +90,8 @@ class AttackJobs(Iterator[Job]):
         self._known = dict(known)
         self._clean: dict[str, Trial] = {}
         self._threads: list[_Thread] = []
-        self._waiting: dict[str, list[_Thread]] = {}  # by the cell whose answer they wait for
-        self._clean_cells: dict[str, Episode] = {}
+        self._waiting: dict[str, list[_Thread]] = {}  # by the trial whose answer they wait for
+        self._clean_trials: dict[str, Episode] = {}
         self._open: deque[tuple[Episode, PlannedTrial]] = deque()
         self._searches = _Searches(_blocks(context) if "search" in strategies else deque())
         for episode in context.dataset:
@@ -103,16 +103,16 @@ class AttackJobs(Iterator[Job]):
             raise StopIteration
         by_episode: dict[str, tuple[Episode, list[PlannedTrial]]] = {}
         for _ in range(min(self._context.batch, len(self._open))):
-            episode, cell = self._open.popleft()
-            by_episode.setdefault(episode.id, (episode, []))[1].append(cell)
-        return Job(tuple(EpisodeTrials(episode, tuple(cells)) for episode, cells in by_episode.values()))
+            episode, trial = self._open.popleft()
+            by_episode.setdefault(episode.id, (episode, []))[1].append(trial)
+        return Job(tuple(EpisodeTrials(episode, tuple(trials)) for episode, trials in by_episode.values()))
 
     def take(self, trials: Sequence[Trial]) -> None:
         """Hand the answers to those who wait for them, which opens their next questions."""
         for trial in trials:
             self._known[trial.id] = trial
-            if trial.id in self._clean_cells:
-                self._judge_clean(self._clean_cells.pop(trial.id), trial)
+            if trial.id in self._clean_trials:
+                self._judge_clean(self._clean_trials.pop(trial.id), trial)
             for thread in self._waiting.pop(trial.id, []):
                 self._ask(thread, self._next_query(thread, trial))
         self._search_on()
@@ -126,12 +126,12 @@ class AttackJobs(Iterator[Job]):
         return len(self._context.dataset) - len({thread.episode.id for thread in self._threads})
 
     def _begin(self, episode: Episode) -> None:
-        cell = planned_trial(self._context, episode, self._model, CLEAN_CONDITION)
-        if cell.id in self._known:
-            self._judge_clean(episode, self._known[cell.id])
+        trial = planned_trial(self._context, episode, self._model, CLEAN_CONDITION)
+        if trial.id in self._known:
+            self._judge_clean(episode, self._known[trial.id])
         else:
-            self._clean_cells[cell.id] = episode
-            self._open.append((episode, cell))
+            self._clean_trials[trial.id] = episode
+            self._open.append((episode, trial))
 
     def _judge_clean(self, episode: Episode, clean: Trial) -> None:
         self._clean[episode.id] = clean
@@ -189,13 +189,13 @@ class AttackJobs(Iterator[Job]):
         """Open the question, unless its answer is known: then go on to the next."""
         while query is not None:
             thread.asked = query
-            cell = planned_trial(self._context, thread.episode, self._model, self._condition(query))
-            if cell.id not in self._known:
-                if cell.id not in self._waiting:
-                    self._open.append((thread.episode, cell))
-                self._waiting.setdefault(cell.id, []).append(thread)
+            trial = planned_trial(self._context, thread.episode, self._model, self._condition(query))
+            if trial.id not in self._known:
+                if trial.id not in self._waiting:
+                    self._open.append((thread.episode, trial))
+                self._waiting.setdefault(trial.id, []).append(thread)
                 return
-            query = self._next_query(thread, self._known[cell.id])
+            query = self._next_query(thread, self._known[trial.id])
 
     def _next_query(self, thread: _Thread, trial: Trial) -> Query | None:
         outcome = judge(trial)
@@ -239,8 +239,8 @@ def run_attack(plan: Plan, queries: int, strategy: str) -> AttackRun:
         raise PlanError(f"strategy must be search, random or both, got {strategy!r}")
     contents, context = open_plan(plan)
     targets = attack_targets(context)
-    cells = 1 + len(strategies) * most_trials(len(targets), queries)
-    run = start_scoring(plan, context, contents, {"queries": queries, "strategy": strategy}, cells)
+    trials = 1 + len(strategies) * most_trials(len(targets), queries)
+    run = start_scoring(plan, context, contents, {"queries": queries, "strategy": strategy}, trials)
     with locked(run):
         keep_names(run, plan, context)
         known = _known_trials(run, retry=plan.scoring.retry_failures)

@@ -43,7 +43,7 @@ from rewardlab.evaluation.summary import save_summary
 from rewardlab.evaluation.worker_pool import run_jobs
 from rewardlab.models.ledger import SpentSoFar
 
-_FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
+_FLUSH_SECONDS = 1.0  # finished trials are on disk after this long at the latest
 _PUBLISH_SECONDS = 30.0  # what a run in an object store has paid for is there after this long at the latest
 
 
@@ -92,7 +92,7 @@ def evaluate(plan: Plan) -> Run:
         finished = _print_forecast(run, plan, context)
         planned = plan_trials(shard_of(context.dataset, plan.shard), context, plan.severities, finished)
         jobs = bundle_jobs(planned, context.batch * len(context.models))
-        score_jobs(run, jobs, context, plan, (len(finished), run.record.cells))
+        score_jobs(run, jobs, context, plan, (len(finished), run.record.trials))
         if plan.shard:  # a part of a run is measured when the parts are put together
             return run
         with loading("measuring", quiet=plan.execution.quiet):
@@ -110,7 +110,7 @@ def _describe(run: Run, context: ScoringContext, plan: Plan) -> None:
     except (KeyboardInterrupt, StopRun) as stop:
         kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
         raise kind(
-            f"every cell is scored in {run.place}, but not every description is there: {stop}; "
+            f"every trial is scored in {run.place}, but not every description is there: {stop}; "
             "the same command goes on where this one stopped"
         ) from None
 
@@ -133,7 +133,7 @@ def open_plan(plan: Plan) -> tuple[Contents, ScoringContext]:
 
 
 def _print_forecast(run: Run, plan: Plan, context: ScoringContext) -> set[str]:
-    """Print what is still to be asked, and return the cells that are finished; the trials are read once for both."""
+    """Print what is still to be asked, and return the trials that are finished; the trials are read once for both."""
     trials = run.trials(FORECAST_COLUMNS)
     if not plan.execution.quiet:
         known = trials if len(trials) else None
@@ -144,7 +144,7 @@ def _print_forecast(run: Run, plan: Plan, context: ScoringContext) -> set[str]:
 
 
 def finished_trials(trials: TrialTable, *, retry_failures: bool) -> set[str]:
-    """Return the cells that are not asked again: those with a trial, but for failures that are to be retried."""
+    """Return the trials that are not asked again: those with a trial, but for failures that are to be retried."""
     kept = trials.where(~trials.matches("status", "failed")) if retry_failures else trials
     return set(kept.arrow["id"].to_pylist())
 
@@ -157,7 +157,7 @@ def keep_names(run: Run, plan: Plan, context: ScoringContext) -> None:
 
 
 def _names(plan: Plan, context: ScoringContext) -> dict[str, str]:
-    return dict(zip(context.judged, plan.names, strict=False))  # not every model need have one
+    return dict(zip(context.evaluated, plan.names, strict=False))  # not every model need have one
 
 
 def load_episodes(plan: Plan) -> Contents:
@@ -185,7 +185,7 @@ def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
         plan.frames,
         plan.seed,
         plan.scoring.batch_size,
-        judged=tuple(dict.fromkeys(model.name for model in plan.models)),
+        evaluated=tuple(dict.fromkeys(model.name for model in plan.models)),
     )
     _ = context.policy, context.perturbations  # a wrong name is said now, not by every worker
     return context
@@ -196,29 +196,29 @@ def start_scoring(
     context: ScoringContext,
     contents: Contents,
     more_identity: Mapping[str, Any] | None = None,
-    cells_per_episode: int | None = None,
+    trials_per_episode: int | None = None,
 ) -> Run:
     """Create the folder of a run, or reopen it; the videos are read once for their digests.
 
-    A command that asks by what came out before says what else its numbers depend on, and how many cells it may ask of
+    A command that asks by what came out before says what else its numbers depend on, and how many trials it may ask of
     an episode.
     """
     with loading(f"reading the videos of {plan.data}", quiet=plan.execution.quiet):
         identity = _identity(plan, context, contents) | dict(more_identity or {})
-    each = cells_per_episode or len(conditions(context, plan.severities)) * len(context.models)
-    judged = {name: context.models[name] for name in context.judged}
+    each = trials_per_episode or len(conditions(context, plan.severities)) * len(context.models)
+    evaluated = {name: context.models[name] for name in context.evaluated}
     record: dict[str, object] = {
         "kind": plan.kind,
         "plan": identity,
         "settings": dict(plan.settings),
-        "judged": list(context.judged),
-        "caveats": {name: model.caveat for name, model in judged.items() if model.caveat},
-        "trained_tasks": {name: list(model.trained_tasks) for name, model in judged.items() if model.trained_tasks},
+        "evaluated": list(context.evaluated),
+        "caveats": {name: model.caveat for name, model in evaluated.items() if model.caveat},
+        "trained_tasks": {name: list(model.trained_tasks) for name, model in evaluated.items() if model.trained_tasks},
         "names": _names(plan, context),
-        "prompts": {name: asked for name, model in judged.items() if (asked := model.prompt(INSTRUCTION))},
+        "prompts": {name: asked for name, model in evaluated.items() if (asked := model.prompt(INSTRUCTION))},
         "command": plan.command,
         "episodes": len(contents.episodes),
-        "cells": len(contents.episodes) * each,
+        "trials": len(contents.episodes) * each,
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": _versions(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -237,7 +237,7 @@ def _identity(plan: Plan, context: ScoringContext, contents: Contents) -> dict[s
 
 
 def _folder(plan: Plan, context: ScoringContext, identity: dict[str, Any]) -> Path:
-    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{context.judged[0]}-{Path(plan.data).name}")
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{context.evaluated[0]}-{Path(plan.data).name}")
     return plan.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
 
 
@@ -272,7 +272,7 @@ def score_jobs(
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
             raise kind(
-                f"stopped with {progress.done:,} of {total:,} cells in {run.place}{why}; "
+                f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}; "
                 "the same command goes on where this one stopped"
             ) from None
 

@@ -82,7 +82,7 @@ def least_units(rate: float) -> int:
 
 
 MIN_CLAIMS = 10  # successes, true and false each, that the model must have claimed among those to fit on
-FOLDS = 4  # of tasks, each judged by a guard that is fitted on the others
+FOLDS = 4  # of tasks, each evaluated by a guard that is fitted on the others
 _LEAST_SCALE = 1e-3
 
 Plain = dict[str, Any]
@@ -238,14 +238,14 @@ def effect_in_folds(trials: TrialTable, terms: GuardTerms) -> Plain | None:
     """Return what guards fitted like this one do to tasks that they never saw; None where the tasks are too few."""
     try:
         folds = split_by_task(trials, terms.seed, FOLDS)
-        judged = [_judged_by_others(fold, trials, terms) for fold in folds]
+        evaluated = [_evaluated_by_others(fold, trials, terms) for fold in folds]
     except DataError:
         return None
-    clips = [clips for clips, _ in judged]
+    clips = [clips for clips, _ in evaluated]
     claimed, success, clean = (
         np.concatenate(flags) for flags in zip(*((c.claimed, c.success, c.clean) for c in clips))
     )
-    passed, failed = np.concatenate([flags for _, flags in judged]), ~success
+    passed, failed = np.concatenate([flags for _, flags in evaluated]), ~success
     return {
         "clips": len(passed),
         "tasks": sum(len(np.unique(each.task_codes())) for each in clips),
@@ -255,7 +255,7 @@ def effect_in_folds(trials: TrialTable, terms: GuardTerms) -> Plain | None:
     }
 
 
-def _judged_by_others(fold: TrialTable, trials: TrialTable, terms: GuardTerms) -> tuple[EvaluatedClips, Flags]:
+def _evaluated_by_others(fold: TrialTable, trials: TrialTable, terms: GuardTerms) -> tuple[EvaluatedClips, Flags]:
     """Return the clips of a fold, and which claims pass a guard that is fitted on all other tasks."""
     others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
     guard, clips = fitted_guard(*_halves(others, terms.seed), terms), evaluated_clips(fold)

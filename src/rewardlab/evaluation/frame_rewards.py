@@ -20,8 +20,8 @@ LEAST_GAP = 0.1  # of true progress, from which one frame is better than another
 MEASURES: dict[str, tuple[str, str]] = {
     "within": ("higher", "share of pairs of frames of a clip whose order by reward is that by true progress"),
     "across": ("higher", "the same of pairs of frames of two clips of a task"),
-    "voc": ("higher", "Spearman's correlation of the reward with time on successes; a blind clock scores 1"),
-    "order_sensitivity": ("higher", "half of the VOC less that of the reversed clip as shown; a blind clock scores 0"),
+    "voc": ("higher", "Spearman's correlation of the reward with time on successes; the length baseline scores 1"),
+    "order_sensitivity": ("higher", "half of the VOC less that of the reversed clip as shown; length scores 0"),
     "success_auc": ("higher", "chance that the last frame of a success is rewarded more than that of a failure"),
     "mae": ("lower", "error of the level after one isotonic calibration for all tasks"),
     "robustness_auc": (

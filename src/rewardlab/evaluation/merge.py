@@ -21,11 +21,11 @@ _SAME_MACHINE = ("rewardlab", "numpy", "scipy", "opencv-python-headless", "av") 
 
 @dataclass(frozen=True)
 class Merged:
-    """The run that was made, how many cells are there and are planned, and what else the shards differ in."""
+    """The run that was made, how many trials are there and are planned, and what else the shards differ in."""
 
     run: Run
     trials: int
-    cells: int
+    planned: int
     notes: tuple[str, ...]
 
 
@@ -53,11 +53,11 @@ def runs_merge(
                 whole.append_table(read_part(path, shard.record))
         whole.compact()
         found = len(whole.trials(("id", "status")))
-        if found == whole.record.cells:
+        if found == whole.record.trials:
             save_summary(whole)
         else:
             (whole.folder / SUMMARY).unlink(missing_ok=True)
-    return Merged(whole, found, whole.record.cells, tuple(_version_notes(shards)))
+    return Merged(whole, found, whole.record.trials, tuple(_version_notes(shards)))
 
 
 def _whole(content: dict[str, Any]) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def _require_one_plan(shards: Sequence[Run]) -> None:
             plans = ((each.stored(RECORD) or {}).get("plan", {}) for each in (first, shard))
             differ = "; ".join(plan_differences(*plans))
             raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {differ}")
-        if (shard.record.kind, shard.record.cells) != (first.record.kind, first.record.cells):
-            kinds = [f"{each.record.kind} of {each.record.cells:,} cells" for each in (first, shard)]
+        if (shard.record.kind, shard.record.trials) != (first.record.kind, first.record.trials):
+            kinds = [f"{each.record.kind} of {each.record.trials:,} trials" for each in (first, shard)]
             raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {kinds[0]} and {kinds[1]}")
         if shard.record.version != first.record.version:
             versions = f"{first.record.version} and {shard.record.version}"
@@ -82,21 +82,23 @@ def _require_one_plan(shards: Sequence[Run]) -> None:
 
 
 def _require_agreement(shards: Sequence[Run]) -> None:
-    """Raise RunError where two shards scored one cell and say unlike levels."""
+    """Raise RunError where two shards scored one trial and say unlike levels."""
     scored: dict[str, tuple[float, Path]] = {}
     for shard in shards:
-        for cell, level in _scores(shard):
-            other, folder = scored.setdefault(cell, (level, shard.folder))
+        for trial, level in _scores(shard):
+            other, folder = scored.setdefault(trial, (level, shard.folder))
             if other != level:
                 said = f"{folder} says {other:g} and {shard.folder} {level:g}"
-                raise RunError(f"the shards disagree on cell {cell}: {said}; was it the same model, and is it random?")
+                raise RunError(
+                    f"the shards disagree on trial {trial}: {said}; was it the same model, and is it random?"
+                )
 
 
 def _scores(shard: Run) -> Iterator[tuple[str, float]]:
     table: pyarrow.Table = shard.trials(("id", "status", "level")).arrow
-    for cell, level in zip(table["id"].to_pylist(), table["level"].to_pylist()):
+    for trial, level in zip(table["id"].to_pylist(), table["level"].to_pylist()):
         if level is not None:
-            yield cell, level
+            yield trial, level
 
 
 def _version_notes(shards: Sequence[Run]) -> Iterator[str]:

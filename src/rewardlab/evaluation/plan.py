@@ -23,7 +23,7 @@ from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.composition import graded_perturbation
 from rewardlab.perturbations.contract import Perturbation
 
-CONTROLS = ("constant", "random", "clock", "oracle")
+CONTROLS = ("constant", "random", "length", "oracle")
 ACCURACY_THRESHOLD = 0.70  # success accuracy below which a model counts as unreliable
 MOST_DESCRIBED = 12  # wrong rewards shown of each model, and described
 
@@ -181,7 +181,7 @@ class ScoringContext:
     seed: int
     batch: int
     budget: ModelBudget = ModelBudget()
-    judged: tuple[str, ...] = ()  # the models that the run is about; the others are controls
+    evaluated: tuple[str, ...] = ()  # the models that the run is about; the others are controls
 
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
@@ -190,7 +190,7 @@ class ScoringContext:
         return {p.name: p for p in choose_perturbations(self.names, worlds=worlds)}
 
     def perturbation(self, name: str) -> Perturbation:
-        """Return the perturbation of a cell, whose name may state severities between the whole ones."""
+        """Return the perturbation of a trial, whose name may state severities between the whole ones."""
         known = self.perturbations
         return known[name] if name in known else graded_perturbation(name, known)
 
@@ -232,29 +232,29 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class EpisodeTrials:
-    """The open cells of one episode."""
+    """The open trials of one episode."""
 
     episode: Episode
-    cells: tuple[PlannedTrial, ...]
+    trials: tuple[PlannedTrial, ...]
 
 
 def plan_trials(
     episodes: Iterable[Episode], context: ScoringContext, severities: Sequence[int], finished: Collection[str] = ()
 ) -> Iterator[EpisodeTrials]:
-    """Yield each episode with its cells, less those that are finished; an episode without open cells is left out."""
+    """Yield each episode with its trials, less those that are finished; an episode without open trials is left out."""
     shown = conditions(context, severities)
     for episode in episodes:
-        cells = (planned_trial(context, episode, model, each) for each in shown for model in context.models.values())
-        left = tuple(cell for cell in cells if cell.id not in finished)
+        trials = (planned_trial(context, episode, model, each) for each in shown for model in context.models.values())
+        left = tuple(trial for trial in trials if trial.id not in finished)
         if left:
             yield EpisodeTrials(episode, left)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is given at once: one episode, or several where each has but a few cells, so that batches fill.
+    """What a worker is given at once: one episode, or several where each has but a few trials, so that batches fill.
 
-    The cells named in `alone` are given to their model one at a time. `deaths` counts the workers that died of it.
+    The trials named in `alone` are given to their model one at a time. `deaths` counts the workers that died of it.
     """
 
     episodes: tuple[EpisodeTrials, ...]
@@ -262,23 +262,25 @@ class Job:
     deaths: int = 0
 
     @property
-    def cells(self) -> tuple[PlannedTrial, ...]:
-        """Return the cells of every episode."""
-        return tuple(cell for planned in self.episodes for cell in planned.cells)
+    def trials(self) -> tuple[PlannedTrial, ...]:
+        """Return the trials of every episode."""
+        return tuple(trial for planned in self.episodes for trial in planned.trials)
 
-    def keep(self, open_cells: Sequence[PlannedTrial], deaths: int) -> "Job":
-        """Return the job with only these cells left, of which so many workers died."""
-        ids = {cell.id for cell in open_cells}
-        left = [replace(each, cells=tuple(cell for cell in each.cells if cell.id in ids)) for each in self.episodes]
-        return Job(tuple(each for each in left if each.cells), self.alone, deaths)
+    def keep(self, open_trials: Sequence[PlannedTrial], deaths: int) -> "Job":
+        """Return the job with only these trials left, of which so many workers died."""
+        ids = {trial.id for trial in open_trials}
+        left = [
+            replace(each, trials=tuple(trial for trial in each.trials if trial.id in ids)) for each in self.episodes
+        ]
+        return Job(tuple(each for each in left if each.trials), self.alone, deaths)
 
 
-def bundle_jobs(planned: Iterable[EpisodeTrials], cells: int) -> Iterator[Job]:
-    """Yield jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
+def bundle_jobs(planned: Iterable[EpisodeTrials], trials: int) -> Iterator[Job]:
+    """Yield jobs of at least so many trials, so that a batch fills up where each episode has but a few."""
     waiting: list[EpisodeTrials] = []
     for episode_cells in planned:
         waiting.append(episode_cells)
-        if sum(len(each.cells) for each in waiting) >= cells:
+        if sum(len(each.trials) for each in waiting) >= trials:
             yield Job(tuple(waiting))
             waiting = []
     if waiting:
@@ -286,7 +288,7 @@ def bundle_jobs(planned: Iterable[EpisodeTrials], cells: int) -> Iterator[Job]:
 
 
 def planned_trial(context: ScoringContext, episode: Episode, model: NamedModel, condition: Condition) -> PlannedTrial:
-    """Return the cell; its id is made of everything that its score depends on."""
+    """Return the trial; its id is made of everything that its score depends on."""
     name, severity, definition = condition
     identity = (model.fingerprint, episode.hash, episode.id, name, severity, definition, context.seed, context.frames)
     return PlannedTrial(digest(*identity), name, severity, model.name)
@@ -300,31 +302,31 @@ _LATER = "told after the first answers"
 
 @dataclass(frozen=True)
 class RunForecast:
-    """The cells of a run, those open per model, and what they take; `seconds` is None where nothing is known."""
+    """The trials of a run, those open per model, and what they take; `seconds` is None where nothing is known."""
 
     episodes: int
     conditions: int
-    open_cells: dict[str, int]
+    open_trials: dict[str, int]
     servers: tuple[str, ...]  # models that ask another machine, perhaps for money
     seconds: float | None
     spent: Spent
 
     @property
-    def cells(self) -> int:
-        """Return how many cells the whole run has."""
-        return self.episodes * self.conditions * len(self.open_cells)
+    def trials(self) -> int:
+        """Return how many trials the whole run has."""
+        return self.episodes * self.conditions * len(self.open_trials)
 
     @property
     def sentence(self) -> str:
         """Return all of it in one line."""
-        size = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_cells)} models"
-        left = sum(self.open_cells.values())
-        finished = f", {self.cells - left:,} of them finished" if left < self.cells else ""
+        size = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_trials)} models"
+        left = sum(self.open_trials.values())
+        finished = f", {self.trials - left:,} of them finished" if left < self.trials else ""
         time = _LATER if self.seconds is None else format_seconds(self.seconds)
-        return "; ".join([f"{self.cells:,} cells ({size}){finished}", *self._server_parts(), f"time: {time}"])
+        return "; ".join([f"{self.trials:,} trials ({size}){finished}", *self._server_parts(), f"time: {time}"])
 
     def _server_parts(self) -> list[str]:
-        requests = {name: self.open_cells[name] for name in self.servers if self.open_cells[name]}
+        requests = {name: self.open_trials[name] for name in self.servers if self.open_trials[name]}
         asked = [f"{name}: {count:,} requests or more to a server" for name, count in requests.items()]
         return [*asked, f"tokens and cost: {self._price(sum(requests.values()))}"] if asked else []
 
@@ -343,10 +345,10 @@ def forecast(
     shown = len(conditions(context, severities))
     each = len(context.dataset) * shown
     finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
-    open_cells = {name: each - finished[name] for name in context.models}
+    open_trials = {name: each - finished[name] for name in context.models}
     servers = tuple(name for name, model in context.models.items() if model.server)
-    seconds = None if trials is None else _seconds(trials, open_cells, workers)
-    return RunForecast(len(context.dataset), shown, open_cells, servers, seconds, _sum(spent_by_model(folder)))
+    seconds = None if trials is None else _seconds(trials, open_trials, workers)
+    return RunForecast(len(context.dataset), shown, open_trials, servers, seconds, _sum(spent_by_model(folder)))
 
 
 def format_seconds(seconds: float) -> str:
@@ -357,14 +359,14 @@ def format_seconds(seconds: float) -> str:
     return f"about {seconds:.0f} s"
 
 
-def _seconds(trials: TrialTable, open_cells: dict[str, int], workers: int) -> float | None:
+def _seconds(trials: TrialTable, open_trials: dict[str, int], workers: int) -> float | None:
     """Return the time that the models take for what is open, by their answers so far; decoding comes on top."""
     total = 0.0
-    for name, cells in open_cells.items():
+    for name, count in open_trials.items():
         mine = trials.where(trials.matches("model", name) & ~trials.matches("status", "dropped"))
-        if cells and not len(mine):
+        if count and not len(mine):
             return None
-        total += cells * float(mine.number("seconds").mean()) if cells else 0.0
+        total += count * float(mine.number("seconds").mean()) if count else 0.0
     return total / workers
 
 

@@ -26,7 +26,7 @@ _DEEPEST = 4  # folders below the one that is searched
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run as a list shows it; `cells` are planned and `trials` there, `problem` says why it cannot be read."""
+    """A run as a list shows it; `planned` trials and those there, `problem` says why it cannot be read."""
 
     run: Run
     name: str
@@ -37,7 +37,7 @@ class RunEntry:
     version: str = ""
     created: str = ""
     episodes: int = 0
-    cells: int = 0
+    planned: int = 0
     trials: int = 0
     problem: str = ""
 
@@ -76,12 +76,12 @@ def _entry(folder: Path, path: Path) -> RunEntry:
 
 def _readable(run: Run, name: str, record: RunRecord) -> RunEntry:
     state: State = "finished" if (run.folder / SUMMARY).is_file() else "open"
-    made = (record.version, record.created, record.episodes, record.cells)
-    return RunEntry(run, name, state, record.kind, record.judged, record.settings.data, *made, _stored_trials(run))
+    made = (record.version, record.created, record.episodes, record.trials)
+    return RunEntry(run, name, state, record.kind, record.evaluated, record.settings.data, *made, _stored_trials(run))
 
 
 def _stored_trials(run: Run) -> int:
-    """Return how many trials the files promise by their footers, nothing checked; cells asked again count twice."""
+    """Return how many trials the files promise by their footers, nothing checked; trials asked again count twice."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -210,9 +210,9 @@ def _columns(sql: str) -> tuple[str, ...]:
 def _run_table(entries: Sequence[RunEntry]) -> "pyarrow.Table":
     import pyarrow as pa
 
-    names = ("name", "state", "kind", "data", "version", "created", "episodes", "cells", "trials", "problem")
+    names = ("name", "state", "kind", "data", "version", "created", "episodes", "planned", "trials", "problem")
     columns = {name: [vars(entry)[name] for entry in entries] for name in names}
-    types = {**dict.fromkeys(("episodes", "cells", "trials"), pa.int64())}
+    types = {**dict.fromkeys(("episodes", "planned", "trials"), pa.int64())}
     fields = [(name, types.get(name, pa.string())) for name in names]
     models = pa.array([list(entry.models) for entry in entries], pa.list_(pa.string()))
     return pa.table(columns, schema=pa.schema(fields)).append_column("models", models)

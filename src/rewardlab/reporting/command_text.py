@@ -352,7 +352,7 @@ def run_table(entries: Sequence[RunEntry]) -> Table:
     for heading in ("run", "state", "kind", "models", "data", "episodes", "cells", "made"):
         table.add_column(heading, justify="right" if heading in ("episodes", "cells") else "left")
     for entry in entries:
-        cells = f"{entry.trials:,}/{entry.cells:,}" if entry.trials != entry.cells else f"{entry.cells:,}"
+        cells = f"{entry.trials:,}/{entry.planned:,}" if entry.trials != entry.planned else f"{entry.planned:,}"
         made = (entry.kind, ", ".join(entry.models), entry.data, f"{entry.episodes:,}", cells, entry.created[:16])
         if entry.state == "unreadable":
             made = (entry.problem, "", "", "", "", "")

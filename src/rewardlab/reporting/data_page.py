@@ -17,7 +17,7 @@ from rewardlab.reporting.data_report import DataFacts, GroupCounts, RowConflicts
 from rewardlab.reporting.page import data_address, templates
 
 _UNEVEN = 0.5  # share of one level from which labels are called uneven
-_NAMES = {"clock": "A clock, which sees only how long a clip is,", "text": "A model that reads only the instruction"}
+_NAMES = {"length": "A model that sees only how long a clip is", "text": "A model that reads only the instruction"}
 
 
 def vision_free_sentence(score: BaselineScore) -> str:

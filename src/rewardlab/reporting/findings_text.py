@@ -57,8 +57,8 @@ def data_sentences(summary: Summary) -> list[str]:
     said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in _alike(small).items()]
     return [
         *sentences,
-        f"Too few episodes to certify even the oracle at a success accuracy of {summary.reliable_at:.2f}, which says "
-        f"nothing of the models: {'; '.join(said)}.",
+        f"Too few episodes to certify even the oracle at a success accuracy of {summary.accuracy_threshold:.2f}, "
+        f"which says nothing of the models: {'; '.join(said)}.",
     ]
 
 
@@ -109,8 +109,8 @@ def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
 
 def _baseline_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
     """Tell whether one answer for all cells, right or wrong, is accurate enough to be certified."""
-    held = summary.same_cells_of(model, category if severity else CLEAN, severity, "success_accuracy")
-    return held.blind is not None and held.blind >= summary.reliable_at
+    held = summary.paired_reference_of(model, category if severity else CLEAN, severity, "success_accuracy")
+    return held.blind is not None and held.blind >= summary.accuracy_threshold
 
 
 def _reliable_sentence(summary: Summary, model: str) -> str:
@@ -118,7 +118,7 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     found = [t for t in summary.thresholds if t.model == model and t.category not in small]
     if not found:
         return ""
-    least = f"{summary.reliable_at:.2f}"
+    least = f"{summary.accuracy_threshold:.2f}"
     reached = [f"{threshold.category} {certified_phrase(summary, model, threshold.category)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
         return f"It cannot be certified at a success accuracy of {least}, not even on clean episodes."

@@ -69,7 +69,7 @@ def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves
             category=category,
             lines=tuple(_line(summary, model, category, metric.name) for model in summary.models),
             axis=metric.display.axis,
-            least=summary.reliable_at if metric.display.reliability_level else None,
+            least=summary.accuracy_threshold if metric.display.reliability_level else None,
             severities=summary.severities,
             blind=_blind(summary, category, metric.name),
             empty=why_empty(_changed(summary, category, metric.name), metric),
@@ -88,8 +88,8 @@ def _line(summary: Summary, model: str, category: str, metric: str) -> CurveLine
     values, lows, highs = (
         tuple(map(_or_nan, column)) for column in zip(*((row.value, row.low, row.high) for row in rows))
     )
-    clean = tuple(_or_nan(summary.same_cells_of(model, category, s, metric).clean) for s in SEVERITIES)
-    control, colour = model not in summary.judged, summary.models.index(model) % 8
+    clean = tuple(_or_nan(summary.paired_reference_of(model, category, s, metric).clean) for s in SEVERITIES)
+    control, colour = model not in summary.evaluated, summary.models.index(model) % 8
     return CurveLine(model, values, lows, highs, control, colour, clean)
 
 
@@ -98,9 +98,9 @@ def _blind(summary: Summary, category: str, metric: str) -> tuple[float, ...]:
     first = summary.models[0]
     if category not in summary.relabelled:
         return ()
-    clean = summary.same_cells_of(first, "clean", 0, metric)
+    clean = summary.paired_reference_of(first, "clean", 0, metric)
     return tuple(
-        _or_nan((summary.same_cells_of(first, category, severity, metric) if severity else clean).blind)
+        _or_nan((summary.paired_reference_of(first, category, severity, metric) if severity else clean).blind)
         for severity in SEVERITIES
     )
 

@@ -50,7 +50,7 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.print(_certified_table(summary))
     for sentence in data_sentences(summary):
         console.print(safe_markup(sentence), highlight=False)
-    for model in summary.judged:
+    for model in summary.evaluated:
         said = safe_markup(" ".join(findings(summary, model)))
         console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
 
@@ -62,13 +62,13 @@ def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool =
     for model, group in groupby(reasons, key=lambda found: found.model):
         found = list(group)
         shown = found if every else found[:_MOST_REASONS]
-        lines += [f"failed: {each.cells:,} x {names[model]}: {each.reason}" for each in shown]
+        lines += [f"failed: {each.count:,} x {names[model]}: {each.reason}" for each in shown]
         lines += _others(names[model], found[len(shown) :])
     return lines
 
 
 def _others(model: str, others: list[FailureReason]) -> list[str]:
-    cells = sum(each.cells for each in others)
+    cells = sum(each.count for each in others)
     return [f"failed: {cells:,} x {model}: {len(others)} other reasons, which -v shows"] if others else []
 
 
@@ -119,7 +119,7 @@ def _stress_table(summary: Summary, metric: str, title: str) -> Table:
         table.add_row(_name(summary, model), *cells)
     table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories))
     if summary.relabelled and metric == "success_accuracy":
-        blind = [summary.same_cells_of(summary.models[0], c, severity, metric).blind for c in summary.categories]
+        blind = [summary.paired_reference_of(summary.models[0], c, severity, metric).blind for c in summary.categories]
         table.add_row("[dim]best constant there[/dim]", *(f"[dim]{format_number(value)}[/dim]" for value in blind))
     return table
 
@@ -132,7 +132,9 @@ def _usual_coverage(summary: Summary, category: str, metric: str) -> str:
 
 def _certified_table(summary: Summary) -> Table:
     """Return up to which severity each model is certified, with the mark of what is no test."""
-    table = _category_table(summary, f"Certified at a success accuracy of {summary.reliable_at:.2f} up to severity")
+    table = _category_table(
+        summary, f"Certified at a success accuracy of {summary.accuracy_threshold:.2f} up to severity"
+    )
     for model in summary.models:
         table.add_row(_name(summary, model), *(certified_text(summary, model, c) for c in summary.categories))
     return table
@@ -146,7 +148,7 @@ def _category_table(summary: Summary, title: str) -> Table:
 
 
 def _name(summary: Summary, model: str) -> str:
-    return f"[bold]{safe_markup(model)}[/bold]" if model in summary.judged else safe_markup(model)
+    return f"[bold]{safe_markup(model)}[/bold]" if model in summary.evaluated else safe_markup(model)
 
 
 def required_gates(texts: Sequence[str], models: Sequence[NamedModel], chosen: Sequence[str]) -> list[Gate]:
@@ -173,7 +175,7 @@ def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:
 
 def silent_models(summary: Summary) -> list[str]:
     """Return the judged models that were asked and gave no answer at all."""
-    counts = [summary.outcomes(model) for model in summary.judged]
+    counts = [summary.outcomes(model) for model in summary.evaluated]
     return [each.model for each in counts if each.scored == 0 and each.failed > 0]
 
 
@@ -208,4 +210,4 @@ def _model(summary: Summary, model: str) -> dict[str, Any]:
     clean = {metric.name: asdict(summary.clean(model, metric.name)) for metric in metrics}
     counts = asdict(summary.outcomes(model))
     certified = {name: summary.threshold(model, name).certified for name in summary.categories}
-    return {"judged": model in summary.judged, "clean": clean, "certified": certified, "counts": counts}
+    return {"evaluated": model in summary.evaluated, "clean": clean, "certified": certified, "counts": counts}

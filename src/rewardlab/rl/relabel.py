@@ -137,7 +137,7 @@ def _scored(run: Run, plan: Plan, context: ScoringContext) -> Mapping[str, Trial
     """Ask about every episode that is open, and return the trials by their id."""
     known = finished_trials(run.trials(), retry_failures=plan.scoring.retry_failures)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
-    score_jobs(run, jobs, context, plan, (len(known), run.record.cells))
+    score_jobs(run, jobs, context, plan, (len(known), run.record.trials))
     run.compact()
     return {trial.id: trial for trial in run.trials().rows()}
 

@@ -238,7 +238,7 @@ def _record(results: SimulationResults, settings: Mapping[str, Any], command: st
         "plan": {
             "study": json.loads(json.dumps(asdict(study))),
             "seed": results.seed,
-            "reliable_at": settings["reliable_at"],
+            "accuracy_threshold": settings["reliable_at"],
         },
         "settings": {
             **settings,
@@ -247,10 +247,10 @@ def _record(results: SimulationResults, settings: Mapping[str, Any], command: st
             "limit": None,
             "perturbations": [f"simulated_{category}" for category in study.categories],
         },
-        "judged": judged,
+        "evaluated": judged,
         "command": command,
         "episodes": study.episodes * len(study.categories),
-        "cells": study.episodes * conditions,
+        "trials": study.episodes * conditions,
         "skipped": [],
         "versions": {"rewardlab": __version__, "python": platform.python_version(), "numpy": version("numpy")},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
