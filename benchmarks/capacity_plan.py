@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rewardlab.api import stress_plan
 from rewardlab.core.episode import hold_frames
-from rewardlab.core.old_settings import build_plan
 from rewardlab.data import open_dataset
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials
@@ -158,8 +158,8 @@ def opening(folder: Path) -> tuple[float, float]:
 
 def preparing() -> tuple[float, float]:
     """Return the seconds that decoding a shipped clip and perturbing it once take, after a first pass that compiles."""
-    plan = build_plan(stress.StressPlan, {"models": ("clock",), "data": "sample", "controls": False, "limit": 12})
-    contents, context = stress.open_plan(plan, ())
+    plan = stress_plan({"models": ("length",), "data": "sample", "controls": False, "limit": 12})
+    contents, context = stress.open_plan(plan)
     planned = list(plan_trials(contents.episodes, context, plan.severities))
     cells = sum(len(list(perturb_trials(each, context))) for each in planned)
     started = time.process_time()
@@ -174,16 +174,16 @@ def preparing() -> tuple[float, float]:
 
 def commanding(folder: Path) -> tuple[float, float]:
     """Return the seconds and the stored bytes that a cell costs the command."""
-    settings = {"models": ("clock",), "data": str(folder / "data"), "perturbations": ("semantic",), "quiet": True}
-    plan = build_plan(stress.StressPlan, settings | {"limit": 20, "workers": 2, "out": folder / "run"})
-    contents, context = stress.open_plan(plan, ())
-    run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/capacity_plan.py"))
+    settings = {"models": ("length",), "data": str(folder / "data"), "perturbations": ("semantic",), "quiet": True}
+    plan = stress_plan(settings | {"limit": 20, "workers": 2, "out": folder / "run"})
+    contents, context = stress.open_plan(plan)
+    run = stress.start_scoring(plan, context, contents)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
     started = time.process_time()
-    stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), lambda trials: None)
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.trials), lambda trials: None)
     seconds = time.process_time() - started
     run.compact()
-    return seconds / run.record.cells, sum(path.stat().st_size for path in run.parts()) / run.record.cells
+    return seconds / run.record.trials, sum(path.stat().st_size for path in run.parts()) / run.record.trials
 
 
 def tell(chosen: argparse.Namespace, cost: Constants) -> None:

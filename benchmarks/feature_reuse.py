@@ -85,12 +85,15 @@ def build(shape: str, device: str) -> tuple[Any, Any]:
 
 def catalogue(clips: int) -> Cells:
     """Return real clips under every instruction and temporal change of the catalogue, clip by clip."""
-    from rewardlab.evaluation.evaluate import StressPlan, load_episodes, scoring_context
+    from rewardlab.api import stress_plan
+    from rewardlab.evaluation.evaluate import load_episodes, scoring_context
     from rewardlab.evaluation.plan import plan_trials as plan_cells
     from rewardlab.evaluation.scoring import perturb_trials as perturb_cells
     from rewardlab.perturbations.contract import PerturbedEpisode
 
-    plan = StressPlan(("constant",), "sample", ("semantic", "temporal"), controls=False)
+    plan = stress_plan(
+        {"models": "constant", "data": "sample", "perturbations": ("semantic", "temporal"), "controls": False}
+    )
     contents = load_episodes(plan)
     context = scoring_context(plan, contents.episodes)
     parts = sorted(plan_cells(contents.episodes, context, plan.severities), key=lambda part: len(part.episode.clip))

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
+from rewardlab.api import stress_plan
 from rewardlab.core.episode import Episode
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest, rng_for
@@ -25,7 +26,6 @@ from rewardlab.evaluation.plan import (
     FORECAST_COLUMNS,
     PlannedTrial,
     ScoringContext,
-    ScoringSettings,
     conditions,
     plan_trials,
 )
@@ -33,25 +33,24 @@ from rewardlab.evaluation.summary import save_summary
 
 SHOWN = 16
 EPISODES_PER_TASK, EPISODES_PER_PART = 3, 10
-WITH_PROBABILITIES, WITH_PROGRESS, WITH_TEXT = {"pocket"}, {"pocket", "clock"}, {"random", "oracle"}
+WITH_PROBABILITIES, WITH_PROGRESS, WITH_TEXT = {"pocket"}, {"pocket", "length"}, {"random", "oracle"}
 
 
 def make(folder: Path, cells: int, perturbations: str = "all") -> Run:
     """Write a run of so many cells, in parts, as `stress` leaves it when it is stopped at the very end."""
     data = folder.with_name(f"{folder.name}-data")
-    plan = stress.StressPlan(("pocket",), str(data), (perturbations,), scoring=ScoringSettings(out=folder))
-    per_episode = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.all_models())
+    plan = stress_plan({"models": "pocket", "data": data, "perturbations": perturbations, "out": folder})
+    per_episode = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.every_model)
     copy_episodes(data, -(-cells // per_episode))
     contents = open_dataset(str(data))
     context = stress.scoring_context(plan, contents.episodes)
-    run = stress.start_scoring(
-        plan, context, contents, stress.RunOrigin("stress", "no command: the answers of this run are drawn")
-    )
+    drawn = replace(plan, command="no command: the answers of this run are drawn")
+    run = stress.start_scoring(drawn, context, contents)
     waiting: list[Trial] = []
     left = cells
     for number, planned in enumerate(plan_trials(contents.episodes, context, plan.severities), start=1):
-        waiting += drawn_trials(planned.episode, planned.cells[:left], context)
-        left -= len(planned.cells[:left])
+        waiting += drawn_trials(planned.episode, planned.trials[:left], context)
+        left -= len(planned.trials[:left])
         if number % EPISODES_PER_PART == 0:
             run.append(waiting)
             waiting = []

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import cv2
 
+from rewardlab.api import stress_plan
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.data.video import sample_frames
 from rewardlab.evaluation import scoring as scoring
 from rewardlab.evaluation.evaluate import (
-    RunOrigin,
-    StressPlan,
+    evaluate,
     load_episodes,
-    run_stress,
     scoring_context,
     start_scoring,
 )
-from rewardlab.evaluation.plan import ScoringSettings, bundle_jobs, plan_trials
+from rewardlab.evaluation.plan import Plan, bundle_jobs, plan_trials
 
 PERTURBATIONS = ("brightness_up", "contrast_down", "typo_keyboard", "polite_filler", "hold_last", "drop_uniform")
 
@@ -56,14 +56,14 @@ class Stopwatch:
         return timed
 
 
-def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
+def profile(plan: Plan) -> tuple[int, float, dict[str, float]]:
     """Run every job in this process with stopwatches around the stages."""
     contents = load_episodes(plan)
     context = scoring_context(plan, contents.episodes)
     jobs = bundle_jobs(plan_trials(contents.episodes, context, plan.severities), 1)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
-    originals = scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers
-    scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers = (
+    originals = scoring._with_decoded_frames, scoring._perturbed, scoring._answers
+    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = (
         decode.around(originals[0]),
         perturb.around(originals[1]),
         ask.around(originals[2]),
@@ -72,24 +72,23 @@ def profile(plan: StressPlan) -> tuple[int, float, dict[str, float]]:
     silent = scoring.Listeners(lambda cells: None, lambda drafts: None, trials.extend)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        kept = replace(plan, scoring=replace(plan.scoring, out=Path(folder) / "run"))
-        run = start_scoring(kept, context, contents, RunOrigin("stress", "benchmarks/overhead.py"))
+        run = start_scoring(replace(plan, out=Path(folder) / "run"), context, contents)
         for job in jobs:
             scoring.score_job(job, context, {"constant": Instant()}, silent)
-            write.around(run.append)(trials[-len(job.cells) :])
+            write.around(run.append)(trials[-len(job.trials) :])
         total = time.perf_counter() - started
-    scoring._with_decoded_frames, scoring._perturbed, scoring.batch_answers = originals
+    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = originals
     watches = {"decoding": decode, "perturbing": perturb, "scoring": ask, "writing": write}
     return len(trials), total, {name: watch.seconds for name, watch in watches.items()}
 
 
-def naive(plan: StressPlan) -> float:
+def naive(plan: Plan) -> float:
     """Decode, perturb and score each cell alone."""
     contents = load_episodes(plan)
     context = scoring_context(plan, contents.episodes)
     started = time.perf_counter()
     for part in plan_trials(contents.episodes, context, plan.severities):
-        for cell in part.cells:
+        for cell in part.trials:
             episode = part.episode
             if cell.perturbation == CLEAN:
                 shown = sample_frames(episode, context.policy)
@@ -107,13 +106,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=24)
     cv2.setNumThreads(1)
-    plan = StressPlan(
-        models=("constant",),
-        data="sample",
-        perturbations=PERTURBATIONS,
-        controls=False,
-        scoring=ScoringSettings(limit=parser.parse_args().episodes),
-    )
+    given = {"models": "constant", "data": "sample", "perturbations": PERTURBATIONS, "controls": False}
+    plan = stress_plan(given | {"limit": parser.parse_args().episodes})
     profile(plan)  # warm up: compiled kernels and the file cache
     cells, total, shares = profile(plan)
     print(f"one worker: {cells} cells in {total:.2f} s, {cells / total:,.0f} cells/s")
@@ -122,7 +116,7 @@ def main() -> None:
     print(f"  {'the rest':<11}{1 - sum(shares.values()) / total:6.1%}")
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        run_stress(replace(plan, scoring=replace(plan.scoring, out=Path(folder) / "run", workers=2)))
+        evaluate(replace(plan, out=Path(folder) / "run", execution=Execution(workers=2)))
         wall = time.perf_counter() - started
     print(f"whole command, two workers: {cells / wall:,.0f} cells/s, checks and summary included")
     loop = naive(plan)

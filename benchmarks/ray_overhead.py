@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from rewardlab.core.old_settings import build_plan
+from rewardlab.api import stress_plan
 from rewardlab.core.trial import Score, Trial
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials
@@ -51,16 +51,16 @@ class Stopwatch:
 def measure(engine: str, data: Path, out: Path, address: str | None = None) -> dict[str, float]:
     """Score the dataset on an engine and return the seconds it took."""
     model = name_model(Patient())
-    settings = {"models": (model.as_written,), "data": str(data), "perturbations": CHANGES, "controls": False}
+    settings = {"models": model, "data": str(data), "perturbations": CHANGES, "controls": False}
     settings |= {"engine": engine, "workers": 2, "out": out, "quiet": True, "max_failures": 0}
     settings |= {"address": address} if engine == "ray" else {}
-    plan = build_plan(stress.StressPlan, settings)
-    contents, context = stress.open_plan(plan, [model])
-    run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/ray_overhead.py"))
+    plan = stress_plan(settings)
+    contents, context = stress.open_plan(plan)
+    run = stress.start_scoring(plan, context, contents)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch)
     watch, started = Stopwatch(), time.perf_counter()
-    stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), watch.take)
-    assert watch.counted == run.record.cells
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.trials), watch.take)
+    assert watch.counted == run.record.trials
     return {"scoring": watch.last - watch.first, "whole": time.perf_counter() - started}
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rewardlab.core.old_settings import build_plan
+from rewardlab.api import stress_plan
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation import evaluate as stress
@@ -84,7 +84,7 @@ class Tenths:
         self.started, self.looped, self.loops = 0.0, 0.0, list[float]()
 
     def take(self, trials: Sequence[Trial]) -> None:
-        """Count trials; the clock starts with the first of them."""
+        """Count trials; the length starts with the first of them."""
         self.started = self.started or time.perf_counter()
         self.done += len(trials)
         if time.perf_counter() - self.looped > 1:
@@ -110,41 +110,41 @@ class Tenths:
 def score(cells: int, engine: str, workers: int, folder: Path) -> list[dict[str, float]]:
     """Score so many cells and return what each tenth was like."""
     settings = {
-        "models": ("clock",),
+        "models": ("length",),
         "data": str(folder / "data"),
         "perturbations": ("semantic",),
         "engine": engine,
         "workers": workers,
         "out": folder / "run",
     }
-    plan = build_plan(stress.StressPlan, settings)
-    each = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.all_models())
+    plan = stress_plan(settings)
+    each = len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.every_model)
     write_dataset(folder / "data", -(-cells // each))
-    contents, context = stress.open_plan(plan, ())
-    run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/scale.py"))
-    tenths = Tenths(run, run.record.cells)
+    contents, context = stress.open_plan(plan)
+    run = stress.start_scoring(plan, context, contents)
+    tenths = Tenths(run, run.record.trials)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
-    stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), tenths.take)
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.trials), tenths.take)
     return tenths.rows
 
 
 FIRST_TRIAL = """
 import resource, sys, time
 started = time.perf_counter()
-from rewardlab.core.old_settings import build_plan
+from rewardlab.api import stress_plan
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials
-plan = build_plan(stress.StressPlan, {"models": ("clock", "constant"), "data": sys.argv[1], "perturbations": ("all",),
+plan = stress_plan({"models": ("length", "constant"), "data": sys.argv[1], "perturbations": ("all",),
     "controls": False, "out": stress.Path(sys.argv[2]), "workers": 2, "quiet": True})
-contents, context = stress.open_plan(plan, ())
-run = stress.start_scoring(plan, context, contents, stress.RunOrigin("stress", "benchmarks/scale.py"))
+contents, context = stress.open_plan(plan)
+run = stress.start_scoring(plan, context, contents)
 jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
 def first(trials):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-    print(run.record.cells, time.perf_counter() - started, time.process_time(), peak, flush=True)
+    print(run.record.trials, time.perf_counter() - started, time.process_time(), peak, flush=True)
     raise KeyboardInterrupt
 try:
-    stress.score_jobs(run, jobs, context, plan.scoring, (0, run.record.cells), first)
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.trials), first)
 except stress.Interrupted:
     pass
 """
@@ -165,7 +165,7 @@ def tell(rows: list[dict[str, float]], planned: dict[str, float]) -> None:
     before = {"cells": 0.0, "seconds": 0.0, "processor_seconds": 0.0}
     for row in rows:
         cells = row["cells"] - before["cells"]
-        rate, own = (cells / (row[clock] - before[clock]) for clock in ("seconds", "processor_seconds"))
+        rate, own = (cells / (row[length] - before[length]) for length in ("seconds", "processor_seconds"))
         paced = own * row["loop_ms"] / rows[0]["loop_ms"]
         memory = f"{row['command_mb']:>6.0f} MB {row['workers_mb']:>6.0f} MB"
         print(f"{row['cells']:>9,} {rate:>8,.0f} {own:>12,.0f} {paced:>12,.0f} {memory} {row['files']:>6}")

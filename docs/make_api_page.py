@@ -17,7 +17,7 @@ PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """# Python API
 
 Written by `python docs/make_api_page.py`; do not edit. The verbs are those of the command line with the same settings:
-`rewardlab.stress("clock", "sample", severities=4)` is `rewardlab stress clock sample --severities 4`. Models and
+`rewardlab.stress("length", "sample", severities=4)` is `rewardlab stress length sample --severities 4`. Models and
 datasets are named by strings or paths; a model may also be an object with `score`, and several may be given as a list.
 In signatures, `Place` is a string or a Path, `AnyModel` a model string or object, `AnyRun` a Run or its folder, `Clip`
 an episode, frames (T, H, W, 3) or a video file, `Answer` a Score or a Failure.

@@ -3,16 +3,15 @@
 python docs/make_reference.py
 """
 
+import inspect
 import re
-import typing
-from dataclasses import MISSING
 from pathlib import Path
 
-from rewardlab.cli import COMMANDS, plan_of
+from rewardlab.cli import GROUPS, Command
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import LIMITS
-from rewardlab.core.old_settings import flag_of, flat_fields, setting_text
 from rewardlab.core.records import record_tables
+from rewardlab.core.settings import Setting
 from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
 from rewardlab.data.convert import WRITERS
@@ -31,21 +30,26 @@ MADE = "Written by `python docs/make_reference.py`; do not edit.\n"
 
 def commands_page() -> str:
     parts = ["# Commands", MADE]
-    for name in COMMANDS:
-        plan_type = plan_of(name)
-        words = [
-            f"{e.name.upper()}{'...' if typing.get_origin(hint) is tuple else ''}"
-            for e, hint in flat_fields(plan_type)
-            if e.metadata["positional"]
-        ]
-        parts += [f"## rewardlab {name} {' '.join(words)}", (plan_type.__doc__ or "").strip() + "\n"]
-        parts += ["| setting | default | meaning |", "|---|---|---|"]
-        for entry, _ in flat_fields(plan_type):
-            title = entry.name.upper() if entry.metadata["positional"] else f"`{flag_of(entry)}`"
-            default = "" if entry.default is MISSING else entry.default
-            parts.append(f"| {title} | {setting_text(default)} | {entry.metadata['help']} |")
-        parts.append("")
+    for title, commands in GROUPS.items():
+        parts += [f"## {title}", ""]
+        for name, command in commands.items():
+            parts += command_section(name, command)
     return "\n".join(parts)
+
+
+def command_section(name: str, command: Command) -> list[str]:
+    """Return what a command does, its settings and two examples, as its function states them."""
+    summary, _, examples = (inspect.getdoc(command.load()) or "").partition("Examples:\n")
+    words = [setting.metavar + "..." * setting.many for setting in command.settings if setting.positional]
+    rows = [f"| {setting_title(each)} | {each.shown_default} | {_cell(each.help.text)} |" for each in command.settings]
+    lines = [f"### {' '.join(['rewardlab', name, *words])}", "", " ".join(summary.split()), ""]
+    lines += ["| setting | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+    return [*lines, *(["```", *inspect.cleandoc(examples).splitlines(), "```", ""] if examples else [])]
+
+
+def setting_title(setting: Setting) -> str:
+    """Return a word of the command line, or a flag with what stands for its value."""
+    return setting.metavar if setting.positional else f"`{f'{setting.flag} {setting.metavar}'.strip()}`"
 
 
 def catalog_page() -> str:

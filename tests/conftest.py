@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 
 os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds; tests of figures ask for them
@@ -19,7 +19,7 @@ os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-IN_PROCESS = EngineSettings(engine="local")  # for runs that test no worker process: starting those takes seconds
+IN_PROCESS = Execution(engine="local")  # for runs that test no worker process: starting those takes seconds
 
 ROWS = (
     {"file_name": "arm/a.mp4", "task": "put the red cup on the plate", "reward": 5},

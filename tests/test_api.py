@@ -1,10 +1,8 @@
 """The Python API: the verbs of the command line with all their settings, and what they return."""
 
 import inspect
-import pydoc
 import subprocess
 import sys
-import typing
 from pathlib import Path
 from typing import Any
 
@@ -12,59 +10,33 @@ import numpy as np
 import pytest
 
 import rewardlab
-from rewardlab import api as options
-from rewardlab.cli import COMMANDS, plan_of
+from rewardlab.cli import COMMANDS
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.old_settings import flat_fields
+from rewardlab.core.settings import settings_of
 from rewardlab.core.trial import Failure, Score
-from rewardlab.reporting.terminal_summary import OutputSettings
+from tests.conftest import IN_PROCESS
 
-WITH_SETTINGS = {
-    "stress": options.StressOptions,
-    "bench": options.BenchOptions,
-    "attack": options.AttackOptions,
-    "calibrate": options.CalibrateOptions,
-    "perturb": options.PerturbOptions,
-    "guard-fit": options.GuardFitOptions,
-    "serve": options.ServeOptions,
-    "relabel": options.RelabelOptions,
-    "verify": options.VerifyOptions,
-    "data-report": options.DataReportOptions,
-    "rl-run": options.RlRunOptions,
-    "rl-report": options.RlReportOptions,
-}
+TERMINAL_ONLY = {"list", "show", "completion"}
+BY_SIGNATURE = [name for name, command in COMMANDS.items() if not isinstance(command.load(), type)]
 
 
-def settings_of(verb: str) -> list[tuple[Any, Any]]:
-    """Return the settings of a command, less those that are about what it prints."""
-    printed = {entry.name for entry, _ in flat_fields(OutputSettings)}
-    return [(entry, hint) for entry, hint in flat_fields(plan_of(verb)) if entry.name not in printed]
+def in_python(command: str) -> Any:
+    return getattr(rewardlab, command.replace(" ", "_").replace("-", "_"))
 
 
-def in_python(verb: str) -> Any:
-    return getattr(rewardlab, verb.replace("-", "_"))
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - TERMINAL_ONLY))
+def test_every_command_is_a_function_in_python(command: str) -> None:
+    assert callable(in_python(command))
 
 
-@pytest.mark.parametrize("verb", WITH_SETTINGS)
-def test_a_verb_takes_every_setting_of_its_command_and_no_other(verb: str) -> None:
-    flags = {entry.name for entry, _ in settings_of(verb) if not entry.metadata["positional"]}
-    assert set(typing.get_type_hints(WITH_SETTINGS[verb])) == flags
-
-
-@pytest.mark.parametrize("verb", sorted({*COMMANDS} - {"list", "show", "montecarlo", "init", "completion"}))
-def test_every_command_is_a_verb_in_python(verb: str) -> None:
-    assert callable(in_python(verb))
-
-
-@pytest.mark.parametrize("verb", WITH_SETTINGS)
-def test_help_names_every_setting_with_its_meaning_and_default(verb: str) -> None:
-    text = pydoc.plain(pydoc.render_doc(in_python(verb)))
-    parameters = inspect.signature(in_python(verb)).parameters
-    for entry, _ in settings_of(verb):
-        assert entry.name in parameters
-        if not entry.metadata["positional"]:
-            assert f"{entry.name}: {entry.metadata['help']}" in " ".join(text.split())
-            assert parameters[entry.name].default == entry.default
+@pytest.mark.parametrize("command", sorted({*BY_SIGNATURE} - TERMINAL_ONLY))
+def test_a_function_has_every_setting_of_its_command_with_its_default(command: str) -> None:
+    function = COMMANDS[command].load()
+    arguments = inspect.signature(in_python(command)).parameters
+    for setting in settings_of(function):
+        if not setting.positional:
+            default = arguments[setting.group or setting.name].default
+            assert (getattr(default, setting.name) if setting.group else default) == setting.default
 
 
 def test_the_module_shows_its_verbs_before_anything_is_loaded() -> None:
@@ -90,39 +62,41 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
             return [Score(1 + 4 * e.frames[-1].mean() / 255) for e in episodes]
 
     run = rewardlab.stress(
-        ["clock", Brightness()],
+        ["length", Brightness()],
         tiny_data,
         perturbations="polite_filler",
         severities=1,
-        engine="local",
+        execution=IN_PROCESS,
         out=str(tmp_path / "run"),
     )
     assert run.folder == tmp_path / "run" and (run.folder / "report.html").exists()
-    assert run.record.judged == ("clock", "Brightness")
+    assert run.record.evaluated == ("length", "Brightness")
     assert set(run.to_arrow()["severity"].to_pylist()) == {0, 1}
 
 
-def test_a_setting_that_is_not_there_is_told_with_the_nearest_one() -> None:
-    with pytest.raises(PlanError, match="did you mean severities"):
-        rewardlab.stress("clock", "sample", engine="local", severitys=(1,))  # type: ignore[call-arg]
+def test_a_setting_that_is_not_there_is_refused() -> None:
+    with pytest.raises(TypeError, match="severitys"):
+        rewardlab.stress("length", "sample", execution=IN_PROCESS, severitys=(1,))  # type: ignore[call-arg]
 
 
 def test_a_model_is_asked_once_about_a_video_frames_or_an_episode(tiny_data: Path) -> None:
     episode = rewardlab.open_dataset(tiny_data).episodes[0]
     video = next(tiny_data.rglob("*.mp4"))
     for clip in (episode, episode.frames, video, str(video)):
-        answer = rewardlab.score("clock:20", clip, "lift the cup")
+        answer = rewardlab.score("length:20", clip, "lift the cup")
         assert isinstance(answer, Score) and 1 <= answer.level <= 5
     assert isinstance(rewardlab.score("oracle", np.zeros((4, 8, 8, 3), np.uint8), "lift the cup"), Failure)
     with pytest.raises(PlanError, match="asked to do"):
-        rewardlab.score("clock", video)
+        rewardlab.score("length", video)
 
 
 def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress(["clock", "random"], tiny_data, perturbations="none", engine="local", out=tmp_path / "run")
-    comparison = rewardlab.compare(f"{run.folder}::clock", f"{run.folder}::random", draws=200)
-    assert comparison.model_a == "clock" and comparison.tests
-    assert rewardlab.leaderboard([run], out=tmp_path / "site").read_text().count("clock")
+    run = rewardlab.stress(
+        ["length", "random"], tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run"
+    )
+    comparison = rewardlab.compare(f"{run.folder}::length", f"{run.folder}::random", n_resamples=200)
+    assert comparison.model_a == "length" and comparison.tests
+    assert rewardlab.leaderboard([run], out=tmp_path / "site").read_text().count("length")
     assert rewardlab.report(run, out=tmp_path / "again.html").exists()
 
 
@@ -135,23 +109,28 @@ def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:
 
 def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
-        "clock", tiny_data, perturbations="polite_filler", severities=2, engine="local", out=tmp_path / "a <b> run"
+        "length",
+        tiny_data,
+        perturbations="polite_filler",
+        severities=2,
+        execution=IN_PROCESS,
+        out=tmp_path / "a <b> run",
     )
     shown = run._repr_html_()
-    assert "<td>clock</td>" in shown and "<td>oracle</td>" in shown and "report.html" in shown
+    assert "<td>length</td>" in shown and "<td>oracle</td>" in shown and "report.html" in shown
     assert "a &lt;b&gt; run" in shown and "<b>" not in shown
     frame = run.to_pandas()
     assert len(frame) == run.to_arrow().num_rows == len(run.trials())
     assert set(frame["perturbation"]) == {"clean", "polite_filler"}
-    assert run.summary.judged == ("clock",) and run.summary.clean("clock", "macro_mae").value is not None
+    assert run.summary.evaluated == ("length",) and run.summary.clean("length", "macro_mae").value is not None
 
 
 def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations="none", engine="local", out=tmp_path / "run")
-    (run.folder / "summary.json").write_text('{"schema": 1, "judged": 3}')
+    run = rewardlab.stress("length", tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
+    (run.folder / "summary.json").write_text('{"schema": 1, "evaluated": 3}')
     with pytest.raises(RunError, match="carries no checksum"):
         _ = run.summary
-    run.save("summary.json", {"schema": 3, "judged": 3})
+    run.save("summary.json", {"schema": 4, "evaluated": 3})
     with pytest.raises(RunError, match="is not a summary of this version"):
         _ = run.summary
     (run.folder / "summary.json").unlink()

@@ -8,9 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from rewardlab.evaluation.evaluate import StressPlan
-from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
+from tests.plans import stress_plan
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -26,7 +25,7 @@ def benchmark(name: str) -> ModuleType:
 def test_the_stages_of_the_runner_are_timed_and_add_up(tiny_data: Path) -> None:
     overhead = benchmark("overhead")
     few = {"perturbations": ("brightness_up", "polite_filler"), "severities": (1,), "controls": False}
-    plan = StressPlan(("constant",), str(tiny_data), scoring=ScoringSettings(limit=2), **few)
+    plan = stress_plan(("constant",), str(tiny_data), limit=2, **few)
     cells, total, shares = overhead.profile(plan)
     assert cells == 2 * 3 and 0 < sum(shares.values()) < total
     assert min(shares.values()) > 0, shares

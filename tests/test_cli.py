@@ -13,7 +13,7 @@ from rewardlab.cli import COMMANDS, main
 from rewardlab.data import open_dataset
 from rewardlab.perturbations import PERTURBATIONS
 from tests.command_here import run_here
-from tests.conftest import write_rows
+from tests.conftest import IN_PROCESS, write_rows
 
 
 def rewardlab_command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -23,17 +23,17 @@ def rewardlab_command(*arguments: str, cwd: Path | None = None) -> subprocess.Co
 
 def test_stress_prints_the_summary_and_the_report_and_names_the_run_itself(tiny_data: Path, tmp_path: Path) -> None:
     few = ("--perturbations", "polite_filler", "--engine", "local")
-    done = rewardlab_command("stress", "clock", str(tiny_data), *few, cwd=tmp_path)
+    done = rewardlab_command("stress", "length", str(tiny_data), *few, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "clock" in done.stdout and "oracle" in done.stdout and "semantic" in done.stdout
+    assert "length" in done.stdout and "oracle" in done.stdout and "semantic" in done.stdout
     page = tmp_path / done.stdout.strip().splitlines()[-1].removeprefix("report: ")
     assert page.exists() and page.parent.parent.name == "runs"
-    assert "rewardlab stress clock" in page.read_text()
+    assert "rewardlab stress length" in page.read_text()
 
 
 def test_report_writes_the_page_again(tiny_data: Path, tmp_path: Path) -> None:
-    few = {"perturbations": ("typo_keyboard",), "severities": (1,), "engine": "local"}
-    run = rewardlab.stress("clock", tiny_data, out=tmp_path / "run", **few)
+    few = {"perturbations": ("typo_keyboard",), "severities": (1,), "execution": IN_PROCESS}
+    run = rewardlab.stress("length", tiny_data, out=tmp_path / "run", **few)
     (run.folder / "report.html").unlink()
     assert run_here("report", str(run.folder)).returncode == 0
     assert (run.folder / "report.html").exists()
@@ -99,10 +99,10 @@ def test_show_tells_the_parameter_at_every_severity(name: str, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["stress", "clok", "sample"], "did you mean clock"),
-        (["stress", "clock", "sample", "--perturbations", "gaussian_nois"], "did you mean gaussian_noise"),
-        (["stress", "clock", "sample", "--severities", "9"], "severities must be among"),
-        (["stress", "clock", "sample", "--frames", "every"], "frames must be uniform:N"),
+        (["stress", "lenght", "sample"], "did you mean length"),
+        (["stress", "length", "sample", "--perturbations", "gaussian_nois"], "did you mean gaussian_noise"),
+        (["stress", "length", "sample", "--severities", "9"], "severities must be among"),
+        (["stress", "length", "sample", "--frames", "every"], "frames must be uniform:N"),
         (["report", "no/such/run"], "is not a run folder"),
         (["show", "nothing-like-this"], "no entry of a catalog"),
         (["list", "things"], "no catalog is called 'things'"),
@@ -124,7 +124,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
 
 
 def test_a_dataset_that_is_not_there_is_one_sentence_and_exit_code_4(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["stress", "clock", "no/such/folder"]) == 4
+    assert main(["stress", "length", "no/such/folder"]) == 4
     assert "no dataset at 'no/such/folder'" in capsys.readouterr().err
 
 

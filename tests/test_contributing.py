@@ -13,7 +13,7 @@ import pytest
 import rewardlab
 from rewardlab.metrics import METRICS
 from rewardlab.testing import check_model, check_perturbation
-from tests.conftest import moving_square
+from tests.conftest import IN_PROCESS, moving_square
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 FILES = {
@@ -51,7 +51,7 @@ def test_every_section_has_one_example_that_is_one_file(mylab: Path) -> None:
 
 def test_the_perturbation(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
     name = "mylab.lights:dim_lights"
-    run = rewardlab.stress("constant", tiny_data, perturbations=name, engine="local", out=tmp_path / "run")
+    run = rewardlab.stress("constant", tiny_data, perturbations=name, execution=IN_PROCESS, out=tmp_path / "run")
     assert {1, 2, 3, 4} <= set(run.trials().where(run.trials().text("perturbation") == "dim_lights").number("severity"))
     assert "dim_lights" in page_of(run)
     check_perturbation(import_module("mylab.lights").dim_lights, rewardlab.open_dataset(tiny_data).episodes)
@@ -59,7 +59,7 @@ def test_the_perturbation(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
 
 def test_the_model(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
-        "mylab.reward:Brightness", tiny_data, perturbations="polite_filler", engine="local", out=tmp_path / "run"
+        "mylab.reward:Brightness", tiny_data, perturbations="polite_filler", execution=IN_PROCESS, out=tmp_path / "run"
     )
     assert run.summary.outcomes("mylab.reward:Brightness").failed == 0
     assert "mylab.reward:Brightness" in page_of(run)
@@ -68,7 +68,7 @@ def test_the_model(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
 
 def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
     names = [f"{protocol}:mylab.vlm:AlwaysFour" for protocol in ("rubric", "topreward")]
-    run = rewardlab.stress(names, tiny_data, perturbations="none", engine="local", out=tmp_path / "run")
+    run = rewardlab.stress(names, tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
     levels = {model: set(run.trials().where(run.trials().matches("model", model)).number("level")) for model in names}
     assert levels == {names[0]: {4.0}, names[1]: {1 + 4 * math.exp(-0.5)}}
     assert all(name in page_of(run) for name in names)
@@ -79,15 +79,15 @@ def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_
 def test_the_metric(mylab: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "median_error", import_module("mylab.median").median_error)
     run = rewardlab.stress(
-        "clock",
+        "length",
         tiny_data,
         perturbations="polite_filler",
         severities=(2,),
         controls=False,
-        engine="local",
+        execution=IN_PROCESS,
         out=tmp_path / "run",
     )
-    found = run.summary.clean("clock", "median_error")
+    found = run.summary.clean("length", "median_error")
     assert found.value is not None and found.low is not None and found.low <= found.value <= (found.high or 0)
     assert "median error" in page_of(run)
 
@@ -100,8 +100,8 @@ def test_the_reader(mylab: Path, tmp_path: Path) -> None:
     (tmp_path / "frames" / "empty").mkdir()
     data = f"mylab.still_images:STILL_IMAGES:{tmp_path / 'frames'}"
     assert [str(problem) for problem in rewardlab.data_check(data).problems] == ["empty: holds no PNG frame"]
-    few = {"perturbations": "gaussian_noise", "engine": "local"}
-    run = rewardlab.stress("clock", data, skip_bad=True, out=tmp_path / "run", **few)
+    few = {"perturbations": "gaussian_noise", "execution": IN_PROCESS}
+    run = rewardlab.stress("length", data, skip_invalid=True, out=tmp_path / "run", **few)
     assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}
     assert "gaussian_noise" in page_of(run)
 

@@ -1,5 +1,6 @@
 """Gates, JSON, JUnit and dry runs: what continuous integration and a careful payer meet, with real processes."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -9,10 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
-from rewardlab.evaluation.evaluate import StressPlan
 from rewardlab.evaluation.gates import check_gates, parse_gate
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.perturbations import FAMILIES, QUICK, choose_perturbations
@@ -56,15 +57,15 @@ def test_the_pre_commit_example_is_one_command_of_ours() -> None:
 
 
 def test_json_alone_is_on_stdout(tiny_data: Path, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "rewardlab", "stress", "clock", str(tiny_data), *FEW, "--no-controls", "--json"]
+    words = [sys.executable, "-m", "rewardlab", "stress", "length", str(tiny_data), *FEW, "--no-controls", "--json"]
     gate = ["--require", "success_accuracy:visual@1>=0.99", "--require", "coverage>=1"]
     done = subprocess.run([*words, *gate], capture_output=True, text=True, cwd=tmp_path)
     content = json.loads(done.stdout)
     assert done.returncode == content["exit_code"] == 1
     assert [gate["passed"] for gate in content["gates"]] == [False, True]
-    assert content["models"]["clock"]["counts"]["scored"] == 12
-    assert set(content["models"]["clock"]["clean"]) >= {"macro_mae", "success_accuracy"}
-    assert "12 cells (6 episodes x 2 conditions x 1 models)" in done.stderr
+    assert content["models"]["length"]["counts"]["scored"] == 12
+    assert set(content["models"]["length"]["clean"]) >= {"macro_mae", "success_accuracy"}
+    assert "12 trials (6 episodes x 2 conditions x 1 models)" in done.stderr
 
 
 def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit_file(
@@ -72,8 +73,8 @@ def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit
 ) -> None:
     monkeypatch.chdir(tmp_path)
     few = ["--no-controls", "--no-duplicates", "--engine", "local", "-q"]
-    assert main(["bench", "clock", str(tiny_data), *few, "--require", "micro_mae<=0.1"]) == 1
-    assert "gate FAILED: micro_mae<=0.1: clock has " in capsys.readouterr().out
+    assert main(["bench", "length", str(tiny_data), *few, "--require", "micro_mae<=0.1"]) == 1
+    assert "gate FAILED: micro_mae<=0.1: length has " in capsys.readouterr().out
     (tmp_path / "mute.py").write_text("class Mute:\n    def score(self, episodes): raise ValueError('\\x00 <no>')\n")
     stop = ["--max-failures", "2", "--junit", "deep/j.xml"]
     assert main(["bench", "mute:Mute", str(tiny_data), *few, *stop]) == 3
@@ -97,14 +98,14 @@ def test_a_gate_that_means_nothing_is_told_before_anything_is_scored(
     with pytest.raises(PlanError, match=words):
         parse_gate(text)
     monkeypatch.chdir(tmp_path)
-    assert main(["stress", "clock", "sample", "--require", text]) == 2
+    assert main(["stress", "length", "sample", "--require", text]) == 2
     assert not list(tmp_path.iterdir()) and words in capsys.readouterr().err
 
 
 def test_a_gate_is_held_against_the_end_that_speaks_against_it(tiny_data: Path, tmp_path: Path) -> None:
-    assert main(["stress", "clock", str(tiny_data), *FEW, "--out", str(tmp_path / "run")]) == 0
+    assert main(["stress", "length", str(tiny_data), *FEW, "--out", str(tmp_path / "run")]) == 0
     summary = load_summary(Run(tmp_path / "run"))
-    found = summary.clean("clock", "macro_mae")
+    found = summary.clean("length", "macro_mae")
     assert found.low is not None and found.low < found.value < found.high
     between = (found.value + found.high) / 2
     texts = (f"macro_mae<={between}", f"macro_mae<={found.high + 0.01}", f"macro_mae>={found.value}")
@@ -116,7 +117,7 @@ def test_a_gate_is_held_against_the_end_that_speaks_against_it(tiny_data: Path, 
 
 
 def test_the_default_is_a_spread_of_all_categories() -> None:
-    default = StressPlan(("clock",), "sample").perturbations
+    default = inspect.signature(rewardlab.stress).parameters["perturbations"].default
     chosen = choose_perturbations(default)
     assert default == ("quick",) and tuple(p.name for p in chosen) == QUICK
     assert {p.category for p in chosen} == set(FAMILIES) and len(chosen) == 8
@@ -133,13 +134,13 @@ def test_a_dry_run_tells_cells_and_requests_and_asks_nobody(
         words = ["stress", server.model("input_price=2&output_price=10"), str(tiny_data)]
         assert main([*words, "--dry-run"]) == 0
         said = capsys.readouterr().out
-        assert "990 cells (6 episodes x 33 conditions x 5 models)" in said
+        assert "990 trials (6 episodes x 33 conditions x 5 models)" in said
         assert f"{server.model()}: 198 requests or more to a server" in said
         assert "tokens and cost: told after the first answers" in said
         assert server.asked.total() == 0 and not list(tmp_path.iterdir())
-        few = ["--perturbations", "none", "--no-controls", "--max-requests", "2", "--batch", "1"]
+        few = ["--perturbations", "none", "--no-controls", "--max-requests", "2", "--batch-size", "1"]
         assert main([*words, *few]) == 3
         assert main([*words, *few, "--dry-run"]) == 0
         assert server.asked.total() == 2
     said = capsys.readouterr().out
-    assert "6 cells" in said and "2 of them finished" in said and "about 4,040 tokens, cost 0.0084" in said
+    assert "6 trials" in said and "2 of them finished" in said and "about 4,040 tokens, cost 0.0084" in said

@@ -18,7 +18,7 @@ import rewardlab
 from rewardlab.core.terminal import TerminalStream, in_encoding, terminal_console
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.summary import load_summary
-from tests.conftest import moving_square, write_rows
+from tests.conftest import IN_PROCESS, moving_square, write_rows
 
 ROOT = Path(__file__).parent.parent
 PLAIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "120"}
@@ -37,14 +37,14 @@ def run_command(*words: str, **environment: str) -> subprocess.CompletedProcess[
 def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a dataset whose names are in no alphabet of ASCII."""
     folder = tmp_path_factory.mktemp("plain")
-    done = run_command(*("bench", "clock", str(tiny_data), "--workers", "1", "--out", str(folder / "run")), **PLAIN)
+    done = run_command(*("bench", "length", str(tiny_data), "--workers", "1", "--out", str(folder / "run")), **PLAIN)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.isascii() and b"MAE (strict)" in done.stdout and b"---" not in done.stdout[:20]
     return folder / "run"
 
 
 def test_a_run_made_without_utf8_is_the_same_run(run: Path, tiny_data: Path, tmp_path: Path) -> None:
-    other = rewardlab.bench("clock", tiny_data, workers=1, engine="local", out=tmp_path / "run")
+    other = rewardlab.bench("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "run")
     assert load_summary(rewardlab.Run(run)) == load_summary(other)
     assert (run / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
@@ -76,7 +76,7 @@ def test_a_name_that_the_system_cannot_write_is_one_sentence(tmp_path: Path) -> 
     data = write_rows(tmp_path, [{"file_name": "v.mp4", "task": "open the door", "reward": 3}])
     out = os.fsencode(tmp_path) + b"/na\xc3\xafve"
     few = ("--perturbations", "polite_filler", "--severities", "1", "--engine", "local", "--no-controls")
-    words = [sys.executable, "-m", "rewardlab", "stress", "clock", str(data), *few, "--out", out]
+    words = [sys.executable, "-m", "rewardlab", "stress", "length", str(data), *few, "--out", out]
     done = subprocess.run(words, capture_output=True, env=os.environ | PLAIN)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     assert done.returncode in (0, 2) and (done.stdout + done.stderr).isascii()
@@ -109,7 +109,7 @@ def test_without_file_locks_what_writes_no_run_works(words: list[str], run: Path
 
 
 def test_without_file_locks_a_run_ends_in_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
-    done = run_python("-c", WITHOUT_LOCKS, "stress", "clock", str(tiny_data), "--out", str(tmp_path / "run"))
+    done = run_python("-c", WITHOUT_LOCKS, "stress", "length", str(tiny_data), "--out", str(tmp_path / "run"))
     assert done.returncode == 2
     assert done.stderr.decode() == (
         "rewardlab: runs are written on Linux and macOS, whose file locks they need; use WSL on Windows\n"

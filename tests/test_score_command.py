@@ -72,10 +72,10 @@ def test_a_model_that_gives_no_answer_ends_with_3_and_says_what_it_wrote(tiny_da
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["clock", "gone.mp4", "open it"], "gone.mp4"),
-        (["clock", "gone.mp4", " "], "say what the robot was asked to do"),
-        (["clok", "gone.mp4", "open it"], "did you mean clock"),
-        (["clock", "open it"], "INSTRUCTION must be given: rewardlab score MODEL CLIPS... INSTRUCTION"),
+        (["length", "gone.mp4", "open it"], "gone.mp4"),
+        (["length", "gone.mp4", " "], "say what the robot was asked to do"),
+        (["lenght", "gone.mp4", "open it"], "did you mean length"),
+        (["length", "open it"], "INSTRUCTION must be given: rewardlab score MODEL CLIPS... INSTRUCTION"),
     ],
 )
 def test_a_mistake_is_one_sentence(words: list[str], said: str) -> None:

@@ -27,17 +27,17 @@ def on_a_terminal(*arguments: str) -> tuple[int, str]:
 
 MISTAKES: list[tuple[list[str], str]] = [
     ([], "name a command: score, stress"),
-    (["strss", "clock", "sample"], "no command is called 'strss'; did you mean stress?"),
+    (["strss", "length", "sample"], "no command is called 'strss'; did you mean stress?"),
     (["stress"], "MODELS and DATA must be given: rewardlab stress MODELS... DATA; `rewardlab stress --help`"),
-    (["stress", "clock"], "DATA must be given"),
-    (["stress", "clock", "sample", "--pertubations", "none"], "takes no '--pertubations'; did you mean --perturb"),
-    (["stress", "clock", "sample", "--sed=3"], "takes no '--sed'; did you mean --seed or --shard?"),
-    (["stress", "clock", "sample", "--seed", "soon"], "--seed: expected a whole number, got 'soon'"),
-    (["stress", "clock", "sample", "--timeout", "nan"], "--timeout: expected a number, got 'nan'"),
-    (["stress", "clock", "sample", "--severities", "1,high"], "--severities: expected a whole number, got 'high'"),
-    (["stress", "clock", "sample", "--seed"], "--seed needs a value"),
-    (["show", "clock", "random"], "rewardlab show takes no 'random'"),
-    (["stress", "clock", "smple"], "no dataset at 'smple'; did you mean sample"),
+    (["stress", "length"], "DATA must be given"),
+    (["stress", "length", "sample", "--pertubations", "none"], "takes no '--pertubations'; did you mean --perturb"),
+    (["stress", "length", "sample", "--sed=3"], "takes no '--sed'; did you mean --seed or --shard?"),
+    (["stress", "length", "sample", "--seed", "soon"], "--seed: expected a whole number, got 'soon'"),
+    (["stress", "length", "sample", "--timeout", "nan"], "--timeout: expected a number, got 'nan'"),
+    (["stress", "length", "sample", "--severities", "1,high"], "--severities: expected a whole number, got 'high'"),
+    (["stress", "length", "sample", "--seed"], "--seed needs a value"),
+    (["show", "length", "random"], "rewardlab show takes no 'random'"),
+    (["stress", "length", "smple"], "no dataset at 'smple'; did you mean sample"),
     (["list", "modls"], "no catalog is called 'modls'; did you mean models"),
     (["list", "--category", "visul"], "no category is called 'visul'; did you mean visual?"),
     (["list", "models", "--category", "visual"], "only perturbations have a category"),
@@ -117,12 +117,12 @@ def test_bash_completes_commands_flags_models_datasets_and_perturbations() -> No
     script = run_here("completion", "bash").stdout
     assert completed(script, "rewardlab", "str") == ["stress"]
     assert set(COMMANDS) <= set(completed(script, "rewardlab", ""))
-    assert completed(script, "rewardlab", "stress", "clo") == ["clock"]
-    assert {"sample", "sample-sim"} <= set(completed(script, "rewardlab", "stress", "clock", "sam"))
-    assert completed(script, "rewardlab", "stress", "clock", "sample", "--sev") == ["--severities"]
-    one = completed(script, "rewardlab", "stress", "clock", "sample", "--perturbations", "defoc")
+    assert completed(script, "rewardlab", "stress", "clo") == ["length"]
+    assert {"sample", "sample-sim"} <= set(completed(script, "rewardlab", "stress", "length", "sam"))
+    assert completed(script, "rewardlab", "stress", "length", "sample", "--sev") == ["--severities"]
+    one = completed(script, "rewardlab", "stress", "length", "sample", "--perturbations", "defoc")
     assert one == ["defocus_blur"]
-    two = completed(script, "rewardlab", "stress", "clock", "sample", "--perturbations", "jpeg,defoc")
+    two = completed(script, "rewardlab", "stress", "length", "sample", "--perturbations", "jpeg,defoc")
     assert two == ["jpeg,defocus_blur"]
     assert completed(script, "rewardlab", "list", "metr") == ["metrics"]
     assert completed(script, "rewardlab", "completion", "z") == ["zsh"]

@@ -11,6 +11,7 @@ import pytest
 
 import rewardlab
 from rewardlab.testing import check_model
+from tests.conftest import IN_PROCESS
 
 PAGE = Path(__file__).parents[1] / "docs" / "your-model.md"
 FILES = ("bright.py", "careful.py", "weighted.py", "network.py", "test_bright.py")  # in the order of the page
@@ -38,7 +39,7 @@ def _forget() -> None:
 
 def stressed(model: str, data: Path, out: Path) -> rewardlab.Run:
     return rewardlab.stress(
-        model, data, perturbations="polite_filler", severities=1, controls=False, engine="local", out=out
+        model, data, perturbations="polite_filler", severities=1, controls=False, execution=IN_PROCESS, out=out
     )
 
 

@@ -20,13 +20,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from rewardlab.api import stress_plan
 from rewardlab.core.records import read_json
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.fit_calibration import split_by_task
-from rewardlab.evaluation.fit_guard import clip_risks, evaluated_clips, fit_guard, passed_claims, probed_model
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.fit_guard import (
+    GuardTerms,
+    clip_risks,
+    evaluated_clips,
+    fitted_guard,
+    passed_claims,
+    probed_model,
+)
 from rewardlab.models import name_model
 from rewardlab.models.guard import Guard
 from rewardlab.models.pocket import WEIGHTS
@@ -77,9 +84,9 @@ def trials_of(
     """Return the model's answers about all rollouts, clean and under these perturbations."""
     probe, tables = probed_model(name_model(MODEL)), []
     for name, data in folders.items():
-        scoring = ScoringSettings(workers=workers, quiet=True, out=runs / f"guard-{name}-{asked[0][0]}")
-        plan = StressPlan((probe.name,), data, tuple(asked[0]), tuple(asked[1]), controls=False, scoring=scoring)
-        tables.append(run_stress(plan, [probe]).trials().arrow)
+        given = {"models": probe, "data": data, "perturbations": tuple(asked[0]), "severities": tuple(asked[1])}
+        given |= {"controls": False, "workers": workers, "quiet": True, "out": runs / f"guard-{name}-{asked[0][0]}"}
+        tables.append(evaluate(stress_plan(given)).trials().arrow)
     return TrialTable(pa.concat_tables(tables))
 
 
@@ -103,7 +110,7 @@ def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list
     in_fold = [np.array([fold_of[str(task)] for task in trials.text("task")]) for trials in (fitted, judged)]
     for fold in range(FOLDS):
         order, threshold = map(evaluated_clips, split_by_task(fitted.where(in_fold[0] != fold), SPLIT_SEED, 2))
-        guard = fit_guard(order, threshold, RATE, "abstain")
+        guard = fitted_guard(order, threshold, GuardTerms(RATE, "abstain", 0))
         guards.append(guard)
         tasks.append(len(set(threshold.tasks[~threshold.success])))
         parts.append(judge(guard, judged.where(in_fold[1] == fold), fold, as_fitted=False))

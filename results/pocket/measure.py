@@ -19,14 +19,14 @@ from pathlib import Path
 import numpy as np
 from read_probes import auc, sign_flip_p_value
 
+from rewardlab.api import stress_plan
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics.contract import Numbers
 from rewardlab.metrics.estimates import with_clean_answers
@@ -75,8 +75,8 @@ def main() -> None:
 
 def clean_rows(models: Sequence[str], data: str, frames: str, folder: Path) -> list[Row]:
     """Stress the models with reversed clips only, and read the clean numbers and the controls from the summary."""
-    plan = StressPlan(tuple(models), data, ("reverse",), (4,), frames=frames, scoring=ScoringSettings(out=folder))
-    run = run_stress(plan)
+    given = {"models": tuple(models), "data": data, "perturbations": "reverse", "severities": 4, "frames": frames}
+    run = evaluate(stress_plan(given | {"out": folder}))
     summary, trials = load_summary(run), with_clean_answers(run.trials())
     successes = {episode.id for episode in open_dataset(data).episodes if episode.label.level == 5}
     rows: list[Row] = []

@@ -12,12 +12,8 @@ from rewardlab.core import __version__
 if TYPE_CHECKING:
     from rewardlab.api import attack as attack
     from rewardlab.api import bench as bench
-    from rewardlab.api import calibrate as fit_calibration
     from rewardlab.api import collect as collect
-    from rewardlab.api import guard_fit as fit_guard
     from rewardlab.api import load_model as load_model
-    from rewardlab.api import merge as runs_merge
-    from rewardlab.api import score as score
     from rewardlab.api import serve as serve
     from rewardlab.api import stress as stress
     from rewardlab.api import verify as data_verify
@@ -32,10 +28,14 @@ if TYPE_CHECKING:
     from rewardlab.data.convert import data_convert as data_convert
     from rewardlab.data.roboreward_rows import data_init as data_init
     from rewardlab.evaluation.compare import compare as compare
+    from rewardlab.evaluation.fit_calibration import fit_calibration as fit_calibration
+    from rewardlab.evaluation.fit_guard import fit_guard as fit_guard
+    from rewardlab.evaluation.merge import runs_merge as runs_merge
     from rewardlab.evaluation.runs import runs_join as runs_join
     from rewardlab.evaluation.runs import runs_list as runs_list
     from rewardlab.evaluation.runs import runs_prune as runs_prune
     from rewardlab.evaluation.runs import runs_sql as runs_sql
+    from rewardlab.evaluation.score import score as score
     from rewardlab.reporting.data_page import data_report as data_report
     from rewardlab.reporting.leaderboard import leaderboard as leaderboard
     from rewardlab.reporting.perturbed_copies import data_perturb as data_perturb
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _HOME = {  # where each public name is; it is loaded on first use, so that the import itself stays light
     # Judge a reward model
-    "score": "rewardlab.api:score",
+    "score": "rewardlab.evaluation.score:score",
     "stress": "rewardlab.api:stress",
     "bench": "rewardlab.api:bench",
     "attack": "rewardlab.api:attack",
@@ -77,8 +77,8 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "train_vlm": "rewardlab.training.vlm:train_vlm",
     "train_objective": "rewardlab.training.objectives:train_objective",
     "train_assemble": "rewardlab.training.vlm:train_assemble",
-    "fit_calibration": "rewardlab.api:calibrate",
-    "fit_guard": "rewardlab.api:guard_fit",
+    "fit_calibration": "rewardlab.evaluation.fit_calibration:fit_calibration",
+    "fit_guard": "rewardlab.evaluation.fit_guard:fit_guard",
     # Use it on a robot
     "serve": "rewardlab.api:serve",
     "relabel": "rewardlab.rl.relabel:relabel",
@@ -90,7 +90,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "study_rl_page": "rewardlab.studies.rl.page:study_rl_page",
     # Keep house
     "runs_list": "rewardlab.evaluation.runs:runs_list",
-    "runs_merge": "rewardlab.api:merge",
+    "runs_merge": "rewardlab.evaluation.merge:runs_merge",
     "runs_export": "rewardlab.reporting.trackers:runs_export",
     "runs_sql": "rewardlab.evaluation.runs:runs_sql",
     "runs_join": "rewardlab.evaluation.runs:runs_join",

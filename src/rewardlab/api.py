@@ -3,29 +3,43 @@
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, replace
+from dataclasses import MISSING
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, TypeVar, Unpack
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 
-from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import EngineSettings, build_plan, flat_fields, setting_text
 from rewardlab.core.run import Run
-from rewardlab.core.settings import Execution, Help, Seed, settings_of, several
+from rewardlab.core.settings import (
+    Budget,
+    Data,
+    Execution,
+    FramePolicyText,
+    Help,
+    Limit,
+    Perturbations,
+    RunFolder,
+    Scoring,
+    Seed,
+    Severities,
+    Sharding,
+    SkipInvalid,
+    all_arguments,
+    settings_of,
+    several,
+)
+from rewardlab.core.settings import Names as ModelNames
 from rewardlab.core.terminal import loading
-from rewardlab.core.trial import Answer
-from rewardlab.data.video import frame_policy, sample_frames
-from rewardlab.evaluation.attack import AttackPlan, AttackRun, run_attack
-from rewardlab.evaluation.bench import BenchPlan, run_benchmark
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.fit_calibration import CalibratePlan, CalibrationRun, run_calibration
-from rewardlab.evaluation.fit_guard import GuardPlan, GuardRun, run_guard_fit
-from rewardlab.evaluation.merge import Merged, MergePlan, merge_runs
-from rewardlab.evaluation.score import episode_of_video
+from rewardlab.core.trial import SEVERITIES
+from rewardlab.data import choose_split
+from rewardlab.evaluation import plan as evaluation_plan
+from rewardlab.evaluation.attack import AttackRun, run_attack
+from rewardlab.evaluation.bench import run_benchmark
+from rewardlab.evaluation.evaluate import evaluate
+from rewardlab.evaluation.plan import make_plan
 from rewardlab.models import name_model
-from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
 from rewardlab.reporting.contact_sheets import write_counterexamples
 from rewardlab.reporting.report import write_report
@@ -36,67 +50,6 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 Plan = TypeVar("Plan")
 Names = str | Sequence[str]  # one name, or several
 Place = str | Path
-
-
-class ScoringOptions(TypedDict, total=False):
-    """What every verb that scores takes."""
-
-    frames: str
-    seed: int
-    limit: int | None
-    skip_bad: bool
-    retry_failures: bool
-    workers: int
-    batch: int
-    timeout: float
-    load_timeout: float
-    max_restarts: int
-    max_failures: int
-    max_requests: int | None
-    max_cost: float | None
-    describe_failures: int
-    quiet: bool
-    name: Names
-    shard: str
-    engine: str
-    address: str | None
-    gpus: float
-    out: Place | None
-
-
-class StressOptions(ScoringOptions, total=False):
-    """What `stress` takes beside models and data."""
-
-    perturbations: Names
-    severities: int | Sequence[int]
-    controls: bool
-    reliable_at: float
-
-
-class BenchOptions(ScoringOptions, total=False):
-    """What `bench` takes beside models and data."""
-
-    split: str
-    controls: bool
-    duplicates: bool
-    against: Place | None
-
-
-class CalibrateOptions(ScoringOptions, total=False):
-    """What `calibrate` takes beside model and data."""
-
-    coverage: float
-
-
-class GuardFitOptions(ScoringOptions, total=False):
-    """What `guard_fit` takes beside model and data."""
-
-    false_success: float
-    perturbations: Names
-    severities: int | Sequence[int]
-    policy: str
-    fallback: str
-    guard: Place
 
 
 class ServeOptions(TypedDict, total=False):
@@ -122,14 +75,6 @@ class VerifyOptions(TypedDict, total=False):
     host: str
     port: int
     export: Place | None
-
-
-class AttackOptions(ScoringOptions, total=False):
-    """What `attack` takes beside model and data."""
-
-    perturbations: Names
-    budget: int
-    strategy: str
 
 
 def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
@@ -169,8 +114,14 @@ def _as(hint: Any, value: Any) -> Any:
     return str(value) if str in kinds and isinstance(value, Path) else value
 
 
-AnyModel = str | RewardModel
-Clip = Episode | Frames | Place
+AnyModel = str | RewardModel | NamedModel  # a model string, or an object with `score`
+Models = Annotated[
+    AnyModel | Sequence[AnyModel], Help("models to evaluate, such as pocket, openai:MODEL@URL or package.module:name")
+]
+Controls = Annotated[bool, Help("leave out the controls constant, random, length and oracle")]
+DescribeFailures = Annotated[
+    int, Help("have vision-language models describe N of the clips they misjudged, up to 12", more=True)
+]
 
 
 def load_model(model: str) -> RewardModel:
@@ -178,51 +129,113 @@ def load_model(model: str) -> RewardModel:
     return name_model(model).build()
 
 
-def score(model: AnyModel, clip: Clip, instruction: str = "", *, frames: str = "uniform:16") -> Answer:
-    """Ask a model once: what it says of a video file, an array of frames (T, H, W, 3) or an episode."""
-    named = name_model(model)
-    episode = sample_frames(_episode(clip, instruction), frame_policy(frames))
-    return validated_answers(named.build(), [episode if named.sees_truth else strip_labels(episode)])[0]
+def stress(
+    models: Models,
+    data: Data,
+    *,
+    perturbations: Perturbations = ("quick",),
+    severities: Severities = (1, 2, 3, 4),
+    frames: FramePolicyText = "uniform:16",
+    controls: Controls = True,
+    accuracy_threshold: Annotated[
+        float, Help("success accuracy below which a model counts as unreliable", more=True)
+    ] = 0.70,
+    seed: Seed = 0,
+    limit: Limit = None,
+    skip_invalid: SkipInvalid = False,
+    describe_failures: DescribeFailures = 0,
+    name: ModelNames = (),
+    out: RunFolder = None,
+    execution: Execution = Execution(),
+    scoring: Scoring = Scoring(),
+    budget: Budget = Budget(),
+    sharding: Sharding = Sharding(),
+) -> Run:
+    """Perturb a dataset, score it with one or more models, and write a report.
+
+    Examples:
+        rewardlab stress pocket sample
+        rewardlab stress pocket my_model:Reward data/rollouts --perturbations visual,temporal --limit 50
+    """
+    run = evaluate(stress_plan(locals()))
+    return run if sharding.shard else _reported(run, quiet=execution.quiet)
 
 
-@documented_by(StressPlan)
-def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[StressOptions]) -> Run:
-    """Perturb a dataset, score it with one or several models, named or given as objects, and write a report."""
-    named = _named(models)
-    plan = plan_from(StressPlan, {"models": [model.as_written for model in named], "data": data, **settings})
-    run = run_stress(plan, own=named)
-    return run if plan.scoring.shard else _reported(run, quiet=plan.scoring.quiet)
+def stress_plan(given: Mapping[str, Any]) -> evaluation_plan.Plan:
+    """Return the plan of `stress` with these arguments; its groups may be given flat."""
+    return make_plan("stress", stress, given)
 
 
-@documented_by(BenchPlan)
-def bench(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[BenchOptions]) -> Run:
-    """Score clean episodes by the RoboRewardBench protocol and write the errors and a report."""
-    named = _named(models)
-    plan = plan_from(BenchPlan, {"models": [model.as_written for model in named], "data": data, **settings})
-    return _reported(run_benchmark(plan, own=named), quiet=plan.scoring.quiet)
+def bench(
+    models: Models,
+    data: Annotated[
+        str | Path, Help("a copy of teetone/RoboReward, one of its splits, any dataset, or hub:teetone/RoboReward")
+    ],
+    *,
+    split: Annotated[str, Help("split to evaluate where DATA holds several")] = "test",
+    frames: FramePolicyText = "fps:1",
+    controls: Controls = True,
+    duplicates: Annotated[bool, Help("do not look for duplicate and near-duplicate videos")] = True,
+    against: Annotated[
+        str | Path | None, Help("training set in which to look for the evaluated videos", metavar="DATA")
+    ] = None,
+    seed: Seed = 0,
+    limit: Limit = None,
+    skip_invalid: SkipInvalid = False,
+    describe_failures: DescribeFailures = 0,
+    name: ModelNames = (),
+    out: RunFolder = None,
+    execution: Execution = Execution(),
+    scoring: Scoring = Scoring(),
+    budget: Budget = Budget(),
+) -> Run:
+    """Score clean episodes by the RoboRewardBench protocol; report the error per subset and overall.
+
+    Examples:
+        rewardlab bench pocket hub:teetone/RoboReward
+        rewardlab bench pocket data/RoboReward --split val --against data/train
+    """
+    plan = bench_plan(locals())
+    training = None if against is None else str(against)
+    return _reported(run_benchmark(plan, duplicates=duplicates, against=training), quiet=execution.quiet)
 
 
-@documented_by(AttackPlan)
-def attack(model: AnyModel, data: Place, **settings: Unpack[AttackOptions]) -> AttackRun:
-    """Search each episode for the smallest change that turns a right verdict into a wrong one; writes the clips."""
-    (named,) = _named(model)
-    plan = plan_from(AttackPlan, {"model": named.as_written, "data": data, **settings})
-    found = run_attack(plan, own=[named])
-    with loading("writing the clips", quiet=plan.scoring.quiet):
+def bench_plan(given: Mapping[str, Any]) -> evaluation_plan.Plan:
+    """Return the plan of `bench` with these arguments; its groups may be given flat."""
+    arguments = all_arguments(bench, given)
+    return make_plan("bench", bench, arguments, data=choose_split(str(arguments["data"]), arguments["split"]))
+
+
+def attack(
+    model: Annotated[AnyModel, Help("model to attack")],
+    data: Data,
+    *,
+    perturbations: Perturbations = ("all",),
+    queries: Annotated[int, Help("queries per episode and strategy, beside the clean one")] = 60,
+    strategy: Annotated[
+        Literal["search", "random", "both"], Help("search, random changes at random severities, or both")
+    ] = "search",
+    frames: FramePolicyText = "uniform:16",
+    seed: Seed = 0,
+    limit: Limit = None,
+    skip_invalid: SkipInvalid = False,
+    name: ModelNames = (),
+    out: RunFolder = None,
+    execution: Execution = Execution(),
+    scoring: Scoring = Scoring(),
+    budget: Budget = Budget(),
+) -> AttackRun:
+    """Search each episode for the smallest change that turns a correct verdict into a wrong one; write the clips.
+
+    Examples:
+        rewardlab attack pocket sample-sim
+        rewardlab attack pocket sample-sim --perturbations temporal --queries 30
+    """
+    found = run_attack(make_plan("attack", attack, locals(), severities=SEVERITIES[1:]), queries, strategy)
+    with loading("writing the clips", quiet=execution.quiet):
         write_counterexamples(found)
         found.run.publish()
     return found
-
-
-@documented_by(CalibratePlan)
-def calibrate(model: str, data: Place, **settings: Unpack[CalibrateOptions]) -> CalibrationRun:
-    """Fit what makes a model's probabilities mean what they say; `MODEL+FOLDER` is then the calibrated model."""
-    return run_calibration(plan_from(CalibratePlan, {"model": model, "data": data, **settings}))
-
-
-def _named(models: AnyModel | Sequence[AnyModel]) -> list[NamedModel]:
-    several = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    return [name_model(model) for model in several]
 
 
 def _reported(run: Run, *, quiet: bool) -> Run:
@@ -230,20 +243,6 @@ def _reported(run: Run, *, quiet: bool) -> Run:
         write_report([run], run.page, allow_code=True)  # made by this very process
         run.publish()
     return run
-
-
-def _episode(clip: Clip, instruction: str) -> Episode:
-    """Return the episode to ask about; an instruction replaces the one that an episode has."""
-    if isinstance(clip, Episode):
-        return replace(clip, instruction=instruction) if instruction else clip
-    if not instruction.strip():
-        raise PlanError("say what the robot was asked to do: score(model, clip, instruction)")
-    if isinstance(clip, str | Path):
-        return episode_of_video(Path(clip), instruction)
-    return episode_from_frames(clip, instruction)
-
-
-# Verbs about datasets: open one, list its problems, write it in another layout.
 
 
 # Verbs for people who look at a dataset: have its labels verified, and write a page about it.
@@ -266,13 +265,6 @@ def verify(data: Place, **settings: Unpack[VerifyOptions]) -> None:
 # Verbs about many runs: list them, ask their trials in SQL, put shards together, and hand numbers on.
 
 
-def merge(shards: Sequence[Run | Place], out: Place) -> Merged:
-    """Put shards of one run together after a check that they belong together; return what was made."""
-    folders = tuple(str(shard.folder if isinstance(shard, Run) else shard) for shard in shards)
-    plan = MergePlan(folders, Path(out))
-    return merge_runs([Run(Path(folder)) for folder in plan.runs], plan.out)
-
-
 _SERVE_PACKAGES = ("fastapi", "uvicorn", "python_multipart", "websockets", "prometheus_client")
 
 
@@ -285,15 +277,6 @@ def serve(model: str, **settings: Unpack[ServeOptions]) -> None:
     from rewardlab.serving.serve import serve as serve_by_plan
 
     serve_by_plan(plan_from(ServePlan, {"model": model, **settings}))
-
-
-@documented_by(GuardPlan)
-def guard_fit(model: str, data: Place, **settings: Unpack[GuardFitOptions]) -> GuardRun:
-    """Fit a guard that withholds doubtful successes; `MODEL+FOLDER` is then the guarded model."""
-    return run_guard_fit(plan_from(GuardPlan, {"model": model, "data": data, **settings}))
-
-
-# Verbs that make data: record rollouts.
 
 
 def collect(

@@ -26,7 +26,7 @@ from rewardlab.core.errors import (
 )
 from rewardlab.core.old_settings import build_plan, flat_fields, flat_settings
 from rewardlab.core.old_settings import command_parser as old_parser
-from rewardlab.core.settings import Help, Setting, arguments_of, command_parser, settings_of
+from rewardlab.core.settings import Help, Setting, arguments_of, command_parser, settings_of, several
 from rewardlab.core.terminal import one_line, safe_streams
 
 if TYPE_CHECKING:
@@ -39,15 +39,14 @@ if TYPE_CHECKING:
     from rewardlab.data.contract import Contents
     from rewardlab.data.convert import Conversion
     from rewardlab.data.roboreward_rows import Skeleton
-    from rewardlab.evaluation.attack import AttackPlan
+    from rewardlab.evaluation.attack import AttackRun
     from rewardlab.evaluation.compare import Comparison
-    from rewardlab.evaluation.fit_calibration import CalibratePlan
-    from rewardlab.evaluation.fit_guard import GuardPlan
-    from rewardlab.evaluation.merge import MergePlan
-    from rewardlab.evaluation.plan import ScoringSettings
+    from rewardlab.evaluation.fit_calibration import CalibrationRun
+    from rewardlab.evaluation.fit_guard import GuardRun
+    from rewardlab.evaluation.merge import Merged
+    from rewardlab.evaluation.plan import Plan
     from rewardlab.evaluation.runs import RunEntry
-    from rewardlab.evaluation.score import ScorePlan
-    from rewardlab.reporting.terminal_summary import BenchCommand, OutputSettings, StressCommand
+    from rewardlab.evaluation.score import ScoreReport
     from rewardlab.rl.relabel import Relabelled
     from rewardlab.rl.results import RlResults
     from rewardlab.serving.listening import ServePlan
@@ -58,43 +57,54 @@ if TYPE_CHECKING:
 _FEW_MODELS = 12  # so many trained models are named one by one
 
 
-def score(plan: "ScorePlan") -> int:
-    """Ask a model once and print all that explains its answer; exit with 3 where it gave none."""
+def show_scores(
+    call: "partial[ScoreReport]", *, json: Annotated[bool, Help("print JSON: one object with a list of clips")] = False
+) -> int:
+    """Print the answers and all that explains them; exit with 3 where there is none."""
     from rewardlab.core.trial import Failure
-    from rewardlab.evaluation.score import score_clips
     from rewardlab.reporting.command_text import score_json, score_lines
 
-    asked = score_clips(plan)
-    print(score_json(asked) if plan.json else "\n".join(score_lines(asked)))
+    asked = call()
+    print(score_json(asked) if json else "\n".join(score_lines(asked)))
     return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
 
 
-def stress(command: "StressCommand") -> int:
+@dataclass(frozen=True)
+class Output:
+    """What is printed of a run, and what it must have shown; no part of the run."""
+
+    require: Annotated[
+        str | Sequence[str],
+        Help(
+            "gate such as macro_mae<=0.8 or certified:visual>=2: else exit code 1; repeatable",
+            metavar="GATE",
+            commas=False,
+        ),
+    ] = ()
+    junit: Annotated[Path | None, Help("write models and gates as JUnit XML to this file")] = None
+    dry_run: Annotated[bool, Help("print what would be scored, and score nothing")] = False
+    json: Annotated[bool, Help("print the headline as JSON instead of tables")] = False
+    verbose: Annotated[bool, Help("print every reason of failure and every drop too", short="-v", more=True)] = False
+
+
+def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
     """Run the stress test, print the summary and the path of the report."""
+    from rewardlab.api import stress_plan
     from rewardlab.core.terminal import terminal_console
-    from rewardlab.evaluation.evaluate import forecast_stress
     from rewardlab.reporting.terminal_summary import print_summary
 
-    if command.output.dry_run:
-        _say(forecast_stress(command.plan).sentence)
+    shard = call.keywords["sharding"].shard
+    if shard and not output.dry_run:
+        _say(f"shard {shard}: {call().folder}; `rewardlab runs merge` puts shards together")
         return 0
-    if command.plan.scoring.shard:
-        run = rewardlab.stress(**flat_settings(command.plan))
-        _say(f"shard {command.plan.scoring.shard}: {run.folder}; `rewardlab runs merge` puts shards together")
-        return 0
-    return _judged(
-        command.plan.models,
-        command.output,
-        command.plan.scoring,
-        lambda: rewardlab.stress(**flat_settings(command.plan)),
-        lambda run, summary: print_summary(summary, terminal_console()),
-    )
+    show: Callable[[Run, Summary], None] = lambda run, summary: print_summary(summary, terminal_console())
+    return _evaluated(call, stress_plan(call.keywords), output, show)
 
 
-def bench(command: "BenchCommand") -> int:
+def show_benchmark(call: "partial[Run]", *, output: Output = Output()) -> int:
     """Run the benchmark, print the errors and the path of the report."""
+    from rewardlab.api import bench_plan
     from rewardlab.core.terminal import terminal_console
-    from rewardlab.evaluation.evaluate import forecast_stress
     from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
 
     def show(run: "Run", summary: "Summary") -> None:
@@ -102,36 +112,31 @@ def bench(command: "BenchCommand") -> int:
         assert found is not None
         print_benchmark(found, terminal_console())
 
-    if command.output.dry_run:
-        _say(forecast_stress(command.plan.stress_plan(), kind="bench").sentence)
-        return 0
-    make = lambda: rewardlab.bench(**flat_settings(command.plan))
-    return _judged(command.plan.models, command.output, command.plan.scoring, make, show)
+    return _evaluated(call, bench_plan(call.keywords), output, show)
 
 
-def _judged(
-    models: Sequence[str],
-    output: "OutputSettings",
-    scoring: "ScoringSettings",
-    make: Callable[[], "Run"],
-    show: "Callable[[Run, Summary], None]",
-) -> int:
+def _evaluated(call: "partial[Run]", plan: "Plan", output: Output, show: "Callable[[Run, Summary], None]") -> int:
     """Make a run, show it by the short names of its models, and return whether it passed.
 
     Its end is in the JUnit file, whatever it is.
     """
     from rewardlab.core.summary import rename_models
     from rewardlab.evaluation.display import display_names, names_of_run
+    from rewardlab.evaluation.evaluate import forecast_run
     from rewardlab.evaluation.gates import check_gates, write_junit, write_junit_error
     from rewardlab.evaluation.summary import load_summary
-    from rewardlab.reporting.terminal_summary import exit_code, failure_lines, headline_json
+    from rewardlab.reporting.terminal_summary import exit_code, failure_lines, headline_json, required_gates
 
-    gates = output.gates(models, scoring.name)
+    gates = required_gates(several(output.require), plan.models, plan.names)
+    if output.dry_run:
+        _say(forecast_run(plan).sentence)
+        return 0
     try:
-        run = make()
+        run = call()
     except RewardlabError as error:
         if output.junit is not None:
-            asked = display_names(models, dict(zip(models, scoring.name)))
+            models = [model.as_written for model in plan.models]
+            asked = display_names(models, dict(zip(models, plan.names, strict=False)))
             write_junit_error(output.junit, list(asked.values()), str(error))
         raise
     summary = load_summary(run)
@@ -145,7 +150,7 @@ def _judged(
     if output.json:
         print(headline_json(run, summary, results, code))
         return code
-    if not scoring.quiet:
+    if not plan.execution.quiet:
         show(run, shown)
         _tell_more(run, shown, output, reasons)
     for line in (*(result.sentence for result in told), f"report: {run.page}"):
@@ -153,7 +158,7 @@ def _judged(
     return code
 
 
-def _tell_more(run: "Run", summary: "Summary", output: "OutputSettings", reasons: Sequence[str]) -> None:
+def _tell_more(run: "Run", summary: "Summary", output: Output, reasons: Sequence[str]) -> None:
     """Print why models failed and what paid ones have cost; a model without any answer is said on stderr too."""
     from rewardlab.reporting.findings_text import spending
     from rewardlab.reporting.terminal_summary import drop_lines, silent_models
@@ -170,39 +175,39 @@ def _say(text: object) -> None:
     print(one_line(text), flush=True)
 
 
-def attack(plan: "AttackPlan") -> int:
+def show_attack(call: "partial[AttackRun]") -> int:
     """Search for the worst case, print what breaks how early, and where the clips are."""
     from rewardlab.core.terminal import terminal_console
     from rewardlab.reporting.command_text import print_attack
     from rewardlab.reporting.findings_text import spending
 
-    found = rewardlab.attack(**flat_settings(plan))
+    found = call()
     print_attack(found.result, terminal_console())
     for line in (*spending(found.run.folder), f"attack: {found.run.place}"):
         _say(line)
     return 0
 
 
-def calibrate(plan: "CalibratePlan") -> int:
-    """Fit the calibration, say what it changes, and print how to use it."""
+def show_calibration(call: "partial[CalibrationRun]") -> int:
+    """Fit the calibration, print what it changes and how to use it."""
     from rewardlab.evaluation.fit_calibration import calibration_sentences
     from rewardlab.reporting.findings_text import spending
 
-    calibrated = rewardlab.fit_calibration(**flat_settings(plan))
-    for sentence in (*calibration_sentences(calibrated.record), *spending(calibrated.run.folder)):
+    fitted = call()
+    for sentence in (*calibration_sentences(fitted.record), *spending(fitted.run.folder)):
         _say(sentence)
-    _say(f"calibrated model: {plan.model}+{calibrated.run.folder}")
+    _say(f"calibrated model: {call.keywords['model']}+{fitted.run.folder}")
     return 0
 
 
-def guard_fit(plan: "GuardPlan") -> int:
-    """Fit the guard, say what it does, and print how to use it."""
+def show_guard(call: "partial[GuardRun]") -> int:
+    """Fit the guard, print what it does and how to use it."""
     from rewardlab.evaluation.fit_guard import guard_sentences
 
-    fitted = rewardlab.fit_guard(**flat_settings(plan))
+    fitted = call()
     for sentence in guard_sentences(fitted.record):
         _say(sentence)
-    _say(f"guarded model: {plan.model}+{fitted.folder}")
+    _say(f"guarded model: {call.keywords['model']}+{fitted.folder}")
     return 0
 
 
@@ -479,17 +484,17 @@ def show_pruned(call: "partial[list[RunEntry]]") -> int:
     return 0
 
 
-def merge(plan: "MergePlan") -> int:
-    """Put shards together and say what the run holds now."""
+def show_merged(call: "partial[Merged]") -> int:
+    """Join shards and print what the run holds now."""
     from rewardlab.core.terminal import loading
 
     with loading("putting shards together"):
-        made = rewardlab.runs_merge(plan.runs, plan.out)
+        made = call()
     for note in made.notes:
         _say(f"note: {note}")
-    left = made.cells - made.trials
-    state = "whole" if not left else f"{left:,} cells are missing: merge the other shards as well"
-    _say(f"{made.run.folder}: {made.trials:,} of {made.cells:,} cells, {state}")
+    left = made.planned - made.trials
+    state = "whole" if not left else f"{left:,} trials are missing: merge the other shards as well"
+    _say(f"{made.run.folder}: {made.trials:,} of {made.planned:,} trials, {state}")
     return 0
 
 
@@ -550,16 +555,10 @@ class Command:
 _P = "studies.perturbation_paper.commands"
 GROUPS: dict[str, dict[str, Command]] = {
     "Judge a reward model": {
-        "score": Command("evaluation.score:ScorePlan", "score a clip and explain the answer", score),
-        "stress": Command(
-            "reporting.terminal_summary:StressCommand", "perturb data, score it, report what breaks", stress
-        ),
-        "bench": Command(
-            "reporting.terminal_summary:BenchCommand",
-            "error per subset by the RoboRewardBench protocol",
-            bench,
-        ),
-        "attack": Command("evaluation.attack:AttackPlan", "find the smallest change that flips a verdict", attack),
+        "score": Command("evaluation.score:score_clips", "score a clip and explain the answer", show_scores),
+        "stress": Command("api:stress", "perturb data, score it, report what breaks", show_stress),
+        "bench": Command("api:bench", "error per subset by the RoboRewardBench protocol", show_benchmark),
+        "attack": Command("api:attack", "find the smallest change that flips a verdict", show_attack),
         "compare": Command("evaluation.compare:compare", "paired tests between two models", show_comparison),
         "report": Command("reporting.report:report", "write the page of one run or several", show_report),
         "leaderboard": Command(
@@ -590,9 +589,9 @@ GROUPS: dict[str, dict[str, Command]] = {
             "training.vlm:train_assemble", "join a vision tower and a language model", show_assembled
         ),
         "fit calibration": Command(
-            "evaluation.fit_calibration:CalibratePlan", "make probabilities mean what they say", calibrate
+            "evaluation.fit_calibration:fit_calibration", "make probabilities mean what they say", show_calibration
         ),
-        "fit guard": Command("evaluation.fit_guard:GuardPlan", "withhold claims of success that are risky", guard_fit),
+        "fit guard": Command("evaluation.fit_guard:fit_guard", "withhold claims of success that are risky", show_guard),
     },
     "Use it on a robot": {
         "serve": Command("serving.listening:ServePlan", "serve a model over HTTP and WebSocket", serve),
@@ -614,7 +613,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "runs sql": Command("evaluation.runs:runs_sql", "query the trials of many runs in SQL", show_query),
         "runs join": Command("evaluation.runs:runs_join", "write the trials of many runs to one file", show_joined),
         "runs prune": Command("evaluation.runs:runs_prune", "remove runs that match a filter", show_pruned),
-        "runs merge": Command("evaluation.merge:MergePlan", "join the shards of a run", merge),
+        "runs merge": Command("evaluation.merge:runs_merge", "join the shards of a run", show_merged),
         "runs export": Command(
             "reporting.trackers:runs_export", "write a run to MLflow or Weights & Biases", show_export
         ),

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rewardlab.core.old_settings import build_plan
-from rewardlab.evaluation.bench import BenchPlan, run_benchmark
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.api import bench_plan, stress_plan
+from rewardlab.evaluation.bench import run_benchmark
+from rewardlab.evaluation.evaluate import evaluate
 from tests.attack.bit_flips import flip_bits
 from tests.attack.kills import kill_campaign
 from tests.attack.mutations import mutated_rows, mutated_videos
@@ -44,10 +44,10 @@ def attack_kills(count: int, seed: int, folder: Path) -> tuple[dict[str, int], i
 
 def attack_bits(count: int, seed: int, folder: Path) -> tuple[dict[str, int], int]:
     """Flip bits in the files of a stress test and of a benchmark; bad is another number shown, or a traceback."""
-    settings = {"models": ("clock",), "data": "sample"}
+    settings = {"models": ("length",), "data": "sample"}
     perturbed = settings | {"perturbations": ("polite_filler", "jpeg"), "severities": (1, 4), "out": folder / "stress"}
-    stress = run_stress(build_plan(StressPlan, perturbed))
-    bench = run_benchmark(build_plan(BenchPlan, settings | {"out": folder / "bench"}))
+    stress = evaluate(stress_plan(perturbed))
+    bench = run_benchmark(bench_plan(settings | {"out": folder / "bench"}), duplicates=True, against=None)
     found = [flip_bits(run.folder, count // 2, seed) for run in (stress, bench)]
     names = ("refused", "same", "changed", "raised")
     return {name: sum(vars(flips)[name] for flips in found) for name in names}, sum(f.changed + f.raised for f in found)

@@ -19,12 +19,12 @@ VICTIMS = ("parent", "worker", "group")
 _RUN = """
 import sys
 from pathlib import Path
-from rewardlab.core.old_settings import build_plan
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.api import stress_plan
+from rewardlab.evaluation.evaluate import evaluate
 
 perturbations = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
-settings = {"models": ("clock",), "data": "sample", "perturbations": perturbations, "limit": 6, "controls": False}
-run_stress(build_plan(StressPlan, settings | {"workers": 2, "batch": 2, "out": Path(sys.argv[1])}))
+settings = {"models": ("length",), "data": "sample", "perturbations": perturbations, "limit": 6, "controls": False}
+evaluate(stress_plan(settings | {"workers": 2, "batch_size": 2, "out": Path(sys.argv[1])}))
 """
 
 

@@ -13,25 +13,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from rewardlab.api import bench_plan, stress_plan
 from rewardlab.cli import main
 from rewardlab.core.errors import RunError
-from rewardlab.core.old_settings import build_plan
 from rewardlab.core.records import checksummed
 from rewardlab.core.run import Run
 from rewardlab.core.run_files import encode_part, part_name
 from rewardlab.core.storage import locked
 from rewardlab.core.summary import Summary
-from rewardlab.evaluation.bench import BenchmarkErrors, BenchPlan, run_benchmark
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.bench import BenchmarkErrors, run_benchmark
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.summary import load_summary
 from tests.attack.bit_flips import flip_bits, shown_by_report
 
 
 def stressed(data: Path, out: Path) -> Run:
     settings = {"models": ("constant",), "data": str(data), "out": out, "engine": "local"}
-    return run_stress(
-        build_plan(StressPlan, settings | {"perturbations": ("resolution", "polite_filler"), "severities": (2, 4)})
-    )
+    changes = {"perturbations": ("resolution", "polite_filler"), "severities": (2, 4)}
+    return evaluate(stress_plan(settings | changes))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def run(original: Path, tmp_path: Path) -> Run:
 @pytest.fixture(scope="module")
 def benchmark(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"models": ("constant",), "data": str(tiny_data), "out": tmp_path_factory.mktemp("bench") / "run"}
-    return run_benchmark(build_plan(BenchPlan, settings | {"engine": "local"})).folder
+    return run_benchmark(bench_plan(settings | {"engine": "local"}), duplicates=True, against=None).folder
 
 
 def test_no_flipped_bit_of_a_stress_test_changes_what_is_shown(run: Run) -> None:
@@ -179,7 +178,7 @@ def test_an_edited_record_is_refused_and_a_checksum_that_fits_does_not_adopt_the
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = json.loads((run.folder / "run.json").read_text())
-    content["plan"]["reliable_at"] = 0.1
+    content["plan"]["accuracy_threshold"] = 0.1
     (run.folder / "run.json").write_text(json.dumps(content))
     assert main(["report", str(run.folder)]) == 2
     assert "run.json is no record of a run: its content does not have the checksum" in capsys.readouterr().err

@@ -248,11 +248,11 @@ FITTED = {"temperature": 1.0, "steps": [], "coverage": 0.9, "threshold": 0.5}
     ],
 )
 def test_a_calibration_that_is_none_is_one_sentence(fitted: object, tmp_path: Path) -> None:
-    clock = name_model("clock")
-    record = {"model": "clock", "fingerprint": clock.fingerprint, "fitted": fitted}
+    length = name_model("length")
+    record = {"model": "length", "fingerprint": length.fingerprint, "fitted": fitted}
     (tmp_path / "calibration.json").write_text(json.dumps(record))
     with pytest.raises(PlanError, match="another kind of calibration"):
-        name_model(f"clock+{tmp_path}")
+        name_model(f"length+{tmp_path}")
 
 
 def test_a_calibration_that_is_a_pipe_or_no_json_is_one_sentence(tmp_path: Path) -> None:
@@ -260,11 +260,11 @@ def test_a_calibration_that_is_a_pipe_or_no_json_is_one_sentence(tmp_path: Path)
     for content in (b"[" * 100_000, b"\xff", b'{"model": NaN}', pickle.dumps(Payload())):
         path.write_bytes(content)
         with pytest.raises(PlanError, match="cannot be read as a calibration"):
-            name_model(f"clock+{tmp_path}")
+            name_model(f"length+{tmp_path}")
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(RewardlabError):
-        name_model(f"clock+{tmp_path}")
+        name_model(f"length+{tmp_path}")
 
 
 @pytest.mark.parametrize(

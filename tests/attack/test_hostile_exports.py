@@ -21,7 +21,7 @@ from rewardlab.core.terminal import one_line, printable
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.reporting.report import robustness_card
 from rewardlab.reporting.terminal_summary import print_summary
-from tests.conftest import moving_square, write_rows
+from tests.conftest import IN_PROCESS, moving_square, write_rows
 from tests.models.loopback import chat_server
 from tests.terminal import in_terminal
 
@@ -58,12 +58,10 @@ def test_every_csv_of_the_package_goes_through_the_same_function() -> None:
 @pytest.fixture(scope="module")
 def evil_summary(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Summary, rewardlab.Run]:
     out = tmp_path_factory.mktemp("run") / "run"
-    run = rewardlab.stress(
-        "clock", tiny_data, perturbations=("jpeg",), severities=(1,), engine="local", out=out, workers=1
-    )
+    run = rewardlab.stress("length", tiny_data, perturbations=("jpeg",), severities=(1,), execution=IN_PROCESS, out=out)
     text = json.dumps(record_to_json(load_summary(run)))
     name = json.dumps(EVIL + "|\n<img src=x onerror=alert(1)>`x`](http://y)")[1:-1]
-    return Summary.from_json(json.loads(text.replace('"clock"', f'"{name}"'))), run
+    return Summary.from_json(json.loads(text.replace('"length"', f'"{name}"'))), run
 
 
 def test_a_summary_with_hostile_names_is_shown_as_it_is(evil_summary: tuple[Summary, rewardlab.Run]) -> None:
@@ -109,7 +107,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
     return {
         "score": ["score", model, *map(str, Path(data).glob("s*/*.mp4")), EVIL],
         "check": ["check", data],
-        "stress": ["stress", model, data, "--skip-bad", "--engine", "local", *few, str(out / "stress")],
+        "stress": ["stress", model, data, "--skip-invalid", "--engine", "local", *few, str(out / "stress")],
         "attack": [
             "attack",
             model,
@@ -122,7 +120,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
             str(out / "attack"),
         ],
         "bench": ["bench", model, data, "--engine", "local", "--out", str(out / "bench")],
-        "calibrate": ["calibrate", EVIL, data],
+        "calibrate": ["fit", "calibration", EVIL, data],
         "perturb": ["perturb", data, *few, str(out / "perturb")],
         "report": ["report", EVIL],
         "compare": ["compare", EVIL, f"{EVIL}::{EVIL}"],
@@ -132,7 +130,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "train-vlm": ["train", "vlm", EVIL, data, "--out", str(out / "trained")],
         "assemble-vlm": ["assemble-vlm", "--vision", EVIL, "--language", EVIL, "--out", str(out / "vlm")],
         "train-objective": ["train", "objective", EVIL, "--out", str(out / "objective")],
-        "guard-fit": ["guard", "fit", EVIL, data],
+        "guard-fit": ["fit", "guard", EVIL, data],
         "serve": ["serve", EVIL],
         "relabel": ["relabel", data, "--model", EVIL],
         "verify": ["verify", data, "--verdicts", str(out / "v.sqlite"), "--export", str(out / "verified")],
@@ -152,7 +150,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "rl-report": ["rl", "report", EVIL, "--out", str(out / "rl.html")],
         "convert": ["convert", EVIL, str(out / "converted")],
         "runs": ["runs", EVIL, "--sql", EVIL],
-        "merge": ["merge", EVIL, EVIL, "--out", str(out / "merged")],
+        "merge": ["runs", "merge", EVIL, EVIL, "--out", str(out / "merged")],
         "export": ["export", EVIL],
         "montecarlo": ["montecarlo", "--fit", EVIL],
         "init": ["init", EVIL],

@@ -15,8 +15,7 @@ from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.trial import Trial
 from rewardlab.data.roboreward import read_folder
 from rewardlab.data.video import VideoFile
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.perturbations import PERTURBATIONS
 from tests.attack.hostile_files import (
     EMPTY_PLAYLIST,
@@ -32,6 +31,7 @@ from tests.attack.hostile_files import (
 )
 from tests.attack.mutations import mutated_videos
 from tests.conftest import write_rows
+from tests.plans import stress_plan
 
 MB = 1_000_000
 PEAK_MB = 1500
@@ -107,9 +107,9 @@ def test_more_frames_than_memory_may_hold_are_refused(tmp_path: Path) -> None:
 
 def scored(data: Path, out: Path, *perturbations: str, frames: str = "uniform:16") -> list[Trial]:
     """Return the trials of a small stress test."""
-    settings = ScoringSettings(workers=1, out=out)
-    plan = StressPlan(("clock",), str(data), perturbations, (1,), frames=frames, controls=False, scoring=settings)
-    return run_stress(plan).trials().rows()
+    settings = dict(workers=1, out=out)
+    plan = stress_plan(("length",), str(data), perturbations, (1,), frames=frames, controls=False, **settings)
+    return evaluate(plan).trials().rows()
 
 
 def test_a_perturbation_that_needs_the_whole_video_refuses_a_large_one_and_others_do_not(
@@ -216,7 +216,7 @@ def test_hostile_videos_are_checked_and_scored_in_bounded_memory(tmp_path: Path)
     assert peak_mb("check", str(tmp_path)) < PEAK_MB
     out = str(tmp_path / "run")
     options = ("--perturbations", "codec", "--severities", "1", "--workers", "1", "--out", out)
-    assert peak_mb("stress", "clock", str(tmp_path), *options) < PEAK_MB
+    assert peak_mb("stress", "length", str(tmp_path), *options) < PEAK_MB
 
 
 def test_mutated_videos_are_sound_or_a_problem(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rewardlab.core.run import Run
 from tests.conftest import ROWS
 
 NAMES = ("cloudpickle", "cv2", "numpy", "json", "multiprocessing", "av", "scipy", "pyarrow", "yaml", "sitecustomize")
-STRESS = ["stress", "clock", ".", "--perturbations", "polite_filler", "--severities", "1", "--out", "run"]
+STRESS = ["stress", "length", ".", "--perturbations", "polite_filler", "--severities", "1", "--out", "run"]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from rewardlab.core.errors import Interrupted
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.engines.ordered_map import map_items
-from rewardlab.evaluation.evaluate import run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from tests.attack.kills import kill_campaign
 from tests.evaluation.dispatched_work import square_and_die_once
 from tests.evaluation.test_stress import plan
@@ -91,9 +91,9 @@ def test_a_worker_that_is_killed_costs_nothing(
 ) -> None:
     name = {"struck": "deathlab:struck_polite"}.get(perturbation, perturbation)
     settings = {"models": (f"deathlab:{model}",), "perturbations": (name,), "severities": (1, 4), "workers": 1}
-    calm = run_stress(plan(tiny_data, tmp_path / "calm", **settings))
+    calm = evaluate(plan(tiny_data, tmp_path / "calm", **settings))
     armed.touch()
-    struck = run_stress(plan(tiny_data, tmp_path / "struck", engine="processes", **settings))
+    struck = evaluate(plan(tiny_data, tmp_path / "struck", engine="processes", **settings))
     assert not armed.exists()  # it did strike
     assert table(struck).equals(table(calm))
     assert not failed(struck)
@@ -101,10 +101,10 @@ def test_a_worker_that_is_killed_costs_nothing(
 
 def test_only_the_poison_fails_where_the_perturbing_kills(tiny_data: Path, tmp_path: Path, armed: Path) -> None:
     settings = {"perturbations": ("deathlab:deadly_drawer",), "severities": (1, 4), "workers": 1}
-    run = run_stress(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
+    run = evaluate(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
     lost = failed(run)
     assert {(t.episode, t.severity) for t in lost} == {("arm/b.mp4", 4)}
-    assert {t.model for t in lost} == {"clock", "constant", "random", "oracle"}
+    assert {t.model for t in lost} == {"length", "constant", "random", "oracle"}
     assert {t.reason for t in lost} == {"the worker died with exit code 9 while the episode was decoded or perturbed"}
 
 
@@ -113,7 +113,7 @@ def test_a_model_that_always_dies_ends_the_run_after_a_bounded_number_of_restart
 ) -> None:
     settings = {"models": ("deathlab:Deadly",), "perturbations": ("none",), "workers": 1, "max_restarts": 3}
     with pytest.raises(Interrupted, match=r"died 4 times.*process of deathlab:Deadly died with exit code 5"):
-        run_stress(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
+        evaluate(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
 
 
 def test_a_map_whose_worker_is_killed_gives_every_result(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Failure, GuardVerdict, Score, ScoreInfo, Trial, validate_answer
 from rewardlab.evaluation.engines.processes import Process, end_process
-from rewardlab.evaluation.evaluate import run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.isolated_model import start_model
 from rewardlab.models import name_model
 from rewardlab.models.contract import Budget
@@ -126,15 +126,15 @@ def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
 ) -> None:
     settings = {"perturbations": ("mirror",), "severities": (4,), "limit": 3, "workers": 1, "engine": "processes"}
     names = tuple(f"zoo:{name}" for name in HOSTILE)
-    alone = run_stress(plan(tiny_data, lab / "alone", models=("zoo:Eye",), **settings))
-    together = run_stress(plan(tiny_data, lab / "all", models=(*names, "zoo:Eye"), **settings))
+    alone = evaluate(plan(tiny_data, lab / "alone", models=("zoo:Eye",), **settings))
+    together = evaluate(plan(tiny_data, lab / "all", models=(*names, "zoo:Eye"), **settings))
     assert "forged" not in capfd.readouterr().out
     everyone = [alone.trials().rows(), together.trials().rows()]
     honest = [
         {
             (t.id, t.level, t.raw, t.frames_hash, t.truth_level)
             for t in rows
-            if t.model in ("zoo:Eye", "oracle", "clock")
+            if t.model in ("zoo:Eye", "oracle", "length")
         }
         for rows in everyone
     ]
@@ -149,9 +149,7 @@ def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
 
 def test_a_hostile_member_of_an_ensemble_with_an_oracle_finds_no_truth(tiny_data: Path, lab: Path) -> None:
     settings = {"perturbations": ("none",), "severities": (0,), "controls": False, "workers": 1, "engine": "processes"}
-    run = run_stress(
-        plan(tiny_data, lab / "run", models=("ensemble:oracle,zoo:Spy,zoo:Saboteur", "zoo:Spy"), **settings)
-    )
+    run = evaluate(plan(tiny_data, lab / "run", models=("ensemble:oracle,zoo:Spy,zoo:Saboteur", "zoo:Spy"), **settings))
     assert {t.raw for t in trials_of(run, "Spy")} == {"found 0 ''"}
     assert {t.status for t in run.trials().rows() if t.truth_level is not None} == {"scored"}
 

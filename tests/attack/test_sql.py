@@ -26,7 +26,7 @@ def runs(tmp_path: Path) -> Path:
     changed = {"perturbation": "clean", "category": "clean", "severity": 0, "seed": 0, "expectation": "same"}
     truth = {"truth_level": 5, "truth_success": True, "truth_progress": None, "instruction": text}
     trial = Trial(**names, **changed, **truth, shown=(0,), frames_hash="h", status="scored", level=5.0, raw=text)
-    run = start_run(tmp_path / "runs" / "one", record_of([trial], judged=[text]))
+    run = start_run(tmp_path / "runs" / "one", record_of([trial], evaluated=[text]))
     run.append([trial])
     return tmp_path / "runs"
 

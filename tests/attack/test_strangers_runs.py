@@ -21,6 +21,7 @@ from rewardlab.evaluation.replay import replay
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.perturbations import is_in_catalogue
 from rewardlab.reporting.run_page import render_page
+from tests.conftest import IN_PROCESS
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
@@ -85,8 +86,7 @@ def strangers_run(lab: Path, tiny_data: Path) -> Run:
             tiny_data,
             perturbations=("lab:shout", "resolution"),
             severities=(2,),
-            workers=1,
-            engine="local",
+            execution=IN_PROCESS,
             out=lab / "run",
         )
         sys.modules.pop("lab", None)
@@ -183,10 +183,10 @@ SHAPES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("frames", settings(frames=None), "settings.frames must be text"),
     ("seed", settings(seed="0"), "settings.seed must be whole number"),
     ("limit", settings(limit=1.5), "settings.limit must be whole number or null"),
-    ("nobody judged", lambda c: c.update(judged=[]), "judged must name one or more of the models of the plan"),
-    ("judged is text", lambda c: c.update(judged="clock"), "judged must be a list"),
-    ("judged is another", lambda c: c.update(judged=["best"]), "judged must name one or more of the models"),
-    ("no judged", lambda c: c.pop("judged"), "has no judged"),
+    ("nobody evaluated", lambda c: c.update(evaluated=[]), "evaluated must name one or more of the models of the plan"),
+    ("evaluated is text", lambda c: c.update(evaluated="length"), "evaluated must be a list"),
+    ("evaluated is another", lambda c: c.update(evaluated=["best"]), "evaluated must name one or more of the models"),
+    ("no evaluated", lambda c: c.pop("evaluated"), "has no evaluated"),
     ("versions", lambda c: c.update(versions=["1"]), "versions must be an object"),
     ("caveats", lambda c: c.update(caveats={"Length": 1}), "caveats.Length must be text"),
     ("trained tasks", lambda c: c.update(trained_tasks={"Length": 1}), "trained_tasks.Length must be a list"),
@@ -194,13 +194,17 @@ SHAPES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("created", lambda c: c.update(created=None), "created must be text"),
     ("skipped", lambda c: c.update(skipped=[3]), "skipped[0] must be an object"),
     ("skipped row", lambda c: c.update(skipped=[{"place": 3, "what": ""}]), "skipped[0].place must be text"),
-    ("cells", lambda c: c.update(cells="many"), "cells must be whole number"),
+    ("trials", lambda c: c.update(trials="many"), "trials must be whole number"),
     ("fewer cells", lambda c: c.update(cells=3), "trials, but the plan has 3 cells"),
     ("negative", lambda c: c.update(cells=-1), "must not be negative"),
     ("plan", lambda c: c.update(plan=None), "plan must be an object"),
     ("models", lambda c: c["plan"].update(models=["a"]), "models must be an object"),
     ("severities", lambda c: c["plan"].update(severities=[9]), "plan.severities must be among 0, 1, 2, 3, 4"),
-    ("reliable_at", lambda c: c["plan"].update(reliable_at=2), "plan.reliable_at must be from 0 to 1"),
+    (
+        "accuracy_threshold",
+        lambda c: c["plan"].update(accuracy_threshold=2),
+        "plan.accuracy_threshold must be from 0 to 1",
+    ),
     ("another plan", lambda c: c["plan"].update(seed=1), "it belongs to a run with another plan"),
     ("unknown", lambda c: c.update({"<b>": 1}), "an unknown <b>"),
     ("depth", lambda c: c.update(settings=nested(99)), "too many lists and objects inside each other"),

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from rewardlab.api import bench_plan
 from rewardlab.cli import main
 from rewardlab.core.episode import Episode, Frames, episode_from_frames
 from rewardlab.core.video_encoding import encode
@@ -22,9 +23,8 @@ from rewardlab.data.duplicates import (
     motion_distance,
     video_distance,
 )
-from rewardlab.evaluation.bench import BenchPlan, run_benchmark
-from rewardlab.evaluation.plan import ScoringSettings
-from tests.conftest import IN_PROCESS, write_rows
+from rewardlab.evaluation.bench import run_benchmark
+from tests.conftest import write_rows
 
 CLIPS = ("bridge_v2/175c9d5a21.mp4", "robometer_page/9349ae2359.mp4", "pi0_wild/9f982858c6.mp4")
 
@@ -151,6 +151,5 @@ def test_nothing_is_hashed_twice_and_a_broken_line_or_video_stops_nothing(tmp_pa
 
 def test_looking_for_copies_can_be_left_out(tmp_path: Path) -> None:
     data = written(tmp_path / "data")
-    scoring = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
-    plan = BenchPlan(("clock",), str(data), duplicates=False, controls=False, scoring=scoring)
-    assert not (run_benchmark(plan).folder / "duplicates.json").exists()
+    given = {"models": "length", "data": data, "controls": False, "engine": "local", "out": tmp_path / "run"}
+    assert not (run_benchmark(bench_plan(given), duplicates=False, against=None).folder / "duplicates.json").exists()

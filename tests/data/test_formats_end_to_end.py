@@ -11,11 +11,11 @@ from rewardlab.cli import main
 from rewardlab.core.run import Run
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import READERS, open_dataset
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
-from tests.conftest import IN_PROCESS, moving_square, write_rows
+from rewardlab.evaluation.evaluate import evaluate
+from tests.conftest import moving_square, write_rows
 from tests.data.lerobot_writer import write_v2, write_v3
 from tests.data.tfrecord_writer import episode, write_rlds
+from tests.plans import stress_plan
 
 
 def write_roboreward(folder: Path) -> None:
@@ -83,9 +83,9 @@ def test_a_stress_test_runs_on_it_as_it_is(kind: str, tmp_path: Path, capsys: py
     write(tmp_path / "data")
     data = f"{tmp_path / 'data'}{suffix}"
     episodes = open_dataset(data).episodes
-    settings = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
-    plan = StressPlan(("clock",), data, ("jpeg", "reverse"), (1,), controls=False, scoring=settings)
-    trials = Run(run_stress(plan).folder).trials().rows()
+    settings = dict(workers=1, engine="local", out=tmp_path / "run")
+    plan = stress_plan(("length",), data, ("jpeg", "reverse"), (1,), controls=False, **settings)
+    trials = Run(evaluate(plan).folder).trials().rows()
     assert {trial.episode for trial in trials} == {each.id for each in episodes}
     assert {trial.status for trial in trials} == {"scored"}
     assert main(["stress", "pocket", data, "--dry-run", "--out", str(tmp_path / "other")]) == 0

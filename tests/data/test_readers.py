@@ -9,9 +9,9 @@ import pytest
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
 from rewardlab.data import READERS, choose_split, dataset_folder, open_dataset
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
-from tests.conftest import IN_PROCESS, moving_square, write_rows
+from rewardlab.evaluation.evaluate import evaluate
+from tests.conftest import moving_square, write_rows
+from tests.plans import stress_plan
 
 NPZ_READER = '''
 """Episodes as .npz files: frames, instruction and level."""
@@ -83,9 +83,9 @@ def npz_data(tmp_path: Path) -> Path:
 
 
 def test_a_reader_outside_the_package_works_end_to_end(npz_reader: str, npz_data: Path, tmp_path: Path) -> None:
-    settings = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
+    settings = dict(workers=1, engine="local", out=tmp_path / "run")
     data = f"{npz_reader}:{npz_data}"
-    run = run_stress(StressPlan(("clock",), data, ("jpeg",), (1,), controls=False, scoring=settings))
+    run = evaluate(stress_plan(("length",), data, ("jpeg",), (1,), controls=False, **settings))
     trials = Run(run.folder).trials().rows()
     assert {(trial.episode, trial.truth_level) for trial in trials} == {("1.npz", 1), ("3.npz", 3), ("5.npz", 5)}
     assert {trial.status for trial in trials} == {"scored"}

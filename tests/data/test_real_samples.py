@@ -18,9 +18,8 @@ import rewardlab
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.riegeli import read_records
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
-from tests.conftest import IN_PROCESS
+from rewardlab.evaluation.evaluate import evaluate
+from tests.plans import stress_plan
 
 SAMPLES = Path(__file__).parent / "real_samples"
 EPISODES = {  # how many a sample holds, for one camera and for all
@@ -190,9 +189,9 @@ def number_at(data: bytes, place: int) -> tuple[int, int]:
 
 
 def scored(data: str, folder: Path) -> list[Trial]:
-    scoring = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=folder)
-    plan = StressPlan(("pocket",), data, ("jpeg", "reverse"), (2,), controls=False, scoring=scoring)
-    return run_stress(plan).trials().rows()
+    scoring = dict(workers=1, engine="local", out=folder)
+    plan = stress_plan(("pocket",), data, ("jpeg", "reverse"), (2,), controls=False, **scoring)
+    return evaluate(plan).trials().rows()
 
 
 def test_a_stress_test_runs_on_a_sample_as_it_is(tmp_path: Path) -> None:

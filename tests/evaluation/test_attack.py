@@ -17,6 +17,7 @@ import rewardlab
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.core.run_files import RunPlan, check_trials
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TRIAL_COLUMNS, to_arrow
 from rewardlab.data import open_dataset
@@ -131,10 +132,9 @@ def test_the_bracket_found_is_where_a_known_model_breaks(tiny_data: Path, tmp_pa
         brightness_model(),
         tiny_data,
         perturbations="low_light",
-        budget=20,
-        engine="local",
+        queries=20,
+        execution=Execution(engine="local", quiet=True),
         out=tmp_path / "run",
-        quiet=True,
     )
     result = found.result
     truth = {e.id: first_dark(e) for e in open_dataset(str(tiny_data)).episodes if e.label.success}
@@ -167,7 +167,12 @@ def test_later_blocks_ask_first_about_what_broke_the_earlier(tiny_data: Path, tm
     data = many_copies(tiny_data, tmp_path / "many", BLOCK)
     names = ("low_light", "gaussian_noise", "tilt", "jpeg", "elastic")
     found = rewardlab.attack(
-        brightness_model(), data, perturbations=names, budget=1, out=tmp_path / "run", quiet=True, engine="local"
+        brightness_model(),
+        data,
+        perturbations=names,
+        queries=1,
+        out=tmp_path / "run",
+        execution=Execution(quiet=True, engine="local"),
     )
     asked = Counter(t.perturbation.split("@")[0] for t in found.run.trials().rows() if t.perturbation != "clean")
     assert asked.total() >= 2 * BLOCK
@@ -182,10 +187,9 @@ def test_an_oracle_is_never_broken_and_what_does_not_apply_costs_nothing(tiny_da
         tiny_data,
         perturbations=names,
         strategy="both",
-        budget=10,
-        engine="local",
+        queries=10,
+        execution=Execution(engine="local", quiet=True),
         out=tmp_path / "run",
-        quiet=True,
     )
     result, trials = found.result, found.run.trials()
     assert all(point.breaks_at is None for point in result.points)
@@ -205,7 +209,7 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
         f"return [Score(5 if e.frames.mean() >= {DARK} else 1) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    names = ["judge.model:Judge", str(tiny_data), "--perturbations", "low_light,tilt", "--budget", "12"]
+    names = ["judge.model:Judge", str(tiny_data), "--perturbations", "low_light,tilt", "--queries", "12"]
     command = [
         sys.executable,
         "-m",
@@ -216,7 +220,7 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
         "both",
         "--workers",
         "1",
-        "--batch",
+        "--batch-size",
         "1",
     ]
     first = subprocess.Popen(
@@ -243,14 +247,14 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"budget": 0}, "budget must be at least 1"),
+        ({"queries": 0}, "queries must be at least 1"),
         ({"strategy": "guess"}, "strategy must be"),
         ({"perturbations": "colour_swap"}, "truth known"),
     ],
 )
 def test_wrong_settings_are_said(tiny_data: Path, tmp_path: Path, wrong: dict[str, object], said: str) -> None:
     with pytest.raises(PlanError, match=said):
-        rewardlab.attack("oracle", tiny_data, out=tmp_path / "run", **wrong)  # type: ignore[typeddict-item]
+        rewardlab.attack("oracle", tiny_data, out=tmp_path / "run", **wrong)  # type: ignore[arg-type]
 
 
 def test_only_an_attack_may_hold_severities_between_the_whole_ones() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from rewardlab.api import bench_plan
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError
-from rewardlab.core.old_settings import build_plan
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Failure, Score
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import choose_split
-from rewardlab.evaluation.bench import BenchPlan, run_benchmark
+from rewardlab.evaluation.bench import run_benchmark
 from rewardlab.evaluation.roborewardbench import SUBSETS, published_rows
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
@@ -84,9 +84,9 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def plan(data: Path, out: Path, *models: str, **changes: object) -> BenchPlan:
-    settings = {"models": models, "data": str(data), "out": out, "engine": "local", "duplicates": False}
-    return build_plan(BenchPlan, settings | changes)
+def benchmark(data: Path, out: Path, *models: str | NamedModel, duplicates: bool = False, **changes: object) -> Run:
+    given = {"models": models, "data": data, "out": out, "engine": "local"} | changes
+    return run_benchmark(bench_plan(given), duplicates=duplicates, against=None)
 
 
 def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(
@@ -117,12 +117,12 @@ def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(
     benchmark_data: Path, recorded: str, tmp_path: Path
 ) -> None:
     joined, foreign = f"ensemble:{recorded},constant:2", "replay_lab:Percentages"
-    run = run_benchmark(plan(benchmark_data, tmp_path / "run", joined, foreign, "pocket"))
+    run = benchmark(benchmark_data, tmp_path / "run", joined, foreign, "pocket")
     models = json.loads((run.folder / "bench.json").read_text())["models"]
     for name in ("constant", "random", "oracle", "pocket"):
         assert models[name]["helm"] == models[name]["strict"], name
         assert models[name]["helm_levels"] == "level"
-    assert models["clock"]["helm"] is None and models["clock"]["helm_levels"] == "expectation"
+    assert models["length"]["helm"] is None and models["length"]["helm_levels"] == "expectation"
     assert models["oracle"]["strict"]["macro"]["value"] == 0
     assert models["constant"]["strict"]["micro"]["value"] == pytest.approx(mean([abs(t - 3) for _, t, _ in RECORDED]))
     assert models[foreign]["helm"] is None and models[foreign]["strict"]["macro"]["scored"] == 8
@@ -142,7 +142,7 @@ def test_helm_scores_the_most_probable_level_of_a_model_that_answers_with_an_exp
             return [Score(2.6, (0.4, 0.0, 0.3, 0.2, 0.1))] * len(episodes)  # the expectation; the mode is 1
 
     unsure = NamedModel("unsure", "0", False, lambda budget: Unsure())
-    run = run_benchmark(plan(benchmark_data, tmp_path / "run", "unsure", controls=False), own=[unsure])
+    run = benchmark(benchmark_data, tmp_path / "run", unsure, controls=False)
     found = json.loads((run.folder / "bench.json").read_text())["models"]["unsure"]
     assert found["helm_levels"] == "mode"
     assert found["helm"]["micro"]["value"] == pytest.approx(mean([t - 1 for _, t, _ in RECORDED]))
@@ -160,8 +160,7 @@ def test_a_model_that_never_answers_has_no_error_and_stops_nothing(benchmark_dat
 
     name = "<script>[red]silent"
     silent = NamedModel(name, "0", False, lambda budget: Silent())
-    settings = plan(benchmark_data, tmp_path / "run", name, duplicates=True)
-    run = run_benchmark(settings, own=[silent])
+    run = benchmark(benchmark_data, tmp_path / "run", silent, duplicates=True)
     found = json.loads((run.folder / "bench.json").read_text())["models"][name]
     for way in ("helm", "strict"):
         assert found[way]["macro"]["value"] is None and found[way]["micro"]["value"] is None
@@ -177,8 +176,7 @@ def test_a_model_that_never_answers_has_no_error_and_stops_nothing(benchmark_dat
 def test_a_bench_run_goes_on_costs_nothing_again_and_has_a_page(
     benchmark_data: Path, recorded: str, tmp_path: Path
 ) -> None:
-    settings = plan(benchmark_data, tmp_path / "run", recorded)
-    first = run_benchmark(settings)
+    first = benchmark(benchmark_data, tmp_path / "run", recorded)
     before = first.trials()
     (first.folder / "bench.json").unlink()
     (part,) = first.parts()
@@ -212,7 +210,7 @@ def test_a_bench_run_goes_on_costs_nothing_again_and_has_a_page(
 def test_the_leaderboard_ranks_a_bench_run_by_the_mean_over_subsets_as_helm_scores_it(
     benchmark_data: Path, recorded: str, tmp_path: Path
 ) -> None:
-    run = run_benchmark(plan(benchmark_data, tmp_path / "run", recorded, "oracle"))
+    run = benchmark(benchmark_data, tmp_path / "run", recorded, "oracle")
     html = leaderboard([run], out=tmp_path / "site").read_text()
     mae = mean([mean(part) for part in HELM.values()])
     assert f'data-value="{mae}"' in html and f"<h2>{benchmark_data.name}/test</h2>" in html
@@ -231,14 +229,14 @@ def test_a_split_is_found_by_its_root_by_itself_and_on_the_hub(benchmark_data: P
 
 def test_a_missing_split_names_those_there_are(benchmark_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="its folders that do: test"):
-        run_benchmark(plan(benchmark_data, tmp_path / "run", "clock", split="val"))
+        benchmark(benchmark_data, tmp_path / "run", "length", split="val")
 
 
 def test_data_without_rewards_is_refused(tmp_path: Path) -> None:
     encode(moving_square("x"), tmp_path / "x.mp4", fps=10)
     data = write_rows(tmp_path, [{"file_name": "x.mp4", "task": "t", "success": False}])
     with pytest.raises(DataError, match="no episode has a reward"):
-        run_benchmark(plan(data, tmp_path / "run", "clock"))
+        benchmark(data, tmp_path / "run", "length")
 
 
 def test_a_hub_that_cannot_be_reached_is_one_sentence_that_says_what_to_do(
@@ -247,7 +245,7 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence_that_says_what_to_do(
     pytest.importorskip("huggingface_hub")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 4
+    assert main(["bench", "length", "hub:teetone/RoboReward"]) == 4
     said = capsys.readouterr().err
     assert "hub:teetone/RoboReward/test cannot be fetched" in said and "name its folder" in said
     assert len(said.strip().splitlines()) == 1
@@ -257,9 +255,9 @@ def test_the_hub_needs_its_package_and_a_whole_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    assert main(["bench", "clock", "hub:teetone/RoboReward"]) == 4
+    assert main(["bench", "length", "hub:teetone/RoboReward"]) == 4
     assert "pip install 'rewardlab[hub]'" in capsys.readouterr().err
-    assert main(["bench", "clock", "hub:RoboReward"]) == 4
+    assert main(["bench", "length", "hub:RoboReward"]) == 4
     assert "expected hub:OWNER/NAME" in capsys.readouterr().err
 
 

@@ -1,7 +1,6 @@
 """Calibration: what is fitted, whether it holds on tasks kept apart, and the model that uses it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +12,17 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Failure, Score, ScoreInfo
 from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.data import open_dataset
-from rewardlab.evaluation.evaluate import run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.fit_calibration import (
-    CalibratePlan,
     calibrate_trials,
     calibration_sentences,
     conformal_quantile,
+    fit_calibration,
     fit_temperature,
     member_errors,
     negative_log_likelihood,
-    run_calibration,
     split_by_task,
 )
-from rewardlab.evaluation.plan import ScoringSettings
 from rewardlab.models import name_model
 from rewardlab.models.calibration import (
     Calibrated,
@@ -38,6 +35,7 @@ from rewardlab.models.calibration import (
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 from tests.metrics.handmade_trials import trial
+from tests.plans import stress_plan
 
 EVEN = (0.2,) * 5
 
@@ -122,13 +120,7 @@ def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise
 
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"3 sets of 10 or more answered episodes with a reward .* got 2, 2, 1"):
-        run_calibration(
-            CalibratePlan(
-                "clock",
-                str(tiny_data),
-                scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run"),
-            )
-        )
+        fit_calibration("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "run")
 
 
 def test_a_certain_model_is_never_infinitely_surprised() -> None:
@@ -170,14 +162,14 @@ def test_a_calibrated_answer_keeps_what_the_model_said() -> None:
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run folder of a calibration of clock."""
+    """The run folder of a calibration of length."""
     folder = tmp_path_factory.mktemp("fitted") / "cal"
     assert (
         main(
             [
                 "fit",
                 "calibration",
-                "clock",
+                "length",
                 "sample-sim",
                 "--out",
                 str(folder),
@@ -194,23 +186,34 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_calibrate_writes_what_it_fitted_on_what_and_says_it(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads((fitted / "calibration.json").read_text())
-    assert (record["model"], record["fingerprint"]) == ("clock", name_model("clock").fingerprint)
+    assert (record["model"], record["fingerprint"]) == ("length", name_model("length").fingerprint)
     assert (record["data"], record["frames"], record["method"]) == ("sample-sim", "fps:1", "isotonic")
     assert record["data_digest"] == json.loads((fitted / "run.json").read_text())["plan"]["data_digest"]
     assert sum(record[part]["episodes"] for part in ("fit", "conformal", "held_out")) == 100
-    again = ["calibrate", "clock", "sample-sim", "--out", str(fitted), "--engine", "local", "--frames", "fps:1"]
-    assert main(again) == 0  # costs nothing: every cell is there
+    again = [
+        "fit",
+        "calibration",
+        "length",
+        "sample-sim",
+        "--out",
+        str(fitted),
+        "--engine",
+        "local",
+        "--frames",
+        "fps:1",
+    ]
+    assert main(again) == 0  # costs nothing: every trial is there
     said = capsys.readouterr().out
-    assert "an isotonic map of its levels, fitted on" in said and f"calibrated model: clock+{fitted}" in said
+    assert "an isotonic map of its levels, fitted on" in said and f"calibrated model: length+{fitted}" in said
 
 
 def test_the_calibrated_model_is_named_by_its_model_and_the_folder_or_file(fitted: Path) -> None:
-    named = name_model(f"clock+{fitted}")
+    named = name_model(f"length+{fitted}")
     check_model(named.build(), open_dataset("sample").episodes[:3])
-    assert name_model(f"clock+{fitted / 'calibration.json'}").build() == named.build()
+    assert name_model(f"length+{fitted / 'calibration.json'}").build() == named.build()
     episodes = open_dataset("sample").episodes[:5]
     steps = json.loads((fitted / "calibration.json").read_text())["fitted"]["steps"]
-    own, calibrated = name_model("clock").build().score(episodes), named.build().score(episodes)
+    own, calibrated = name_model("length").build().score(episodes), named.build().score(episodes)
     said, meant = zip(*steps)
     assert [m.level for m in calibrated] == pytest.approx([float(np.interp(o.level, said, meant)) for o in own])
     assert calibrated[0].progress == own[0].progress
@@ -227,17 +230,17 @@ def test_a_changed_calibration_is_another_model(fitted: Path, tmp_path: Path) ->
     record = record_of(fitted)
     copy = tmp_path / "mine.json"
     copy.write_text(json.dumps(record))
-    before = name_model(f"clock+{copy}").fingerprint
+    before = name_model(f"length+{copy}").fingerprint
     record["fitted"]["threshold"] = 0.5
     copy.write_text(json.dumps(record))
-    assert name_model(f"clock+{copy}").fingerprint != before
+    assert name_model(f"length+{copy}").fingerprint != before
 
 
 def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        PlanError, match="was not fitted for clock:50 but for clock; run `rewardlab fit calibration clock:50"
+        PlanError, match="was not fitted for length:50 but for length; run `rewardlab fit calibration length:50"
     ):
-        name_model(f"clock:50+{fitted}")
+        name_model(f"length:50+{fitted}")
     record = record_of(fitted)
     for change, words in (
         ({"fingerprint": "0"}, "another version of it"),
@@ -250,32 +253,28 @@ def test_a_calibration_of_another_model_or_a_broken_one_is_refused(fitted: Path,
     ):
         (tmp_path / "other.json").write_text(json.dumps(record | change))
         with pytest.raises(PlanError, match=words):
-            name_model(f"clock+{tmp_path / 'other.json'}")
+            name_model(f"length+{tmp_path / 'other.json'}")
     (tmp_path / "other.json").write_text("[]")
     with pytest.raises(PlanError, match="it must hold a JSON object, got list"):
-        name_model(f"clock+{tmp_path / 'other.json'}")
+        name_model(f"length+{tmp_path / 'other.json'}")
     with pytest.raises(PlanError, match="there is no calibration in 'no/such/folder'"):
-        name_model("clock+no/such/folder")
+        name_model("length+no/such/folder")
     with pytest.raises(PlanError, match="coverage must be above 0"):
-        CalibratePlan("clock", "sample", coverage=1.0)
+        fit_calibration("length", "sample", coverage=1.0)
 
 
 def test_a_calibrated_model_is_judged_like_any_other(fitted: Path, tmp_path: Path) -> None:
-    scoring = ScoringSettings(limit=6, workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run")
-    plan = CalibratePlan("clock", "sample", scoring=scoring).stress_plan()
-    trials = run_stress(replace(plan, models=(f"clock+{fitted}", "clock"))).trials().rows()
+    few = {"perturbations": "none", "controls": False, "limit": 6}
+    plan = stress_plan((f"length+{fitted}", "length"), "sample", engine="local", out=tmp_path / "run", **few)
+    trials = evaluate(plan).trials().rows()
     levels = {(t.model, t.episode): t for t in trials}
-    for t in (t for t in trials if t.model != "clock"):
-        assert t.status == "scored" and t.info.uncalibrated_level == levels[("clock", t.episode)].level
+    for t in (t for t in trials if t.model != "length"):
+        assert t.status == "scored" and t.info.uncalibrated_level == levels[("length", t.episode)].level
 
 
 def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_path: Path) -> None:
     name = "ensemble:noisy-oracle:0.4,noisy-oracle:1.6@3,constant"
-    calibrated = run_calibration(
-        CalibratePlan(
-            name, "sample-sim", scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "cal")
-        )
-    )
+    calibrated = fit_calibration(name, "sample-sim", execution=IN_PROCESS, out=tmp_path / "cal")
     written = json.loads((calibrated.run.folder / "weights.json").read_text())
     part = split_by_task(calibrated.run.trials(), seed=0, parts=3)[0]
     assert written["mae"] == member_errors(part) and written["fit"]["episodes"] == len(part)

@@ -1,4 +1,4 @@
-"""Two models compared on the same cells, and the result in words."""
+"""Two models compared on the same trials, and the result in words."""
 
 import re
 from dataclasses import replace
@@ -99,8 +99,8 @@ def test_only_cells_that_both_scored_with_the_same_truth_are_compared(run: Run, 
     comparison = compare_runs(run, other, "judge", "random", draws=100)
     assert found(comparison, "clean", "micro_mae").paired.trials == EPISODES - 2
     assert comparison.notes == (
-        "1 cells are left out: their truth differs between the runs",
-        "in 1 cells the two models were not shown the same frames",
+        "1 trials are left out: their truth differs between the runs",
+        "in 1 trials the two models were not shown the same frames",
     )
 
 
@@ -119,5 +119,5 @@ def test_an_unknown_model_or_another_dataset_is_refused(run: Run, tmp_path: Path
     with pytest.raises(RunError, match="no scored trial of model 'nobody'; its models are: judge, constant, random"):
         compare_runs(run, run, "nobody", "judge")
     moved = of("judge", [replace(t, episode="x" + t.episode) for t in some_trials()], tmp_path / "moved")
-    with pytest.raises(RunError, match="share no cell"):
+    with pytest.raises(RunError, match="share no trial"):
         compare_runs(run, moved, "random", "judge")

@@ -10,6 +10,7 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.evaluation.display import FITS, display_names
+from tests.conftest import IN_PROCESS
 from tests.models.loopback import Call, chat_server
 
 SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://127.0.0.1:8000/v1"
@@ -21,7 +22,7 @@ SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://127.0.0.1:8000/v1"
         (f"{SERVED}?x=1", "Qwen3-VL-8B-Instruct"),
         (f"gvl:{SERVED}", "gvl:Qwen3-VL-8B-Instruct"),
         ("package.module.of.mine:Class?path=/weights/a.pt", "Class"),
-        ("ensemble:pocket,clock,constant:3?by=mean", "ensemble of 3"),
+        ("ensemble:pocket,length,constant:3?by=mean", "ensemble of 3"),
         ("remote:http://10.0.0.1:8000/judge?timeout=3", "10.0.0.1:8000"),
         ("hf:/weights/roboreward-8b?device=cuda", "roboreward-8b"),
         ("pocket+runs/2026/long/way/fitted", "pocket+fitted"),
@@ -55,7 +56,7 @@ def test_a_chosen_name_is_kept_beside_the_plan_and_trials_keep_the_whole_string(
     said, page = capsys.readouterr().out, run.page.read_text()
     assert "the fourth" in said and "constant:4" not in said
     assert "<h3>the fourth</h3>" in page and "<dd>constant:4</dd>" in page
-    assert "constant:4" in set(run.trials().text("model")) and "constant:4" in run.summary.judged
+    assert "constant:4" in set(run.trials().text("model")) and "constant:4" in run.summary.evaluated
     assert main([*arguments, "--name", "another", "--out", str(tmp_path / "run")]) == 0  # a name is no setting of it
     assert "another" in capsys.readouterr().out and run.record.names == {"constant:4": "another"}
 
@@ -63,14 +64,14 @@ def test_a_chosen_name_is_kept_beside_the_plan_and_trials_keep_the_whole_string(
 @pytest.mark.parametrize("names", [("a", "b", "c"), ("oracle",), ("same", "same"), ("",), ("x" * 60,), ("a\x1bb",)])
 def test_names_that_cannot_be_told_apart_or_shown_are_refused(tiny_data: Path, names: tuple[str, ...]) -> None:
     with pytest.raises(PlanError, match="name"):
-        rewardlab.stress(["clock", "random"], tiny_data, engine="local", perturbations="none", name=names)
+        rewardlab.stress(["length", "random"], tiny_data, execution=IN_PROCESS, perturbations="none", name=names)
 
 
 def test_a_record_that_calls_a_model_what_another_one_is_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    run = rewardlab.stress("clock", tiny_data, perturbations="none", workers=1, engine="local", out=tmp_path / "run")
+    run = rewardlab.stress("length", tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
     content = json.loads((run.folder / "run.json").read_text())
     content.pop("sha256")
-    run.save("run.json", content | {"names": {"clock": "constant"}})
+    run.save("run.json", content | {"names": {"length": "constant"}})
     with pytest.raises(RunError, match="names must not call a model what another one is: 'constant'"):
         _ = run.record
 

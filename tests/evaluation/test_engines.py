@@ -19,16 +19,16 @@ import pytest
 
 import rewardlab
 from rewardlab.core.errors import PlanError, RewardlabError
-from rewardlab.core.old_settings import ENGINE_NAMES, EngineSettings
 from rewardlab.core.run import Run
+from rewardlab.core.settings import ENGINES as ENGINE_NAMES
 from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.engines import ENGINES, open_engine
 from rewardlab.evaluation.engines.ordered_map import map_items
-from rewardlab.evaluation.evaluate import run_stress
-from rewardlab.evaluation.plan import bundle_jobs, plan_trials
+from rewardlab.evaluation.evaluate import evaluate
+from rewardlab.evaluation.plan import Plan, bundle_jobs, plan_trials
 from tests.conftest import moving_square, write_rows
 from tests.evaluation.deadly_square import square
 from tests.evaluation.test_stress import plan, without_time
@@ -72,7 +72,7 @@ class Stuck:
 SETTINGS = {"perturbations": ("fixed_pattern_noise",), "severities": (4,), "controls": False, "quiet": True}
 
 
-MIXED = SETTINGS | {"models": ("clock", "enginelab:Poisoned"), "batch": 1, "limit": 3, "workers": 2}
+MIXED = SETTINGS | {"models": ("length", "enginelab:Poisoned"), "batch_size": 1, "limit": 3, "workers": 2}
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def lab(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def on_processes(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> pa.Table:
     with lab_in(tmp_path_factory.mktemp("reference")) as folder:
-        return without_time(run_stress(plan(tiny_data, folder / "run", engine="processes", **MIXED)))
+        return without_time(evaluate(plan(tiny_data, folder / "run", engine="processes", **MIXED)))
 
 
 NODE = {"object_store_memory": 80_000_000, "include_dashboard": False}
@@ -129,7 +129,7 @@ def test_every_engine_gives_the_trials_of_the_processes_bit_for_bit(
     name: str, tiny_data: Path, tmp_path: Path, lab: Path, on_processes: pa.Table, request: pytest.FixtureRequest
 ) -> None:
     """A model of the catalog, and one from outside that a crash in C takes away."""
-    run = run_stress(plan(tiny_data, tmp_path / name, **MIXED | engine_settings(name, request)))
+    run = evaluate(plan(tiny_data, tmp_path / name, **MIXED | engine_settings(name, request)))
     assert without_time(run).equals(on_processes)
     lost = failures(run)
     assert {(trial.episode, trial.model) for trial in lost} == {("arm/b.mp4", "enginelab:Poisoned")}
@@ -146,8 +146,8 @@ def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
     settings = engine_settings(name, request) | {"workers": 1}
     code = (
         "from pathlib import Path\nfrom tests.evaluation.test_stress import plan\n"
-        "from rewardlab.evaluation.evaluate import run_stress\n"
-        f"run_stress(plan(Path({str(tiny_data)!r}), Path({str(tmp_path / 'run')!r}), **{changes | settings!r}))"
+        "from rewardlab.evaluation.evaluate import evaluate\n"
+        f"evaluate(plan(Path({str(tiny_data)!r}), Path({str(tmp_path / 'run')!r}), **{changes | settings!r}))"
     )
     first = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL)
     parts = tmp_path / "run" / "trials"
@@ -159,9 +159,9 @@ def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
     (lab / "free").touch()
     asked.write_text("")
     other = {"processes": "local", "ray": "processes"}[name]
-    run = run_stress(plan(tiny_data, tmp_path / "run", **changes | {"engine": other, "workers": 1}))
+    run = evaluate(plan(tiny_data, tmp_path / "run", **changes | {"engine": other, "workers": 1}))
     assert kept > 0
-    assert len(asked.read_text()) == run.record.cells - kept
+    assert len(asked.read_text()) == run.record.trials - kept
     assert not failures(run)
 
 
@@ -183,7 +183,7 @@ def test_a_ray_cluster_of_two_machines_that_loses_one_finishes_the_run(
         plan(tiny_data, tmp_path / "ray", engine="ray", address=ray_cluster.address, **changes), lose_a_machine
     )
     assert len(seen) == 3
-    calm = run_stress(plan(tiny_data, tmp_path / "calm", **changes))
+    calm = evaluate(plan(tiny_data, tmp_path / "calm", **changes))
     assert without_time(struck).drop_columns(["raw"]).equals(without_time(calm).drop_columns(["raw"]))
     assert not failures(struck)
 
@@ -195,12 +195,12 @@ def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[bytes]") ->
             pytest.fail(f"it ended with {process.wait(0.1)}")
 
 
-def score_with(stress_plan: stress.StressPlan, take: object) -> Run:
+def score_with(stress_plan: Plan, take: object) -> Run:
     """Score a plan as `stress` does, telling somebody of every trial."""
-    contents, context = stress.open_plan(stress_plan, ())
-    run = stress.start_scoring(stress_plan, context, contents, stress.RunOrigin("stress", "a test"))
+    contents, context = stress.open_plan(stress_plan)
+    run = stress.start_scoring(stress_plan, context, contents)
     jobs = bundle_jobs(plan_trials(contents.episodes, context, stress_plan.severities), 1)
-    stress.score_jobs(run, jobs, context, stress_plan.scoring, (0, run.record.cells), take)
+    stress.score_jobs(run, jobs, context, stress_plan, (0, run.record.trials), take)
     return run
 
 
@@ -211,7 +211,7 @@ def test_a_map_over_workers_is_in_order_and_survives_a_death(
     settings = engine_settings(name, request)
     del settings["workers"]
     (tmp_path / "armed").touch()
-    results = map_items(partial(square, tmp_path / "armed"), range(8), 2, EngineSettings(**settings))
+    results = map_items(partial(square, tmp_path / "armed"), range(8), 2, Execution(**settings))
     assert [next(results) for _ in range(6)] == [0, 1, 4, 9, 16, 25]
     with pytest.raises(RewardlabError, match="no six"):
         next(results)
@@ -219,19 +219,20 @@ def test_a_map_over_workers_is_in_order_and_survives_a_death(
 
 
 def bench_files(data: Path, out: Path, engine: dict[str, object]) -> object:
-    run = rewardlab.bench("clock", data, out=out, limit=3, controls=False, duplicates=False, quiet=True, **engine)
+    execution = Execution(quiet=True, **engine)
+    run = rewardlab.bench("length", data, out=out, limit=3, controls=False, duplicates=False, execution=execution)
     return without_time(run).to_pylist(), json.loads((out / "bench.json").read_text())["models"]
 
 
 def attack_files(data: Path, out: Path, engine: dict[str, object]) -> object:
-    changes = {"perturbations": ("hold_last", "speed_up"), "budget": 3, "limit": 3, "quiet": True}
-    attacked = rewardlab.attack("clock", data, out=out, **changes | engine)
+    changes = {"perturbations": ("hold_last", "speed_up"), "queries": 3, "limit": 3}
+    attacked = rewardlab.attack("length", data, out=out, execution=Execution(quiet=True, **engine), **changes)
     return sorted(map(str, without_time(attacked.run).to_pylist())), attacked.result
 
 
 def relabel_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
     execution = Execution(quiet=True, **engine)
-    rewardlab.relabel(data, model="clock", run=out / "run", out=out / "p.parquet", limit=3, execution=execution)
+    rewardlab.relabel(data, model="length", run=out / "run", out=out / "p.parquet", limit=3, execution=execution)
     return (out / "p.parquet").read_bytes()
 
 
@@ -271,7 +272,7 @@ def test_every_command_makes_the_same_on_ray(
 
 def test_each_worker_gets_the_share_of_a_gpu_that_the_settings_name(ray_cluster: Any) -> None:
     """The node says that it has one GPU, of which Ray keeps the books: there is room for two halves."""
-    settings = EngineSettings(engine="ray", address=ray_cluster.address, gpus=0.5)
+    settings = Execution(engine="ray", address=ray_cluster.address, gpus=0.5)
     with open_engine(settings) as engine:
         assert engine.cores == 2
     assert list(map_items(os.getenv, ["CUDA_VISIBLE_DEVICES"], 1, settings)) == ["0"]
@@ -288,8 +289,8 @@ def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_l
     assert done.returncode == 2
     assert re.search(r"cannot write .*File too large.*then run the same command again", done.stderr)
     assert "Traceback" not in done.stderr
-    run = run_stress(plan(tiny_data, tmp_path / "run", **SETTINGS | {"models": ("enginelab:Wordy",)}))
-    assert len(run.trials()) == run.record.cells == 12
+    run = evaluate(plan(tiny_data, tmp_path / "run", **SETTINGS | {"models": ("enginelab:Wordy",)}))
+    assert len(run.trials()) == run.record.trials == 12
     assert not failures(run)
 
 

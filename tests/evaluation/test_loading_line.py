@@ -1,4 +1,4 @@
-"""Loading is shown: before there are cells to count, a terminal says what is waited for, and nothing else does."""
+"""Loading is shown: before there are trials to count, a terminal says what is waited for, and nothing else does."""
 
 import os
 import re
@@ -11,7 +11,7 @@ import pytest
 from tests.evaluation.test_stress import write_model
 from tests.terminal import in_terminal
 
-STEPS = ("opening", "looking up judge.model:Judge", "reading the videos", "loading the models", "scoring", "measuring")
+STEPS = ("looking up judge.model:Judge", "opening", "reading the videos", "loading the models", "scoring", "measuring")
 STEERING = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 
 
@@ -56,6 +56,6 @@ def test_a_log_file_gets_no_line_that_renews_itself(
 
 
 def test_asking_once_shows_what_is_loaded_and_asked(tiny_data: Path, environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "rewardlab", "score", "clock", str(tiny_data / "arm/a.mp4"), "open the drawer"]
+    command = [sys.executable, "-m", "rewardlab", "score", "length", str(tiny_data / "arm/a.mp4"), "open the drawer"]
     code, shown = in_terminal(command, environment | {"COLUMNS": "80"})
-    assert code == 0 and b"loading clock" in shown and b"asking clock" in shown
+    assert code == 0 and b"loading length" in shown and b"asking length" in shown

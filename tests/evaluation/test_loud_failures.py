@@ -1,4 +1,4 @@
-"""Failure is loud: a model that cannot answer is told why, costs few cells, and the exit code says so."""
+"""Failure is loud: a model that cannot answer is told why, costs few trials, and the exit code says so."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.evaluation.test_stress import run_judge, write_model
 from tests.models.loopback import Call, chat_server
 from tests.terminal import in_terminal
 
-MANY = "truncate_end,polite_filler"  # with four severities and six episodes: 54 cells per model
+MANY = "truncate_end,polite_filler"  # with four severities and six episodes: 54 trials per model
 HERE = ("--engine", "local")
 
 
@@ -38,7 +38,7 @@ def test_a_model_that_always_raises_is_asked_about_few_cells_and_named(
     log = tmp_path / "asked"
     body = f"for e in episodes: open({str(log)!r}, 'a').write(e.instruction + '\\n')\nraise ValueError('no weights')"
     environment = write_model(tmp_path, body) | {"COLUMNS": "200"}
-    settings = ("--max-failures", limit, "--batch", batch, "--workers", workers)
+    settings = ("--max-failures", limit, "--batch-size", batch, "--workers", workers)
     code, shown = on_a_terminal(stress("judge.model:Judge", tiny_data, tmp_path / "run", *settings), environment)
     assert code == 3
     assert f"the first {limit} answers of judge.model:Judge all failed alike: ValueError: no weights" in shown
@@ -52,7 +52,7 @@ def test_a_server_that_answers_nonsense_costs_no_more_requests_than_allowed(tiny
         call.say(f"The weather is fine, number {call.number}.")
 
     with chat_server(nonsense) as server:
-        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", "--batch", "16", *HERE)
+        words = stress(server.model(), tiny_data, tmp_path / "run", "--max-failures", "5", "--batch-size", "16", *HERE)
         done = run_here(*words[3:])
         assert done.returncode == 3 and "unreadable answer: expected one 'ANSWER: n'" in done.stderr
         assert server.asked.total() == 5
@@ -71,7 +71,7 @@ def test_a_wrong_number_of_answers_is_told_and_nobody_is_asked_again(
 ) -> None:
     body = "sys.stderr.write('batch\\n'); sys.stderr.flush()\nreturn [Score(3)] * (len(episodes) - 1)"
     write_model(tmp_path, body)
-    words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--batch", "9", "--max-failures", "18", *HERE)
+    words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--batch-size", "9", "--max-failures", "18", *HERE)
     assert run_judge(tmp_path, words) == 3
     said = capfd.readouterr().err
     assert "8 answers to a batch of 9: score(episodes) must return one per episode" in said
@@ -121,12 +121,12 @@ def test_only_failures_alike_from_the_start_end_a_run() -> None:
 
 
 def test_an_untried_model_is_handed_no_more_cells_than_may_fail() -> None:
-    cells = [PlannedTrial(f"{model}{place}", "clean", 0, model) for place in range(9) for model in "ab"]
-    job = Job((EpisodeTrials(None, tuple(cells)),))  # type: ignore[arg-type]  # no episode is looked at
+    trials = [PlannedTrial(f"{model}{place}", "clean", 0, model) for place in range(9) for model in "ab"]
+    job = Job((EpisodeTrials(None, tuple(trials)),))  # type: ignore[arg-type]  # no episode is looked at
     first = FirstAnswers(("a",), 5)
     part, rest = first.first_part(job, batch=8)
-    assert [cell.model for cell in part.cells].count("a") == 5 and len(part.cells) + len(rest[0].cells) == 18
+    assert [trial.model for trial in part.trials].count("a") == 5 and len(part.trials) + len(rest[0].trials) == 18
     first.count([trial("a", "no")] * 3)
-    assert sum(cell.model == "a" for cell in first.first_part(rest[0], batch=8)[0].cells) == 2
+    assert sum(trial.model == "a" for trial in first.first_part(rest[0], batch=8)[0].trials) == 2
     first.count([trial("a", None)])
     assert first.first_part(rest[0], batch=8) == (rest[0], ())

@@ -11,17 +11,18 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import SUMMARY, Run
+from rewardlab.core.settings import Sharding
 from rewardlab.core.storage import locked
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from tests.conftest import IN_PROCESS
+from tests.plans import stress_plan
 
 
 def make_run(
-    out: Path, data: Path, model: str = "clock", severities: tuple[int, ...] = (1, 4), shard: str = ""
+    out: Path, data: Path, model: str = "length", severities: tuple[int, ...] = (1, 4), shard: str = ""
 ) -> None:
-    scoring = ScoringSettings(workers=1, quiet=True, shard=shard, engine_settings=IN_PROCESS, out=out)
-    run_stress(StressPlan((model,), str(data), ("jpeg", "reverse"), severities, controls=False, scoring=scoring))
+    scoring = dict(workers=1, quiet=True, shard=shard, engine="local", out=out)
+    evaluate(stress_plan((model,), str(data), ("jpeg", "reverse"), severities, controls=False, **scoring))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
         "finished",
         30,
         30,
-        ("clock",),
+        ("length",),
         6,
     )
     assert (shard.state, shard.trials, shard.planned) == ("open", 15, 30)
@@ -59,7 +60,7 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
     ("where", "names"),
     [
         (("model=clo*",), {"whole", "shards/1", "shards/2"}),
-        (("model=clock", "state=finished"), {"whole"}),
+        (("model=length", "state=finished"), {"whole"}),
         ("name=sh*", {"shards/1", "shards/2"}),
         ("kind=bench", set()),
         ("before=2020-01-01", set()),
@@ -139,37 +140,37 @@ def other_process_says(folder: Path) -> int:
 def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [runs / "shards" / part for part in ("1", "2")]
     assert not any((shard / SUMMARY).exists() for shard in shards)
-    made = rewardlab.runs_merge(shards, tmp_path / "merged")
-    assert (made.trials, made.cells, made.notes) == (30, 30, ())
+    made = rewardlab.runs_merge(shards, out=tmp_path / "merged")
+    assert (made.trials, made.planned, made.notes) == (30, 30, ())
     without_seconds = lambda run: [{**vars(trial), "seconds": 0} for trial in run.trials().rows()]
     assert without_seconds(made.run) == without_seconds(Run(runs / "whole"))
     assert made.run.summary == Run(runs / "whole").summary
     assert "--shard" in Run(shards[0]).record.command and "--shard" not in Run(tmp_path / "merged").record.command
     again = [str(shards[0]), str(tmp_path / "merged")]
     assert main(["runs", "merge", *again, "--out", str(tmp_path / "again")]) == 0
-    assert "30 of 30 cells, whole" in capsys.readouterr().out
+    assert "30 of 30 trials, whole" in capsys.readouterr().out
     shutil.copytree(shards[0], tmp_path / "copy")
-    part = rewardlab.runs_merge([shards[0], tmp_path / "copy"], tmp_path / "part")
+    part = rewardlab.runs_merge([shards[0], tmp_path / "copy"], out=tmp_path / "part")
     assert part.trials == 15 and not (part.run.folder / SUMMARY).exists()
 
 
 def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"are no shards of one run: the model clock was there .*severities was 1,4"):
-        rewardlab.runs_merge([runs / "whole", runs / "other"], tmp_path / "out")
+    with pytest.raises(RunError, match=r"are no shards of one run: the model length was there .*severities was 1,4"):
+        rewardlab.runs_merge([runs / "whole", runs / "other"], out=tmp_path / "out")
     with pytest.raises(PlanError, match="name at least two run folders"):
-        rewardlab.runs_merge([runs / "whole"], tmp_path / "out")
+        rewardlab.runs_merge([runs / "whole"], out=tmp_path / "out")
     other = tmp_path / "version"
     shutil.copytree(runs / "shards" / "2", other)
     content = Run(other).stored("run.json")
     Run(other).save("run.json", content | {"versions": {**content["versions"], "numpy": "1.0"}})
     assert (
-        rewardlab.runs_merge([runs / "shards" / "1", other], tmp_path / "noted")
+        rewardlab.runs_merge([runs / "shards" / "1", other], out=tmp_path / "noted")
         .notes[0]
         .startswith("shards were made with")
     )
     Run(other).save("run.json", content | {"versions": {**content["versions"], "rewardlab": "0.0"}})
     with pytest.raises(RunError, match=r"were made by rewardlab .* and 0\.0; use one version"):
-        rewardlab.runs_merge([runs / "shards" / "1", other], tmp_path / "out")
+        rewardlab.runs_merge([runs / "shards" / "1", other], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -183,13 +184,22 @@ def test_shards_that_disagree_are_refused(runs: Path, tmp_path: Path) -> None:
     for path in run.parts():
         path.unlink()
     run.append_table(table.set_column(place, table.schema.field(place), [levels]))
-    with pytest.raises(RunError, match=r"the shards disagree on cell \w+: .* says .* and .* 3\.5"):
-        rewardlab.runs_merge([runs / "shards" / "1", other], tmp_path / "out")
+    with pytest.raises(RunError, match=r"the shards disagree on trial \w+: .* says .* and .* 3\.5"):
+        rewardlab.runs_merge([runs / "shards" / "1", other], out=tmp_path / "out")
 
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b", "1/99999999"])
 def test_a_shard_that_is_none_is_said(shard: str, tiny_data: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="shard must be I/N with I from 1 to N"):
-        rewardlab.stress("clock", tiny_data, engine="local", out=tmp_path, shard=shard)
-    with pytest.raises(PlanError, match="only a stress test is scored in shards, not bench"):
-        rewardlab.bench("clock", tiny_data, engine="local", out=tmp_path, shard="1/2")
+        rewardlab.stress("length", tiny_data, execution=IN_PROCESS, sharding=Sharding(shard), out=tmp_path)
+
+
+@pytest.mark.parametrize("command", ["bench", "attack", "fit calibration", "fit guard"])
+def test_only_a_stress_test_is_scored_in_shards(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "length", "sample", "--shard", "1/2"]) == 2
+    assert f"{command} takes no '--shard'" in capsys.readouterr().err
+
+
+def test_an_attack_describes_no_failures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attack", "length", "sample", "--describe-failures", "2"]) == 2
+    assert "attack takes no '--describe-failures'" in capsys.readouterr().err

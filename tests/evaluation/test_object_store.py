@@ -12,8 +12,9 @@ import pytest
 import rewardlab
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, open_run
+from rewardlab.core.settings import Execution
 from rewardlab.core.storage import store_address, working_copy
-from rewardlab.evaluation.evaluate import run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from tests.evaluation.test_engines import wait_until
 from tests.evaluation.test_stress import plan, without_time
 from tests.s3_server import Objects, s3_server
@@ -42,9 +43,14 @@ def stored(objects: Objects, ending: str) -> list[str]:
 
 
 def test_a_run_in_an_object_store_is_that_of_a_folder(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
-    here = run_stress(plan(tiny_data, tmp_path / "here", perturbations=("polite_filler",)))
+    here = evaluate(plan(tiny_data, tmp_path / "here", perturbations=("polite_filler",)))
     there = rewardlab.stress(
-        "clock", tiny_data, perturbations="polite_filler", severities=(1, 4), engine="local", out=ADDRESS, quiet=True
+        "length",
+        tiny_data,
+        perturbations="polite_filler",
+        severities=(1, 4),
+        execution=Execution(engine="local", quiet=True),
+        out=ADDRESS,
     )
     assert there.place == ADDRESS
     assert without_time(there).equals(without_time(here))
@@ -67,9 +73,9 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
     )
     code = (
         "from pathlib import Path\nfrom tests.evaluation.test_stress import plan\n"
-        "from rewardlab.evaluation.evaluate import run_stress\n"
-        f"run_stress(plan(Path({str(tiny_data)!r}), Path({ADDRESS!r}), models=('slowlab:Judge',), controls=False,"
-        " perturbations=('truncate_end',), workers=1, batch=1, quiet=True))"
+        "from rewardlab.evaluation.evaluate import evaluate\n"
+        f"evaluate(plan(Path({str(tiny_data)!r}), Path({ADDRESS!r}), models=('slowlab:Judge',), controls=False,"
+        " perturbations=('truncate_end',), workers=1, batch_size=1, quiet=True))"
     )
     arguments = [sys.executable, "-c", code]
     paths = f"{tmp_path}:{Path(__file__).parents[2]}:{os.environ.get('PYTHONPATH', '')}"
@@ -83,24 +89,24 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
     again = slow | {"ASKED": str(tmp_path / "second"), "SECONDS_PER_CELL": "0"}
     subprocess.run(arguments, env=os.environ | again, check=True, capture_output=True)
     run = open_run(ADDRESS)
-    assert 0 < kept < len(run.trials()) == run.record.cells
-    assert len((tmp_path / "second").read_text()) == run.record.cells - kept
+    assert 0 < kept < len(run.trials()) == run.record.trials
+    assert len((tmp_path / "second").read_text()) == run.record.trials - kept
 
 
 def test_a_store_without_room_is_one_sentence_and_nothing_is_lost(
     tiny_data: Path, tmp_path: Path, store: Objects
 ) -> None:
     settings = plan(tiny_data, Path(ADDRESS), perturbations=("none",))
-    run = run_stress(settings)
+    run = evaluate(settings)
     store.full = True
     with pytest.raises(RunError, match=r"cannot write s3://lab/runs/mine/.*then run the same command again"):
         run.save("more.json", {"a": 1})
     store.full = False
-    assert without_time(run_stress(settings)).equals(without_time(run))
+    assert without_time(evaluate(settings)).equals(without_time(run))
 
 
 def test_names_in_a_store_lead_nowhere_else(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
-    run_stress(plan(tiny_data, Path(ADDRESS), perturbations=("none",)))
+    evaluate(plan(tiny_data, Path(ADDRESS), perturbations=("none",)))
     store.stored["lab/runs/mine/../../escaped.json"] = b"{}"
     store.stored["lab/runs/mine/trials/../../escaped.json"] = b"{}"
     shutil.rmtree(tmp_path / "cache")
@@ -122,7 +128,7 @@ def test_a_run_in_googles_store_without_a_key_says_how_to_give_one(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "keys.json"))
     with pytest.raises(RunError, match=r"names .*keys.json, which is no file; let GOOGLE_APPLICATION_CREDENTIALS name"):
-        run_stress(plan(tiny_data, Path("gs://lab/mine")))
+        evaluate(plan(tiny_data, Path("gs://lab/mine")))
     (tmp_path / "keys.json").write_text('{"type": "nonsense"}')
     with pytest.raises(RunError, match=r"cannot read gs://lab/mine.*access token.*then run the same command again"):
-        run_stress(plan(tiny_data, Path("gs://lab/mine")))
+        evaluate(plan(tiny_data, Path("gs://lab/mine")))

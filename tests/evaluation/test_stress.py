@@ -15,20 +15,21 @@ import pyarrow as pa
 import pytest
 
 import rewardlab
+from rewardlab.api import stress_plan
 from rewardlab.cli import main
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
-from rewardlab.core.old_settings import build_plan
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import DATASETS
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.evaluate import evaluate
+from rewardlab.evaluation.plan import Plan
 from rewardlab.models import name_model
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.reporting.report import write_report
-from tests.conftest import ROWS, moving_square, write_rows
+from tests.conftest import IN_PROCESS, ROWS, moving_square, write_rows
 
 # A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
 HEARS_CTRL_C = (
@@ -38,10 +39,10 @@ HEARS_CTRL_C = (
 SOME = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
 
 
-def plan(data: Path, out: Path, **changes: object) -> StressPlan:
+def plan(data: Path, out: Path, **changes: object) -> Plan:
     """Return a small plan that runs in this process; tests of worker processes ask for those."""
-    settings = {"models": ("clock",), "data": str(data), "perturbations": SOME, "severities": (1, 4), "out": out}
-    return build_plan(StressPlan, settings | {"engine": "local"} | changes)
+    settings = {"models": ("length",), "data": str(data), "perturbations": SOME, "severities": (1, 4), "out": out}
+    return stress_plan(settings | {"engine": "local"} | changes)
 
 
 def without_time(run: Run) -> pa.Table:
@@ -89,24 +90,24 @@ def short_clips(folder: Path, per_level: int) -> Path:
 
 
 def test_every_cell_of_the_plan_is_scored_once(tiny_data: Path, tmp_path: Path) -> None:
-    run = run_stress(plan(tiny_data, tmp_path / "run"))
+    run = evaluate(plan(tiny_data, tmp_path / "run"))
     trials = scored(run)
-    models = ("clock", "constant", "random", "oracle")
+    models = ("length", "constant", "random", "oracle")
     assert len(trials) == len({t.id for t in trials}) == len(ROWS) * len(models) * (1 + len(SOME) * 2)
     assert {t.status for t in trials if t.model != "oracle"} == {"scored"}
 
 
 def test_one_worker_or_many_give_the_same_trials(tiny_data: Path, tmp_path: Path) -> None:
-    one = run_stress(plan(tiny_data, tmp_path / "one", engine="processes", workers=1, batch=3))
-    many = run_stress(plan(tiny_data, tmp_path / "many", engine="processes", workers=3, batch=1))
+    one = evaluate(plan(tiny_data, tmp_path / "one", engine="processes", workers=1, batch_size=3))
+    many = evaluate(plan(tiny_data, tmp_path / "many", engine="processes", workers=3, batch_size=1))
     assert without_time(one).equals(without_time(many))
     assert (one.folder / "summary.json").read_bytes() == (many.folder / "summary.json").read_bytes()
 
 
 def test_a_finished_run_costs_nothing_to_run_again(tiny_data: Path, tmp_path: Path) -> None:
     settings = plan(tiny_data, tmp_path / "run")
-    before = run_stress(settings).trials().arrow
-    assert run_stress(settings).trials().arrow.equals(before)  # even the seconds are those of the first time
+    before = evaluate(settings).trials().arrow
+    assert evaluate(settings).trials().arrow.equals(before)  # even the seconds are those of the first time
 
 
 def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
@@ -119,7 +120,7 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
         "return [Score(1 + len(e.instruction) % 5) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    arguments = command(tiny_data, tmp_path / "killed", "--batch", "1", "--workers", "2", "--severities", "1,4")
+    arguments = command(tiny_data, tmp_path / "killed", "--batch-size", "1", "--workers", "2", "--severities", "1,4")
     slow = environment | {"SECONDS_PER_CELL": "0.1"}
     first = subprocess.Popen(arguments, env=slow, stderr=subprocess.PIPE, text=True)
     for _ in range(int(rng_for(0, "kill").integers(25, 46))):
@@ -134,7 +135,7 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
     assert kept, "nothing was on disk when the run was killed"
     assert kept <= {(t.id, t.level) for t in trials}
     assert asked_again == len(trials) - len(kept)
-    whole = command(tiny_data, tmp_path / "whole", "--batch", "1", "--engine", "local", "--severities", "1,4")
+    whole = command(tiny_data, tmp_path / "whole", "--batch-size", "1", "--engine", "local", "--severities", "1,4")
     assert run_judge(tmp_path, whole) == 0
     assert without_time(Run(tmp_path / "killed")).equals(without_time(Run(tmp_path / "whole")))
     summaries = [(tmp_path / name / "summary.json").read_bytes() for name in ("killed", "whole")]
@@ -148,7 +149,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path, capfd
         "return [Score(3) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    arguments = command(tiny_data, tmp_path / "run", "--batch", "1", "--severities", "1,4")
+    arguments = command(tiny_data, tmp_path / "run", "--batch-size", "1", "--severities", "1,4")
     stopped = subprocess.Popen(
         [sys.executable, "-c", HEARS_CTRL_C, *arguments[3:]], env=environment, stderr=subprocess.PIPE, text=True
     )
@@ -252,7 +253,7 @@ def test_a_model_that_cannot_be_built_stops_the_run_with_its_reason(tiny_data: P
 
     broken = NamedModel("broken", "0", False, build)
     with pytest.raises(ModelError, match="no weights at /nowhere"):
-        run_stress(plan(tiny_data, tmp_path / "run", models=("broken",)), own=[broken])
+        evaluate(plan(tiny_data, tmp_path / "run", models=broken))
 
 
 def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -> None:
@@ -269,9 +270,9 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     data = write_rows(tmp_path, rows)
     settings = plan(data, tmp_path / "run", perturbations=("gaussian_noise",))
     with pytest.raises(DataError, match=r"has 6 bad rows.*--skip-bad\n  line 2: "):
-        run_stress(settings)
+        evaluate(settings)
     assert not (tmp_path / "run").exists()
-    run = run_stress(replace(settings, scoring=replace(settings.scoring, skip_bad=True)))
+    run = evaluate(replace(settings, skip_invalid=True))
     assert {t.episode for t in scored(run)} == {"good.mp4"}
     assert [row.place for row in run.record.skipped] == [f"line {line}" for line in range(2, 8)]
     assert "6</b> bad rows left out" in write_report([run], run.folder / "report.html").read_text()
@@ -302,9 +303,9 @@ def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: 
 
 
 def test_another_plan_does_not_write_into_a_run(tiny_data: Path, tmp_path: Path) -> None:
-    run_stress(plan(tiny_data, tmp_path / "run"))
+    evaluate(plan(tiny_data, tmp_path / "run"))
     with pytest.raises(RunError, match="other settings"):
-        run_stress(plan(tiny_data, tmp_path / "run", seed=1))
+        evaluate(plan(tiny_data, tmp_path / "run", seed=1))
 
 
 @pytest.mark.parametrize(
@@ -326,7 +327,7 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, object], wor
 
 def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_severity(tmp_path: Path) -> None:
     data = short_clips(tmp_path / "data", per_level=1)
-    run = run_stress(
+    run = evaluate(
         plan(
             data, tmp_path / "run", models=("oracle",), controls=False, perturbations=("all",), severities=(1, 2, 3, 4)
         )
@@ -356,7 +357,7 @@ def test_a_model_given_as_an_object_is_judged_without_truth_or_names(tiny_data: 
         tiny_data,
         perturbations=("codec", "task_swap"),
         severities=(2,),
-        engine="local",
+        execution=IN_PROCESS,
         out=tmp_path / "run",
     )
     said = {t.raw for t in scored(run) if t.model == "Nosy"}
@@ -365,10 +366,10 @@ def test_a_model_given_as_an_object_is_judged_without_truth_or_names(tiny_data: 
 
 
 def test_trials_carry_the_frames_that_were_shown(tiny_data: Path, tmp_path: Path) -> None:
-    run = run_stress(
+    run = evaluate(
         plan(tiny_data, tmp_path / "run", frames="uniform:4", perturbations=("truncate_end",), severities=(3,))
     )
-    a = {t.severity: t for t in scored(run) if t.episode == "arm/a.mp4" and t.model == "clock"}
+    a = {t.severity: t for t in scored(run) if t.episode == "arm/a.mp4" and t.model == "length"}
     assert a[0].shown == (0, 4, 9, 13)
     assert a[3].shown == (0, 2, 4, 6)
     assert a[0].frames_hash != a[3].frames_hash
@@ -377,8 +378,8 @@ def test_trials_carry_the_frames_that_were_shown(tiny_data: Path, tmp_path: Path
 def test_known_progress_relabels_a_truncated_clip_and_unknown_progress_only_bounds_it(
     tiny_data: Path, tmp_path: Path
 ) -> None:
-    run = run_stress(plan(tiny_data, tmp_path / "run", perturbations=("truncate_end",), severities=(3,)))
-    cut = {t.episode: t for t in scored(run) if t.severity == 3 and t.model == "clock"}
+    run = evaluate(plan(tiny_data, tmp_path / "run", perturbations=("truncate_end",), severities=(3,)))
+    cut = {t.episode: t for t in scored(run) if t.severity == 3 and t.model == "length"}
     assert (cut["hand/f.mp4"].expectation, cut["hand/f.mp4"].truth_level) == ("relabel", 2)  # progress 9/25
     assert (cut["arm/a.mp4"].expectation, cut["arm/a.mp4"].truth_level) == ("lower", None)
 
@@ -396,8 +397,8 @@ def test_a_model_that_writes_to_its_frames_spoils_nobody_elses(tiny_data: Path, 
 
     both = [name_model(Vandal()), name_model(Eye())]
     settings = {"controls": False, "max_failures": 0}  # it fails everywhere, and the run goes on
-    together = run_stress(plan(tiny_data, tmp_path / "both", models=("Vandal", "Eye"), **settings), own=both)
-    alone = run_stress(plan(tiny_data, tmp_path / "alone", models=("Eye",), **settings), own=both[1:])
+    together = evaluate(plan(tiny_data, tmp_path / "both", models=both, **settings))
+    alone = evaluate(plan(tiny_data, tmp_path / "alone", models=both[1:], **settings))
     levels = [{(t.id, t.level) for t in scored(run) if t.model == "Eye"} for run in (together, alone)]
     assert levels[0] == levels[1]
 
@@ -408,7 +409,7 @@ def test_a_model_sees_only_the_frames_that_are_shown(tiny_data: Path, tmp_path: 
             return [rewardlab.Score(3, raw=f"{e.clip.source.count} {e.clip.order.tolist()}") for e in episodes]
 
     settings = {"perturbations": ("truncate_end", "reverse"), "severities": (4,), "out": tmp_path / "run"}
-    run = rewardlab.stress(Peeper(), tiny_data, engine="local", **settings)
+    run = rewardlab.stress(Peeper(), tiny_data, execution=IN_PROCESS, **settings)
     for trial in (t for t in scored(run) if t.model == "Peeper"):
         assert trial.raw == f"{len(trial.shown)} {list(range(len(trial.shown)))}"
 
@@ -435,7 +436,7 @@ def test_odd_text_and_odd_numbers_in_an_answer_are_kept_as_plain_ones(tiny_data:
         def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
             return [rewardlab.Score(np.float32(2), tuple(np.eye(5)[1]), raw="cut \ud83d") for _ in episodes]
 
-    settings = {"perturbations": ("jpeg",), "severities": (1,), "engine": "local"}
+    settings = {"perturbations": ("jpeg",), "severities": (1,), "execution": IN_PROCESS}
     run = rewardlab.stress(Odd(), tiny_data, out=tmp_path / "run", **settings)
     assert {(t.level, t.raw) for t in scored(run) if t.model == "Odd"} == {(2.0, "cut ?")}
 
@@ -448,7 +449,7 @@ def test_the_same_object_goes_on_with_its_run_and_an_edited_one_does_not(tiny_da
         def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
             return [rewardlab.Score(self.level)] * len(episodes)
 
-    settings = {"perturbations": ("jpeg",), "severities": (1,), "engine": "local", "out": tmp_path / "run"}
+    settings = {"perturbations": ("jpeg",), "severities": (1,), "execution": IN_PROCESS, "out": tmp_path / "run"}
     first = rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow
     assert rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow.equals(first)
     with pytest.raises(RunError, match="other settings"):
@@ -470,16 +471,16 @@ def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
     data = tmp_path / "data"
     shutil.copytree(tiny_data, data)
     settings = plan(data, tmp_path / "run", perturbations=("shouting:shout",))
-    run_stress(settings)
+    evaluate(settings)
     (tmp_path / "shouting.py").write_text(code + "# edited\n")
     with pytest.raises(RunError, match="other settings"):
-        run_stress(settings)
+        evaluate(settings)
     (tmp_path / "shouting.py").write_text(code)
     rows = (data / "metadata.jsonl").read_text().replace("arm/a.mp4", "arm/z.mp4")
     (data / "metadata.jsonl").write_text(rows)
     (data / "arm" / "a.mp4").rename(data / "arm" / "z.mp4")
     with pytest.raises(RunError, match="other settings"):
-        run_stress(settings)
+        evaluate(settings)
 
 
 def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: Path, tmp_path: Path) -> None:
@@ -490,10 +491,10 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
     apart = {"engine": "processes"}
     slow = NamedModel("slow", "0", False, lambda budget: threading.Event().wait())
     with pytest.raises(ModelError, match="did not load in time"):
-        run_stress(plan(tiny_data, tmp_path / "a", models=("slow",), load_timeout=3.0, **apart), own=[slow])
+        evaluate(plan(tiny_data, tmp_path / "a", models=slow, load_timeout=3.0, **apart))
     dying = NamedModel("dying", "0", False, lambda budget: os._exit(3))
     with pytest.raises(ModelError, match="exit code 3 while it loaded"):
-        run_stress(plan(tiny_data, tmp_path / "b", models=("dying",), **apart), own=[dying])
+        evaluate(plan(tiny_data, tmp_path / "b", models=dying, **apart))
 
 
 def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
@@ -503,12 +504,12 @@ def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path
         raise ValueError("no weights here\n  look there\n")
 
     with pytest.raises(ModelError) as caught:
-        run_stress(plan(tiny_data, tmp_path / "run", models=("mine",)), own=[NamedModel("mine", "0", False, refuse)])
+        evaluate(plan(tiny_data, tmp_path / "run", models=NamedModel("mine", "0", False, refuse)))
     assert str(caught.value) == "cannot load a model: mine raised ValueError: no weights here look there"
 
 
 def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) -> None:
-    run = run_stress(plan(tiny_data, tmp_path / "run"))
+    run = evaluate(plan(tiny_data, tmp_path / "run"))
     half = run.trials()
     (part,) = run.parts()
     part.unlink()
@@ -528,7 +529,7 @@ def test_a_video_too_large_to_be_decoded_for_all_cells_at_once_gives_the_same_tr
 
     encode(moving_square("x", size=160), tmp_path / "large.mp4", fps=10)  # 20 frames of 77 kB
     data = write_rows(tmp_path, [{"file_name": "large.mp4", "task": "push the block", "reward": 5}])
-    settings = {"frames": "uniform:8", "perturbations": ("truncate_end", "jpeg"), "engine": "local"}
+    settings = {"frames": "uniform:8", "perturbations": ("truncate_end", "jpeg"), "execution": IN_PROCESS}
     runs = []
     for most in ("1", "100"):
         monkeypatch.setenv("REWARDLAB_MAX_CLIP_MB", most)

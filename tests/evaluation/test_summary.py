@@ -64,7 +64,7 @@ def some_trials() -> list[Trial]:
 
 
 def run_of(table: pa.Table, folder: Path, judged: list[str]) -> Run:
-    run = start_run(folder, record_of(TrialTable(table).rows(), judged=judged, versions={"rewardlab": __version__}))
+    run = start_run(folder, record_of(TrialTable(table).rows(), evaluated=judged, versions={"rewardlab": __version__}))
     run.append(TrialTable(table).rows())
     return run
 
@@ -120,10 +120,10 @@ def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: {"schema": 3}, "the whole has no bootstrap, calibration, calibration_nulls, caveats"),
-        (lambda content: content | {"schema": 4}, "schema: 3"),
+        (lambda content: {"schema": 4}, "the whole has no bootstrap, calibration, calibration_nulls, caveats"),
+        (lambda content: content | {"schema": 5}, "schema: 4"),
         (lambda content: content | {"mood": 1}, "an unknown mood"),
-        (lambda content: content | {"reliable_at": "high"}, "reliable_at must be number, got 'high'"),
+        (lambda content: content | {"accuracy_threshold": "high"}, "accuracy_threshold must be number, got 'high'"),
         (lambda content: content | {"counts": {}}, "counts must be a list, got {}"),
         (
             lambda content: content | {"counts": [content["counts"][0] | {"failed": 1.5}]},
@@ -174,8 +174,8 @@ def test_a_summary_that_does_not_say_what_its_trials_say_is_refused(tmp_path: Pa
 
 
 def test_a_model_of_two_runs_carries_the_name_of_its_run_in_every_record(summary: Summary) -> None:
-    joined = join_summaries([("one", summary), ("two", replace(summary, judged=("judge", "only here")))])
-    assert joined.judged == ("judge (one)", "judge (two)", "only here")
+    joined = join_summaries([("one", summary), ("two", replace(summary, evaluated=("judge", "only here")))])
+    assert joined.evaluated == ("judge (one)", "judge (two)", "only here")
     assert joined.models[:5] == ("judge (one)", "judge (two)", "only here", "constant (one)", "random (one)")
     for field in ("measurements", "thresholds", "controls", "drops", "worst", "calibration", "robustness", "counts"):
         records = vars(joined)[field]
@@ -203,7 +203,7 @@ def test_a_severity_that_was_not_measured_ends_the_claim(tmp_path: Path) -> None
 def test_a_good_judge_beats_the_controls_and_a_control_beats_nothing(summary: Summary, tmp_path: Path) -> None:
     checks = summary.controls
     assert {(c.control, c.where) for c in checks} == {
-        (control, where) for control in ("constant", "random") for where in ("clean", "all cells")
+        (control, where) for control in ("constant", "random") for where in ("clean", "all trials")
     }
     assert {c.conclusion for c in checks} == {"beats"}
     assert all(c.p_holm >= c.p and c.low > 0 and c.p_at_floor for c in checks)
@@ -233,7 +233,7 @@ def test_the_worst_perturbation_comes_first(summary: Summary) -> None:
 
 
 def test_calibration_is_there_for_models_with_probabilities_only(summary: Summary) -> None:
-    assert [(c.model, c.cells) for c in summary.calibration] == [("judge", "clean"), ("judge", "perturbed")]
+    assert [(c.model, c.where) for c in summary.calibration] == [("judge", "clean"), ("judge", "perturbed")]
     clean, changed = summary.calibration
     assert (clean.trials, changed.trials) == (EPISODES, EPISODES * 8)
     assert changed.ranked_probability_score > clean.ranked_probability_score

@@ -6,6 +6,7 @@ import pytest
 
 import rewardlab
 from rewardlab.core.run import start_run
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.summary import summarise
 from rewardlab.models import name_model
@@ -31,7 +32,7 @@ def some_trials() -> list[Trial]:
 
 def test_the_numbers_of_both_kinds_are_those_counted_by_hand(tmp_path: Path) -> None:
     trials = some_trials()
-    record = record_of(trials, judged=["judge"], trained_tasks={"judge": ["known", "not in the data"]})
+    record = record_of(trials, evaluated=["judge"], trained_tasks={"judge": ["known", "not in the data"]})
     run = start_run(tmp_path / "run", record)
     run.append(trials)
     found = {(f.tasks, f.metric): (f.value, f.blind, f.episodes) for f in summarise(run).familiarity}
@@ -49,7 +50,7 @@ def test_the_numbers_of_both_kinds_are_those_counted_by_hand(tmp_path: Path) -> 
 @pytest.mark.parametrize("trained", [{}, {"judge": ["elsewhere"]}])
 def test_nothing_is_said_where_the_tasks_are_not_known(tmp_path: Path, trained: dict[str, list[str]]) -> None:
     trials = some_trials()
-    run = start_run(tmp_path / "run", record_of(trials, judged=["judge"], trained_tasks=trained))
+    run = start_run(tmp_path / "run", record_of(trials, evaluated=["judge"], trained_tasks=trained))
     run.append(trials)
     assert summarise(run).familiarity == ()
     assert "trained on" not in " ".join(findings(summarise(run), "judge"))
@@ -64,7 +65,11 @@ def test_the_shipped_models_say_what_they_were_trained_on() -> None:
 
 def test_a_run_of_pocket_tells_them_apart(tmp_path: Path) -> None:
     run = rewardlab.stress(
-        "pocket", "sample-sim", perturbations=("none",), engine="local", out=tmp_path / "run", quiet=True
+        "pocket",
+        "sample-sim",
+        perturbations=("none",),
+        execution=Execution(engine="local", quiet=True),
+        out=tmp_path / "run",
     )
     episodes = {f.tasks: f.episodes for f in run.summary.familiarity if f.metric == "micro_mae"}
     assert set(episodes) == {"seen", "unseen"} and sum(episodes.values()) == 100

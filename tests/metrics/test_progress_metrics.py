@@ -29,8 +29,8 @@ def test_order_sensitivity_is_one_for_a_judge_that_sees_and_zero_for_a_clock() -
     rising, falling = (0.1, 0.5, 0.9), (0.9, 0.5, 0.1)
     turned = {"perturbation": "reverse", "category": "temporal", "severity": 4, "expectation": "reversed"}
     seeing = [trial(5.0, 5, episode="e", progress=rising), trial(1.0, episode="e", progress=falling, **turned)]
-    clock = [trial(5.0, 5, episode="e", progress=rising), trial(5.0, episode="e", progress=rising, **turned)]
-    for rows, expected in ((seeing, 1.0), (clock, 0.0)):
+    length = [trial(5.0, 5, episode="e", progress=rising), trial(5.0, episode="e", progress=rising, **turned)]
+    for rows, expected in ((seeing, 1.0), (length, 0.0)):
         trials = table(rows)
         used = trials.where(answered(trials, "reversed clip"))
         assert len(used) == 1

@@ -11,14 +11,14 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.calibration import UNCALIBRATED, LevelMap, fit_levels, read_level_map
 from rewardlab.models.contrastive import goal_rewards
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS, moving_square
+from tests.conftest import moving_square
 from tests.models import tiny
+from tests.plans import stress_plan
 
 has_hf = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
@@ -176,15 +176,18 @@ def test_a_calibrated_model_says_its_map_s_levels_and_is_another_model(folder: P
 @has_hf
 def test_a_stress_test_runs(tiny_data: Path, tmp_path: Path) -> None:
     folder = tiny.save_siglip(tmp_path / "siglip")
-    plan = StressPlan(
+    plan = stress_plan(
         models=(f"contrastive:{folder}?baseline=a robot arm on a table",),
         data=str(tiny_data),
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(workers=1, limit=2, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+        workers=1,
+        limit=2,
+        engine="local",
+        out=tmp_path / "run",
     )
-    trials = run_stress(plan).trials().rows()
+    trials = evaluate(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 6
     assert all(len(trial.progress) == len(trial.shown) for trial in trials)
 

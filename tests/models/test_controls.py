@@ -21,15 +21,15 @@ def test_every_control_keeps_the_contract(name: str) -> None:
 
 
 def test_the_clock_cannot_tell_a_static_video_from_the_real_one() -> None:
-    clock = name_model("clock").build()
+    length = name_model("length").build()
     for episode in open_dataset("sample").episodes:
         static = rearrange(episode, np.zeros(len(episode.clip), dtype=np.int64))
-        assert clock.score([static]) == clock.score([episode])
+        assert length.score([static]) == length.score([episode])
 
 
 def test_the_clock_rises_with_the_number_of_frames() -> None:
     long = episode_from_frames(moving_square("x", count=60), "t")
-    levels = [s.level for s in name_model("clock").build().score([rearrange(long, np.arange(n)) for n in (1, 20, 60)])]
+    levels = [s.level for s in name_model("length").build().score([rearrange(long, np.arange(n)) for n in (1, 20, 60)])]
     assert levels == sorted(levels)
     assert levels[0] < levels[2]
 
@@ -51,7 +51,7 @@ def test_the_noisy_oracle_is_off_by_the_stated_error(error: float) -> None:
     assert abs(errors.mean() - error) < 4 * errors.std() / np.sqrt(2000) + 1e-9
 
 
-@pytest.mark.parametrize("name", ["constant:7", "constant:x", "noisy-oracle:-1", "clock:0"])
+@pytest.mark.parametrize("name", ["constant:7", "constant:x", "noisy-oracle:-1", "length:0"])
 def test_a_wrong_argument_is_said_at_once(name: str) -> None:
     with pytest.raises(PlanError, match="must be a number from"):
         name_model(name)

@@ -10,14 +10,14 @@ from rewardlab.core.episode import LEVELS, Episode, Label, episode_from_frames, 
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.composite import CachedModel, build_all, build_model, name_composite
 from rewardlab.models.contract import Budget, Composition, NamedModel
 from rewardlab.models.ensemble import Ensemble
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS, moving_square
+from tests.conftest import moving_square
+from tests.plans import stress_plan
 
 FRAMES = moving_square("x", count=2, size=8)
 
@@ -157,14 +157,14 @@ def test_a_spent_budget_of_a_member_ends_the_run() -> None:
 
 @pytest.mark.parametrize(("by", "level"), [("vote", 2.0), ("median", 2.0), ("mean", 0.6 * 2 + 0.2 * 4 + 0.2 * 5)])
 def test_weights_from_a_file_count(tmp_path: Path, by: str, level: float) -> None:
-    (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 3, "constant:4": 1, "clock:1": 1}}))
-    model = name_model(f"ensemble:constant:2,constant:4,clock:1?by={by}&weights={tmp_path}")
-    plain = name_model(f"ensemble:constant:2,constant:4,clock:1?by={by}")
+    (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 3, "constant:4": 1, "length:1": 1}}))
+    model = name_model(f"ensemble:constant:2,constant:4,length:1?by={by}&weights={tmp_path}")
+    plain = name_model(f"ensemble:constant:2,constant:4,length:1?by={by}")
     (answer,) = model.build().score([one()])
     assert answer.level == pytest.approx(level)
     assert model.fingerprint != plain.fingerprint
-    (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 1, "constant:4": 1, "clock:1": 1}}))
-    again = name_model(f"ensemble:constant:2,constant:4,clock:1?by={by}&weights={tmp_path}")
+    (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 1, "constant:4": 1, "length:1": 1}}))
+    again = name_model(f"ensemble:constant:2,constant:4,length:1?by={by}&weights={tmp_path}")
     assert again.fingerprint != model.fingerprint
 
 
@@ -175,7 +175,7 @@ def test_options_before_a_comma_are_those_of_the_member_and_a_path_of_weights_ma
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(tmp_path)
-        (answer,) = name_model("ensemble:says:Says?level=4,constant:4,clock").build().score([one()])
+        (answer,) = name_model("ensemble:says:Says?level=4,constant:4,length").build().score([one()])
     assert answer.info.member_levels["says:Says?level=4"] == 4.0
     folder = tmp_path / "a,b"
     folder.mkdir()
@@ -188,15 +188,15 @@ def test_options_before_a_comma_are_those_of_the_member_and_a_path_of_weights_ma
     ("name", "words"),
     [
         ("ensemble", "two or more members"),
-        ("ensemble:clock", "two or more members"),
-        ("ensemble:clock,,random", "two or more members"),
-        ("ensemble:clock,random,clock", "different models"),
-        ("ensemble:ensemble:clock,random", "no ensembles"),
-        ("ensemble:clock,randm", "did you mean random"),
-        ("ensemble:clock,random?by=luck", "vote, median or mean, got 'luck'"),
-        ("ensemble:clock,random?how=vote", "known: by, weights"),
-        ("ensemble:clock,random?weights=no/such", "calibrate ensemble:clock,random DATA"),
-        ("ensemble:clock,noisy-oracle:0.5@x", "seed of noisy-oracle must be a number"),
+        ("ensemble:length", "two or more members"),
+        ("ensemble:length,,random", "two or more members"),
+        ("ensemble:length,random,length", "different models"),
+        ("ensemble:ensemble:length,random", "no ensembles"),
+        ("ensemble:length,randm", "did you mean random"),
+        ("ensemble:length,random?by=luck", "vote, median or mean, got 'luck'"),
+        ("ensemble:length,random?how=vote", "known: by, weights"),
+        ("ensemble:length,random?weights=no/such", "calibrate ensemble:length,random DATA"),
+        ("ensemble:length,noisy-oracle:0.5@x", "seed of noisy-oracle must be a number"),
     ],
 )
 def test_a_wrong_ensemble_is_said_at_once(name: str, words: str) -> None:
@@ -204,18 +204,18 @@ def test_a_wrong_ensemble_is_said_at_once(name: str, words: str) -> None:
         name_model(name)
 
 
-@pytest.mark.parametrize("weights", ['{"weights": {"clock": 1}}', '{"weights": {"clock": 1, "random": -1}}', "[]"])
+@pytest.mark.parametrize("weights", ['{"weights": {"length": 1}}', '{"weights": {"length": 1, "random": -1}}', "[]"])
 def test_a_wrong_file_of_weights_is_said_at_once(tmp_path: Path, weights: str) -> None:
     (tmp_path / "w.json").write_text(weights)
     with pytest.raises(PlanError, match=r"w\.json: e"):
-        name_model(f"ensemble:clock,random?weights={tmp_path / 'w.json'}")
+        name_model(f"ensemble:length,random?weights={tmp_path / 'w.json'}")
 
 
 def test_it_is_made_of_its_members() -> None:
-    blind_one, seeing = name_model("ensemble:clock,random"), name_model("ensemble:clock,oracle")
+    blind_one, seeing = name_model("ensemble:length,random"), name_model("ensemble:length,oracle")
     assert (blind_one.sees_truth, seeing.sees_truth) == (False, True)
-    assert blind_one.fingerprint != name_model("ensemble:clock,random:1").fingerprint
-    assert blind_one.fingerprint != name_model("ensemble:clock,random?by=mean").fingerprint
+    assert blind_one.fingerprint != name_model("ensemble:length,random:1").fingerprint
+    assert blind_one.fingerprint != name_model("ensemble:length,random?by=mean").fingerprint
     assert not blind_one.one_copy
     big = NamedModel("big", "0", False, lambda budget: Says(Score(2.0)), one_copy=True)
     assert name_composite("both", Composition(("big",), "", lambda built: built[0]), [big, blind_one]).one_copy
@@ -251,14 +251,17 @@ def test_a_member_that_is_judged_too_is_asked_once(
 ) -> None:
     asked = counting(tmp_path, monkeypatch)
     ensemble = "ensemble:tally:Eye,oracle,random"
-    plan = StressPlan(
-        models=("tally:Eye", ensemble, "ensemble:tally:Eye,clock?by=mean"),
+    plan = stress_plan(
+        models=("tally:Eye", ensemble, "ensemble:tally:Eye,length?by=mean"),
         data=str(tiny_data),
         perturbations=("gaussian_noise", "polite_filler"),
         severities=(2,),
-        scoring=ScoringSettings(workers=1, batch=4, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+        workers=1,
+        batch_size=4,
+        engine="local",
+        out=tmp_path / "run",
     )
-    trials = run_stress(plan).trials().rows()
+    trials = evaluate(plan).trials().rows()
     alone = {(t.episode, t.perturbation): t for t in trials if t.model == "tally:Eye"}
     assert len(asked()) == len(set(asked())) == len(alone) == 6 * 3
     levels = {t.model: {} for t in trials}
@@ -273,9 +276,9 @@ def test_a_member_that_is_judged_too_is_asked_once(
 
 
 def test_only_models_that_are_asked_by_several_are_cached_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("clock", "random", "ensemble:clock,constant")
+    names = ("length", "random", "ensemble:length,constant")
     built = build_all({name: name_model(name) for name in names}, Budget(), build_model)
-    assert isinstance(built["clock"], CachedModel) and not isinstance(built["random"], CachedModel)
+    assert isinstance(built["length"], CachedModel) and not isinstance(built["random"], CachedModel)
     assert not isinstance(built[names[2]], CachedModel)
     monkeypatch.setattr("rewardlab.models.composite.MAX_CACHED", 3)
     cached = CachedModel(name_model("random").build())

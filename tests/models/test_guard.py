@@ -13,7 +13,14 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.trial import Answer, Failure, GuardVerdict, Score
 from rewardlab.core.video_encoding import encode
-from rewardlab.evaluation.fit_guard import EvaluatedClips, GuardPlan, control_risk, fit_guard, fit_logistic
+from rewardlab.evaluation.fit_guard import (
+    EvaluatedClips,
+    GuardTerms,
+    control_risk,
+    fit_guard,
+    fit_logistic,
+    fitted_guard,
+)
 from rewardlab.models import name_model
 from rewardlab.models.controls import Constant
 from rewardlab.models.guard import Guard, Guarded, clip_quality, distances, episode_quality, nearest_distance
@@ -144,7 +151,7 @@ def many_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fit_constant(data: Path, *, rate: float) -> int:
     """Fit a guard for a model that claims every clip a success, and return the exit code."""
-    fit = ["guard", "fit", "constant:5", str(data), "--perturbations", "none", "--false-success", str(rate), "-q"]
+    fit = ["fit", "guard", "constant:5", str(data), "--perturbations", "none", "--false-success", str(rate), "-q"]
     return main([*fit, "--engine", "local"])
 
 
@@ -187,11 +194,11 @@ def clips_of(tasks: int, *, claimed: bool) -> EvaluatedClips:
 
 def test_what_a_guard_needs_is_said() -> None:
     with pytest.raises(DataError, match="takes failed clips of 19 tasks for the threshold, got 4"):
-        fit_guard(clips_of(4, claimed=True), clips_of(4, claimed=True), 0.05, "abstain")
+        fitted_guard(clips_of(4, claimed=True), clips_of(4, claimed=True), GuardTerms(0.05, "abstain", 0))
     with pytest.raises(DataError, match="10 true and 10 false or more, got 0 and 0"):
-        fit_guard(clips_of(4, claimed=False), clips_of(20, claimed=True), 0.05, "abstain")
+        fitted_guard(clips_of(4, claimed=False), clips_of(20, claimed=True), GuardTerms(0.05, "abstain", 0))
     with pytest.raises(PlanError, match="policy fallback needs"):
-        GuardPlan("constant:5", "sample", policy="fallback")
+        fit_guard("constant:5", "sample", policy="fallback")
 
 
 def test_the_quality_of_an_episode_is_that_of_its_clip() -> None:

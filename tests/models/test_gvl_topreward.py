@@ -13,16 +13,15 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.protocols.gvl import Gvl, GvlOptions, completion_percentages
 from rewardlab.models.protocols.topreward import TopReward, TopRewardOptions, prefix_lengths
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS
 from tests.models import tiny
 from tests.models.loopback import Call, chat_server
+from tests.plans import stress_plan
 
 has_hf = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
@@ -223,16 +222,19 @@ def test_gvl_over_a_local_model_gets_an_answer_or_says_why_not(qwen: Path) -> No
 
 @has_hf
 def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: Path) -> None:
-    plan = StressPlan(
+    plan = stress_plan(
         models=(f"topreward:hf:{qwen}?pixels=4096&prefixes=3",),
         data=str(tiny_data),
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         frames="uniform:6",
         controls=False,
-        scoring=ScoringSettings(workers=1, limit=1, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+        workers=1,
+        limit=1,
+        engine="local",
+        out=tmp_path / "run",
     )
-    trials = run_stress(plan).trials().rows()
+    trials = evaluate(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 3
     assert all(len(trial.progress) == 6 for trial in trials)
 
@@ -241,7 +243,7 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("gvl:clock", "no VLM backend is called 'clock'"),
+        ("gvl:length", "no VLM backend is called 'length'"),
         ("topreward:", "no VLM backend is called ''"),
         ("gvl:hf:/no/such/place", "there is no folder '/no/such/place'"),
         ("gvl:hf:{qwen}?control=moving", "control must be none or static, got 'moving'"),

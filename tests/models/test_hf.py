@@ -16,16 +16,16 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.backends.feature_cache import LRUCache
 from rewardlab.models.backends.qwen_prompt import FAMILIES, PromptBuilder, frame_size
 from rewardlab.models.protocols.rubric import PARSERS, roboreward_prompt
 from rewardlab.models.vlm import AnswerFormat, Image, Prompt, Video
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS, moving_square
+from tests.conftest import moving_square
 from tests.models import tiny
+from tests.plans import stress_plan
 
 pytestmark = pytest.mark.skipif(
     find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
@@ -308,18 +308,21 @@ def test_a_big_frame_is_shown_at_the_size_of_the_budget(folder: Path) -> None:
 
 def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path: Path) -> None:
     name = f"hf:{folder}?pixels={_pixels(folder)}"
-    plan = StressPlan(
+    plan = stress_plan(
         models=(name,),
         data=str(tiny_data),
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(workers=1, limit=2, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+        workers=1,
+        limit=2,
+        engine="local",
+        out=tmp_path / "run",
     )
-    trials = run_stress(plan).trials()
+    trials = evaluate(plan).trials()
     assert trials.text("status").tolist() == ["scored"] * 6
     assert len(set(trials.number("level"))) == 6
-    assert run_stress(plan).trials().arrow.equals(trials.arrow)
+    assert evaluate(plan).trials().arrow.equals(trials.arrow)
 
 
 def test_an_instruction_that_spells_a_special_token_stays_text(folder: Path, model: Any) -> None:

@@ -33,16 +33,16 @@ def test_a_string_is_name_argument_options_and_calibrations(tmp_path: Path) -> N
         (tmp_path / name).mkdir()
         (tmp_path / name / "calibration.json").write_text("{}")
     first, second = (tmp_path / name for name in ("first", "second"))
-    assert parse_model_string("clock") == ModelString("clock", "clock")
+    assert parse_model_string("length") == ModelString("length", "length")
     text = "openai:m@http://host/v1?a=b?parser=helm&first=te%26xt"
     assert parse_model_string(text) == ModelString(
         text, "openai", "m@http://host/v1?a=b", (("parser", "helm"), ("first", "te&xt"))
     )
-    twice = parse_model_string(f"clock:7+{first}+{second}")
-    assert (twice.text, twice.name, twice.argument) == ("clock:7", "clock", "7")
+    twice = parse_model_string(f"length:7+{first}+{second}")
+    assert (twice.text, twice.name, twice.argument) == ("length:7", "length", "7")
     assert twice.calibrations == (
-        (f"clock:7+{first}", first / "calibration.json"),
-        (f"clock:7+{first}+{second}", second / "calibration.json"),
+        (f"length:7+{first}", first / "calibration.json"),
+        (f"length:7+{first}+{second}", second / "calibration.json"),
     )
     assert parse_model_string("hf:a+b").calibrations == ()  # no such file: the + is part of the name
 

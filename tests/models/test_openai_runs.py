@@ -82,14 +82,18 @@ def test_the_budget_stops_the_run_and_the_same_command_goes_on(
 ) -> None:
     options = "input_price=2&output_price=10"  # each request costs 0.0021
     with chat_server(good) as server:
-        stopped = run_here(command(server, tiny_data, tmp_path / "run", "--max-requests", "9", "--batch", "4"), capsys)
+        stopped = run_here(
+            command(server, tiny_data, tmp_path / "run", "--max-requests", "9", "--batch-size", "4"), capsys
+        )
         assert stopped.returncode == 3
-        assert "stopped with 8 of 12 cells" in stopped.stderr and "--max-requests" in stopped.stderr
+        assert "stopped with 8 of 12 trials" in stopped.stderr and "--max-requests" in stopped.stderr
         assert "the same command goes on where this one stopped" in stopped.stderr
         assert server.answered.total() == 9
         kept = {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
         assert len(kept) == 8
-        more = run_here(command(server, tiny_data, tmp_path / "run", "--max-requests", "12", "--batch", "4"), capsys)
+        more = run_here(
+            command(server, tiny_data, tmp_path / "run", "--max-requests", "12", "--batch-size", "4"), capsys
+        )
         assert more.returncode == 0, more.stderr
         assert kept < {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
         assert server.answered.total() == CELLS

@@ -6,6 +6,7 @@ import pytest
 import rewardlab
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.models import name_model
+from tests.conftest import IN_PROCESS
 
 CODE = """
 import threading
@@ -124,7 +125,9 @@ def test_a_model_with_arguments_is_stressed_and_calibrated_like_any_other(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     name = "mylab.reward:Locked?level=4"
-    run = rewardlab.stress(name, tiny_data, perturbations="none", controls=False, engine="local", out=tmp_path / "run")
+    run = rewardlab.stress(
+        name, tiny_data, perturbations="none", controls=False, execution=IN_PROCESS, out=tmp_path / "run"
+    )
     assert {trial.level for trial in run.trials().rows() if trial.model == name} == {4.0}
     member = rewardlab.score(f"ensemble:constant:2,{name}?by=mean", next(tiny_data.glob("arm/a.mp4")), "lift it")
     assert isinstance(member, rewardlab.Score) and member.level == 3
@@ -135,13 +138,13 @@ def test_an_object_that_no_process_can_be_sent_works_by_its_name_and_else_is_tol
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     settings = {"perturbations": "none", "controls": False}
-    run = rewardlab.stress("mylab.reward:locked", tiny_data, engine="local", out=tmp_path / "run", **settings)
+    run = rewardlab.stress("mylab.reward:locked", tiny_data, execution=IN_PROCESS, out=tmp_path / "run", **settings)
     assert {trial.level for trial in run.trials().rows()} == {4.0}
     module = __import__("mylab.reward", fromlist=["locked"])
     with pytest.raises(
         ModelError, match=r"Locked cannot be sent .*its lock \(lock\): .*'package\.module:Locked'"
     ) as error:
-        rewardlab.stress(module.locked, tiny_data, engine="local", out=tmp_path / "none", **settings)
+        rewardlab.stress(module.locked, tiny_data, execution=IN_PROCESS, out=tmp_path / "none", **settings)
     assert "\n" not in str(error.value) and not (tmp_path / "none").exists()
 
 
@@ -155,6 +158,6 @@ def test_what_the_code_of_an_object_holds_is_told_too(tiny_data: Path, tmp_path:
 
     with pytest.raises(ModelError, match="Captures cannot be sent to the process that asks it: Cannot pickle files"):
         rewardlab.stress(
-            Captures(), tiny_data, perturbations="none", controls=False, engine="local", out=tmp_path / "run"
+            Captures(), tiny_data, perturbations="none", controls=False, execution=IN_PROCESS, out=tmp_path / "run"
         )
     file.close()

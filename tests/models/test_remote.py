@@ -16,8 +16,7 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, show_only
 from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.remote import (
     EPISODES_TYPE,
@@ -31,8 +30,9 @@ from rewardlab.models.remote import (
     unpack_health,
 )
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS, moving_square
+from tests.conftest import moving_square
 from tests.models.loopback import serving
+from tests.plans import stress_plan
 
 
 def episodes(*tasks: str) -> list[Episode]:
@@ -119,10 +119,10 @@ def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() ->
 
 
 def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -> None:
-    scoring = ScoringSettings(workers=2, engine_settings=IN_PROCESS, out=tmp_path / "run")
+    scoring = dict(workers=2, engine="local", out=tmp_path / "run")
     with reward_server(ServerState()) as url:
-        plan = StressPlan((f"remote:{url}",), str(tiny_data), ("truncate_end",), (2,), controls=False, scoring=scoring)
-        trials = run_stress(plan).trials().rows()
+        plan = stress_plan((f"remote:{url}",), str(tiny_data), ("truncate_end",), (2,), controls=False, **scoring)
+        trials = evaluate(plan).trials().rows()
     assert {trial.status for trial in trials} == {"scored"} and len(trials) == 12
     assert all(trial.level == 1 + len(trial.instruction) % 5 for trial in trials)
 

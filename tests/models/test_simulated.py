@@ -7,13 +7,13 @@ from rewardlab.core.episode import Label, episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.models.simulated import NOISE, PAPER
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS, moving_square
+from tests.conftest import moving_square
+from tests.plans import stress_plan
 
 FRAMES = moving_square("x", count=4, size=8)
 RAMP = (0.125, 0.375, 0.625, 0.875)
@@ -76,13 +76,15 @@ def test_a_wrong_name_is_refused(name: str, says: str) -> None:
 
 
 def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path) -> None:
-    plan = StressPlan(
+    plan = stress_plan(
         models=("simulated:general",),
         data=str(tiny_data),
         perturbations=("polite_filler",),
         severities=(1,),
         controls=False,
-        scoring=ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+        workers=1,
+        engine="local",
+        out=tmp_path / "run",
     )
-    trials = run_stress(plan).trials()
+    trials = evaluate(plan).trials()
     assert (trials.text("status") == "scored").sum() == 10  # five labelled episodes, clean and perturbed

@@ -9,6 +9,7 @@ from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.models import name_model
+from tests.conftest import IN_PROCESS
 from tests.models import tiny
 from tests.models.loopback import Call, chat_server
 
@@ -22,10 +23,10 @@ FAST = "concurrency=8&retries=1&timeout=5&patience=9&input_price=1&output_price=
         (URL, f"{URL}?{FAST}"),
         (f"{URL}?parser=helm", f"{URL}?concurrency=2&parser=helm"),
         (f"gvl:{URL}?tokens=9", f"gvl:{URL}?tokens=9&timeout=3"),
-        (f"ensemble:clock,{URL}?by=mean", f"ensemble:clock,{URL}?concurrency=3?by=mean"),
-        (f"ensemble:{URL},clock?by=vote", f"ensemble:{URL}?concurrency=3,clock?by=vote"),
-        (f"ensemble:{URL},clock", f"ensemble:{URL}?concurrency=3,clock"),
-        (f"ensemble:{URL}?parser=helm,clock", f"ensemble:{URL}?parser=helm&concurrency=3,clock"),
+        (f"ensemble:length,{URL}?by=mean", f"ensemble:length,{URL}?concurrency=3?by=mean"),
+        (f"ensemble:{URL},length?by=vote", f"ensemble:{URL}?concurrency=3,length?by=vote"),
+        (f"ensemble:{URL},length", f"ensemble:{URL}?concurrency=3,length"),
+        (f"ensemble:{URL}?parser=helm,length", f"ensemble:{URL}?parser=helm&concurrency=3,length"),
     ],
 )
 def test_a_model_at_another_speed_is_the_same_model(plain: str, fast: str) -> None:
@@ -60,7 +61,7 @@ def test_a_run_goes_on_at_another_speed_or_price_and_asks_nothing_again(
     few = ["--perturbations", "none", "--no-controls", "--engine", "local"]
     monkeypatch.chdir(tmp_path)
     with chat_server(good) as server:
-        for options, more in (("", []), (changed, ["--batch", "2", "--workers", "1", "--timeout", "60"])):
+        for options, more in (("", []), (changed, ["--batch-size", "2", "--workers", "1", "--timeout", "60"])):
             assert main(["stress", server.model(options), str(tiny_data), *few, *more]) == 0
         assert server.asked.total() == 6
     folders = list((tmp_path / "runs").iterdir())
@@ -73,21 +74,25 @@ def test_a_run_goes_on_on_another_device_and_asks_nothing_again(tiny_data: Path,
     pytest.importorskip("transformers")
     tiny.save_qwen3(tmp_path / "weights")
     settings = {"perturbations": "none", "controls": False, "limit": 2, "frames": "uniform:2", "out": tmp_path / "run"}
-    first = rewardlab.stress(f"hf:{tmp_path}/weights?pixels=3136&device=cpu", tiny_data, engine="local", **settings)
+    first = rewardlab.stress(
+        f"hf:{tmp_path}/weights?pixels=3136&device=cpu", tiny_data, execution=IN_PROCESS, **settings
+    )
     answered = first.trials().arrow
     assert answered["status"].to_pylist() == ["scored"] * 2
     # no machine has so many: a single cell asked again would have to load the model there, and stop the run
-    again = rewardlab.stress(f"hf:{tmp_path}/weights?pixels=3136&device=cuda:99", tiny_data, engine="local", **settings)
+    again = rewardlab.stress(
+        f"hf:{tmp_path}/weights?pixels=3136&device=cuda:99", tiny_data, execution=IN_PROCESS, **settings
+    )
     assert again.trials().arrow.equals(answered)
 
 
 def test_a_run_with_other_settings_is_refused_and_each_difference_named(tiny_data: Path, tmp_path: Path) -> None:
     settings = {"perturbations": "jpeg", "severities": 1, "controls": False, "out": tmp_path / "run"}
-    rewardlab.stress("clock", tiny_data, engine="local", **settings)
+    rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings)
     with pytest.raises(RunError, match="seed was 0 and is 7;") as caught:
-        rewardlab.stress("clock", tiny_data, engine="local", **settings | {"seed": 7, "severities": (1, 2)})
+        rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings | {"seed": 7, "severities": (1, 2)})
     assert "severities was 1 and is 1,2" in str(caught.value) and "frames" not in str(caught.value)
     with pytest.raises(RunError, match="the model constant was not there and is"):
-        rewardlab.stress(["clock", "constant"], tiny_data, engine="local", **settings)
+        rewardlab.stress(["length", "constant"], tiny_data, execution=IN_PROCESS, **settings)
     with pytest.raises(RunError, match="limit was None and is 2"):
-        rewardlab.stress("clock", tiny_data, engine="local", **settings | {"limit": 2})
+        rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings | {"limit": 2})

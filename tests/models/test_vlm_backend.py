@@ -12,15 +12,14 @@ from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.backends import VLM_BACKENDS
 from rewardlab.models.protocols import backend_entry
 from rewardlab.models.protocols.rubric import RUBRIC
 from rewardlab.reporting.report import write_report
 from rewardlab.testing import check_model
-from tests.conftest import IN_PROCESS
+from tests.plans import stress_plan
 
 PROTOCOLS = ("rubric", "gvl", "topreward")
 BACKEND = '''
@@ -135,16 +134,19 @@ def test_it_goes_through_a_stress_test(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(package.parents[1]), prepend=":")
     name = f"{protocol}:mylab.bright:Bright"
-    plan = StressPlan(
+    plan = stress_plan(
         models=(name,),
         data="sample",
         perturbations=("low_light", "polite_filler"),
         severities=(3,),
         controls=False,
         frames="uniform:4",
-        scoring=ScoringSettings(workers=1, limit=3, engine_settings=IN_PROCESS, out=tmp_path / "run"),
+        workers=1,
+        limit=3,
+        engine="local",
+        out=tmp_path / "run",
     )
-    run = run_stress(plan)
+    run = evaluate(plan)
     trials = run.trials().rows()
     assert {trial.status for trial in trials} == {"scored"} and len(trials) == 9
     levels = {(trial.episode, trial.perturbation): trial.level for trial in trials}

@@ -15,6 +15,7 @@ from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.reporting.report import write_report
 from rewardlab.testing import check_perturbation
+from tests.conftest import IN_PROCESS
 
 LIGHTS = '''
 import numpy as np
@@ -75,7 +76,7 @@ def test_what_is_no_perturbation_is_refused(lab: str) -> None:
 def test_a_stress_test_scores_it_and_its_page_shows_it(lab: str, tiny_data: Path, tmp_path: Path) -> None:
     names = (f"{lab}:dim_lights", "jpeg")
     run = rewardlab.stress(
-        "clock", tiny_data, perturbations=names, controls=False, engine="local", out=tmp_path / "run"
+        "length", tiny_data, perturbations=names, controls=False, execution=IN_PROCESS, out=tmp_path / "run"
     )
     trials = [trial for trial in run.trials().rows() if trial.perturbation == "dim_lights"]
     assert {trial.severity for trial in trials} == {1, 2, 3, 4}
@@ -87,7 +88,13 @@ def test_a_stress_test_scores_it_and_its_page_shows_it(lab: str, tiny_data: Path
 def test_a_page_is_still_written_when_the_package_is_gone(lab: str, tiny_data: Path, tmp_path: Path) -> None:
     name = f"{lab}:dim_lights"
     run = rewardlab.stress(
-        "clock", tiny_data, perturbations=name, severities=(4,), controls=False, engine="local", out=tmp_path / "run"
+        "length",
+        tiny_data,
+        perturbations=name,
+        severities=(4,),
+        controls=False,
+        execution=IN_PROCESS,
+        out=tmp_path / "run",
     )
     (tmp_path / "my_lab" / "lights.py").unlink()
     sys.modules.pop(lab)

@@ -24,7 +24,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 
 def write_split(folder: Path, tasks: range, *, evil: str = "") -> list[dict[str, object]]:
-    """Write, for each task, five clips that end ever later: a ladder that a clock climbs."""
+    """Write, for each task, five clips that end ever later: a ladder that a length climbs."""
     rows: list[dict[str, object]] = []
     for task in tasks:
         whole = moving_square(f"task {task}", count=25, size=32)
@@ -65,7 +65,7 @@ def test_the_page_says_that_a_clock_solves_the_data_and_is_sound_for_everybody(
     ]  # nothing else is needed
     text = page.locator("main").inner_text()
     assert "solved without looking" in text and EVIL in text
-    assert re.search(r"A clock, which sees only how long a clip is, removes \d+% of the error of a constant", text)
+    assert re.search(r"A length, which sees only how long a clip is, removes \d+% of the error of a constant", text)
     assert "1 question is asked twice with different answers" in text and "1 row is said twice" in text
     assert page.locator(".last-frames figure").count() == 20
     assert page.locator("#length-table tbody tr").count() == 5

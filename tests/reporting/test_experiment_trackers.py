@@ -9,26 +9,23 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.reporting.trackers import exported_run
-from tests.conftest import IN_PROCESS
+from tests.plans import stress_plan
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> Run:
-    scoring = ScoringSettings(
-        workers=1, quiet=True, engine_settings=IN_PROCESS, out=tmp_path_factory.mktemp("run") / "stress one"
-    )
-    return run_stress(StressPlan(("clock",), str(tiny_data), ("jpeg",), (4,), scoring=scoring))
+    scoring = dict(workers=1, quiet=True, engine="local", out=tmp_path_factory.mktemp("run") / "stress one")
+    return evaluate(stress_plan(("length",), str(tiny_data), ("jpeg",), (4,), **scoring))
 
 
 def test_the_numbers_are_those_of_the_summary(run: Run) -> None:
     exported = exported_run(run)
     summary = run.summary
-    assert exported.numbers["clock/clean/macro_mae"] == summary.clean("clock", "macro_mae").value
-    assert any(name.startswith("clock/visual_4/") for name in exported.numbers)
-    assert all(name.startswith("clock/") for name in exported.numbers)  # controls are not judged
+    assert exported.numbers["length/clean/macro_mae"] == summary.clean("length", "macro_mae").value
+    assert any(name.startswith("length/visual_4/") for name in exported.numbers)
+    assert all(name.startswith("length/") for name in exported.numbers)  # controls are not judged
     assert exported.settings["data"] == run.record.settings.data
 
 

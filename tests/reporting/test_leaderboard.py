@@ -45,7 +45,7 @@ def run_of(folder: Path, judges: dict[str, Judge], episodes: int, data: str, sub
 
 def benchmark(folder: Path, trials: Sequence[Trial], data: str) -> Run:
     judged = list(dict.fromkeys(one.model for one in trials))
-    record = record_of(trials, judged=judged, kind="bench")
+    record = record_of(trials, evaluated=judged, kind="bench")
     record["plan"]["data_digest"] = record["settings"]["data"] = data
     run = start_run(folder, record)
     run.append(trials)

@@ -9,6 +9,7 @@ import pytest
 
 import rewardlab
 from rewardlab.metrics import METRICS
+from tests.conftest import IN_PROCESS
 from tests.evaluation.test_stress import short_clips
 
 CODE = '''
@@ -41,7 +42,7 @@ def test_a_new_metric_is_on_the_page_with_its_interval_where_it_declares(
         monkeypatch.setitem(METRICS, metric.name, metric)  # the one line
     data = short_clips(tmp_path / "data", per_level=2)
     run = rewardlab.stress(
-        "random", data, perturbations=("gaussian_noise",), severities=(2,), engine="local", out=tmp_path / "run"
+        "random", data, perturbations=("gaussian_noise",), severities=(2,), execution=IN_PROCESS, out=tmp_path / "run"
     )
     html = (run.folder / "report.html").read_text()
     tile = re.search(r"<span>median error, clean</span><b>([\d.]+)</b><small>\[([\d.]+), ([\d.]+)\]", html)

@@ -18,13 +18,14 @@ from playwright.sync_api import Browser, Page
 import rewardlab
 from rewardlab.core.run import Run
 from rewardlab.core.video_encoding import encode
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.replay import wrong_rewards
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.leaderboard import leaderboard
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.severity_curves import calibration_curves
-from tests.conftest import moving_square, write_rows
+from tests.conftest import IN_PROCESS, moving_square, write_rows
+from tests.plans import stress_plan
 
 EVIL = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
@@ -39,7 +40,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     for row in rows:
         encode(moving_square(str(row["file_name"])), folder / str(row["file_name"]), fps=10)
     some = ("gaussian_noise", "typo_keyboard", "truncate_end", "mirror")
-    made = rewardlab.stress("random", write_rows(folder, rows), perturbations=some, engine="local", out=folder / "run")
+    made = rewardlab.stress(
+        "random", write_rows(folder, rows), perturbations=some, execution=IN_PROCESS, out=folder / "run"
+    )
     return made
 
 
@@ -135,7 +138,7 @@ def test_the_page_still_opens_when_the_dataset_is_gone(tiny_data: Path, tmp_path
     data = tmp_path / "data"
     shutil.copytree(tiny_data, data)
     run = rewardlab.stress(
-        "clock", data, perturbations=("gaussian_noise",), severities=(4,), engine="local", out=tmp_path / "run"
+        "length", data, perturbations=("gaussian_noise",), severities=(4,), execution=IN_PROCESS, out=tmp_path / "run"
     )
     shutil.rmtree(data)
     assert "The clips cannot be shown" in write_report([run], run.folder / "report.html").read_text()
@@ -184,10 +187,10 @@ def test_the_page_shows_wrong_rewards_and_calibration_over_severity_beside_its_n
 
 def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:
     some = {"perturbations": ("gaussian_noise",), "severities": (4,)}
-    one = rewardlab.stress("clock", tiny_data, engine="local", out=tmp_path / "one", **some)
-    two = rewardlab.stress("clock:50", tiny_data, engine="local", out=tmp_path / "two", **some)
+    one = rewardlab.stress("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "one", **some)
+    two = rewardlab.stress("length:50", tiny_data, execution=IN_PROCESS, out=tmp_path / "two", **some)
     html = write_report([one, two], tmp_path / "both.html").read_text()
-    for name in ("<h3>clock (one)</h3>", "<h3>clock:50</h3>", "random (one)", "random (two)"):
+    for name in ("<h3>length (one)</h3>", "<h3>length:50</h3>", "random (one)", "random (two)"):
         assert name in html, name
 
 
@@ -207,8 +210,8 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
 
     monkeypatch.chdir(tmp_path)
     name = f"../../{EVIL}"
-    plan = StressPlan(models=(name,), data=str(tiny_data), perturbations=("jpeg",), severities=(4,))
-    run = run_stress(plan, own=[NamedModel(name, "0", False, lambda budget: Spiteful())])
+    spiteful = NamedModel(name, "0", False, lambda budget: Spiteful())
+    run = evaluate(stress_plan(spiteful, tiny_data, "jpeg", 4))
     assert run.folder.resolve().parent == tmp_path / "runs"
     write_report([run], run.folder / "report.html")
     page, complaints = opened(browser, run, 1280)

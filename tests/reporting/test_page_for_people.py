@@ -8,13 +8,12 @@ from playwright.sync_api import Browser, Page
 import rewardlab
 from rewardlab.core.run import Run
 from rewardlab.evaluation.display import format_date
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
-from rewardlab.evaluation.plan import ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.run_page import unscored_trials
 from rewardlab.reporting.trial_cards import MOST_TRIALS, RENDERED
-from tests.conftest import IN_PROCESS
+from tests.plans import stress_plan
 from tests.reporting.test_page import EVIL, FOREIGN
 
 SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://a.rather.long.name.of.a.host.example:8000/v1?temperature=0&fps=2"
@@ -33,10 +32,10 @@ class Wordy:
 
 @pytest.fixture(scope="module")
 def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    scoring = ScoringSettings(workers=1, engine_settings=IN_PROCESS, out=tmp_path_factory.mktemp("served") / "run")
-    plan = StressPlan((SERVED,), str(tiny_data), SOME, (1, 4), scoring=scoring)
+    scoring = dict(workers=1, engine="local", out=tmp_path_factory.mktemp("served") / "run")
     asked = lambda instruction: f"{EVIL} Task: {instruction}"
-    made = run_stress(plan, own=[NamedModel(SERVED, "0", False, lambda budget: Wordy(), prompt=asked)])
+    served = NamedModel(SERVED, "0", False, lambda budget: Wordy(), prompt=asked)
+    made = evaluate(stress_plan(served, tiny_data, SOME, (1, 4), **scoring))
     write_report([made], made.page, allow_code=True)
     return made
 
@@ -128,7 +127,7 @@ def test_the_time_of_a_run_is_readable(run: Run) -> None:
 
 
 def test_what_the_oracle_drops_stands_below_what_judged_models_failed_and_dropped(run: Run) -> None:
-    rows = unscored_trials([run.trials()], run.record.judged)
+    rows = unscored_trials([run.trials()], run.record.evaluated)
     assert rows[0].model == SERVED and rows[0].status == "failed"
     dropped = [row.model == SERVED for row in rows if row.status == "dropped"]
     assert dropped == sorted(dropped, reverse=True) and "oracle" in {row.model for row in rows}

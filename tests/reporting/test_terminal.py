@@ -13,8 +13,9 @@ from rewardlab.evaluation.summary import load_summary
 from rewardlab.reporting.findings_text import findings
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.terminal_summary import print_summary
+from tests.conftest import IN_PROCESS
 
-CONTROLS = ("constant", "random", "clock", "oracle")  # their order, everywhere
+CONTROLS = ("constant", "random", "length", "oracle")  # their order, everywhere
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
@@ -22,8 +23,8 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
         "noisy-oracle:0.5",
         tiny_data,
         perturbations=("jpeg", "typo_keyboard"),
-        reliable_at=0.3,
-        engine="local",
+        accuracy_threshold=0.3,
+        execution=IN_PROCESS,
         out=tmp_path / "run",
     )
     console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
@@ -56,7 +57,7 @@ def test_long_model_strings_leave_room_for_the_numbers(
     monkeypatch.setenv("COLUMNS", "80")
     long = [
         "tests.reporting.test_terminal:ScorerWithALongName",
-        "ensemble:constant:2,constant:3,random,clock?by=median",
+        "ensemble:constant:2,constant:3,random,length?by=median",
     ]
     some = ["--perturbations", "jpeg", "--severities", "1"] if command == "stress" else []
     arguments = [command, *long, str(tiny_data), *some, "--engine", "local", "--out", str(tmp_path / "run")]
@@ -70,7 +71,9 @@ def test_long_model_strings_leave_room_for_the_numbers(
 def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:
     for least, said in (("0.1", True), ("0.9", False)):
         arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
-        assert main([*arguments, "--engine", "local", "--reliable-at", least, "--out", str(tmp_path / least)]) == 0
+        assert (
+            main([*arguments, "--engine", "local", "--accuracy-threshold", least, "--out", str(tmp_path / least)]) == 0
+        )
         sentences = findings(load_summary(Run(tmp_path / least)), "oracle")
         assert any('"No test" means that one constant answer' in sentence for sentence in sentences) == said
 
@@ -79,13 +82,13 @@ def test_compare_says_who_is_better_in_words(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = rewardlab.stress(
-        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
+        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), execution=IN_PROCESS, out=tmp_path / "run"
     )
-    assert main(["compare", str(run.folder), f"{run.folder}::clock", "--n-resamples", "500"]) == 0
+    assert main(["compare", str(run.folder), f"{run.folder}::length", "--n-resamples", "500"]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()
-    assert lines[0].startswith("oracle is better than clock in ") or "no difference can be claimed" in lines[0]
-    assert lines[1:3] == ["A: oracle", "B: clock"] and lines[3].split()[:4] == ["on", "metric", "A", "B"]
+    assert lines[0].startswith("oracle is better than length in ") or "no difference can be claimed" in lines[0]
+    assert lines[1:3] == ["A: oracle", "B: length"] and lines[3].split()[:4] == ["on", "metric", "A", "B"]
     assert "visual" in said and "MAE" in said and max(map(len, lines)) <= 80
     assert main(["compare", str(run.folder), f"{run.folder}::nobody"]) == 2
     assert "nobody" in capsys.readouterr().err
@@ -95,14 +98,14 @@ def test_compare_writes_a_file_by_its_ending(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = rewardlab.stress(
-        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), engine="local", out=tmp_path / "run"
+        "oracle", tiny_data, perturbations=("jpeg",), severities=(2,), execution=IN_PROCESS, out=tmp_path / "run"
     )
-    models = ["compare", str(run.folder), f"{run.folder}::clock", "--n-resamples", "200", "--out"]
+    models = ["compare", str(run.folder), f"{run.folder}::length", "--n-resamples", "200", "--out"]
     for name in ("both.json", "both.md"):
         assert main([*models, str(tmp_path / name)]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == f"comparison: {tmp_path / name}"
     found = json.loads((tmp_path / "both.json").read_text())
-    assert (found["a"], found["b"]) == ("oracle", "clock")
+    assert (found["a"], found["b"]) == ("oracle", "length")
     assert {"clean", "visual", "overall"} == {test["group"] for test in found["tests"]}
     text = (tmp_path / "both.md").read_text()
     assert text.startswith(f"**{found['verdict']}**") and text.count("\n| ") == 1 + len(found["tests"])
@@ -113,7 +116,7 @@ def test_compare_writes_a_file_by_its_ending(
 
 
 def test_compare_asks_which_model_is_meant(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["stress", "clock", "constant:5", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
+    arguments = ["stress", "length", "constant:5", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
     assert main([*arguments, "--engine", "local", "--out", str(tmp_path / "run")]) == 0
     assert main(["compare", str(tmp_path / "run"), str(tmp_path / "run")]) == 2
     assert "judged 2 models; say which one" in capsys.readouterr().err

@@ -19,11 +19,11 @@ def relabel_here(data: Path, model: str, out: Path, *more: str) -> int:
 
 def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Path) -> None:
     out = tmp_path / "some" / "clock_progress.parquet"
-    assert relabel_here(tiny_data, "clock:20", out, "--frames", "uniform:4") == 0
+    assert relabel_here(tiny_data, "length:20", out, "--frames", "uniform:4") == 0
     table = pq.read_table(out)
     lengths = [len(episode.clip) for episode in open_dataset(str(tiny_data)).episodes]
     assert table.column_names == ["index", "episode_index", "frame_index", "progress_sparse", "progress_dense"]
-    assert table.schema.metadata[b"reward_model_path"] == b"clock:20"
+    assert table.schema.metadata[b"reward_model_path"] == b"length:20"
     assert table["index"].to_pylist() == list(range(sum(lengths)))
     assert np.bincount(table["episode_index"].to_numpy()).tolist() == lengths
     first = np.array(table["progress_sparse"].to_pylist()[: lengths[0]])
@@ -41,7 +41,7 @@ def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, caps
     assert relabel_here(tiny_data, "constant", tmp_path / "p.parquet") == 3
     assert "the model gives no progress" in capsys.readouterr().err
     broken = write_rows(tmp_path / "broken", [{"file_name": "gone.mp4", "task": "a", "reward": 1}])
-    assert main(["relabel", str(broken), "--model", "clock"]) == 4
+    assert main(["relabel", str(broken), "--model", "length"]) == 4
     assert "mend it first" in capsys.readouterr().err
     assert not (tmp_path / "p.parquet").exists()
 

@@ -138,12 +138,12 @@ def test_vector_environments_are_asked_in_one_batch_and_pay_the_same() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is a wrapper, on purpose
 def test_gymnasium_finds_nothing_wrong_with_it() -> None:
-    check_env(ModelReward(Corridor(), "clock:6", RewardStream("go right")), skip_render_check=True)
+    check_env(ModelReward(Corridor(), "length:6", RewardStream("go right")), skip_render_check=True)
 
 
 def test_what_cannot_work_is_said_at_once() -> None:
     with pytest.raises(PlanError, match="render_mode='rgb_array', got None"):
-        ModelReward(Corridor(render_mode=None), "clock", RewardStream("go right"))
+        ModelReward(Corridor(render_mode=None), "length", RewardStream("go right"))
     with pytest.raises(PlanError, match="answers from the truth"):
         ModelReward(Corridor(), "oracle", RewardStream("go right"))
     with pytest.raises(PlanError, match="mode must be one of"):

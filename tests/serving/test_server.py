@@ -355,7 +355,7 @@ def test_a_token_is_asked_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_server_that_others_can_reach_must_have_a_token(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "clock", "--host", "0.0.0.0"]) == 2
+    assert main(["serve", "length", "--host", "0.0.0.0"]) == 2
     assert "set a token in REWARDLAB_TOKEN" in capsys.readouterr().err
     with pytest.raises(PlanError, match="answers from the truth"):
         load_served_model("oracle")
@@ -365,7 +365,7 @@ def test_an_address_that_is_taken_is_said_in_one_sentence(
     client: httpx2.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    assert main(["serve", "clock", "--port", str(client.base_url.port)]) == 2
+    assert main(["serve", "length", "--port", str(client.base_url.port)]) == 2
     assert "choose another --port" in capsys.readouterr().err
     assert before == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 

@@ -85,8 +85,8 @@ class Run:
         record, parts = self.record, self.parts()
         tables = (read_part(path, record).select(columns) for path in parts)
         table = join_parts(tables) if parts else trial_schema().empty_table()
-        if table.num_rows > record.cells:
-            raise RunError(f"{self.folder} holds {table.num_rows:,} trials, but its plan has {record.cells:,} cells")
+        if table.num_rows > record.trials:
+            raise RunError(f"{self.folder} holds {table.num_rows:,} trials, but its plan has {record.trials:,}")
         return TrialTable(table)
 
     def trials_called(self, ids: Collection[str]) -> list[Trial]:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-_MADE = ("command", "episodes", "cells", "skipped", "versions", "created")
+_MADE = ("command", "episodes", "trials", "skipped", "versions", "created")
 _OF_MODELS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
-_KEYS = frozenset(("kind", "plan", "settings", "judged", *_OF_MODELS, *_MADE))
+_KEYS = frozenset(("kind", "plan", "settings", "evaluated", *_OF_MODELS, *_MADE))
 INSTRUCTION = "{instruction}"  # stands in a prompt of the record for the instruction of each trial
 _SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
 
@@ -50,7 +50,7 @@ class RunPlan:
     perturbations: tuple[str, ...]
     severities: tuple[int, ...]
     seed: int
-    reliable_at: float
+    accuracy_threshold: float
     data_digest: str
     graded: bool = False  # severities between the whole ones are in the names of perturbations
 
@@ -67,22 +67,22 @@ class SkippedRow:
 class RunRecord:
     """What run.json says; `plan_digest` identifies the whole plan.
 
-    `trained_tasks` are those of judged models, where known; `names` are the short names that the user chose for models,
-    `prompts` what models are asked in words.
+    `trained_tasks` are those of evaluated models, where known; `names` are the short names that the user chose for
+    models, `prompts` what models are asked in words.
     """
 
     kind: str
     plan: RunPlan
     plan_digest: str
     settings: RunSettings
-    judged: tuple[str, ...]
+    evaluated: tuple[str, ...]
     caveats: dict[str, str]
     trained_tasks: dict[str, tuple[str, ...]]
     names: dict[str, str]
     prompts: dict[str, str]
     command: str
     episodes: int
-    cells: int
+    trials: int
     skipped: tuple[SkippedRow, ...]
     versions: dict[str, str]
     created: str
@@ -99,9 +99,13 @@ def run_record(content: Mapping[str, Any]) -> RunRecord:
     if foreign:
         raise ValueError(f"the whole has an unknown {', '.join(foreign)}"[:200])
     settings, plan = _object(content, "settings"), _object(content, "plan")
-    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}, **content}
-    made |= {"settings": {name: settings.get(name) for name in _SETTINGS}, "plan_digest": json_digest(plan)}
-    made["plan"] = _plan(plan, settings, content.get("judged"))
+    known = {name: content[name] for name in _KEYS & content.keys()}
+    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}, **known}
+    made |= {
+        "settings": {name: plan.get(name, settings.get(name)) for name in _SETTINGS},
+        "plan_digest": json_digest(plan),
+    }
+    made["plan"] = _plan(plan, settings, content.get("evaluated"))
     record = record_from_json(RunRecord, made)
     _check(record)
     return record
@@ -114,14 +118,14 @@ def _object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found
 
 
-def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], judged: object) -> dict[str, Any]:
+def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], evaluated: object) -> dict[str, Any]:
     """Return the plan by the names that trials use; a simulated study states its models and changes elsewhere."""
     return {
-        "models": list(_object(plan, "models")) if "models" in plan else judged,
+        "models": list(_object(plan, "models")) if "models" in plan else evaluated,
         "perturbations": list(_object(plan, "definitions")) if "definitions" in plan else settings.get("perturbations"),
         "severities": plan.get("severities", list(SEVERITIES)),
         "seed": plan.get("seed"),
-        "reliable_at": plan.get("reliable_at"),
+        "accuracy_threshold": plan.get("accuracy_threshold"),
         "data_digest": plan.get("data_digest", ""),
         "graded": plan.get("kind") == "attack",
     }
@@ -132,15 +136,15 @@ def _check(record: RunRecord) -> None:
     wrong = [severity for severity in plan.severities if severity not in SEVERITIES]
     if wrong:
         raise ValueError(f"plan.severities must be among 0, 1, 2, 3, 4, got {wrong[0]}")
-    if not 0 <= plan.reliable_at <= 1:
-        raise ValueError(f"plan.reliable_at must be from 0 to 1, got {plan.reliable_at}")
-    if not record.judged or not set(record.judged) <= set(plan.models):
-        raise ValueError("judged must name one or more of the models of the plan")
+    if not 0 <= plan.accuracy_threshold <= 1:
+        raise ValueError(f"plan.accuracy_threshold must be from 0 to 1, got {plan.accuracy_threshold}")
+    if not record.evaluated or not set(record.evaluated) <= set(plan.models):
+        raise ValueError("evaluated must name one or more of the models of the plan")
     taken = [name for model, name in record.names.items() if name != model and name in plan.models]
     if taken:
         raise ValueError(f"names must not call a model what another one is: {taken[0]!r}")
-    if record.cells < 0 or record.episodes < 0:
-        raise ValueError("episodes and cells must not be negative")
+    if record.trials < 0 or record.episodes < 0:
+        raise ValueError("episodes and trials must not be negative")
 
 
 # Which setting differs, where a run folder holds a run with other settings.
@@ -233,7 +237,7 @@ def _outcomes(table: "pyarrow.Table") -> Iterator[Rule]:
     yield "expectation", "one of rewardlab's", _among(table, "expectation", get_args(Expectation))
     yield "status", "scored, failed or dropped", _among(table, "status", get_args(Status))
     scored = pc.equal(table["status"], "scored")
-    yield "level", "there where the cell is scored, only there", pc.equal(scored, pc.is_valid(table["level"]))
+    yield "level", "there where the trial is scored, only there", pc.equal(scored, pc.is_valid(table["level"]))
     yield "level", "from 1 to 5", _within(table["level"], 1, 5)
     yield "truth_level", "from 1 to 5", _within(table["truth_level"], 1, 5)
     seconds = table["seconds"]
@@ -361,7 +365,7 @@ def read_part(path: Path, record: RunRecord) -> "pyarrow.Table":
 
 
 _REMEDY = (
-    "remove that part and run the same command again: its cells are scored anew; if somebody gave you the run, "
+    "remove that part and run the same command again: its trials are scored anew; if somebody gave you the run, "
     "get it again"
 )
 
@@ -433,8 +437,8 @@ def _difference(schema: "pyarrow.Schema", trials: "pyarrow.Schema") -> str:
 
 
 def _check_size(metadata: "pyarrow.FileMetaData", record: RunRecord) -> None:
-    if metadata.num_rows > record.cells:
-        raise ValueError(f"{metadata.num_rows:,} trials, but the plan has {record.cells:,} cells")
+    if metadata.num_rows > record.trials:
+        raise ValueError(f"{metadata.num_rows:,} trials, but the plan has {record.trials:,}")
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]
     _limit_size(sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns))

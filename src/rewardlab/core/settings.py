@@ -162,13 +162,25 @@ def _plan_value(path: Path, setting: Setting, value: Any) -> Any:
     return setting.kind(value)
 
 
+def all_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every argument of a call, defaults included; the settings of a group may be given flat."""
+    parameters = inspect.signature(function).parameters
+    flat = {setting.name: None for setting in settings_of(function)}
+    for name in given:
+        find({**parameters, **flat}, name, "setting")
+    whole = {name: value for name, value in given.items() if name in parameters}
+    bound = inspect.signature(function).bind(**(arguments_of(function, given) | whole))
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
 def recorded(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that a function was called with, flat and as JSON holds them; `locals()` will do."""
     found = dict[str, Any]()
     for setting in settings_of(function):
         holder = arguments[setting.group] if setting.group else None
         value = arguments[setting.name] if holder is None else getattr(holder, setting.name)
-        found[setting.name] = [value] if setting.many and isinstance(value, str) else value
+        found[setting.name] = several(value) if setting.many and value is not None else value
     plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
     return plain
 
@@ -315,6 +327,12 @@ SkipInvalid = Annotated[bool, Help("skip rows and videos with problems instead o
 Names = Annotated[
     str | Sequence[str], Help("short names of the models in tables and pages, in order", metavar="NAME", more=True)
 ]
+Perturbations = Annotated[
+    str | Sequence[str],
+    Help("names, categories (visual, semantic, temporal, domain), quick (a spread of eight), all or none", "NAME"),
+]
+Severities = Annotated[int | Sequence[int], Help("severities to apply, 1 to 4; clean episodes are always scored")]
+RunFolder = Annotated[Path | str | None, Help("run folder; default: a name made from the plan, in runs/")]
 
 
 @dataclass(frozen=True)

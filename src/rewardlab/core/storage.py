@@ -239,7 +239,7 @@ class ObjectStore:
             what = " ".join(str(error).split())[:300]
             raise RunError(
                 f"cannot {verb} {self.address}/{name}: {what}; see that the store answers and its keys allow it, "
-                "then run the same command again: finished cells are kept"
+                "then run the same command again: finished trials are kept"
             ) from error
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from rewardlab.core.records import meaning, record_from_json, record_to_json, without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
-SCHEMA = 3  # of summary.json; raised when a field is added, or changes its name or its meaning
-CONTROL_ORDER = ("constant", "random", "clock", "oracle")
+SCHEMA = 4  # of summary.json; raised when a field is added, or changes its name or its meaning
+CONTROL_ORDER = ("constant", "random", "length", "oracle")
 _NAME_A_MODEL = ("model", "control", "reference")  # fields of the records below
 Conclusion = Literal["beats", "does not beat", "cannot tell"]
 
@@ -32,24 +32,24 @@ class Measurement:
 
 @dataclass(frozen=True)
 class PairedReference:
-    """What a metric under change is held against: numbers of the very same cells, so that like is compared with like.
+    """What a metric under change is held against: numbers of the very same trials, so that like is compared with like.
 
-    Some changes give cells a new true label; then even a constant answer can be right more often than when clean.
+    Some changes give trials a new true label; then even a constant answer can be right more often than when clean.
     """
 
     model: str = meaning("the model's name")
     group: str = meaning("`clean`, a category, or a perturbation")
-    severity: int = meaning("the severity of the cells")
+    severity: int = meaning("the severity of the trials")
     metric: str = meaning("`success_accuracy` or `macro_mae`")
-    clean: float | None = meaning("the metric of the model's answers to the untouched episodes of these cells")
-    blind: float | None = meaning("the best that one and the same level for every one of these cells gets")
-    cells: int = meaning("cells behind the metric")
+    clean: float | None = meaning("the metric of the model's answers to the untouched episodes of these trials")
+    blind: float | None = meaning("the best that one and the same level for every one of these trials gets")
+    trials: int = meaning("trials behind the metric")
     relabelled: int = meaning("those of them whose true label the change made anew")
 
 
 @dataclass(frozen=True)
 class SeverityThreshold:
-    """The last severity up to which a model's success accuracy stays at `reliable_at` or above."""
+    """The last severity up to which a model's success accuracy stays at `accuracy_threshold` or above."""
 
     model: str = meaning("the model's name")
     category: str = meaning("the category of perturbations")
@@ -71,11 +71,11 @@ class CertifiableCategory:
 
 @dataclass(frozen=True)
 class ControlCheck:
-    """Whether a judged model has a lower MAE than a control on the cells that both scored; a paired test."""
+    """Whether a evaluated model has a lower MAE than a control on the trials that both scored; a paired test."""
 
-    model: str = meaning("the judged model")
+    model: str = meaning("the evaluated model")
     control: str = meaning("the control it is held against")
-    where: Literal["clean", "all cells"] = meaning("the cells that are compared")
+    where: Literal["clean", "all trials"] = meaning("the trials that are compared")
     metric: str = meaning("the metric that is compared")
     gain: float | None = meaning("the control's error less the model's; above 0 the model is better")
     low: float | None = meaning("lower end of the 95 % interval of the gain")
@@ -83,28 +83,28 @@ class ControlCheck:
     p: float | None = meaning("two-sided p-value of no difference")
     p_holm: float | None = meaning("the same, corrected by Holm over all control checks")
     p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
-    cells: int = meaning("cells that both scored")
+    trials: int = meaning("trials that both scored")
     clusters: int = meaning("clusters of the bootstrap behind them")
     conclusion: Conclusion = meaning("what may be claimed at 5 %")
 
 
 @dataclass(frozen=True)
 class AccuracyDrop:
-    """The paired drop of success accuracy from clean to the highest severity, on cells that keep the label."""
+    """The paired drop of success accuracy from clean to the highest severity, on trials that keep the label."""
 
-    model: str = meaning("the judged model")
+    model: str = meaning("the evaluated model")
     category: str = meaning("the category of perturbations")
     severity: int = meaning("the highest severity of the run")
     metric: str = meaning("the metric that drops")
-    clean: float = meaning("the metric on the clean episodes of these cells")
-    changed: float = meaning("the metric on the perturbed cells")
+    clean: float = meaning("the metric on the clean episodes of these trials")
+    changed: float = meaning("the metric on the perturbed trials")
     drop: float = meaning("clean less changed")
     low: float | None = meaning("lower end of the 95 % interval of the drop")
     high: float | None = meaning("upper end of the 95 % interval of the drop")
     p: float | None = meaning("two-sided p-value of no drop")
     p_holm: float | None = meaning("the same, corrected by Holm over all drops")
     p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
-    cells: int = meaning("cells that are compared")
+    trials: int = meaning("trials that are compared")
     episodes: int = meaning("episodes behind them")
     clusters: int = meaning("clusters of the bootstrap behind them")
     minimum_detectable_drop: float | None = meaning("the true drop that this test finds with a power of 80 %")
@@ -113,13 +113,13 @@ class AccuracyDrop:
 
 @dataclass(frozen=True)
 class WorstPerturbation:
-    """A perturbation that broke many expectations of a judged model, at its highest severity; worst first."""
+    """A perturbation that broke many expectations of a evaluated model, at its highest severity; worst first."""
 
-    model: str = meaning("the judged model")
+    model: str = meaning("the evaluated model")
     perturbation: str = meaning("the perturbation's name")
     category: str = meaning("its category")
     severity: int = meaning("the highest severity that was measured")
-    expectation_kept: float = meaning("share of cells that kept the expectation")
+    expectation_kept: float = meaning("share of trials that kept the expectation")
     low: float | None = meaning("lower end of its 95 % interval")
     high: float | None = meaning("upper end of its 95 % interval")
     scored: int = meaning("trials behind it")
@@ -143,7 +143,7 @@ class CalibrationErrors:
     """Calibration of a model that gives probabilities over the five levels."""
 
     model: str = meaning("the model's name")
-    cells: Literal["clean", "perturbed"] = meaning("the cells that are measured")
+    where: Literal["clean", "perturbed"] = meaning("the trials that are measured")
     ordinal_ece: float | None = meaning("expected calibration error of `the level is above k`, mean over k")
     top_label_ece: float | None = meaning("expected calibration error of the most probable level")
     ranked_probability_score: float | None = meaning("proper score of the cumulative probabilities; 0 is best")
@@ -162,7 +162,7 @@ class CalibrationNull:
     category: str = meaning("the category of perturbations; `clean` for the untouched episodes")
     severity: int = meaning("0 to 4; 0 is the clean episodes")
     metric: str = meaning("`ordinal_ece` or `brier_score`")
-    value: float | None = meaning("the metric on these cells")
+    value: float | None = meaning("the metric on these trials")
     null_low: float | None = meaning("2.5 % quantile of the metric for a perfectly calibrated model")
     null_high: float | None = meaning("97.5 % quantile of the metric for a perfectly calibrated model")
     trials: int = meaning("trials behind the numbers")
@@ -195,20 +195,20 @@ class RankStability:
 
 @dataclass(frozen=True)
 class OutcomeCounts:
-    """The cells of a model by outcome."""
+    """The trials of a model by outcome."""
 
     model: str = meaning("the model's name")
-    scored: int = meaning("cells with a score")
-    failed: int = meaning("cells that were asked and have none")
-    dropped: int = meaning("cells without a defined meaning, which are not asked")
-    unreadable: int = meaning("failed cells whose answer could not be read")
+    scored: int = meaning("trials with a score")
+    failed: int = meaning("trials that were asked and have none")
+    dropped: int = meaning("trials without a defined meaning, which are not asked")
+    unreadable: int = meaning("failed trials whose answer could not be read")
 
 
 @dataclass(frozen=True)
 class Caveat:
     """What a reader of a model's numbers must know first."""
 
-    model: str = meaning("the judged model")
+    model: str = meaning("the evaluated model")
     text: str = meaning("one sentence")
 
 
@@ -216,7 +216,7 @@ class Caveat:
 class TaskFamiliarity:
     """How a model judges the clean episodes of tasks that it was trained on, and of others."""
 
-    model: str = meaning("the judged model")
+    model: str = meaning("the evaluated model")
     tasks: Literal["seen", "unseen"] = meaning("seen: tasks it was trained on, with other episodes; unseen: the others")
     metric: str = meaning("name in the catalog of metrics")
     value: float | None = meaning("the metric; null where nothing could be measured")
@@ -249,22 +249,22 @@ class Summary:
     """Everything measured and found in a run; `summary.json` holds it."""
 
     schema: int = meaning(f"version of this layout, {SCHEMA}")
-    judged: tuple[str, ...] = meaning("the models that the run is about; the others are controls")
+    evaluated: tuple[str, ...] = meaning("the models that the run is about; the others are controls")
     caveats: tuple[Caveat, ...] = meaning("what to know first of a model")
     familiarity: tuple[TaskFamiliarity, ...] = meaning("tasks that models were trained on, and others, apart")
-    reliable_at: float = meaning("success accuracy below which a model counts as unreliable")
+    accuracy_threshold: float = meaning("success accuracy below which a model counts as unreliable")
     measurements: tuple[Measurement, ...] = meaning("every number with its interval and its coverage")
-    same_cells: tuple[PairedReference, ...] = meaning("what those under change are held against, on the same cells")
+    paired_references: tuple[PairedReference, ...] = meaning("what those under change compare with")
     thresholds: tuple[SeverityThreshold, ...] = meaning("how far each model can be pushed")
     certifiable: tuple[CertifiableCategory, ...] = meaning("where there is data enough to certify anybody")
-    controls: tuple[ControlCheck, ...] = meaning("the judged models against the controls")
-    drops: tuple[AccuracyDrop, ...] = meaning("what each category costs a judged model")
-    worst: tuple[WorstPerturbation, ...] = meaning("the worst five perturbations of each judged model")
+    controls: tuple[ControlCheck, ...] = meaning("the evaluated models against the controls")
+    drops: tuple[AccuracyDrop, ...] = meaning("what each category costs a evaluated model")
+    worst: tuple[WorstPerturbation, ...] = meaning("the worst five perturbations of each evaluated model")
     calibration: tuple[CalibrationErrors, ...] = meaning("calibration of the models that give probabilities")
     calibration_nulls: tuple[CalibrationNull, ...] = meaning("calibration over severity, beside its null")
     robustness: tuple[CorruptionRobustness, ...] = meaning("corruption errors of every model")
     rank_stability: tuple[RankStability, ...] = meaning("how each category reorders the models")
-    counts: tuple[OutcomeCounts, ...] = meaning("cells of every model by outcome")
+    counts: tuple[OutcomeCounts, ...] = meaning("trials of every model by outcome")
     bootstrap: Bootstrap = meaning("how the intervals were made")
 
     def to_json(self) -> dict[str, Any]:
@@ -281,9 +281,9 @@ class Summary:
 
     @cached_property
     def models(self) -> tuple[str, ...]:
-        """Return the models, judged ones first, then the controls in their one order."""
+        """Return the models, evaluated ones first, then the controls in their one order."""
         others = dict.fromkeys(entry.model for entry in self.measurements)
-        return tuple(dict.fromkeys([*self.judged, *in_control_order(others)]))
+        return tuple(dict.fromkeys([*self.evaluated, *in_control_order(others)]))
 
     @cached_property
     def categories(self) -> tuple[str, ...]:
@@ -305,10 +305,10 @@ class Summary:
         empty = Measurement(model, group, severity, metric, None, 0, 0, None, None)
         return self._found.get((model, group, severity, metric), empty)
 
-    def same_cells_of(self, model: str, group: str, severity: int, metric: str) -> PairedReference:
+    def paired_reference_of(self, model: str, group: str, severity: int, metric: str) -> PairedReference:
         """Return what a number is held against; an empty record where there is nothing."""
         empty = PairedReference(model, group, severity, metric, None, None, 0, 0)
-        return self._same_cells.get((model, group, severity, metric), empty)
+        return self._paired_references.get((model, group, severity, metric), empty)
 
     @cached_property
     def severities(self) -> tuple[int, ...]:
@@ -318,7 +318,7 @@ class Summary:
     @cached_property
     def relabelled(self) -> frozenset[str]:
         """Return the groups in which a change made some true labels anew."""
-        return frozenset(entry.group for entry in self.same_cells if entry.relabelled)
+        return frozenset(entry.group for entry in self.paired_references if entry.relabelled)
 
     def clean(self, model: str, metric: str) -> Measurement:
         """Return a metric on the untouched episodes."""
@@ -355,7 +355,7 @@ class Summary:
         return next((f for f in self.familiarity if (f.model, f.tasks, f.metric) == wanted), None)
 
     def outcomes(self, model: str) -> OutcomeCounts:
-        """Return the cells of a model by outcome."""
+        """Return the trials of a model by outcome."""
         return next((c for c in self.counts if c.model == model), OutcomeCounts(model, 0, 0, 0, 0))
 
     @cached_property
@@ -363,8 +363,8 @@ class Summary:
         return dict.fromkeys(entry.group for entry in self.measurements)
 
     @cached_property
-    def _same_cells(self) -> dict[tuple[str, str, int, str], PairedReference]:
-        return {(s.model, s.group, s.severity, s.metric): s for s in self.same_cells}
+    def _paired_references(self) -> dict[tuple[str, str, int, str], PairedReference]:
+        return {(s.model, s.group, s.severity, s.metric): s for s in self.paired_references}
 
     @cached_property
     def _calibration_nulls(self) -> dict[tuple[str, str, int, str], CalibrationNull]:

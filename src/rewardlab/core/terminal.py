@@ -180,7 +180,7 @@ def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
         _LINE.release()
 
 
-# What a person sees while a run goes on: cells done, rate, time left and failures so far.
+# What a person sees while a run goes on: trials done, rate, time left and failures so far.
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
@@ -237,11 +237,11 @@ class ProgressBar:
         self._shown = time.monotonic()
         fresh = self.done - self._before
         rate = fresh / max(self._shown - self._started, 1e-9)
-        note = f"{rate:,.0f} cells/s, {self.failed} failed{self._price(self.done / max(self.total, 1))}"
+        note = f"{rate:,.0f} trials/s, {self.failed} failed{self._price(self.done / max(self.total, 1))}"
         if self._bar:
             self._bar.start()
             self._bar.update(self._task, completed=self.done, total=self.total, note=note)
             self._bar.refresh()
         elif fresh:
             left = (self.total - self.done) / rate
-            print(f"scored {self.done:,} of {self.total:,} cells, {note}, {left:.0f} s left", file=sys.stderr)
+            print(f"scored {self.done:,} of {self.total:,} trials, {note}, {left:.0f} s left", file=sys.stderr)

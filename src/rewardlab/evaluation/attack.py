@@ -1,6 +1,6 @@
 """Run an attack: the next query of every episode, made of the answers so far.
 
-It is scored as a stress test is, cell by cell into a run folder. What is asked next is a function of the answers so
+It is scored as a stress test is, trial by trial into a run folder. What is asked next is a function of the answers so
 far, so that a stopped attack goes through its stored answers again and goes on where it was.
 """
 
@@ -13,11 +13,10 @@ from typing import Literal, get_args
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import locked
-from rewardlab.core.trial import SEVERITIES, Trial, graded_name
+from rewardlab.core.trial import Trial, graded_name
 from rewardlab.evaluation.attack_search import (
     LearnedPriors,
     Queries,
@@ -31,21 +30,19 @@ from rewardlab.evaluation.attack_search import (
     start_search,
 )
 from rewardlab.evaluation.breaking_points import AttackResult, Attempt, EpisodeAttack, attack_result, judge, save_attack
-from rewardlab.evaluation.evaluate import RunOrigin, StressPlan, keep_names, open_plan, score_jobs, start_scoring
+from rewardlab.evaluation.evaluate import keep_names, open_plan, score_jobs, start_scoring
 from rewardlab.evaluation.plan import (
     CLEAN_CONDITION,
-    FRAMES_HELP,
     Condition,
     EpisodeTrials,
     Job,
+    Plan,
     PlannedTrial,
     ScoringContext,
-    ScoringSettings,
     definition_of,
     instructions_digest,
     planned_trial,
 )
-from rewardlab.models.contract import NamedModel
 from rewardlab.perturbations.composition import severity_ladder
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
@@ -94,8 +91,8 @@ class AttackJobs(Iterator[Job]):
         self._known = dict(known)
         self._clean: dict[str, Trial] = {}
         self._threads: list[_Thread] = []
-        self._waiting: dict[str, list[_Thread]] = {}  # by the cell whose answer they wait for
-        self._clean_cells: dict[str, Episode] = {}
+        self._waiting: dict[str, list[_Thread]] = {}  # by the trial whose answer they wait for
+        self._clean_trials: dict[str, Episode] = {}
         self._open: deque[tuple[Episode, PlannedTrial]] = deque()
         self._searches = _Searches(_blocks(context) if "search" in strategies else deque())
         for episode in context.dataset:
@@ -107,16 +104,16 @@ class AttackJobs(Iterator[Job]):
             raise StopIteration
         by_episode: dict[str, tuple[Episode, list[PlannedTrial]]] = {}
         for _ in range(min(self._context.batch, len(self._open))):
-            episode, cell = self._open.popleft()
-            by_episode.setdefault(episode.id, (episode, []))[1].append(cell)
-        return Job(tuple(EpisodeTrials(episode, tuple(cells)) for episode, cells in by_episode.values()))
+            episode, trial = self._open.popleft()
+            by_episode.setdefault(episode.id, (episode, []))[1].append(trial)
+        return Job(tuple(EpisodeTrials(episode, tuple(trials)) for episode, trials in by_episode.values()))
 
     def take(self, trials: Sequence[Trial]) -> None:
         """Hand the answers to those who wait for them, which opens their next questions."""
         for trial in trials:
             self._known[trial.id] = trial
-            if trial.id in self._clean_cells:
-                self._judge_clean(self._clean_cells.pop(trial.id), trial)
+            if trial.id in self._clean_trials:
+                self._judge_clean(self._clean_trials.pop(trial.id), trial)
             for thread in self._waiting.pop(trial.id, []):
                 self._ask(thread, self._next_query(thread, trial))
         self._search_on()
@@ -130,12 +127,12 @@ class AttackJobs(Iterator[Job]):
         return len(self._context.dataset) - len({thread.episode.id for thread in self._threads})
 
     def _begin(self, episode: Episode) -> None:
-        cell = planned_trial(self._context, episode, self._model, CLEAN_CONDITION)
-        if cell.id in self._known:
-            self._judge_clean(episode, self._known[cell.id])
+        trial = planned_trial(self._context, episode, self._model, CLEAN_CONDITION)
+        if trial.id in self._known:
+            self._judge_clean(episode, self._known[trial.id])
         else:
-            self._clean_cells[cell.id] = episode
-            self._open.append((episode, cell))
+            self._clean_trials[trial.id] = episode
+            self._open.append((episode, trial))
 
     def _judge_clean(self, episode: Episode, clean: Trial) -> None:
         self._clean[episode.id] = clean
@@ -193,13 +190,13 @@ class AttackJobs(Iterator[Job]):
         """Open the question, unless its answer is known: then go on to the next."""
         while query is not None:
             thread.asked = query
-            cell = planned_trial(self._context, thread.episode, self._model, self._condition(query))
-            if cell.id not in self._known:
-                if cell.id not in self._waiting:
-                    self._open.append((thread.episode, cell))
-                self._waiting.setdefault(cell.id, []).append(thread)
+            trial = planned_trial(self._context, thread.episode, self._model, self._condition(query))
+            if trial.id not in self._known:
+                if trial.id not in self._waiting:
+                    self._open.append((thread.episode, trial))
+                self._waiting.setdefault(trial.id, []).append(thread)
                 return
-            query = self._next_query(thread, self._known[cell.id])
+            query = self._next_query(thread, self._known[trial.id])
 
     def _next_query(self, thread: _Thread, trial: Trial) -> Query | None:
         outcome = judge(trial)
@@ -223,40 +220,6 @@ def _blocks(context: ScoringContext) -> deque[list[Episode]]:
     return deque([episodes[place] for place in order[start : start + BLOCK]] for start in range(0, len(order), BLOCK))
 
 
-_BOTH = "both"
-
-
-@dataclass(frozen=True)
-class AttackPlan:
-    """Search each episode for the smallest change that turns a right verdict into a wrong one."""
-
-    model: str = setting("the model to attack", positional=True)
-    data: str = setting("dataset folder or a shipped name such as sample-sim", positional=True)
-    perturbations: tuple[str, ...] = setting("what to attack with: names, categories, quick or all", ("all",))
-    budget: int = setting("queries per episode and strategy, beside the clean one", 60)
-    strategy: str = setting("search, random (the baseline: random changes at random severities) or both", "search")
-    frames: str = setting(FRAMES_HELP, "uniform:16")
-    scoring: ScoringSettings = ScoringSettings()
-
-    def __post_init__(self) -> None:
-        if self.budget < 1:
-            raise PlanError(f"budget must be at least 1 query per episode, got {self.budget}")
-        if self.strategy not in (*get_args(Strategy), _BOTH):
-            raise PlanError(f"strategy must be search, random or both, got {self.strategy!r}")
-
-    @property
-    def strategies(self) -> tuple[Strategy, ...]:
-        """Return the strategies to follow."""
-        return tuple(name for name in get_args(Strategy) if self.strategy in (name, _BOTH))
-
-    def stress_plan(self) -> StressPlan:
-        """Return the stress test whose models, data and perturbations the attack uses."""
-        scoring, severities = self.scoring, SEVERITIES[1:]
-        return StressPlan(
-            (self.model,), self.data, self.perturbations, severities, self.frames, controls=False, scoring=scoring
-        )
-
-
 @dataclass(frozen=True)
 class AttackRun:
     """An attack: what was found, and the run that holds every answer."""
@@ -265,23 +228,28 @@ class AttackRun:
     result: AttackResult
 
 
-def run_attack(plan: AttackPlan, own: Sequence[NamedModel] = ()) -> AttackRun:
-    """Ask what the strategies want to know until they are done, and write down what broke."""
-    stress_plan = plan.stress_plan()
-    contents, context = open_plan(stress_plan, own)
+def run_attack(plan: Plan, queries: int, strategy: str) -> AttackRun:
+    """Ask what the strategies want to know until they are done, and write down what broke.
+
+    `queries` are those per episode and strategy, beside the clean one; the strategy `both` follows one after the other.
+    """
+    if queries < 1:
+        raise PlanError(f"queries must be at least 1 per episode, got {queries}")
+    strategies = tuple(name for name in get_args(Strategy) if strategy in (name, "both"))
+    if not strategies:
+        raise PlanError(f"strategy must be search, random or both, got {strategy!r}")
+    contents, context = open_plan(plan)
     targets = attack_targets(context)
-    cells = 1 + len(plan.strategies) * most_trials(len(targets), plan.budget)
-    identity = {"budget": plan.budget, "strategy": plan.strategy}
-    origin = RunOrigin("attack", as_command("attack", plan), identity, cells)
-    run = start_scoring(stress_plan, context, contents, origin)
+    trials = 1 + len(strategies) * most_trials(len(targets), queries)
+    run = start_scoring(plan, context, contents, {"queries": queries, "strategy": strategy}, trials)
     with locked(run.folder):
-        keep_names(run, dict(zip(context.judged, plan.scoring.name)))
+        keep_names(run, plan, context)
         known = _known_trials(run, retry=plan.scoring.retry_failures)
-        jobs = AttackJobs(context, targets, plan.strategies, plan.budget, known)
-        expected = len(contents.episodes) * (1 + len(plan.strategies) * plan.budget)
-        score_jobs(run, jobs, context, plan.scoring, (len(known), expected), jobs.take)
+        jobs = AttackJobs(context, targets, strategies, queries, known)
+        expected = len(contents.episodes) * (1 + len(strategies) * queries)
+        score_jobs(run, jobs, context, plan, (len(known), expected), jobs.take)
         run.compact()
-        result = attack_result(run, jobs.attacks(), jobs.wrong_when_clean(), plan.budget)
+        result = attack_result(run, jobs.attacks(), jobs.wrong_when_clean(), queries)
         save_attack(run, result)
     return AttackRun(run, result)
 

@@ -163,7 +163,7 @@ def random_queries(targets: Sequence[Target], budget: int, rng: Rng) -> Queries:
 
 
 def most_trials(targets: int, budget: int) -> int:
-    """Return how many cells a strategy can ask of one episode, those that do not apply included."""
+    """Return how many trials a strategy can ask of one episode, those that do not apply included."""
     return 2 * budget + _MAX_DROPS * targets
 
 

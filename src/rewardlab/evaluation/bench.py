@@ -1,6 +1,6 @@
 """The RoboRewardBench protocol: errors per subset (bench.json) and copies among the videos (duplicates.json)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from rewardlab.core.errors import DataError
-from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.records import (
     TRIALS_DIGEST,
     meaning,
@@ -22,16 +21,14 @@ from rewardlab.core.trial_table import TrialTable, trials_digest
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.video import map_threads
-from rewardlab.evaluation.evaluate import StressPlan, clean_plan, load_episodes, run_stress
-from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings
+from rewardlab.evaluation.evaluate import evaluate, load_episodes
+from rewardlab.evaluation.plan import Plan
 from rewardlab.evaluation.roborewardbench import SUBSETS, HelmReadings, helm_readings
 from rewardlab.evaluation.summary import DRAWS
 from rewardlab.metrics.accuracy import macro_mae, micro_mae
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.contract import Mask, answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, measure, measure_conditions, with_clusters
-from rewardlab.models import name_model
-from rewardlab.models.contract import NamedModel
 
 # The number that HELM reads in a text; whole levels of a model without text; the most probable of its levels; and, with
 # no HELM score: levels that are expectations without probabilities; texts in another format.
@@ -120,46 +117,18 @@ BENCH, COPIES = "bench.json", "duplicates.json"
 Plain = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class BenchPlan:
-    """Score clean episodes by the RoboRewardBench protocol and tell the error per subset and over all."""
-
-    models: tuple[str, ...] = setting("models to evaluate, e.g. clock or package.module:name", positional=True)
-    data: str = setting(
-        "a copy of teetone/RoboReward (or one of its splits), any dataset folder, a shipped name such as sample, "
-        "or hub:teetone/RoboReward to fetch it",
-        positional=True,
-    )
-    split: str = setting("the split to evaluate where DATA holds several", "test")
-    frames: str = setting(FRAMES_HELP, "fps:1")
-    controls: bool = setting("score the controls constant, random, clock and oracle too", True)
-    duplicates: bool = setting("look for videos that are there twice, or nearly", True)
-    against: str | None = setting("training set in which to look for the evaluated videos", None)
-    scoring: ScoringSettings = ScoringSettings()
-
-    def stress_plan(self) -> StressPlan:
-        """Return the stress test without perturbations that scores these models on the split."""
-        data = choose_split(self.data, self.split)
-        return clean_plan(self.models, data, self.frames, self.scoring, controls=self.controls)
-
-
-def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
+def run_benchmark(plan: Plan, *, duplicates: bool, against: str | None) -> Run:
     """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
-    stress_plan = plan.stress_plan()
-    training = None if plan.against is None else open_dataset(choose_split(plan.against, "train")).episodes
-    given = {model.as_written: model for model in own}
-    models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
-    run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
-    wordless = [model.name for model in models if model.members]  # a composite's level is not what a member wrote
+    training = None if against is None else open_dataset(choose_split(against, "train")).episodes
+    run = evaluate(plan)
+    wordless = [
+        model.name for model in plan.every_model if model.members
+    ]  # a composite's level is not what a member wrote
     of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
     run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
-    if plan.duplicates or training is not None:
-        found = find_duplicates(
-            load_episodes(stress_plan).episodes,
-            training,
-            run.folder,
-            partial(map_threads, workers=plan.scoring.workers),
-        )
+    if duplicates or training is not None:
+        look = partial(map_threads, workers=plan.execution.workers)
+        found = find_duplicates(load_episodes(plan).episodes, training, run.folder, look)
         without = errors_without(run, wordless, episodes_to_leave_out(found["copies"]))
         run.save(COPIES, found | {"mae": without} | of_trials)
     return run

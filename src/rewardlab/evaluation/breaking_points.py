@@ -261,7 +261,7 @@ def attack_result(run: Run, attacks: Sequence[EpisodeAttack], wrong_when_clean: 
     strategies = sorted({attack.strategy for attack in ordered}, reverse=True)  # search first
     groups = [_of(points, strategy, category) for strategy in strategies for category in (ANY, *CATEGORIES)]
     return AttackResult(
-        model=run.record.judged[0],
+        model=run.record.evaluated[0],
         budget=budget,
         attacked=len({attack.episode for attack in ordered}),
         wrong_when_clean=wrong_when_clean,

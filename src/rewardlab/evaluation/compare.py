@@ -1,4 +1,4 @@
-"""Two models on the same cells: paired tests per category and overall, and the result in words."""
+"""Two models on the same trials: paired tests per category and overall, and the result in words."""
 
 import math
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def compare(
 
 @dataclass(frozen=True)
 class PairedTest:
-    """One paired test: what A and B score in a group of cells, A less B with its 95 % interval, and its p-value."""
+    """One paired test: what A and B score in a group of trials, A less B with its 95 % interval, and its p-value."""
 
     group: str
     metric: str
@@ -58,7 +58,7 @@ class PairedTest:
     p_holm: float
     episodes: int
     tasks: int
-    mcnemar: float  # exact, for success on clean episodes only: it takes cells as independent; else nan
+    mcnemar: float  # exact, for success on clean episodes only: it takes trials as independent; else nan
 
     @property
     def better(self) -> str | None:
@@ -70,7 +70,7 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two models compared on the cells that both scored: what they are called, and their whole strings."""
+    """Two models compared on the trials that both scored: what they are called, and their whole strings."""
 
     model_a: str
     model_b: str
@@ -84,7 +84,7 @@ class Comparison:
 
 @dataclass(frozen=True, eq=False)
 class SharedTrials:
-    """The cells that both models scored, in the same order."""
+    """The trials that both models scored, in the same order."""
 
     a: TrialTable
     b: TrialTable
@@ -92,19 +92,17 @@ class SharedTrials:
 
 
 def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int = DRAWS, seed: int = 0) -> Comparison:
-    """Compare a model of one run with a model of another, or of the same, on the cells that both scored."""
+    """Compare a model of one run with a model of another, or of the same, on the trials that both scored."""
     trials = {run: run.trials(METRIC_COLUMNS) for run in {run_a, run_b}}
     shared = _common(_of_model(run_a, trials[run_a], model_a), _of_model(run_b, trials[run_b], model_b))
     if not len(shared.a):
         raise RunError(
-            f"{run_a.folder} and {run_b.folder} share no cell that {model_a} and {model_b} both scored; "
+            f"{run_a.folder} and {run_b.folder} share no trial that {model_a} and {model_b} both scored; "
             "compare runs of the same dataset, perturbations and seed"
         )
     drawn = draw_clusters(int(clusters_of(shared.a).max()) + 1, draws, seed)
     family = metrics_shown(lambda display: display.compared)  # in every group; Holm's family is all of them
-    tests = [
-        _paired_test(shared, group, cells, metric, drawn) for group, cells in _groups(shared.a) for metric in family
-    ]
+    tests = [_paired_test(shared, group, mask, metric, drawn) for group, mask in _groups(shared.a) for metric in family]
     corrected = holm([test.paired.p for test in tests])
     names = _labels(run_a, run_b, model_a, model_b)
     results = tuple(replace(test, p_holm=p) for test, p in zip(tests, corrected))
@@ -140,7 +138,7 @@ def _of_model(run: Run, trials: TrialTable, model: str) -> TrialTable:
 
 
 def _common(a: TrialTable, b: TrialTable) -> SharedTrials:
-    """Pair the cells; those with different truths are left out and counted, different frames are noted."""
+    """Pair the trials; those with different truths are left out and counted, different frames are noted."""
     in_a, in_b = _same_trials(a, b)
     a, b = a.take(in_a), b.take(in_b)
     alike = np.ones(len(a), dtype=bool)
@@ -149,9 +147,9 @@ def _common(a: TrialTable, b: TrialTable) -> SharedTrials:
     frames = int((a.text("frames_hash") != b.text("frames_hash"))[alike].sum())
     notes = []
     if not alike.all():
-        notes.append(f"{int((~alike).sum())} cells are left out: their truth differs between the runs")
+        notes.append(f"{int((~alike).sum())} trials are left out: their truth differs between the runs")
     if frames:
-        notes.append(f"in {frames} cells the two models were not shown the same frames")
+        notes.append(f"in {frames} trials the two models were not shown the same frames")
     a = with_clusters(a.where(alike))
     return SharedTrials(a, b.where(alike).with_column("cluster", clusters_of(a)), tuple(notes))
 
@@ -164,18 +162,18 @@ def _same(a: TrialTable, b: TrialTable, column: str) -> Mask:
 
 def _same_trials(a: TrialTable, b: TrialTable) -> tuple[Rows, Rows]:
     """Return, in the order of a, the rows of a that b has too, and where b has them."""
-    cell, size = np.zeros(len(a) + len(b), dtype=np.int64), len(a)
+    key, size = np.zeros(len(a) + len(b), dtype=np.int64), len(a)
     for column in _trial_columns(a, b):
         values, code = np.unique(column, return_inverse=True)
-        cell = np.unique(cell * max(len(values), 1) + code, return_inverse=True)[1]
-    place = np.full(int(cell.max(initial=-1)) + 1, -1)
-    place[cell[size:]] = np.arange(len(b))
-    found = place[cell[:size]]
+        key = np.unique(key * max(len(values), 1) + code, return_inverse=True)[1]
+    place = np.full(int(key.max(initial=-1)) + 1, -1)
+    place[key[size:]] = np.arange(len(b))
+    found = place[key[:size]]
     return np.flatnonzero(found >= 0), found[found >= 0]
 
 
 def _trial_columns(a: TrialTable, b: TrialTable) -> Iterator[Numbers]:
-    """Yield what makes two cells the same, of a and then of b: the seed matters only where chance had a part."""
+    """Yield what makes two trials the same, of a and then of b: the seed matters only where chance had a part."""
     for name in ("episode", "video", "perturbation"):
         (in_a, names), (in_b, others) = a.codes(name), b.codes(name)
         codes = {text: code for code, text in enumerate(dict.fromkeys((*names, *others)))}
@@ -189,8 +187,8 @@ def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:
     return [(name, mask) for name, mask in groups if mask.any()] + [(OVERALL, np.ones(len(trials), dtype=bool))]
 
 
-def _paired_test(shared: SharedTrials, group: str, cells: Mask, metric: Metric, draws: Draws) -> PairedTest:
-    used = cells & answered(shared.a, metric.eligibility) & answered(shared.b, metric.eligibility)
+def _paired_test(shared: SharedTrials, group: str, mask: Mask, metric: Metric, draws: Draws) -> PairedTest:
+    used = mask & answered(shared.a, metric.eligibility) & answered(shared.b, metric.eligibility)
     a, b = shared.a.where(used), shared.b.where(used)
     exact = _mcnemar(a, b) if metric is success_accuracy and group == CLEAN else math.nan
     episodes, tasks = (len(np.unique(a.codes(column)[0])) for column in ("episode", "task"))

@@ -116,7 +116,7 @@ def display_names(models: Sequence[str], chosen: Mapping[str, str]) -> dict[str,
 
 def names_of_run(record: RunRecord, models: Iterable[str]) -> dict[str, str]:
     """Return what the models of a run are called where people read."""
-    return display_names(list(dict.fromkeys((*record.judged, *models))), record.names)
+    return display_names(list(dict.fromkeys((*record.evaluated, *models))), record.names)
 
 
 def model_meant(text: str, names: Mapping[str, str]) -> str | None:
@@ -193,13 +193,13 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 
 
 def run_and_model(text: str) -> tuple[Run, str]:
-    """Read `FOLDER` or `FOLDER::MODEL`, by its string or short name; a run that judged one model needs no name."""
+    """Read `FOLDER` or `FOLDER::MODEL`, by its string or short name; a run that evaluated one model needs no name."""
     folder, _, model = text.partition("::")
     run = open_run(folder)
-    judged, names = run.record.judged, names_of_run(run.record, run.record.plan.models)
-    if not model and len(judged) != 1:
-        raise PlanError(f"{folder} judged {len(judged)} models; say which one: {folder}::{names[judged[0]]}")
-    return run, (model_meant(model, names) or model) if model else judged[0]
+    evaluated, names = run.record.evaluated, names_of_run(run.record, run.record.plan.models)
+    if not model and len(evaluated) != 1:
+        raise PlanError(f"{folder} evaluated {len(evaluated)} models; say which one: {folder}::{names[evaluated[0]]}")
+    return run, (model_meant(model, names) or model) if model else evaluated[0]
 
 
 # Why models failed: reasons that differ only in numbers and quoted words are one, counted and shown by an example.
@@ -209,11 +209,11 @@ _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class FailureReason:
-    """A reason why a model failed, as it was given first, and how many of its cells failed so."""
+    """A reason why a model failed, as it was given first, and how many of its trials failed so."""
 
     model: str
     reason: str
-    cells: int
+    count: int
 
 
 def reason_kind(reason: str) -> str:
@@ -230,4 +230,4 @@ def failure_reasons(trials: TrialTable) -> list[FailureReason]:
         key = str(model), reason_kind(str(reason))
         counts[key] += 1
         examples.setdefault(key, str(reason))
-    return [FailureReason(key[0], examples[key], cells) for key, cells in counts.most_common()]
+    return [FailureReason(key[0], examples[key], count) for key, count in counts.most_common()]

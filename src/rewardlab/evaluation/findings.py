@@ -55,7 +55,7 @@ from rewardlab.models.contract import ModelEntry
 
 @dataclass(frozen=True, eq=False)
 class AlignedTrials:
-    """One number per model and cell (episode x perturbation x severity), nan where the model has none."""
+    """One number per model and trial (episode x perturbation x severity), nan where the model has none."""
 
     values: dict[str, Numbers]
     cluster: NDArray[np.int64]
@@ -63,7 +63,7 @@ class AlignedTrials:
 
 
 def align_models(trials: TrialTable, values: Numbers) -> AlignedTrials:
-    """Put one number per trial in the place of its cell, for each model."""
+    """Put one number per trial in the place of its trial, for each model."""
     model_of, models = trials.codes("model")
     place, first = _cell_places(trials)
     table = np.full((len(models), len(first)), np.nan)
@@ -73,7 +73,7 @@ def align_models(trials: TrialTable, values: Numbers) -> AlignedTrials:
 
 
 def _cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of each trial's cell, whatever the model, and one trial of each cell."""
+    """Return the number of each trial's trial, whatever the model, and one trial of each trial."""
     episode, _ = trials.codes("episode")
     perturbation, names = trials.codes("perturbation")
     severity = trials.number("severity").astype(np.int64)
@@ -84,7 +84,7 @@ def _cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 REFERENCE = "constant"  # the model against which mCE is taken: knowing nothing
 SIGNIFICANT = 0.05
-WORST = 5  # perturbations listed per judged model
+WORST = 5  # perturbations listed per evaluated model
 
 
 def values_of(trials: TrialTable, name: str) -> Numbers:
@@ -94,8 +94,8 @@ def values_of(trials: TrialTable, name: str) -> Numbers:
     return np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
 
 
-def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) -> tuple[SeverityThreshold, ...]:
-    """Return, per model and category, the last severity with success accuracy of at least `reliable_at`.
+def severity_thresholds(trials: TrialTable, draws: Draws, accuracy_threshold: float) -> tuple[SeverityThreshold, ...]:
+    """Return, per model and category, the last severity with success accuracy of at least `accuracy_threshold`.
 
     As measured, certified, and its share of draws. A severity that was not measured ends what can be claimed.
     """
@@ -110,19 +110,19 @@ def severity_thresholds(trials: TrialTable, draws: Draws, reliable_at: float) ->
             if not (changed & mine).any():
                 continue
             sums = condition_sums(values[mine], cluster[mine], severity[mine], len(SEVERITIES), draws.clusters)
-            reached = certified_threshold(*sums, draws, reliable_at)
+            reached = certified_threshold(*sums, draws, accuracy_threshold)
             shares = {str(last): share for last, share in reached.shares.items()}
             found.append(SeverityThreshold(model, name, reached.measured, reached.certified, shares))
     return tuple(found)
 
 
-def certifiable_categories(trials: TrialTable, reliable_at: float) -> tuple[CertifiableCategory, ...]:
+def certifiable_categories(trials: TrialTable, accuracy_threshold: float) -> tuple[CertifiableCategory, ...]:
     """Return, per category, whether its tasks suffice to certify a model without a mistake, and how many would.
 
     What counts is the lowest severity, and the clean episodes: where only higher ones are short, lower ones can be
     certified all the same.
     """
-    labelled, needed = eligible(trials, success_accuracy.eligibility), clusters_to_certify(reliable_at)
+    labelled, needed = eligible(trials, success_accuracy.eligibility), clusters_to_certify(accuracy_threshold)
     category, severity = trials.text("category"), trials.number("severity")
     found = []
     for name in (name for name in CATEGORIES if (category == name).any()):
@@ -139,23 +139,23 @@ def _episodes_and_clusters(trials: TrialTable, chosen: Mask) -> tuple[int, int]:
     return len(np.unique(trials.codes("episode")[0][chosen])), len(np.unique(clusters_of(trials)[chosen]))
 
 
-def control_checks(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[ControlCheck, ...]:
-    """Return, per judged model and control, whether its MAE is lower on the cells both scored: clean, and all."""
-    cells = align_models(trials, values_of(trials, micro_mae.name))
-    controls = [name for name in cells.values if name not in judged and not _sees_truth(name)]
-    tests: list[tuple[str, str, Literal["clean", "all cells"], PairedDifference]] = []
-    for model in (name for name in judged if name in cells.values):
+def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[ControlCheck, ...]:
+    """Return, per evaluated model and control, whether its MAE is lower on the trials both scored: clean, and all."""
+    aligned = align_models(trials, values_of(trials, micro_mae.name))
+    controls = [name for name in aligned.values if name not in evaluated and not _sees_truth(name)]
+    tests: list[tuple[str, str, Literal["clean", "all trials"], PairedDifference]] = []
+    for model in (name for name in evaluated if name in aligned.values):
         for control in controls:
-            ours, theirs = cells.values[model], cells.values[control]
-            clean = paired_means(np.where(cells.clean, theirs, np.nan), ours, cells.cluster, draws)
+            ours, theirs = aligned.values[model], aligned.values[control]
+            clean = paired_means(np.where(aligned.clean, theirs, np.nan), ours, aligned.cluster, draws)
             tests.append((model, control, "clean", clean))
-            tests.append((model, control, "all cells", paired_means(theirs, ours, cells.cluster, draws)))
+            tests.append((model, control, "all trials", paired_means(theirs, ours, aligned.cluster, draws)))
     corrected = holm([paired.p for *_, paired in tests])
     return tuple(_control_check(*test, p) for test, p in zip(tests, corrected))
 
 
 def _control_check(
-    model: str, control: str, where: Literal["clean", "all cells"], paired: PairedDifference, p: float
+    model: str, control: str, where: Literal["clean", "all trials"], paired: PairedDifference, p: float
 ) -> ControlCheck:
     return ControlCheck(
         model=model,
@@ -168,7 +168,7 @@ def _control_check(
         p=none_if_nan(paired.p),
         p_holm=none_if_nan(p),
         p_at_floor=paired.p_at_floor,
-        cells=paired.trials,
+        trials=paired.trials,
         clusters=paired.clusters,
         conclusion=_conclusion(paired.difference, p),
     )
@@ -185,10 +185,10 @@ def _sees_truth(model: str) -> bool:
     return isinstance(entry, ModelEntry) and entry.sees_truth
 
 
-def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[AccuracyDrop, ...]:
-    """Return, per judged model and category, the paired drop of success accuracy from clean to the highest severity.
+def drops(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[AccuracyDrop, ...]:
+    """Return, per evaluated model and category, the paired drop of success accuracy from clean to the highest severity.
 
-    Only cells that keep the label count. Holm's family is all of them; each says which drop could have been seen.
+    Only trials that keep the label count. Holm's family is all of them; each says which drop could have been seen.
     """
     truth = trials.number("truth_success")
     before = np.where((rounded(trials.number("clean_level")) == 5) == (truth == 1), 1.0, 0.0)
@@ -198,12 +198,12 @@ def drops(trials: TrialTable, draws: Draws, judged: Sequence[str]) -> tuple[Accu
     highest = severity.max(initial=0)
     usable = (severity == highest) & ~np.isnan(before + after)
     tests: list[tuple[str, str, int, PairedDifference]] = []
-    for name in judged:
+    for name in evaluated:
         for group in CATEGORIES:
-            cells = trials.matches("model", name) & trials.matches("category", group) & usable
-            if cells.any():
-                episodes = len(np.unique(trials.codes("episode")[0][cells]))
-                tests.append((name, group, episodes, paired_means(before[cells], after[cells], cluster[cells], draws)))
+            mask = trials.matches("model", name) & trials.matches("category", group) & usable
+            if mask.any():
+                episodes = len(np.unique(trials.codes("episode")[0][mask]))
+                tests.append((name, group, episodes, paired_means(before[mask], after[mask], cluster[mask], draws)))
     corrected = holm([paired.p for *_, paired in tests])
     return tuple(_drop(*test, p, int(highest)) for test, p in zip(tests, corrected))
 
@@ -227,7 +227,7 @@ def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p:
         p=none_if_nan(paired.p),
         p_holm=none_if_nan(p),
         p_at_floor=paired.p_at_floor,
-        cells=paired.trials,
+        trials=paired.trials,
         episodes=episodes,
         clusters=paired.clusters,
         minimum_detectable_drop=none_if_nan(detectable),
@@ -236,13 +236,13 @@ def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p:
 
 
 def worst_perturbations(
-    trials: TrialTable, measured: Sequence[Measurement], judged: Sequence[str]
+    trials: TrialTable, measured: Sequence[Measurement], evaluated: Sequence[str]
 ) -> tuple[WorstPerturbation, ...]:
-    """Return, per judged model, the perturbations that broke most expectations, at their highest severity."""
+    """Return, per evaluated model, the perturbations that broke most expectations, at their highest severity."""
     category = dict(zip(trials.text("perturbation"), trials.text("category")))
     table = {(entry.model, entry.group, entry.severity, entry.metric): entry for entry in measured}
     found = []
-    for model in judged:
+    for model in evaluated:
         mine = [e for e in measured if e.model == model and e.metric == "expectation_kept" and e.severity]
         kept: dict[str, Measurement] = {}
         for entry in (e for e in mine if e.group in category):
@@ -275,7 +275,7 @@ def _worst(entry: Measurement, category: str, table: dict[tuple[str, str, int, s
 
 
 def calibration_errors(trials: TrialTable, seed: int) -> tuple[CalibrationErrors, ...]:
-    """Return, per model that gives probabilities, its calibration on clean and on perturbed cells, with the nulls."""
+    """Return, per model that gives probabilities, its calibration on clean and on perturbed trials, with the nulls."""
     usable = answered(trials, "probabilities")
     clean = trials.matches("perturbation", CLEAN)
     model_of, models = trials.codes("model")
@@ -283,27 +283,27 @@ def calibration_errors(trials: TrialTable, seed: int) -> tuple[CalibrationErrors
     found = []
     for number, model in enumerate(models):
         for part, mask in parts:
-            cells = trials.where(usable & mask & (model_of == number))
-            found += [_calibration(model, part, cells, seed)] if len(cells) else []
+            used = trials.where(usable & mask & (model_of == number))
+            found += [_calibration(model, part, used, seed)] if len(used) else []
     return tuple(found)
 
 
-def _calibration(model: str, part: Literal["clean", "perturbed"], cells: TrialTable, seed: int) -> CalibrationErrors:
+def _calibration(model: str, part: Literal["clean", "perturbed"], trials: TrialTable, seed: int) -> CalibrationErrors:
     def value(metric: str) -> float | None:
-        return none_if_nan(METRICS[metric](cells))
+        return none_if_nan(METRICS[metric](trials))
 
-    nulls = null_quantiles(cells, seed)
+    nulls = null_quantiles(trials, seed)
     return CalibrationErrors(
         model=model,
-        cells=part,
+        where=part,
         ordinal_ece=value("ordinal_ece"),
         top_label_ece=value("top_label_ece"),
         ranked_probability_score=value("ranked_probability_score"),
         brier_score=value("brier_score"),
         ordinal_ece_null=none_if_nan(nulls["ordinal_ece"]),
         top_label_ece_null=none_if_nan(nulls["top_label_ece"]),
-        trials=len(cells),
-        diagram=tuple(reliability_diagram(cells)),
+        trials=len(trials),
+        diagram=tuple(reliability_diagram(trials)),
     )
 
 
@@ -313,11 +313,11 @@ def calibration_nulls(trials: TrialTable, seed: int) -> tuple[CalibrationNull, .
     usable = answered(trials, "probabilities")
     found = []
     for place, (model, category, severity) in enumerate(conditions.names):
-        cells = trials.where(usable & (conditions.of_trial == place))
-        bands = null_band(cells, seed) if len(cells) else {}
+        used = trials.where(usable & (conditions.of_trial == place))
+        bands = null_band(used, seed) if len(used) else {}
         for name, (low, high) in bands.items():
-            ends = none_if_nan(METRICS[name](cells)), none_if_nan(low), none_if_nan(high)
-            found.append(CalibrationNull(model, category, severity, name, *ends, len(cells)))
+            ends = none_if_nan(METRICS[name](used)), none_if_nan(low), none_if_nan(high)
+            found.append(CalibrationNull(model, category, severity, name, *ends, len(used)))
     return tuple(found)
 
 

@@ -3,24 +3,33 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.records import none_if_nan
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import (
+    Budget,
+    Execution,
+    FramePolicyText,
+    Help,
+    Limit,
+    Names,
+    RunFolder,
+    Scoring,
+    Seed,
+    SkipInvalid,
+)
 from rewardlab.core.trial import Score
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.evaluation.evaluate import StressPlan, clean_plan, run_stress
-from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
 from rewardlab.metrics.contract import answered, has_values
 from rewardlab.metrics.estimates import clusters_of, with_clusters
-from rewardlab.models import name_model
 from rewardlab.models.calibration import (
     MIN_PROB,
     Calibration,
@@ -70,27 +79,6 @@ Plain = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class CalibratePlan:
-    """Fit what makes a model's answers mean what they say; afterwards MODEL+FOLDER is the calibrated model."""
-
-    model: str = setting("the model to calibrate", positional=True)
-    data: str = setting(
-        "dataset folder or a shipped name; not the data the model is evaluated on later", positional=True
-    )
-    coverage: float = setting("share of episodes whose true level the set of levels must hold", 0.9)
-    frames: str = setting(FRAMES_HELP, "uniform:16")
-    scoring: ScoringSettings = ScoringSettings()
-
-    def __post_init__(self) -> None:
-        if not 0 < self.coverage < 1:
-            raise PlanError(f"coverage must be above 0 and below 1, got {self.coverage}")
-
-    def stress_plan(self) -> StressPlan:
-        """Return the stress test without perturbations that scores the model."""
-        return clean_plan((self.model,), self.data, self.frames, self.scoring, controls=False)
-
-
-@dataclass(frozen=True)
 class CalibrationRun:
     """A calibration and the run it was fitted in."""
 
@@ -111,16 +99,41 @@ class AnsweredEpisodes:
         return {"episodes": len(self.scores), "tasks": self.tasks}
 
 
-def run_calibration(plan: CalibratePlan) -> CalibrationRun:
-    """Score the clean episodes, fit, and write calibration.json; for an ensemble also the weights of its members."""
-    model = name_model(plan.model)
-    run = run_stress(plan.stress_plan(), [model], kind="calibrate", command=as_command("calibrate", plan))
+def fit_calibration(
+    model: Annotated[str, Help("model to calibrate")],
+    data: Annotated[str | Path, Help("dataset to fit on; not the one that the model is evaluated on later")],
+    *,
+    coverage: Annotated[float, Help("share of episodes whose true level the set of levels must hold")] = 0.9,
+    frames: FramePolicyText = "uniform:16",
+    seed: Seed = 0,
+    limit: Limit = None,
+    skip_invalid: SkipInvalid = False,
+    name: Names = (),
+    out: RunFolder = None,
+    execution: Execution = Execution(),
+    scoring: Scoring = Scoring(),
+    budget: Budget = Budget(),
+) -> CalibrationRun:
+    """Fit a map after which a model's probabilities mean what they say; MODEL+FOLDER is the calibrated model.
+
+    Examples:
+        rewardlab fit calibration pocket sample-sim --out runs/calibration
+        rewardlab stress pocket+runs/calibration sample
+    """
+    given = locals()
+    from rewardlab.evaluation.evaluate import evaluate
+    from rewardlab.evaluation.plan import make_plan
+
+    if not 0 < coverage < 1:
+        raise PlanError(f"coverage must be above 0 and below 1, got {coverage}")
+    plan = make_plan("fit calibration", fit_calibration, given, kind="calibrate")
+    (named,), run = plan.models, evaluate(plan)
     trials = run.trials()
-    record = {"model": model.name, "fingerprint": model.fingerprint, "frames": plan.frames, "seed": plan.scoring.seed}
+    record: Plain = {"model": named.name, "fingerprint": named.fingerprint, "frames": frames, "seed": seed}
     record |= {"data": plan.data, "data_digest": run.record.plan.data_digest}
-    record |= calibrate_trials(trials, plan.coverage, plan.scoring.seed)
+    record |= calibrate_trials(trials, coverage, seed)
     run.save(CALIBRATION, record)
-    errors = member_errors(split_by_task(trials, plan.scoring.seed, 3)[0])
+    errors = member_errors(split_by_task(trials, seed, 3)[0])
     if errors:
         weights = {name: 1 / max(error, MIN_MEMBER_ERROR) for name, error in errors.items()}
         run.save(WEIGHTS, {"weights": weights, "mae": errors, "fit": record["fit"], "data": plan.data})

@@ -4,21 +4,30 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.old_settings import as_command, setting
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import (
+    Budget,
+    Execution,
+    FramePolicyText,
+    Help,
+    Limit,
+    Names,
+    RunFolder,
+    Scoring,
+    Seed,
+    SkipInvalid,
+)
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import CLEAN, SUCCESS_LEVEL, Score, Trial
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.evaluation.evaluate import StressPlan, run_stress
 from rewardlab.evaluation.fit_calibration import split_by_task
-from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings, require_selection
 from rewardlab.models import name_model
 from rewardlab.models.composite import name_composite
 from rewardlab.models.contract import Composition, NamedModel
@@ -80,44 +89,10 @@ def least_units(rate: float) -> int:
 
 
 MIN_CLAIMS = 10  # successes, true and false each, that the model must have claimed among those to fit on
-FOLDS = 4  # of tasks, each judged by a guard that is fitted on the others
+FOLDS = 4  # of tasks, each evaluated by a guard that is fitted on the others
 _LEAST_SCALE = 1e-3
 
 Plain = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class GuardPlan:
-    """Fit a guard that withholds doubtful successes; afterwards MODEL+FOLDER is the guarded model."""
-
-    model: str = setting("the model to guard", positional=True)
-    data: str = setting("dataset folder or a shipped name; not the data it is evaluated on later", positional=True)
-    false_success: float = setting("share of failed clips of a new task that may pass as successes, on average", 0.1)
-    perturbations: tuple[str, ...] = setting("perturbations to fit on; judge on others", ("quick",))
-    severities: tuple[int, ...] = setting("severities to fit on; the clean episode is always there", (2,))
-    policy: str = setting("what becomes of a doubtful success: abstain, hold (level 4), fallback or pass", "abstain")
-    fallback: str = setting("the model that answers in place of this one under policy fallback", "")
-    frames: str = setting(FRAMES_HELP, "uniform:16")
-    guard: Path = setting("folder for the guard; MODEL+FOLDER names the guarded model", Path("guard"))
-    scoring: ScoringSettings = ScoringSettings()
-
-    def __post_init__(self) -> None:
-        if not 0 < self.false_success < 1:
-            raise PlanError(f"false-success must be above 0 and below 1, got {self.false_success}")
-        require_policy(self.policy, self.fallback)
-        require_selection(self.perturbations, self.severities)
-
-    def stress_plan(self) -> StressPlan:
-        """Return the stress test whose answers the guard is fitted on."""
-        return StressPlan(
-            (self.model,),
-            self.data,
-            self.perturbations,
-            self.severities,
-            self.frames,
-            controls=False,
-            scoring=self.scoring,
-        )
 
 
 @dataclass(frozen=True)
@@ -145,31 +120,74 @@ class EvaluatedClips:
         return np.unique(self.tasks.astype(str), return_inverse=True)[1].astype(np.int64)
 
 
-def run_guard_fit(plan: GuardPlan) -> GuardRun:
-    """Score the clips, clean and perturbed, fit the guard, and write guard.json."""
-    model = name_model(plan.model)
-    if plan.fallback:
-        name_model(plan.fallback)
-    probe = probed_model(model)
-    stress = replace(plan.stress_plan(), models=(probe.name,))
-    run = run_stress(stress, [probe], kind="guard", command=as_command("guard fit", plan))
+def fit_guard(
+    model: Annotated[str, Help("model to guard")],
+    data: Annotated[str | Path, Help("dataset to fit on; not the one that the model is evaluated on later")],
+    *,
+    false_success: Annotated[
+        float, Help("share of failed clips of a new task that may pass as successes, on average")
+    ] = 0.1,
+    perturbations: Annotated[
+        str | Sequence[str], Help("perturbations to fit on; evaluate on others", metavar="NAME")
+    ] = ("quick",),
+    severities: Annotated[int | Sequence[int], Help("severities to fit on; clean episodes are always scored")] = (2,),
+    policy: Annotated[str, Help("what to do with a doubtful success: abstain, hold (level 4), fallback or pass")] = (
+        "abstain"
+    ),
+    fallback: Annotated[str, Help("model that answers in place of this one under the policy fallback")] = "",
+    guard: Annotated[Path | str, Help("folder for the guard")] = Path("guard"),
+    frames: FramePolicyText = "uniform:16",
+    seed: Seed = 0,
+    limit: Limit = None,
+    skip_invalid: SkipInvalid = False,
+    name: Names = (),
+    out: RunFolder = None,
+    execution: Execution = Execution(),
+    scoring: Scoring = Scoring(),
+    budget: Budget = Budget(),
+) -> GuardRun:
+    """Fit a guard that withholds doubtful successes; MODEL+FOLDER is the guarded model.
+
+    Examples:
+        rewardlab fit guard pocket sample-sim --guard guards/pocket
+        rewardlab stress pocket+guards/pocket sample
+    """
+    given = locals()
+    from rewardlab.evaluation.evaluate import evaluate
+    from rewardlab.evaluation.plan import make_plan
+
+    if not 0 < false_success < 1:
+        raise PlanError(f"false-success must be above 0 and below 1, got {false_success}")
+    require_policy(policy, fallback)
+    named = name_model(model)
+    if fallback:
+        name_model(fallback)
+    plan = make_plan("fit guard", fit_guard, given, kind="guard", models=(probed_model(named),))
+    run, folder, terms = evaluate(plan), Path(guard), GuardTerms(false_success, policy, seed)
     trials = run.trials()
-    halves = _halves(trials, plan)
-    guard = fit_guard(*halves, plan.false_success, plan.policy)
-    record: Plain = {"model": model.name, "fingerprint": model.fingerprint, "fallback": plan.fallback}
+    halves = _halves(trials, seed)
+    record: Plain = {"model": named.name, "fingerprint": named.fingerprint, "fallback": fallback, "data": plan.data}
     record |= {
-        "data": plan.data,
-        "guard": asdict(guard),
+        "guard": asdict(fitted_guard(*halves, terms)),
         "perturbations": list(plan.perturbations),
         "severities": list(plan.severities),
     }
-    record |= {name: _size(half) for name, half in zip(("fit", "threshold"), halves)}
-    record["held_out"] = effect_in_folds(trials, plan)
+    record |= {part: _size(half) for part, half in zip(("fit", "threshold"), halves, strict=True)}
+    record["held_out"] = effect_in_folds(trials, terms)
     run.save(GUARD, record)
-    plan.guard.mkdir(parents=True, exist_ok=True)
-    with atomic_write(plan.guard / GUARD) as partial:
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic_write(folder / GUARD) as partial:
         partial.write_bytes((run.folder / GUARD).read_bytes())
-    return GuardRun(run, record, plan.guard)
+    return GuardRun(run, record, folder)
+
+
+@dataclass(frozen=True)
+class GuardTerms:
+    """What a guard is fitted for: the share of false successes, what becomes of them, and the seed of the splits."""
+
+    false_success: float
+    policy: str
+    seed: int
 
 
 def probed_model(model: NamedModel) -> NamedModel:
@@ -202,7 +220,7 @@ def _features(trial: Trial) -> dict[str, float]:
     return trial.info.frame_quality | answer_features(score)
 
 
-def fit_guard(fit: EvaluatedClips, threshold: EvaluatedClips, rate: float, policy: str) -> Guard:
+def fitted_guard(fit: EvaluatedClips, threshold: EvaluatedClips, terms: GuardTerms) -> Guard:
     """Return the guard: claims ordered by risk on one part, the threshold by conformal risk control on the other."""
     known = tuple(sorted({str(text) for text, clean in zip(fit.instructions, fit.clean) if clean}))
     new = distances([str(text) for text in fit.instructions], [str(task) for task in fit.tasks])
@@ -213,8 +231,8 @@ def fit_guard(fit: EvaluatedClips, threshold: EvaluatedClips, rate: float, polic
     inputs = risk_inputs(names, (features - centers) / scales)
     weights, bias = fit_logistic(inputs[fit.claimed], fit.success[fit.claimed])
     plain = [tuple(part.tolist()) for part in (centers, scales, weights)]
-    guard = Guard(names, plain[0], plain[1], plain[2], bias, None, known, rate, policy)
-    return replace(guard, threshold=_threshold(guard, threshold, rate))
+    guard = Guard(names, plain[0], plain[1], plain[2], bias, None, known, terms.false_success, terms.policy)
+    return replace(guard, threshold=_threshold(guard, threshold, terms.false_success))
 
 
 def feature_rows(rows: Sequence[dict[str, float]], distance: Sequence[float]) -> tuple[tuple[str, ...], Numbers]:
@@ -231,18 +249,18 @@ def clip_risks(guard: Guard, clips: EvaluatedClips) -> Numbers:
     return np.array([guard.risk(row | {"instruction_distance": near[text]}) for row, text in rows])
 
 
-def effect_in_folds(trials: TrialTable, plan: GuardPlan) -> Plain | None:
+def effect_in_folds(trials: TrialTable, terms: GuardTerms) -> Plain | None:
     """Return what guards fitted like this one do to tasks that they never saw; None where the tasks are too few."""
     try:
-        folds = split_by_task(trials, plan.scoring.seed, FOLDS)
-        judged = [_judged_by_others(fold, trials, plan) for fold in folds]
+        folds = split_by_task(trials, terms.seed, FOLDS)
+        evaluated = [_evaluated_by_others(fold, trials, terms) for fold in folds]
     except DataError:
         return None
-    clips = [clips for clips, _ in judged]
+    clips = [clips for clips, _ in evaluated]
     claimed, success, clean = (
         np.concatenate(flags) for flags in zip(*((c.claimed, c.success, c.clean) for c in clips))
     )
-    passed, failed = np.concatenate([flags for _, flags in judged]), ~success
+    passed, failed = np.concatenate([flags for _, flags in evaluated]), ~success
     return {
         "clips": len(passed),
         "tasks": sum(len(np.unique(each.task_codes())) for each in clips),
@@ -252,10 +270,10 @@ def effect_in_folds(trials: TrialTable, plan: GuardPlan) -> Plain | None:
     }
 
 
-def _judged_by_others(fold: TrialTable, trials: TrialTable, plan: GuardPlan) -> tuple[EvaluatedClips, Flags]:
+def _evaluated_by_others(fold: TrialTable, trials: TrialTable, terms: GuardTerms) -> tuple[EvaluatedClips, Flags]:
     """Return the clips of a fold, and which claims pass a guard that is fitted on all other tasks."""
     others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
-    guard, clips = fit_guard(*_halves(others, plan), plan.false_success, plan.policy), evaluated_clips(fold)
+    guard, clips = fitted_guard(*_halves(others, terms.seed), terms), evaluated_clips(fold)
     return clips, passed_claims(guard, clips, clip_risks(guard, clips))
 
 
@@ -265,9 +283,9 @@ def passed_claims(guard: Guard, clips: EvaluatedClips, risks: Numbers) -> Flags:
     return clips.claimed & passes
 
 
-def _halves(trials: TrialTable, plan: GuardPlan) -> tuple[EvaluatedClips, EvaluatedClips]:
+def _halves(trials: TrialTable, seed: int) -> tuple[EvaluatedClips, EvaluatedClips]:
     """Return the clips to order claims on, and those of other tasks to set the threshold on."""
-    order, threshold = split_by_task(trials, plan.scoring.seed, 2)
+    order, threshold = split_by_task(trials, seed, 2)
     return evaluated_clips(order), evaluated_clips(threshold)
 
 

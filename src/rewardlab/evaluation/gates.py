@@ -26,7 +26,7 @@ _EXAMPLE = "write macro_mae<=0.8, success_accuracy:visual@3>=0.7, certified:visu
 
 @dataclass(frozen=True)
 class Gate:
-    """What a model must have shown; without a `model`, every judged one must."""
+    """What a model must have shown; without a `model`, every evaluated one must."""
 
     text: str
     model: str
@@ -69,7 +69,7 @@ def parse_gate(text: str) -> Gate:
     if metric == "certified":
         find(dict.fromkeys(CATEGORIES), group, "category")
     elif ":" not in group and "+" not in group:
-        find({CLEAN: None, **dict.fromkeys(CATEGORIES), **PERTURBATIONS}, group, "group of cells")
+        find({CLEAN: None, **dict.fromkeys(CATEGORIES), **PERTURBATIONS}, group, "group of trials")
     chosen = None if severity is None else int(severity)
     return Gate(text.strip(), form["model"] or "", metric, group, chosen, compared["op"], float(compared["number"]))
 
@@ -80,7 +80,7 @@ def check_gates(gates: Sequence[Gate], summary: Summary) -> list[GateResult]:
 
 
 def _models(gate: Gate, summary: Summary) -> tuple[str, ...]:
-    return (gate.model,) if gate.model else summary.judged
+    return (gate.model,) if gate.model else summary.evaluated
 
 
 def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
@@ -94,7 +94,7 @@ def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
         counts = summary.outcomes(model)
         asked = counts.scored + counts.failed
         share = counts.scored / asked if asked else None
-        return _held(gate, model, f"{counts.scored:,} answers to {asked:,} cells", share, share)
+        return _held(gate, model, f"{counts.scored:,} answers to {asked:,} trials", share, share)
     severity = 0 if gate.group == CLEAN else gate.severity if gate.severity is not None else summary.highest_severity
     found = summary.measurement(model, gate.group, severity, gate.metric)
     where = "on clean episodes" if gate.group == CLEAN else f"under {gate.group} at severity {severity}"
@@ -129,7 +129,7 @@ def _holds(gate: Gate, value: float) -> bool:
             return value > gate.number
 
 
-# JUnit XML of a run, as continuous integration reads it: a test case per judged model, and per gate and model.
+# JUnit XML of a run, as continuous integration reads it: a test case per evaluated model, and per gate and model.
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -137,7 +137,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def write_junit(path: Path, summary: Summary, gates: Sequence[GateResult], reasons: Sequence[str]) -> None:
     """Write the test cases of a finished run; a model that answered nothing is an error, with the reasons."""
     suite = ElementTree.Element("testsuite", name="rewardlab")
-    for model in summary.judged:
+    for model in summary.evaluated:
         counts = summary.outcomes(model)
         case = _case(suite, "rewardlab.models", model)
         if counts.scored == 0 and counts.failed > 0:

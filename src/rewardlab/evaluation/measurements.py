@@ -95,14 +95,14 @@ def _columns(
     used = np.flatnonzero(answered(trials, eligibility) & (conditions.of_trial >= 0))
     if not len(used):
         return {m.name: [MetricEstimate(math.nan, math.nan, math.nan, 0, number) for number in asked] for m in metrics}
-    cells, place = trials.take(used), conditions.of_trial[used]
+    taken, place = trials.take(used), conditions.of_trial[used]
     found: dict[str, list[MetricEstimate]] = {}
     for metric in metrics:
-        means = measure_conditions(metric, cells, place, count, draws)
+        means = measure_conditions(metric, taken, place, count, draws)
         found[metric.name] = [] if means is None else _listed(means, asked)
     order = np.argsort(place, kind="stable")
     for number, (start, stop) in zip(asked, pairwise(np.searchsorted(place[order], np.arange(count + 1)))):
-        one_set = cells.take(order[start:stop])
+        one_set = taken.take(order[start:stop])
         for metric in metrics:
             if len(found[metric.name]) < count:
                 found[metric.name].append(measure_answered(metric, one_set, number, draws))
@@ -124,7 +124,7 @@ def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEs
     return Measurement(model, group, severity, metric, value, m.scored, m.asked, low, high)
 
 
-# What a number under change is held against: the clean answer and the best constant, on the very same cells.
+# What a number under change is held against: the clean answer and the best constant, on the very same trials.
 
 _NO_SUBSET = "all"
 
@@ -162,11 +162,11 @@ def _rows(
     clean = _means(clean_values(trials, values)[0], used, place, shape)
     blind = _best_constant(trials, name, used, place, shape)
     relabelled = sum_by(conditions.of_trial[used & trials.matches("expectation", "relabel")], shape[0])
-    cells = sum_by(conditions.of_trial[used], shape[0])
+    counts = sum_by(conditions.of_trial[used], shape[0])
     for number, (model, group, severity) in enumerate(conditions.names):
-        if cells[number]:
+        if counts[number]:
             held = (none_if_nan(float(clean[number])), none_if_nan(float(blind[number])))
-            yield PairedReference(model, group, severity, name, *held, int(cells[number]), int(relabelled[number]))
+            yield PairedReference(model, group, severity, name, *held, int(counts[number]), int(relabelled[number]))
 
 
 def _means(values: Numbers, used: np.ndarray, place: Codes, shape: tuple[int, int]) -> Numbers:
@@ -181,7 +181,7 @@ def _means(values: Numbers, used: np.ndarray, place: Codes, shape: tuple[int, in
 
 
 def _best_constant(trials: TrialTable, metric: str, used: np.ndarray, place: Codes, shape: tuple[int, int]) -> Numbers:
-    """Return, per condition, the best that a model gets which says the same level of every cell."""
+    """Return, per condition, the best that a model gets which says the same level of every trial."""
     if metric == success_accuracy.name:
         truth = trials.number("truth_success")
         return np.maximum(*(_means(np.where(truth == said, 1.0, 0.0), used, place, shape) for said in (0, 1)))

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.old_settings import setting
 from rewardlab.core.run import RECORD, SUMMARY, Run, start_run
 from rewardlab.core.run_files import plan_differences, read_part
+from rewardlab.core.settings import Help
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.summary import save_summary
 
@@ -21,43 +21,44 @@ _SAME_MACHINE = ("rewardlab", "numpy", "scipy", "opencv-python-headless", "av") 
 
 
 @dataclass(frozen=True)
-class MergePlan:
-    """Put the shards of a run together, after a check that they belong together and agree."""
-
-    runs: tuple[str, ...] = setting("run folders of the same plan", positional=True)
-    out: Path = setting("run folder to write", Path("runs") / "merged")
-
-    def __post_init__(self) -> None:
-        if len(set(self.runs)) < 2:
-            raise PlanError("name at least two run folders to put together")
-
-
-@dataclass(frozen=True)
 class Merged:
-    """The run that was made, how many cells are there and are planned, and what else the shards differ in."""
+    """The run that was made, how many trials are there and are planned, and what else the shards differ in."""
 
     run: Run
     trials: int
-    cells: int
+    planned: int
     notes: tuple[str, ...]
 
 
-def merge_runs(shards: Sequence[Run], out: Path) -> Merged:
-    """Write one run with the trials of all shards; it has a summary when every cell is there."""
+def runs_merge(
+    runs: Annotated[Sequence[Run | str | Path], Help("run folders of the same plan")],
+    *,
+    out: Annotated[Path | str, Help("run folder to write")] = Path("runs") / "merged",
+) -> Merged:
+    """Join the shards of a run, after a check that they belong together and agree.
+
+    Examples:
+        rewardlab runs merge runs/shard-1 runs/shard-2 --out runs/whole
+        rewardlab report runs/whole
+    """
+    folders = dict.fromkeys(run.folder if isinstance(run, Run) else Path(run) for run in runs)
+    if len(folders) < 2:
+        raise PlanError("name at least two run folders to put together")
+    shards = [Run(folder) for folder in folders]
     _require_one_plan(shards)
     _require_agreement(shards)
-    run = start_run(out, _whole(shards[0].stored(RECORD) or {}))
-    with locked(run.folder):
+    whole = start_run(Path(out), _whole(shards[0].stored(RECORD) or {}))
+    with locked(whole.folder):
         for shard in shards:
             for path in shard.parts():
-                run.append_table(read_part(path, shard.record))
-        run.compact()
-        found = len(run.trials(("id", "status")))
-        if found == run.record.cells:
-            save_summary(run)
+                whole.append_table(read_part(path, shard.record))
+        whole.compact()
+        found = len(whole.trials(("id", "status")))
+        if found == whole.record.trials:
+            save_summary(whole)
         else:
-            (out / SUMMARY).unlink(missing_ok=True)
-    return Merged(run, found, run.record.cells, tuple(_version_notes(shards)))
+            (whole.folder / SUMMARY).unlink(missing_ok=True)
+    return Merged(whole, found, whole.record.trials, tuple(_version_notes(shards)))
 
 
 def _whole(content: dict[str, Any]) -> dict[str, Any]:
@@ -73,8 +74,8 @@ def _require_one_plan(shards: Sequence[Run]) -> None:
             plans = ((each.stored(RECORD) or {}).get("plan", {}) for each in (first, shard))
             differ = "; ".join(plan_differences(*plans))
             raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {differ}")
-        if (shard.record.kind, shard.record.cells) != (first.record.kind, first.record.cells):
-            kinds = [f"{each.record.kind} of {each.record.cells:,} cells" for each in (first, shard)]
+        if (shard.record.kind, shard.record.trials) != (first.record.kind, first.record.trials):
+            kinds = [f"{each.record.kind} of {each.record.trials:,} trials" for each in (first, shard)]
             raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {kinds[0]} and {kinds[1]}")
         if shard.record.version != first.record.version:
             versions = f"{first.record.version} and {shard.record.version}"
@@ -82,21 +83,23 @@ def _require_one_plan(shards: Sequence[Run]) -> None:
 
 
 def _require_agreement(shards: Sequence[Run]) -> None:
-    """Raise RunError where two shards scored one cell and say unlike levels."""
+    """Raise RunError where two shards scored one trial and say unlike levels."""
     scored: dict[str, tuple[float, Path]] = {}
     for shard in shards:
-        for cell, level in _scores(shard):
-            other, folder = scored.setdefault(cell, (level, shard.folder))
+        for trial, level in _scores(shard):
+            other, folder = scored.setdefault(trial, (level, shard.folder))
             if other != level:
                 said = f"{folder} says {other:g} and {shard.folder} {level:g}"
-                raise RunError(f"the shards disagree on cell {cell}: {said}; was it the same model, and is it random?")
+                raise RunError(
+                    f"the shards disagree on trial {trial}: {said}; was it the same model, and is it random?"
+                )
 
 
 def _scores(shard: Run) -> Iterator[tuple[str, float]]:
     table: pyarrow.Table = shard.trials(("id", "status", "level")).arrow
-    for cell, level in zip(table["id"].to_pylist(), table["level"].to_pylist()):
+    for trial, level in zip(table["id"].to_pylist(), table["level"].to_pylist()):
         if level is not None:
-            yield cell, level
+            yield trial, level
 
 
 def _version_notes(shards: Sequence[Run]) -> Iterator[str]:

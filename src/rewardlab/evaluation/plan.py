@@ -1,23 +1,170 @@
-"""What is scored: planned trials with their content ids, jobs, shards, and the forecast of a run."""
+"""`Plan` and its checks, shards; planned trials with their content ids, jobs; the forecast of a run."""
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import EngineSettings, setting
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import CLEAN
+from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_arguments, as_command, recorded, several
+from rewardlab.core.terminal import loading
+from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data.video import FramePolicy, frame_policy
-from rewardlab.models.contract import Budget, NamedModel
+from rewardlab.evaluation.display import FITS
+from rewardlab.models import name_model
+from rewardlab.models.contract import Budget as ModelBudget
+from rewardlab.models.contract import NamedModel, RewardModel
 from rewardlab.models.ledger import Spent, spent_by_model
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.composition import graded_perturbation
 from rewardlab.perturbations.contract import Perturbation
+
+CONTROLS = ("constant", "random", "length", "oracle")
+ACCURACY_THRESHOLD = 0.70  # success accuracy below which a model counts as unreliable
+MOST_DESCRIBED = 12  # wrong rewards shown of each model, and described
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run scores and how: the function of a command makes one, and `evaluate` carries it out."""
+
+    kind: str  # of run: stress, bench, attack, calibrate, guard or relabel
+    models: tuple[NamedModel, ...]  # those that are evaluated
+    controls: tuple[NamedModel, ...]  # those that are scored beside them
+    data: str
+    perturbations: tuple[str, ...]
+    severities: tuple[int, ...]
+    frames: str
+    seed: int
+    limit: int | None
+    accuracy_threshold: float
+    skip_invalid: bool
+    names: tuple[str, ...]  # short names of the models, in their order
+    shard: str
+    describe_failures: int
+    out: Path | None
+    execution: Execution
+    scoring: Scoring
+    budget: Budget
+    settings: Mapping[str, Any]  # of the command, as the run records them
+    command: str
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise PlanError("name at least one model, e.g. `rewardlab stress pocket sample`")
+        require_limit(self.limit)
+        require_selection(self.perturbations, self.severities)
+        if not 0 <= self.accuracy_threshold <= 1:
+            raise PlanError(f"accuracy-threshold must be from 0 to 1, got {self.accuracy_threshold}")
+        if not 0 <= self.describe_failures <= MOST_DESCRIBED:
+            raise PlanError(f"describe-failures must be from 0 to {MOST_DESCRIBED}, got {self.describe_failures}")
+        shard_of((), self.shard)
+        _require_names(self.names, [model.name for model in self.models], [model.name for model in self.every_model])
+
+    @property
+    def every_model(self) -> tuple[NamedModel, ...]:
+        """Return the models and the controls, each once."""
+        return tuple({model.name: model for model in (*self.models, *self.controls)}.values())
+
+    def model_budget(self, folder: Path) -> ModelBudget:
+        """Return what models may spend; what they paid for is written down in the run folder."""
+        return ModelBudget(self.budget.max_requests, self.budget.max_cost, folder)
+
+
+def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, Any], **changes: Any) -> Plan:
+    """Return the plan of a command whose function was called with these arguments; `changes` replace some of them.
+
+    What the function has no argument for is as it is for a run of clean episodes without controls.
+    """
+    arguments = all_arguments(function, given)
+    key, given = "models" if "models" in arguments else "model", {**_CLEAN_ONLY, **arguments, **changes}
+    asked = several(arguments[key])
+    with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
+        named = tuple(map(named_model, asked))
+        controls = tuple(map(name_model, CONTROLS)) if given["controls"] else ()
+    spelled = [model.as_written for model in named]
+    settings = recorded(function, {**arguments, key: spelled if key == "models" else spelled[0]})
+    return Plan(
+        kind=changes.get("kind", command),
+        models=changes.get("models", named),
+        controls=controls,
+        data=str(given["data"]),
+        perturbations=several(given["perturbations"]),
+        severities=several(given["severities"]),
+        frames=given["frames"],
+        seed=given["seed"],
+        limit=given["limit"],
+        accuracy_threshold=given["accuracy_threshold"],
+        skip_invalid=given["skip_invalid"],
+        names=several(given["name"]),
+        shard=given["sharding"].shard,
+        describe_failures=given["describe_failures"],
+        out=None if given["out"] is None else Path(given["out"]),
+        execution=given["execution"],
+        scoring=given["scoring"],
+        budget=given["budget"],
+        settings=settings,
+        command=as_command(command, function, settings),
+    )
+
+
+_CLEAN_ONLY: Mapping[str, Any] = {
+    "controls": False,
+    "perturbations": ("none",),
+    "severities": (0,),
+    "seed": 0,
+    "accuracy_threshold": ACCURACY_THRESHOLD,
+    "skip_invalid": False,
+    "name": (),
+    "sharding": Sharding(),
+    "describe_failures": 0,
+}
+
+
+def named_model(model: str | RewardModel | NamedModel) -> NamedModel:
+    """Return the model that is meant; one that has been named stays as it is."""
+    return model if isinstance(model, NamedModel) else name_model(model)
+
+
+def require_limit(limit: int | None) -> None:
+    """Check the number of episodes to use."""
+    if limit is not None and limit < 1:
+        raise PlanError(f"limit must be at least 1, got {limit}")
+
+
+def require_selection(perturbations: tuple[str, ...], severities: tuple[int, ...]) -> None:
+    """Check that perturbations are named and that the severities exist."""
+    if not perturbations:
+        raise PlanError("name at least one perturbation, a category, or all")
+    if not severities or any(severity not in SEVERITIES for severity in severities):
+        raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {severities}")
+
+
+def _require_names(names: Sequence[str], models: Sequence[str], every: Sequence[str]) -> None:
+    """Check the short names: one per model at most, each of its own and of a length that fits a table."""
+    if len(names) > len(models):
+        raise PlanError(f"name has {len(names)} names for {len(models)} models; give one for each, in their order")
+    for model, name in zip(models, names, strict=False):
+        chosen = [other for each, other in zip(models, names, strict=False) if each != model]
+        if not name.strip() or not name.isprintable() or len(name) > FITS:
+            raise PlanError(f"a short name has 1 to {FITS} printable characters, got {name[:80]!r}; shorten it")
+        if name in (*(other for other in every if other != model), *chosen):
+            raise PlanError(f"two models of this run would be called {name!r}; choose another name")
+
+
+def shard_of(episodes: Sequence[Episode], shard: str) -> Sequence[Episode]:
+    """Return the episodes of part I of N, which is every N-th one; all where no part is named."""
+    if not shard:
+        return episodes
+    part, _, parts = shard.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and len(parts) < 7 and 1 <= int(part) <= int(parts)):
+        raise PlanError(f"shard must be I/N with I from 1 to N, such as 1/4, got {shard[:40]!r}")
+    return episodes[int(part) - 1 :: int(parts)]
+
 
 Condition = tuple[str, int, str]  # perturbation, severity, and what identifies its definition
 CLEAN_CONDITION: Condition = (CLEAN, 0, "")
@@ -33,8 +180,8 @@ class ScoringContext:
     frames: str
     seed: int
     batch: int
-    budget: Budget = Budget()
-    judged: tuple[str, ...] = ()  # the models that the run is about; the others are controls
+    budget: ModelBudget = ModelBudget()
+    evaluated: tuple[str, ...] = ()  # the models that the run is about; the others are controls
 
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
@@ -43,7 +190,7 @@ class ScoringContext:
         return {p.name: p for p in choose_perturbations(self.names, worlds=worlds)}
 
     def perturbation(self, name: str) -> Perturbation:
-        """Return the perturbation of a cell, whose name may state severities between the whole ones."""
+        """Return the perturbation of a trial, whose name may state severities between the whole ones."""
         known = self.perturbations
         return known[name] if name in known else graded_perturbation(name, known)
 
@@ -85,29 +232,29 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class EpisodeTrials:
-    """The open cells of one episode."""
+    """The open trials of one episode."""
 
     episode: Episode
-    cells: tuple[PlannedTrial, ...]
+    trials: tuple[PlannedTrial, ...]
 
 
 def plan_trials(
     episodes: Iterable[Episode], context: ScoringContext, severities: Sequence[int], finished: Collection[str] = ()
 ) -> Iterator[EpisodeTrials]:
-    """Yield each episode with its cells, less those that are finished; an episode without open cells is left out."""
+    """Yield each episode with its trials, less those that are finished; an episode without open trials is left out."""
     shown = conditions(context, severities)
     for episode in episodes:
-        cells = (planned_trial(context, episode, model, each) for each in shown for model in context.models.values())
-        left = tuple(cell for cell in cells if cell.id not in finished)
+        trials = (planned_trial(context, episode, model, each) for each in shown for model in context.models.values())
+        left = tuple(trial for trial in trials if trial.id not in finished)
         if left:
             yield EpisodeTrials(episode, left)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker is given at once: one episode, or several where each has but a few cells, so that batches fill.
+    """What a worker is given at once: one episode, or several where each has but a few trials, so that batches fill.
 
-    The cells named in `alone` are given to their model one at a time. `deaths` counts the workers that died of it.
+    The trials named in `alone` are given to their model one at a time. `deaths` counts the workers that died of it.
     """
 
     episodes: tuple[EpisodeTrials, ...]
@@ -115,23 +262,25 @@ class Job:
     deaths: int = 0
 
     @property
-    def cells(self) -> tuple[PlannedTrial, ...]:
-        """Return the cells of every episode."""
-        return tuple(cell for planned in self.episodes for cell in planned.cells)
+    def trials(self) -> tuple[PlannedTrial, ...]:
+        """Return the trials of every episode."""
+        return tuple(trial for planned in self.episodes for trial in planned.trials)
 
-    def keep(self, open_cells: Sequence[PlannedTrial], deaths: int) -> "Job":
-        """Return the job with only these cells left, of which so many workers died."""
-        ids = {cell.id for cell in open_cells}
-        left = [replace(each, cells=tuple(cell for cell in each.cells if cell.id in ids)) for each in self.episodes]
-        return Job(tuple(each for each in left if each.cells), self.alone, deaths)
+    def keep(self, open_trials: Sequence[PlannedTrial], deaths: int) -> "Job":
+        """Return the job with only these trials left, of which so many workers died."""
+        ids = {trial.id for trial in open_trials}
+        left = [
+            replace(each, trials=tuple(trial for trial in each.trials if trial.id in ids)) for each in self.episodes
+        ]
+        return Job(tuple(each for each in left if each.trials), self.alone, deaths)
 
 
-def bundle_jobs(planned: Iterable[EpisodeTrials], cells: int) -> Iterator[Job]:
-    """Yield jobs of at least so many cells, so that a batch fills up where each episode has but a few."""
+def bundle_jobs(planned: Iterable[EpisodeTrials], trials: int) -> Iterator[Job]:
+    """Yield jobs of at least so many trials, so that a batch fills up where each episode has but a few."""
     waiting: list[EpisodeTrials] = []
     for episode_cells in planned:
         waiting.append(episode_cells)
-        if sum(len(each.cells) for each in waiting) >= cells:
+        if sum(len(each.trials) for each in waiting) >= trials:
             yield Job(tuple(waiting))
             waiting = []
     if waiting:
@@ -139,7 +288,7 @@ def bundle_jobs(planned: Iterable[EpisodeTrials], cells: int) -> Iterator[Job]:
 
 
 def planned_trial(context: ScoringContext, episode: Episode, model: NamedModel, condition: Condition) -> PlannedTrial:
-    """Return the cell; its id is made of everything that its score depends on."""
+    """Return the trial; its id is made of everything that its score depends on."""
     name, severity, definition = condition
     identity = (model.fingerprint, episode.hash, episode.id, name, severity, definition, context.seed, context.frames)
     return PlannedTrial(digest(*identity), name, severity, model.name)
@@ -153,31 +302,31 @@ _LATER = "told after the first answers"
 
 @dataclass(frozen=True)
 class RunForecast:
-    """The cells of a run, those open per model, and what they take; `seconds` is None where nothing is known."""
+    """The trials of a run, those open per model, and what they take; `seconds` is None where nothing is known."""
 
     episodes: int
     conditions: int
-    open_cells: dict[str, int]
+    open_trials: dict[str, int]
     servers: tuple[str, ...]  # models that ask another machine, perhaps for money
     seconds: float | None
     spent: Spent
 
     @property
-    def cells(self) -> int:
-        """Return how many cells the whole run has."""
-        return self.episodes * self.conditions * len(self.open_cells)
+    def trials(self) -> int:
+        """Return how many trials the whole run has."""
+        return self.episodes * self.conditions * len(self.open_trials)
 
     @property
     def sentence(self) -> str:
         """Return all of it in one line."""
-        size = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_cells)} models"
-        left = sum(self.open_cells.values())
-        finished = f", {self.cells - left:,} of them finished" if left < self.cells else ""
+        size = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_trials)} models"
+        left = sum(self.open_trials.values())
+        finished = f", {self.trials - left:,} of them finished" if left < self.trials else ""
         time = _LATER if self.seconds is None else format_seconds(self.seconds)
-        return "; ".join([f"{self.cells:,} cells ({size}){finished}", *self._server_parts(), f"time: {time}"])
+        return "; ".join([f"{self.trials:,} trials ({size}){finished}", *self._server_parts(), f"time: {time}"])
 
     def _server_parts(self) -> list[str]:
-        requests = {name: self.open_cells[name] for name in self.servers if self.open_cells[name]}
+        requests = {name: self.open_trials[name] for name in self.servers if self.open_trials[name]}
         asked = [f"{name}: {count:,} requests or more to a server" for name, count in requests.items()]
         return [*asked, f"tokens and cost: {self._price(sum(requests.values()))}"] if asked else []
 
@@ -196,10 +345,10 @@ def forecast(
     shown = len(conditions(context, severities))
     each = len(context.dataset) * shown
     finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
-    open_cells = {name: each - finished[name] for name in context.models}
+    open_trials = {name: each - finished[name] for name in context.models}
     servers = tuple(name for name, model in context.models.items() if model.server)
-    seconds = None if trials is None else _seconds(trials, open_cells, workers)
-    return RunForecast(len(context.dataset), shown, open_cells, servers, seconds, _sum(spent_by_model(folder)))
+    seconds = None if trials is None else _seconds(trials, open_trials, workers)
+    return RunForecast(len(context.dataset), shown, open_trials, servers, seconds, _sum(spent_by_model(folder)))
 
 
 def format_seconds(seconds: float) -> str:
@@ -210,14 +359,14 @@ def format_seconds(seconds: float) -> str:
     return f"about {seconds:.0f} s"
 
 
-def _seconds(trials: TrialTable, open_cells: dict[str, int], workers: int) -> float | None:
+def _seconds(trials: TrialTable, open_trials: dict[str, int], workers: int) -> float | None:
     """Return the time that the models take for what is open, by their answers so far; decoding comes on top."""
     total = 0.0
-    for name, cells in open_cells.items():
+    for name, count in open_trials.items():
         mine = trials.where(trials.matches("model", name) & ~trials.matches("status", "dropped"))
-        if cells and not len(mine):
+        if count and not len(mine):
             return None
-        total += cells * float(mine.number("seconds").mean()) if cells else 0.0
+        total += count * float(mine.number("seconds").mean()) if count else 0.0
     return total / workers
 
 
@@ -230,84 +379,3 @@ def _sum(by_model: dict[str, Spent]) -> Spent:
         output_tokens=sum(spent.output_tokens for spent in every),
         cost=sum(spent.cost for spent in every),
     )
-
-
-# The settings that every command that scores has in common.
-
-FRAMES_HELP = "frames shown to the model: uniform:N, fps:X or all"
-
-MOST_DESCRIBED = 12  # shown of each model, and described
-
-
-# The settings that every command that scores has in common.
-
-
-@dataclass(frozen=True)
-class ScoringSettings:
-    """How cells are scored: the seed, how many episodes, on how many processes, at what cost, and where to."""
-
-    seed: int = setting("seed of everything that is random", 0)
-    limit: int | None = setting("use only the first N episodes", None)
-    skip_bad: bool = setting("leave out rows and videos with problems instead of stopping", False)
-    retry_failures: bool = setting("score cells again that failed in an earlier attempt", False)
-    workers: int = setting("processes; 0 takes one per core", 0)
-    batch: int = setting("episodes given to a model at once", 8)
-    timeout: float = setting("seconds a model may take for one batch before it is stopped", 120.0)
-    load_timeout: float = setting("seconds the models may take to load", 900.0)
-    max_restarts: int = setting("stop when worker processes died more than N times", 100)
-    max_failures: int = setting("stop when the first N answers of a model all fail alike; 0 never stops", 20)
-    max_requests: int | None = setting("stop before more than N requests to paid models", None)
-    max_cost: float | None = setting("stop before paid models have cost more than this", None)
-    describe_failures: int = setting(
-        f"ask vision-language models to describe N of the clips they misjudged, up to {MOST_DESCRIBED}; 0 asks nothing",
-        0,
-    )
-    quiet: bool = setting("print neither the size of the run nor its progress", False, short="-q")
-    name: tuple[str, ...] = setting("short names of the models in tables and pages, in their order", ())
-    shard: str = setting("score only part I of N of the episodes, written I/N; `merge` puts the parts together", "")
-    engine_settings: EngineSettings = EngineSettings()
-    out: Path | None = setting("run folder; by default runs/ plus a name made from the plan", None)
-
-    def __post_init__(self) -> None:
-        require_limit(self.limit)
-        shard_of((), self.shard)
-        if self.batch < 1 or self.workers < 0:
-            raise PlanError(f"batch must be at least 1 and workers not negative, got {self.batch} and {self.workers}")
-        if self.max_restarts < 0 or self.max_failures < 0:
-            given = f"{self.max_restarts} and {self.max_failures}"
-            raise PlanError(f"max-restarts and max-failures must be 0 or more, got {given}")
-        if not 0 <= self.describe_failures <= MOST_DESCRIBED:
-            raise PlanError(f"describe-failures must be from 0 to {MOST_DESCRIBED}, got {self.describe_failures}")
-        timeouts = (self.timeout, self.load_timeout)
-        if not all(0 < seconds < math.inf for seconds in timeouts):
-            raise PlanError(f"timeout and load-timeout must be seconds above 0, got {timeouts}")
-        if (self.max_requests or 0) < 0 or not 0 <= (self.max_cost or 0) < math.inf:
-            raise PlanError("max-requests and max-cost must be 0 or more; leave out what has no limit")
-
-    def budget(self, folder: Path) -> Budget:
-        """Return what models may spend; what they paid for is written down in the run folder."""
-        return Budget(self.max_requests, self.max_cost, folder)
-
-
-def shard_of(episodes: Sequence[Episode], shard: str) -> Sequence[Episode]:
-    """Return the episodes of part I of N, which is every N-th one; all where no part is named."""
-    if not shard:
-        return episodes
-    part, _, parts = shard.partition("/")
-    if not (part.isdecimal() and parts.isdecimal() and len(parts) < 7 and 1 <= int(part) <= int(parts)):
-        raise PlanError(f"shard must be I/N with I from 1 to N, such as 1/4, got {shard[:40]!r}")
-    return episodes[int(part) - 1 :: int(parts)]
-
-
-def require_limit(limit: int | None) -> None:
-    """Check the number of episodes to use."""
-    if limit is not None and limit < 1:
-        raise PlanError(f"limit must be at least 1, got {limit}")
-
-
-def require_selection(perturbations: tuple[str, ...], severities: tuple[int, ...]) -> None:
-    """Check that perturbations are named and that the severities exist."""
-    if not perturbations:
-        raise PlanError("name at least one perturbation, a category, or all")
-    if not severities or any(severity not in (0, 1, 2, 3, 4) for severity in severities):
-        raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {severities}")

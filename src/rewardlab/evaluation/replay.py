@@ -25,7 +25,7 @@ from rewardlab.perturbations.contract import PerturbedEpisode
 
 @dataclass(frozen=True)
 class TrialReplay:
-    """The dataset and the protocol of a run, ready to rebuild any of its cells."""
+    """The dataset and the protocol of a run, ready to rebuild any of its trials."""
 
     episodes: dict[str, Episode]
     context: ScoringContext
@@ -34,8 +34,8 @@ class TrialReplay:
         """Return the episode exactly as the models saw it."""
         if episode not in self.episodes:
             raise DataError(f"the dataset no longer holds episode {episode!r}")
-        cell = PlannedTrial("", perturbation, severity, "")
-        (group,) = perturb_trials(EpisodeTrials(self.episodes[episode], (cell,)), self.context)
+        trial = PlannedTrial("", perturbation, severity, "")
+        (group,) = perturb_trials(EpisodeTrials(self.episodes[episode], (trial,)), self.context)
         if isinstance(group.outcome, str):
             raise DataError(group.outcome)
         return group.outcome
@@ -108,12 +108,12 @@ DESCRIPTIONS = "descriptions.json"
 
 
 def describe_failures(run: Run, context: ScoringContext, most: int) -> None:
-    """Ask each judged model that can tell what it sees to describe its worst clips; what is described stays so.
+    """Ask each evaluated model that can tell what it sees to describe its worst clips; what is described stays so.
 
     Each description is kept as soon as it is there. What a model costs counts against the budget of the run.
     """
     trials, shown = run.trials(COLUMNS), TrialReplay({e.id: e for e in context.dataset}, context)
-    for model in (context.models[name] for name in context.judged):
+    for model in (context.models[name] for name in context.evaluated):
         known = stored_descriptions(run)
         open_ids = [name for name in wrong_rewards(trials, model.name, most) if name not in known]
         if model.describe is None or not open_ids:

@@ -87,8 +87,8 @@ def _entry(folder: Path, path: Path) -> RunEntry:
 
 def _readable(run: Run, name: str, record: RunRecord) -> RunEntry:
     state: State = "finished" if (run.folder / SUMMARY).is_file() else "open"
-    made = (record.version, record.created, record.episodes, record.cells)
-    return RunEntry(run, name, state, record.kind, record.judged, record.settings.data, *made, _stored_trials(run))
+    made = (record.version, record.created, record.episodes, record.trials)
+    return RunEntry(run, name, state, record.kind, record.evaluated, record.settings.data, *made, _stored_trials(run))
 
 
 def _stored_trials(run: Run) -> int:

@@ -1,43 +1,30 @@
-"""Asking a model once: what it says of a few video files, with everything that explains the answer."""
+"""Command `score`: what a model answers about a few clips, with everything that explains the answers."""
 
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from rewardlab.core.episode import Episode, strip_labels
+from rewardlab.core.episode import Episode, Frames, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import setting
+from rewardlab.core.settings import FramePolicyText, Help
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import Answer
-from rewardlab.data.video import VideoFile, frame_policy, sample_frames
-from rewardlab.evaluation.plan import FRAMES_HELP
 from rewardlab.models import name_model
 from rewardlab.models.composite import validated_answers
-from rewardlab.models.contract import Budget
+from rewardlab.models.contract import Budget, RewardModel
 from rewardlab.models.ledger import Spent, spent_by_model
 
-
-@dataclass(frozen=True)
-class ScorePlan:
-    """Ask a model once how far the robot got in a video, and show its answer, prompt, time and cost."""
-
-    model: str = setting("model to ask, e.g. pocket or openai:MODEL@URL", positional=True)
-    clips: tuple[Path, ...] = setting("video files", positional=True)
-    instruction: str = setting("what the robot was asked to do, in quotes", positional=True)
-    frames: str = setting(FRAMES_HELP, "uniform:16")
-    json: bool = setting("print JSON, one object with a list of clips", False)
-
-    def __post_init__(self) -> None:
-        if not self.instruction.strip():
-            raise PlanError('say what the robot was asked to do: rewardlab score MODEL CLIP "open the drawer"')
+Clip = Episode | Frames | Path | str  # an episode, frames (T, H, W, 3) or a video file
 
 
 @dataclass(frozen=True)
 class ScoredClip:
-    """One video and what the model said of it; `shown` frames of `count`."""
+    """One clip and the model's answer; `shown` frames of `count`."""
 
-    clip: Path
+    clip: str
     shown: int
     count: int
     duration: float  # seconds
@@ -46,7 +33,7 @@ class ScoredClip:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """Everything that came of asking once; `seconds` are those of scoring, without loading the model."""
+    """The answers of a model and what explains them; `seconds` are those of scoring, without loading the model."""
 
     model: str
     instruction: str
@@ -56,26 +43,54 @@ class ScoreReport:
     spent: Spent | None  # None where nothing is paid for
 
 
-def score_clips(plan: ScorePlan) -> ScoreReport:
-    """Show the clips to the model in one batch and return its answers."""
-    named = name_model(plan.model)
-    episodes = [episode_of_video(clip, plan.instruction) for clip in plan.clips]
-    shown = [sample_frames(episode, frame_policy(plan.frames)) for episode in episodes]
+def score(
+    model: str | RewardModel, clip: Clip, instruction: str = "", *, frames: FramePolicyText = "uniform:16"
+) -> Answer:
+    """Return the Score or Failure of a model for one video file, array of frames (T, H, W, 3) or episode."""
+    return score_clips(model, [clip], instruction, frames=frames).clips[0].answer
+
+
+def score_clips(
+    model: Annotated[str | RewardModel, Help("model that scores, such as pocket or openai:MODEL@URL")],
+    clips: Annotated[Sequence[Clip], Help("video files")],
+    instruction: Annotated[str, Help("what the robot was asked to do, in quotes")],
+    *,
+    frames: FramePolicyText = "uniform:16",
+) -> ScoreReport:
+    """Score video clips with one model and show its answers, prompt, time and cost.
+
+    Examples:
+        rewardlab score pocket rollout.mp4 "open the drawer"
+        rewardlab score openai:gpt-4o first.mp4 second.mp4 "fold the towel" --json
+    """
+    from rewardlab.data.video import frame_policy, sample_frames
+
+    named, policy = name_model(model), frame_policy(frames)
+    episodes = [_episode(clip, instruction) for clip in clips]
+    shown = [sample_frames(episode, policy) for episode in episodes]
     with tempfile.TemporaryDirectory() as folder:
         with loading(f"loading {named.name}"):
-            model = named.build(Budget(folder=Path(folder)))
+            built = named.build(Budget(folder=Path(folder)))
         started = time.perf_counter()
         with loading(f"asking {named.name}"):
-            answers = validated_answers(model, shown if named.sees_truth else [strip_labels(each) for each in shown])
+            answers = validated_answers(built, shown if named.sees_truth else [strip_labels(each) for each in shown])
         seconds = time.perf_counter() - started
         spent = next(iter(spent_by_model(Path(folder)).values()), None)
-    clips = tuple(
-        ScoredClip(path, len(sample.clip), len(whole.clip), float(whole.times[-1]), answer)
-        for path, whole, sample, answer in zip(plan.clips, episodes, shown, answers)
+    scored = tuple(
+        ScoredClip(whole.id, len(sample.clip), len(whole.clip), float(whole.times[-1]), answer)
+        for whole, sample, answer in zip(episodes, shown, answers, strict=True)
     )
-    return ScoreReport(named.name, plan.instruction, named.prompt(plan.instruction), clips, seconds, spent)
+    return ScoreReport(named.name, instruction, named.prompt(instruction), scored, seconds, spent)
 
 
-def episode_of_video(path: Path, instruction: str) -> Episode:
-    """Return a video file as an episode of which nothing is known but what the robot was asked to do."""
-    return Episode(str(path), instruction, VideoFile(path).clip())
+def _episode(clip: Clip, instruction: str) -> Episode:
+    """Return the episode to score; an instruction replaces the one that an episode has."""
+    from rewardlab.data.video import VideoFile
+
+    if isinstance(clip, Episode):
+        return replace(clip, instruction=instruction) if instruction else clip
+    if not instruction.strip():
+        raise PlanError('say what the robot was asked to do: rewardlab score MODEL CLIP "open the drawer"')
+    if isinstance(clip, str | Path):
+        return Episode(str(clip), instruction, VideoFile(Path(clip)).clip())
+    return episode_from_frames(clip, instruction)

@@ -18,21 +18,21 @@ from rewardlab.evaluation.engines.contract import Service, Tell
 from rewardlab.evaluation.engines.processes import Process, end_process
 from rewardlab.evaluation.isolated_model import start_model
 from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial, ScoringContext
-from rewardlab.models.composite import batch_answers, build_all
+from rewardlab.models.composite import build_all, checked_answers
 from rewardlab.models.contract import RewardModel
 from rewardlab.perturbations.contract import PerturbedEpisode
 
-Prepare = Callable[[Sequence[PlannedTrial]], None]  # told which cells are about to be decoded or perturbed
-Begin = Callable[[list[Trial]], None]  # told which cells a model is about to score
+Prepare = Callable[[Sequence[PlannedTrial]], None]  # told which trials are about to be decoded or perturbed
+Begin = Callable[[list[Trial]], None]  # told which trials a model is about to score
 End = Callable[[list[Trial]], None]  # told what came out
 
 
 @dataclass(frozen=True)
 class TrialGroup:
-    """The cells that show one perturbed episode: what it is, or the reason why there is none."""
+    """The trials that show one perturbed episode: what it is, or the reason why there is none."""
 
     origin: Episode
-    cells: tuple[PlannedTrial, ...]
+    trials: tuple[PlannedTrial, ...]
     category: str
     outcome: PerturbedEpisode | str
     dropped: bool = False
@@ -48,11 +48,11 @@ class Listeners:
 
 
 def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardModel], tell: Listeners) -> None:
-    """Score every cell of a job and hand over the trials as they come."""
+    """Score every trial of a job and hand over the trials as they come."""
     waiting: list[TrialGroup] = []
     for group in (group for planned in job.episodes for group in perturb_trials(planned, context, tell.prepare)):
         if isinstance(group.outcome, str):
-            tell.end([_draft(context, group, cell) for cell in group.cells])
+            tell.end([_draft(context, group, trial) for trial in group.trials])
             continue
         waiting.append(group)
         if len(waiting) == context.batch or _held_bytes(waiting) > CLIP_MB.in_bytes:
@@ -68,44 +68,44 @@ def _held_bytes(groups: Sequence[TrialGroup]) -> int:
     return sum(len(clip) * clip.frame_bytes for clip in clips)
 
 
-def failed_trials(job: Job, context: ScoringContext, cells: Sequence[PlannedTrial], reason: str) -> list[Trial]:
-    """Return the trials of cells that could not even be prepared."""
-    ids = {cell.id for cell in cells}
-    lost = [(planned.episode, cell) for planned in job.episodes for cell in planned.cells if cell.id in ids]
+def failed_trials(job: Job, context: ScoringContext, trials: Sequence[PlannedTrial], reason: str) -> list[Trial]:
+    """Return the trials of trials that could not even be prepared."""
+    ids = {trial.id for trial in trials}
+    lost = [(planned.episode, trial) for planned in job.episodes for trial in planned.trials if trial.id in ids]
     return [_draft(context, TrialGroup(e, (c,), _category(context, c.perturbation), reason), c) for e, c in lost]
 
 
 def perturb_trials(
-    planned: EpisodeTrials, context: ScoringContext, prepare: Prepare = lambda cells: None
+    planned: EpisodeTrials, context: ScoringContext, prepare: Prepare = lambda trials: None
 ) -> Iterator[TrialGroup]:
     """Yield the episode under each perturbation and severity that is open; the video is decoded once."""
     groups: dict[tuple[str, int], list[PlannedTrial]] = {}
-    for cell in planned.cells:
-        groups.setdefault((cell.perturbation, cell.severity), []).append(cell)
-    prepare(planned.cells)
+    for trial in planned.trials:
+        groups.setdefault((trial.perturbation, trial.severity), []).append(trial)
+    prepare(planned.trials)
     try:
         episode = _with_decoded_frames(planned.episode, groups, context)
     except RewardlabError as error:
-        for (name, _), cells in groups.items():
-            yield TrialGroup(planned.episode, tuple(cells), _category(context, name), str(error))
+        for (name, _), trials in groups.items():
+            yield TrialGroup(planned.episode, tuple(trials), _category(context, name), str(error))
         return
-    for (name, severity), cells in groups.items():
-        prepare(cells)
-        yield _perturbed_group(episode, context, name, severity, tuple(cells))
+    for (name, severity), trials in groups.items():
+        prepare(trials)
+        yield _perturbed_group(episode, context, name, severity, tuple(trials))
 
 
 def _perturbed_group(
-    episode: Episode, context: ScoringContext, name: str, severity: int, cells: tuple[PlannedTrial, ...]
+    episode: Episode, context: ScoringContext, name: str, severity: int, trials: tuple[PlannedTrial, ...]
 ) -> TrialGroup:
     category = _category(context, name)
     try:
-        return TrialGroup(episode, cells, category, _with_own_frames(_perturbed(episode, context, name, severity)))
+        return TrialGroup(episode, trials, category, _with_own_frames(_perturbed(episode, context, name, severity)))
     except DataError as error:
-        return TrialGroup(episode, cells, category, str(error))
+        return TrialGroup(episode, trials, category, str(error))
     except NotApplicable as error:
-        return TrialGroup(episode, cells, category, str(error), dropped=True)
-    except Exception as error:  # a fault in a perturbation must cost its own cells only
-        return TrialGroup(episode, cells, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
+        return TrialGroup(episode, trials, category, str(error), dropped=True)
+    except Exception as error:  # a fault in a perturbation must cost its own trials only
+        return TrialGroup(episode, trials, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
 
 
 def _perturbed(episode: Episode, context: ScoringContext, name: str, severity: int) -> PerturbedEpisode:
@@ -121,7 +121,7 @@ def _perturbed(episode: Episode, context: ScoringContext, name: str, severity: i
 def _with_decoded_frames(
     episode: Episode, groups: Mapping[tuple[str, int], object], context: ScoringContext
 ) -> Episode:
-    """Return the episode with the frames that some cell will show in memory, decoded in one pass."""
+    """Return the episode with the frames that some trial will show in memory, decoded in one pass."""
     needed = np.unique(np.concatenate([_frames_needed(episode, context, name, severity) for name, severity in groups]))
     if len(needed) * episode.clip.frame_bytes > CLIP_MB.in_bytes:
         return episode  # each condition decodes its own frames: fewer at a time, and only what is too much fails
@@ -158,10 +158,10 @@ def _ask_models(
     job: Job, context: ScoringContext, chunk: list[TrialGroup], models: Mapping[str, RewardModel], tell: Listeners
 ) -> None:
     for name, model in models.items():
-        asked = [(group, cell) for group in chunk for cell in group.cells if cell.model == name]
+        asked = [(group, trial) for group in chunk for trial in group.trials if trial.model == name]
         if context.models[name].sees_truth:
-            tell.end([_without_label(_draft(context, group, cell)) for group, cell in asked if not _has_level(group)])
-            asked = [(group, cell) for group, cell in asked if _has_level(group)]
+            tell.end([_without_label(_draft(context, group, trial)) for group, trial in asked if not _has_level(group)])
+            asked = [(group, trial) for group, trial in asked if _has_level(group)]
         together = [pair for pair in asked if pair[1].id not in job.alone]
         for batch in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
             if batch:
@@ -179,15 +179,15 @@ def _without_label(draft: Trial) -> Trial:
 def _ask(
     context: ScoringContext, model: RewardModel, asked: list[tuple[TrialGroup, PlannedTrial]], tell: Listeners
 ) -> None:
-    """Ask one model about some cells; if it raises at a batch, ask again one by one."""
-    drafts = [_draft(context, group, cell) for group, cell in asked]
-    shown = [_shown(context, group, cell) for group, cell in asked]
+    """Ask one model about some trials; if it raises at a batch, ask again one by one."""
+    drafts = [_draft(context, group, trial) for group, trial in asked]
+    shown = [_shown(context, group, trial) for group, trial in asked]
     tell.begin(drafts)
     started = time.perf_counter()
-    answers = batch_answers(model, shown)
+    answers = _answers(model, shown)
     seconds = (time.perf_counter() - started) / len(asked)
     if isinstance(answers, list):
-        tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers)])
+        tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers, strict=True)])
     elif len(asked) == 1:
         tell.end([_finished(drafts[0], answers, seconds)])
     else:
@@ -195,28 +195,39 @@ def _ask(
             _ask(context, model, [pair], tell)
 
 
-def _shown(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Episode:
+def _answers(model: RewardModel, shown: Sequence[Episode]) -> list[Answer] | Failure:
+    """Return one checked answer per episode, or the one Failure of a model that raised."""
+    try:
+        given: Sequence[Answer] | Exception = list(model.score(shown))
+    except (StopRun, WorkerFailed):
+        raise
+    except Exception as error:  # whatever a user's model does becomes a counted Failure
+        given = error
+    return checked_answers(given, shown)
+
+
+def _shown(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> Episode:
     assert isinstance(group.outcome, PerturbedEpisode)
     episode = group.outcome.episode
-    return episode if context.models[cell.model].sees_truth else strip_labels(episode)
+    return episode if context.models[trial.model].sees_truth else strip_labels(episode)
 
 
-def _draft(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Trial:
+def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> Trial:
     """Return the trial as it stands before the model answers: failed, with the reason known so far."""
     outcome, origin = group.outcome, group.origin
     episode = origin if isinstance(outcome, str) else outcome.episode
     expect: Expectation = "undefined" if isinstance(outcome, str) else outcome.expect
     broken = isinstance(outcome, str)
     return Trial(
-        id=cell.id,
-        model=cell.model,
+        id=trial.id,
+        model=trial.model,
         episode=origin.id,
         video=origin.clip.source.digest,
         subset=origin.provenance.subset,
         task=origin.provenance.task,
-        perturbation=cell.perturbation,
+        perturbation=trial.perturbation,
         category=group.category,
-        severity=cell.severity,
+        severity=trial.severity,
         seed=context.seed,
         expectation=expect,
         truth_level=episode.label.level,
@@ -226,7 +237,7 @@ def _draft(context: ScoringContext, group: TrialGroup, cell: PlannedTrial) -> Tr
         shown=() if broken else tuple(episode.clip.order.tolist()),
         frames_hash="" if broken else digest(episode.clip.source.digest, episode.clip.order.tobytes()),
         status="dropped" if group.dropped else "failed",
-        reason=outcome if isinstance(outcome, str) else "the worker died while the model scored this cell",
+        reason=outcome if isinstance(outcome, str) else "the worker died while the model scored this trial",
     )
 
 
@@ -263,7 +274,7 @@ def serve_jobs(context: ScoringContext, tell: Tell) -> Service | None:
         return None
     say("ready", None)
     listeners = Listeners(
-        prepare=lambda cells: say("prepare", [cell.id for cell in cells]),
+        prepare=lambda trials: say("prepare", [trial.id for trial in trials]),
         begin=lambda drafts: say("begin", drafts),
         end=lambda trials: say("end", trials),
     )

@@ -66,21 +66,21 @@ def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: in
     trials = with_clusters(with_clean_answers(table))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     drawn, test_draws = draw_clusters(clusters, draws, seed), draw_clusters(clusters, max(draws, TEST_DRAWS), seed)
-    judged, reliable_at = record.judged, record.plan.reliable_at
+    evaluated, accuracy_threshold = record.evaluated, record.plan.accuracy_threshold
     measured = tuple(measurements(trials, drawn))
     return Summary(
         schema=SCHEMA,
-        judged=judged,
+        evaluated=evaluated,
         caveats=tuple(Caveat(model, text) for model, text in record.caveats.items()),
         familiarity=task_familiarity(trials, drawn, record.trained_tasks),
-        reliable_at=reliable_at,
+        accuracy_threshold=accuracy_threshold,
         measurements=measured,
-        same_cells=paired_reference(trials),
-        thresholds=severity_thresholds(trials, drawn, reliable_at),
-        certifiable=certifiable_categories(trials, reliable_at),
-        controls=control_checks(trials, test_draws, judged),
-        drops=drops(trials, test_draws, judged),
-        worst=worst_perturbations(trials, measured, judged),
+        paired_references=paired_reference(trials),
+        thresholds=severity_thresholds(trials, drawn, accuracy_threshold),
+        certifiable=certifiable_categories(trials, accuracy_threshold),
+        controls=control_checks(trials, test_draws, evaluated),
+        drops=drops(trials, test_draws, evaluated),
+        worst=worst_perturbations(trials, measured, evaluated),
         calibration=calibration_errors(trials, seed),
         calibration_nulls=calibration_nulls(trials, seed),
         robustness=corruption_robustness(measured),
@@ -113,7 +113,7 @@ def _summary_and_digest(run: Run) -> tuple[Summary, str]:
     trials = run.trials()
     digest = trials_digest(trials)
     said = (tuple(record.caveats.items()), tuple(record.trained_tasks.items()))
-    inputs = (digest, record.judged, *said, record.plan.reliable_at)
+    inputs = (digest, record.evaluated, *said, record.plan.accuracy_threshold)
     if inputs not in _LAST:
         made = _computed(trials.select(METRIC_COLUMNS), record)
         _LAST.clear()
@@ -134,7 +134,7 @@ def _bootstrap(trials: TrialTable, draws: Draws) -> Bootstrap:
 
 
 def _counts(trials: TrialTable) -> tuple[OutcomeCounts, ...]:
-    """Return the cells of each model by outcome; an unreadable answer is one of the failed."""
+    """Return the trials of each model by outcome; an unreadable answer is one of the failed."""
     reason, reasons = trials.codes("reason")
     unreadable = np.isin(reason, [code for code, text in enumerate(reasons) if text.startswith(UNREADABLE)])
     outcomes = [*(trials.matches("status", name) for name in ("scored", "failed", "dropped")), unreadable]

@@ -1,4 +1,4 @@
-"""What models reach that see no picture: a constant, a clock and the words of the instruction, across tasks.
+"""What models reach that see no picture: a constant, the length and the words of the instruction, across tasks.
 
 Each is fitted on some tasks and asked about others. What a blind model gets right, the data give away without looking.
 """
@@ -64,14 +64,14 @@ class LabelledRows:
 
 
 def vision_free_scores(rows: LabelledRows, lengths: Numbers, seed: int) -> tuple[BaselineScore, ...]:
-    """Return what the constant, the clock and the words reach, each on the rows it can judge; lengths may be nan."""
+    """Return what the constant, the length and the words reach, each on the rows it can judge; lengths may be nan."""
     everything = np.arange(len(rows.levels))
     constant = _score("constant", "nothing", rows, everything, constant_model(rows.levels), seed)
     words = text_model(rows.levels, rows.texts, rows.tasks)
     text = _score("text", "the words of the instruction", rows, everything, words, seed)
     timed = np.flatnonzero(~np.isnan(lengths))
-    clock = _score("clock", "the length of the clip", rows, timed, length_baseline(rows.levels, lengths), seed)
-    return constant, clock, text
+    length = _score("length", "the length of the clip", rows, timed, length_baseline(rows.levels, lengths), seed)
+    return constant, length, text
 
 
 def constant_model(levels: Codes) -> Predict:

@@ -16,11 +16,12 @@ from typing import Any
 import cloudpickle
 
 from rewardlab.core.errors import ModelError, StopRun
+from rewardlab.core.settings import Execution, Scoring
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.engines import open_engine
 from rewardlab.evaluation.engines.contract import Engine, Worker
 from rewardlab.evaluation.isolated_model import pickle_model
-from rewardlab.evaluation.plan import Job, PlannedTrial, ScoringContext, ScoringSettings
+from rewardlab.evaluation.plan import Job, PlannedTrial, ScoringContext
 from rewardlab.evaluation.retry import FirstAnswers, UnderWay, after_hang, retry_after_failure
 from rewardlab.evaluation.scoring import failed_trials, serve_jobs
 
@@ -38,7 +39,7 @@ class ScoringWorker:
     ready: bool = False  # the models are loaded
     job: Job | None = None
     under_way: UnderWay = UnderWay()
-    drafts: list[Trial] = field(default_factory=list)  # of the cells that a model scores right now
+    drafts: list[Trial] = field(default_factory=list)  # of the trials that a model scores right now
     done: set[str] = field(default_factory=set)
     last_words: str = ""
 
@@ -100,14 +101,14 @@ class ScoringWorker:
             raise ModelError(f"cannot load a model: {content}")
 
     def recover(self, context: ScoringContext, timeout: float) -> tuple[list[Trial], Sequence[Job]]:
-        """Return the cells that are lost for good and the jobs that are left after a hang or a crash."""
+        """Return the trials that are lost for good and the jobs that are left after a hang or a crash."""
         job, hung = self.job, not self.last_words and self.worker.death is None
         assert job is not None
         self.worker.stop()
         if not self.ready and hung:
             raise ModelError("the models did not load in time; give them more with --load-timeout")
-        if self.worker.machine_lost:  # no cell is to blame
-            left = [cell for cell in job.cells if cell.id not in self.done]
+        if self.worker.machine_lost:  # no trial is to blame
+            left = [trial for trial in job.trials if trial.id not in self.done]
             return [], [job.keep(left, job.deaths)] if left else []
         if not self.ready:
             return [], [job]
@@ -115,12 +116,12 @@ class ScoringWorker:
         why = f"no answer within {timeout:g} s" if hung else self.how_it_died
         return self._given_up(context, recovery.given_up, why), recovery.jobs
 
-    def _given_up(self, context: ScoringContext, cells: Sequence[PlannedTrial], why: str) -> list[Trial]:
-        ids = {cell.id for cell in cells}
+    def _given_up(self, context: ScoringContext, trials: Sequence[PlannedTrial], why: str) -> list[Trial]:
+        ids = {each.id for each in trials}
         if self.drafts:
-            return [replace(trial, reason=why) for trial in self.drafts if trial.id in ids]
+            return [replace(draft, reason=why) for draft in self.drafts if draft.id in ids]
         assert self.job is not None
-        return failed_trials(self.job, context, cells, f"{why} while the episode was decoded or perturbed")
+        return failed_trials(self.job, context, trials, f"{why} while the episode was decoded or perturbed")
 
 
 @dataclass
@@ -183,26 +184,24 @@ class _Pool:
 
 
 def run_jobs(
-    jobs: Iterable[Job], context: ScoringContext, workers: int, settings: ScoringSettings
+    jobs: Iterable[Job], context: ScoringContext, execution: Execution, scoring: Scoring
 ) -> Iterator[list[Trial]]:
-    """Yield trials as they are finished; only a cell whose model hangs or dies of it alone becomes a Failure.
+    """Yield trials as they are finished; only a trial whose model hangs or dies of it alone becomes a Failure.
 
     Where none is finished for half a second, none are yielded, so that who keeps them can write those before.
     """
     paid = any(model.server for model in context.models.values())  # what they cost is written down in the run folder
-    with open_engine(settings.engine_settings, at_home=paid) as engine:
+    with open_engine(execution, at_home=paid) as engine:
         source = iter(jobs)
-        queue = deque(islice(source, workers or engine.cores))  # the rest is made when it is needed
+        queue = deque(islice(source, execution.workers or engine.cores))  # the rest is made when it is needed
         payload, threads = _scoring_payload(context), max(1, engine.cores // max(len(queue), 1))
-        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(
-            engine.start(payload, threads), settings.load_timeout
-        )
-        pool = _Pool(engine, start, WorkerFailures(settings.max_restarts), [start() for _ in queue])
-        first = FirstAnswers(context.judged, settings.max_failures)
+        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(engine.start(payload, threads), scoring.load_timeout)
+        pool = _Pool(engine, start, WorkerFailures(scoring.max_restarts), [start() for _ in queue])
+        first = FirstAnswers(context.evaluated, scoring.max_failures)
         try:
             while _assign_jobs(pool, _Jobs(queue, source, first, context.batch)):
-                yield from _counted(pool.listen(settings.timeout), first)
-                yield from _counted(_recovered(pool, context, queue, settings.timeout), first)
+                yield from _counted(pool.listen(scoring.timeout), first)
+                yield from _counted(_recovered(pool, context, queue, scoring.timeout), first)
                 yield []
         finally:
             pool.stop()
@@ -218,7 +217,7 @@ class _Jobs:
     batch: int
 
     def any_for(self, pool: _Pool) -> bool:
-        """Tell whether there is a job to begin now: until every judged model has answered, one at a time."""
+        """Tell whether there is a job to begin now: until every evaluated model has answered, one at a time."""
         if not self.queue:
             self.queue.extend(islice(self.source, 1))  # jobs may be made of what came out of earlier ones
         return bool(self.queue) and not (self.first.untried and pool.is_busy)
@@ -246,7 +245,7 @@ def _assign_jobs(pool: _Pool, jobs: _Jobs) -> bool:
 
 
 def _recovered(pool: _Pool, context: ScoringContext, queue: deque[Job], timeout: float) -> Iterator[list[Trial]]:
-    """Replace workers that are lost, put their jobs back, and yield the trials of cells that are given up."""
+    """Replace workers that are lost, put their jobs back, and yield the trials of trials that are given up."""
     for index, worker in enumerate(pool.workers):
         if worker.is_lost:
             yield from worker.receive(timeout)  # its last words may still be on their way

@@ -88,7 +88,7 @@ FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5
 
 @mean_metric(better="higher", eligibility="progress of successes")
 def value_order_correlation(trials: TrialTable) -> Numbers:
-    """Spearman's correlation of progress with time on successes (VOC); a blind clock scores 1, a constant nan."""
+    """Spearman's correlation of progress with time on successes (VOC); the length baseline scores 1, a constant nan."""
     return order_correlations(trials)
 
 
@@ -106,7 +106,7 @@ def static_video_order_correlation(trials: TrialTable) -> Numbers:
 
 @mean_metric(better="higher", eligibility="reversed clip")
 def order_sensitivity(trials: TrialTable) -> Numbers:
-    """Half of the VOC of the clean clip less that of the reversed clip as shown; ideal 1, a clock scores 0."""
+    """Half of the VOC of the clean clip less that of the reversed clip as shown; ideal 1, length scores 0."""
     return (trials.number("clean_order") - order_correlations(trials)) / 2
 
 

@@ -107,7 +107,7 @@ def _seed(string: ModelString) -> int:
 
 
 def _full_frames(string: ModelString) -> int:
-    return int(_number(without_options(string), 100, 1, 1e6, "the frames of clock"))
+    return int(_number(without_options(string), 100, 1, 1e6, "the frames of length"))
 
 
 def _error_and_seed(string: ModelString) -> tuple[float, int]:
@@ -119,8 +119,8 @@ def _error_and_seed(string: ModelString) -> tuple[float, int]:
 CONTROLS: dict[str, ModelEntry[Any]] = {
     "constant": ModelEntry("always the same level; constant:5 says 5", _level, lambda level, _: Constant(level)),
     "random": ModelEntry("a level drawn from 1 to 5; random:7 draws with seed 7", _seed, lambda seed, _: Random(seed)),
-    "clock": ModelEntry(
-        "sees only the number of frames; clock:200 takes 200 frames for done", _full_frames, lambda n, _: Length(n)
+    "length": ModelEntry(
+        "sees only the number of frames; length:200 takes 200 frames for done", _full_frames, lambda n, _: Length(n)
     ),
     "oracle": ModelEntry(
         "knows the truth; the ceiling of every metric", without_options, lambda _argument, _: Oracle(), sees_truth=True

@@ -123,7 +123,7 @@ def _parse(string: ModelString) -> Composition:
     text, options = string.argument, read_options(string.options, EnsembleOptions())
     names = tuple(name.strip() for name in text.split(","))
     if len(names) < 2 or not all(names):
-        raise PlanError(f"an ensemble needs two or more members, such as ensemble:pocket,clock, got {text!r}")
+        raise PlanError(f"an ensemble needs two or more members, such as ensemble:pocket,length, got {text!r}")
     if len(set(names)) < len(names) or any(name.partition(":")[0] == "ensemble" for name in names):
         raise PlanError(f"the members of an ensemble are different models and no ensembles, got {text!r}")
     weights = _weights(options.weights, names) if options.weights else (1.0,) * len(names)
@@ -150,7 +150,7 @@ def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
 
 
 ENSEMBLE = CompositeEntry(
-    "several models asked together; ensemble:pocket,clock?by=vote, or by=median, mean; weights=FILE",
+    "several models asked together; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE",
     _parse,
     options=(EnsembleOptions(),),
 )

@@ -100,7 +100,7 @@ def load_benchmark(run: Run) -> BenchmarkReport | None:
     errors = benchmark_errors(run, without_text)
     if of_trials == trials:
         refuse_other_results(run, BENCH, stored.to_json(), errors.to_json())
-    judged = tuple(name for name in run.record.judged if name in errors.models)
+    judged = tuple(name for name in run.record.evaluated if name in errors.models)
     names = names_of_run(run.record, errors.models)
     return BenchmarkReport(judged, errors, _load_duplicates(run, without_text, trials), names)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _UNEVEN = 0.5  # share of one level from which labels are called uneven
 _NAMES = {
-    "clock": "The length baseline, which sees only how long a clip is,",
+    "length": "The length baseline, which sees only how long a clip is,",
     "text": "A model of the instruction alone",
 }
 

@@ -57,7 +57,8 @@ def data_sentences(summary: Summary) -> list[str]:
     said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in _alike(small).items()]
     return [
         *sentences,
-        f"Too few episodes to certify any model, even the oracle, at a success accuracy of {summary.reliable_at:.2f}: "
+        f"Too few episodes to certify any model, even the oracle, at a success accuracy of "
+        f"{summary.accuracy_threshold:.2f}: "
         f"{'; '.join(said)}.",
     ]
 
@@ -109,8 +110,8 @@ def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
 
 def _baseline_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
     """Tell whether one constant answer for all trials is accurate enough to be certified."""
-    held = summary.same_cells_of(model, category if severity else CLEAN, severity, "success_accuracy")
-    return held.blind is not None and held.blind >= summary.reliable_at
+    held = summary.paired_reference_of(model, category if severity else CLEAN, severity, "success_accuracy")
+    return held.blind is not None and held.blind >= summary.accuracy_threshold
 
 
 def _reliable_sentence(summary: Summary, model: str) -> str:
@@ -118,7 +119,7 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     found = [t for t in summary.thresholds if t.model == model and t.category not in small]
     if not found:
         return ""
-    least = f"{summary.reliable_at:.2f}"
+    least = f"{summary.accuracy_threshold:.2f}"
     reached = [f"{threshold.category} {certified_phrase(summary, model, threshold.category)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
         return f"It is not certified at a success accuracy of {least} at any severity, not even on clean episodes."

@@ -183,7 +183,7 @@ def entries_of(run: Run, summary: Summary, page: str) -> list[Entry]:
     silent = [name for name, model in errors.items() if not model.counts.texts]
     helm = helm_readings(clean, silent).trials if errors else clean
     found = []
-    for place, model in enumerate(summary.judged, 1):
+    for place, model in enumerate(summary.evaluated, 1):
         own = errors.get(model)
         as_helm = own is not None and own.helm is not None
         protocol = HELM if as_helm else STRICT if own is not None else STRESS

@@ -131,7 +131,7 @@ def _figures(summary: Summary) -> "dict[str, Figure]":
     from rewardlab.reporting.figures import draw_severity_curves
 
     drawn = {f"{curves.metric}-{curves.category}": draw_severity_curves(curves) for curves in severity_curves(summary)}
-    for place, model in enumerate(summary.judged, 1):
+    for place, model in enumerate(summary.evaluated, 1):
         for curves in calibration_curves(summary, model):
             drawn[f"{curves.metric}-{curves.category}-model-{place}"] = draw_severity_curves(curves)
     return drawn
@@ -140,7 +140,7 @@ def _figures(summary: Summary) -> "dict[str, Figure]":
 def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
     """Return the Markdown to paste into a model card: findings, numbers with intervals, thresholds, command."""
     parts = ["## Robustness", "", *(f"{markdown_text(sentence)}\n" for sentence in data_sentences(summary))]
-    for model in summary.judged:
+    for model in summary.evaluated:
         parts += [f"**{markdown_text(model)}**", ""]
         parts += [*(f"- {markdown_text(sentence)}" for sentence in findings(summary, model)), ""]
         parts += ["| clean | value | 95 % interval | scored/asked |", "|---|---|---|---|"]

@@ -131,9 +131,9 @@ def model_views(summary: Summary) -> list[ModelView]:
 def _model(summary: Summary, place: int, name: str) -> ModelView:
     return ModelView(
         name=name,
-        judged=name in summary.judged,
+        judged=name in summary.evaluated,
         colour=place % 8,
-        findings=findings(summary, name) if name in summary.judged else [],
+        findings=findings(summary, name) if name in summary.evaluated else [],
         tiles=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.headline)],
         wrong_rewards=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.wrong_reward)],
         thresholds=[_thresholds(summary, name, category) for category in summary.categories],
@@ -202,7 +202,7 @@ def _cells(summary: Summary, model: str, category: str, metric: Metric) -> list[
         _number(
             summary.measurement(model, category, s, metric.name),
             metric,
-            summary.same_cells_of(model, category, s, metric.name),
+            summary.paired_reference_of(model, category, s, metric.name),
         )
         for s in summary.severities
     ]
@@ -210,7 +210,7 @@ def _cells(summary: Summary, model: str, category: str, metric: Metric) -> list[
 
 def _diagrams(summary: Summary, model: str) -> list[tuple[str, CalibrationErrors]]:
     mine = [errors for errors in summary.calibration if errors.model == model]
-    return [(reliability_chart(errors.diagram, f"{model}, {errors.cells} trials"), errors) for errors in mine]
+    return [(reliability_chart(errors.diagram, f"{model}, {errors.where} trials"), errors) for errors in mine]
 
 
 def perturbation_views(
@@ -230,13 +230,13 @@ def perturbation_views(
                 _number(
                     summary.measurement(model, name, severity[name], metric.name),
                     metric,
-                    summary.same_cells_of(model, name, severity[name], metric.name),
+                    summary.paired_reference_of(model, name, severity[name], metric.name),
                 )
                 for metric in perturbation_metrics()
             ],
             dropped=dropped.get(name, 0),
         )
-        for model in summary.judged
+        for model in summary.evaluated
         for name in summary.perturbations
     ]
 
@@ -346,7 +346,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
         environment()
         .get_template("page.html")
         .render(
-            title=f"{', '.join(summary.judged)} on {', '.join(data)}",
+            title=f"{', '.join(summary.evaluated)} on {', '.join(data)}",
             records=records,
             names=names,
             summary=summary,
@@ -359,8 +359,8 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, allow_code=allow_code)),
             cards=cards,
             missing=missing,
-            unfinished=sum(record.cells - len(table) for record, table in zip(records, tables)),
-            unscored=unscored_trials(tables, {name for record in records for name in record.judged}),
+            unfinished=sum(record.trials - len(table) for record, table in zip(records, tables)),
+            unscored=unscored_trials(tables, {name for record in records for name in record.evaluated}),
             viewed=viewed,
             wrong=wrong,
             question=QUESTION,

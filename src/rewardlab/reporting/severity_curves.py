@@ -70,7 +70,7 @@ def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves
             category=category,
             lines=tuple(_line(summary, model, category, metric.name) for model in summary.models),
             axis=metric.display.axis,
-            least=summary.reliable_at if metric.display.reliability_level else None,
+            least=summary.accuracy_threshold if metric.display.reliability_level else None,
             severities=summary.severities,
             constant=_best_constant(summary, category, metric.name),
             empty=why_empty(_changed(summary, category, metric.name), metric),
@@ -86,8 +86,8 @@ def _changed(summary: Summary, category: str, metric: str) -> list[Measurement]:
 
 def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
     rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
-    clean = _numbers(summary.same_cells_of(model, category, s, metric).clean for s in SEVERITIES)
-    return replace(_of_rows(summary, model, rows), control=model not in summary.judged, clean=clean)
+    clean = _numbers(summary.paired_reference_of(model, category, s, metric).clean for s in SEVERITIES)
+    return replace(_of_rows(summary, model, rows), control=model not in summary.evaluated, clean=clean)
 
 
 def _of_rows(summary: Summary, model: str, rows: Sequence[Measurement]) -> Line:
@@ -101,9 +101,9 @@ def _best_constant(summary: Summary, category: str, metric: str) -> tuple[float,
     first = summary.models[0]
     if category not in summary.relabelled:
         return ()
-    clean = summary.same_cells_of(first, "clean", 0, metric)
+    clean = summary.paired_reference_of(first, "clean", 0, metric)
     return _numbers(
-        (summary.same_cells_of(first, category, severity, metric) if severity else clean).blind
+        (summary.paired_reference_of(first, category, severity, metric) if severity else clean).blind
         for severity in SEVERITIES
     )
 

@@ -3,9 +3,8 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,12 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from rewardlab.core.errors import GATE_FAILED, MODEL_FAILED, PlanError
-from rewardlab.core.old_settings import setting
 from rewardlab.core.run import Run
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.terminal import safe_markup
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.evaluation.bench import BenchPlan
 from rewardlab.evaluation.display import (
     FailureReason,
     display_names,
@@ -28,10 +25,9 @@ from rewardlab.evaluation.display import (
     model_meant,
     names_of_run,
 )
-from rewardlab.evaluation.evaluate import StressPlan
 from rewardlab.evaluation.gates import Gate, GateResult, parse_gate
 from rewardlab.metrics import metrics_shown
-from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import spent_by_model
 from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
 
@@ -54,7 +50,7 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.print(_certified_table(summary))
     for sentence in data_sentences(summary):
         console.print(safe_markup(sentence), highlight=False)
-    for model in summary.judged:
+    for model in summary.evaluated:
         said = safe_markup(" ".join(findings(summary, model)))
         console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
 
@@ -66,13 +62,13 @@ def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool =
     for model, group in groupby(reasons, key=lambda found: found.model):
         found = list(group)
         shown = found if every else found[:_MOST_REASONS]
-        lines += [f"failed: {each.cells:,} x {names[model]}: {each.reason}" for each in shown]
+        lines += [f"failed: {each.count:,} x {names[model]}: {each.reason}" for each in shown]
         lines += _others(names[model], found[len(shown) :])
     return lines
 
 
 def _others(model: str, others: list[FailureReason]) -> list[str]:
-    cells = sum(each.cells for each in others)
+    cells = sum(each.count for each in others)
     return [f"failed: {cells:,} x {model}: {len(others)} other reasons; -v shows them"] if others else []
 
 
@@ -123,7 +119,7 @@ def _stress_table(summary: Summary, metric: str, title: str) -> Table:
         table.add_row(_name(summary, model), *cells)
     table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories))
     if summary.relabelled and metric == "success_accuracy":
-        blind = [summary.same_cells_of(summary.models[0], c, severity, metric).blind for c in summary.categories]
+        blind = [summary.paired_reference_of(summary.models[0], c, severity, metric).blind for c in summary.categories]
         table.add_row("[dim]best constant there[/dim]", *(f"[dim]{format_number(value)}[/dim]" for value in blind))
     return table
 
@@ -136,7 +132,9 @@ def _usual_coverage(summary: Summary, category: str, metric: str) -> str:
 
 def _certified_table(summary: Summary) -> Table:
     """Return up to which severity each model is certified, with the mark of what is no test."""
-    table = _category_table(summary, f"Certified at a success accuracy of {summary.reliable_at:.2f} up to severity")
+    table = _category_table(
+        summary, f"Certified at a success accuracy of {summary.accuracy_threshold:.2f} up to severity"
+    )
     for model in summary.models:
         table.add_row(_name(summary, model), *(certified_text(summary, model, c) for c in summary.categories))
     return table
@@ -150,32 +148,15 @@ def _category_table(summary: Summary, title: str) -> Table:
 
 
 def _name(summary: Summary, model: str) -> str:
-    return f"[bold]{safe_markup(model)}[/bold]" if model in summary.judged else safe_markup(model)
+    return f"[bold]{safe_markup(model)}[/bold]" if model in summary.evaluated else safe_markup(model)
 
 
-# What `stress` and `bench` print and check once a run is done: settings of the commands, no part of the run.
-
-
-@dataclass(frozen=True)
-class OutputSettings:
-    """What is printed, and what the run must have shown."""
-
-    require: tuple[str, ...] = setting(
-        "a gate such as macro_mae<=0.8 or certified:visual>=2, else exit code 1; may be given again", (), commas=False
-    )
-    junit: Path | None = setting("write the models and gates as JUnit XML to this file", None)
-    dry_run: bool = setting("say what would be asked, and score nothing", False)
-    json: bool = setting("print the headline as JSON instead of tables", False)
-    verbose: bool = setting("print every reason of failure and every category's drop too", False, short="-v")
-
-    def gates(self, models: Sequence[str], chosen: Sequence[str] = ()) -> list[Gate]:
-        """Return what is required of models with these chosen names; PlanError for a gate on any other model."""
-        gates = [parse_gate(text) for text in self.require]
-        if not any(gate.model for gate in gates):
-            return gates
-        judged = [name_model(model).name for model in models]
-        names = display_names(judged, dict(zip(judged, chosen)))
-        return [replace(gate, model=_judged(gate, names)) if gate.model else gate for gate in gates]
+def required_gates(texts: Sequence[str], models: Sequence[NamedModel], chosen: Sequence[str]) -> list[Gate]:
+    """Return what is required of models with these chosen names; a gate for one that is not judged is refused."""
+    judged = [model.name for model in models]
+    names = display_names(judged, dict(zip(judged, chosen, strict=False)))
+    gates = [parse_gate(text) for text in texts]
+    return [replace(gate, model=_judged(gate, names)) if gate.model else gate for gate in gates]
 
 
 def _judged(gate: Gate, names: Mapping[str, str]) -> str:
@@ -183,22 +164,6 @@ def _judged(gate: Gate, names: Mapping[str, str]) -> str:
     if found is None:
         raise PlanError(f"gate {gate.text!r}: the run evaluates {', '.join(names.values())}, not {gate.model!r}")
     return found
-
-
-@dataclass(frozen=True)
-class StressCommand:
-    """Perturb a dataset, score it with models, measure what breaks, and write a report."""
-
-    plan: StressPlan
-    output: OutputSettings = field(default=OutputSettings())
-
-
-@dataclass(frozen=True)
-class BenchCommand:
-    """Score clean episodes by the RoboRewardBench protocol and tell the error per subset and over all."""
-
-    plan: BenchPlan
-    output: OutputSettings = field(default=OutputSettings())
 
 
 def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:
@@ -210,7 +175,7 @@ def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:
 
 def silent_models(summary: Summary) -> list[str]:
     """Return the evaluated models that gave no answer at all."""
-    counts = [summary.outcomes(model) for model in summary.judged]
+    counts = [summary.outcomes(model) for model in summary.evaluated]
     return [each.model for each in counts if each.scored == 0 and each.failed > 0]
 
 
@@ -245,4 +210,4 @@ def _model(summary: Summary, model: str) -> dict[str, Any]:
     clean = {metric.name: asdict(summary.clean(model, metric.name)) for metric in metrics}
     counts = asdict(summary.outcomes(model))
     certified = {name: summary.threshold(model, name).certified for name in summary.categories}
-    return {"judged": model in summary.judged, "clean": clean, "certified": certified, "counts": counts}
+    return {"evaluated": model in summary.evaluated, "clean": clean, "certified": certified, "counts": counts}

@@ -53,7 +53,7 @@ def exported_run(run: Run) -> ExportedRun:
     numbers = {}
     for each in summary.measurements:
         is_shown = each.group == CLEAN or (each.group in CATEGORIES and each.severity > 0)
-        if is_shown and each.model in record.judged and each.value is not None:
+        if is_shown and each.model in record.evaluated and each.value is not None:
             where = CLEAN if each.group == CLEAN else f"{each.group}_{each.severity}"
             numbers[_KEY.sub("_", f"{names[each.model]}/{where}/{each.metric}")[:250]] = each.value
     stated = {"data": record.settings.data, "seed": record.settings.seed, "frames": record.settings.frames}

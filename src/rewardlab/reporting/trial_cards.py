@@ -188,11 +188,11 @@ def viewed_trials(run: Run, trials: TrialTable, shown: TrialReplay | None) -> li
     `trials` may lack what models said: of the chosen ones alone it is read. Without `shown` there are no stills.
     """
     record = run.record
-    most = max(2, MOST_TRIALS // len(record.judged))
-    rows = np.concatenate([_chosen(trials, model, most, record.settings.seed) for model in record.judged])
+    most = max(2, MOST_TRIALS // len(record.evaluated))
+    rows = np.concatenate([_chosen(trials, model, most, record.settings.seed) for model in record.evaluated])
     order = {str(name): place for place, name in enumerate(trials.text("id")[rows])}
     chosen = sorted(run.trials_called(order), key=lambda trial: order[trial.id])
-    filmed = _rendered(chosen, len(record.judged))
+    filmed = _rendered(chosen, len(record.evaluated))
     return [_viewed(trial, record, shown if trial.id in filmed else None) for trial in chosen[:MOST_TRIALS]]
 
 
@@ -276,7 +276,7 @@ class GalleryCard:
 
 def gallery_cards(run: Run, trials: TrialTable, shown: TrialReplay | None) -> list[GalleryCard]:
     """Return the wrong rewards of the judged models, worst first; without `shown` there are no stills."""
-    judged, described = run.record.judged, stored_descriptions(run)
+    judged, described = run.record.evaluated, stored_descriptions(run)
     most = max(2, min(MOST_DESCRIBED, _ON_A_PAGE // len(judged)))
     kinds = {name: kind for model in judged for name, kind in wrong_rewards(trials, model).items()}
     chosen = {name for model in judged for name in list(wrong_rewards(trials, model))[:most]}

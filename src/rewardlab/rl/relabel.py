@@ -7,14 +7,13 @@ stopped command continues, and paid answers are kept. The file is written once e
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.settings import (
     Budget,
     Execution,
@@ -31,6 +30,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
 from rewardlab.data.lerobot import progress_table
 from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.models import name_model
 
 _NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # names of episodes in LeRobot datasets
 
@@ -70,12 +70,12 @@ def relabel(
         rewardlab relabel demos --model pocket
         rewardlab relabel lerobot_data@front --frames fps:2 --out progress.parquet
     """
-    command, out = as_command("relabel", relabel, recorded(relabel, locals())), Path(out)
+    settings, out = recorded(relabel, locals()), Path(out)
     policy = frame_policy(frames)
     if store_address(out):
         raise PlanError(f"out must be a file of this machine, got {out}; an object store may hold the --run")
     episodes = _read_episodes(str(data), limit)
-    name, trials = _score_episodes(episodes, model, str(data), frames, limit, run, execution, scoring, budget, command)
+    name, trials = _score_episodes(episodes, settings, execution, scoring, budget)
     curves = [
         every_frame(episode, sample_frames(episode, policy), trial)
         for episode, trial in zip(episodes, trials, strict=True)
@@ -89,44 +89,47 @@ def relabel(
 
 
 def _score_episodes(
-    episodes: tuple[Episode, ...],
-    model: str,
-    data: str,
-    frames: str,
-    limit: int | None,
-    folder: Path | str | None,
-    execution: Execution,
-    scoring: Scoring,
-    budget: Budget,
-    command: str,
+    episodes: tuple[Episode, ...], settings: dict[str, Any], execution: Execution, scoring: Scoring, budget: Budget
 ) -> tuple[str, list[Trial]]:
     """Score every episode that has no trial yet; return the name of the model and the trials, one per episode."""
     from rewardlab.evaluation import evaluate
-    from rewardlab.evaluation.plan import CLEAN_CONDITION, ScoringSettings, bundle_jobs, plan_trials, planned_trial
-
-    settings = ScoringSettings(
-        limit=limit,
-        batch=scoring.batch_size,
-        workers=execution.workers,
-        timeout=scoring.timeout,
-        load_timeout=scoring.load_timeout,
-        max_restarts=scoring.max_restarts,
-        max_failures=scoring.max_failures,
-        retry_failures=scoring.retry_failures,
-        max_requests=budget.max_requests,
-        max_cost=budget.max_cost,
-        quiet=execution.quiet,
-        engine_settings=EngineSettings(execution.engine, execution.address, execution.gpus),
-        out=None if folder is None else Path(folder),
+    from rewardlab.evaluation.plan import (
+        ACCURACY_THRESHOLD,
+        CLEAN_CONDITION,
+        Plan,
+        bundle_jobs,
+        plan_trials,
+        planned_trial,
     )
-    plan = evaluate.clean_plan((model,), data, frames, settings, controls=False)
+
+    plan = Plan(
+        kind="relabel",
+        models=(name_model(settings["model"]),),
+        controls=(),
+        data=settings["data"],
+        perturbations=("none",),
+        severities=(0,),
+        frames=settings["frames"],
+        seed=0,
+        limit=settings["limit"],
+        accuracy_threshold=ACCURACY_THRESHOLD,
+        skip_invalid=False,
+        names=(),
+        shard="",
+        describe_failures=0,
+        out=None if settings["run"] is None else Path(settings["run"]),
+        execution=execution,
+        scoring=scoring,
+        budget=budget,
+        settings=settings,
+        command=as_command("relabel", relabel, settings),
+    )
     context = evaluate.scoring_context(plan, episodes)
-    origin = evaluate.RunOrigin("relabel", command)
-    run = evaluate.start_scoring(plan, context, Contents(episodes, ()), origin)
+    run = evaluate.start_scoring(plan, context, Contents(episodes, ()))
     with locked(run.folder):
-        known = evaluate.finished_trials(run.trials(), settings)
+        known = evaluate.finished_trials(run.trials(), retry_failures=scoring.retry_failures)
         jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
-        evaluate.score_jobs(run, jobs, context, settings, (len(known), run.record.cells))
+        evaluate.score_jobs(run, jobs, context, plan, (len(known), run.record.trials))
         run.compact()
         trials = {trial.id: trial for trial in run.trials().rows()}
     (named,) = context.models.values()

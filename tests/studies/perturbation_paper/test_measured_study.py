@@ -31,6 +31,7 @@ from rewardlab.studies.perturbation_paper.measured import at, open_study
 from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
 from rewardlab.studies.perturbation_paper.paper import GROUPS, group_of, roles_of
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+from tests.conftest import IN_PROCESS
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
@@ -74,9 +75,9 @@ def made_run(folder: Path, models: tuple[str, ...] = tuple(SKILL), severities: t
     conditions = [("clean", 0), *((c, s) for c in CATEGORIES for s in severities)]
     trials = [made_cell(m, n, c, s) for m in models for n in range(EPISODES) for c, s in conditions]
     record = record_of(
-        trials, judged=[model for model in models if model != "constant"], episodes=EPISODES, cells=len(trials) + 3
+        trials, evaluated=[model for model in models if model != "constant"], episodes=EPISODES, trials=len(trials) + 3
     )
-    run = start_run(folder, record | {"plan": record["plan"] | {"reliable_at": 0.6}})
+    run = start_run(folder, record | {"plan": record["plan"] | {"accuracy_threshold": 0.6}})
     run.append(trials)
     return run
 
@@ -135,7 +136,9 @@ def relabelled(cell: Trial) -> Trial:
 def test_only_cells_that_keep_their_label_lose_accuracy(tmp_path: Path) -> None:
     models, conditions = ("pocket-plain", "constant"), [("clean", 0), *((c, s) for c in CATEGORIES for s in (1, 4))]
     cells = [relabelled(made_cell(m, n, c, s)) for m in models for n in range(EPISODES) for c, s in conditions]
-    run = start_run(tmp_path / "run", record_of(cells, judged=["pocket-plain"], episodes=EPISODES, cells=len(cells)))
+    run = start_run(
+        tmp_path / "run", record_of(cells, evaluated=["pocket-plain"], episodes=EPISODES, trials=len(cells))
+    )
     run.append(cells)
     write_tables(open_study(run), tmp_path / "study")
     rows = {(r["model"], r["category"]): r for r in read(tmp_path / "study" / "table1.csv")}
@@ -155,7 +158,7 @@ def test_tasks_that_a_model_was_trained_on_stand_apart(tmp_path: Path) -> None:
     models = ("pocket-plain", "constant")
     cells = [made_cell(m, n, c, s) for m in models for n in range(EPISODES) for c, s in (("clean", 0), ("visual", 4))]
     trained = {"pocket-plain": ["push", "assembly"]}
-    record = record_of(cells, judged=["pocket-plain"], episodes=EPISODES, cells=len(cells), trained_tasks=trained)
+    record = record_of(cells, evaluated=["pocket-plain"], episodes=EPISODES, trials=len(cells), trained_tasks=trained)
     run = start_run(tmp_path / "run", record)
     run.append(cells)
     write_tables(open_study(run), tmp_path / "study")
@@ -373,7 +376,7 @@ def test_the_command_writes_the_study_of_one_run(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     some = {"perturbations": ("jpeg", "typo_keyboard"), "severities": (4,)}
-    run = rewardlab.stress("noisy-oracle:0.8", tiny_data, engine="local", out=tmp_path / "run", **some)
+    run = rewardlab.stress("noisy-oracle:0.8", tiny_data, execution=IN_PROCESS, out=tmp_path / "run", **some)
     assert main(["report", str(run.folder), "--study", str(tmp_path / "study")]) == 0
     written = {Path(line).name for line in capsys.readouterr().out.splitlines()}
     assert written == {path.name for path in (tmp_path / "study").iterdir()}

@@ -13,6 +13,7 @@ import cloudpickle
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.old_settings import EngineSettings
+from rewardlab.core.settings import Execution
 from rewardlab.evaluation.engines import open_engine
 from rewardlab.evaluation.engines.contract import Engine, Worker
 from rewardlab.evaluation.engines.worker_process import serve_items
@@ -35,7 +36,7 @@ class ItemWorkers(Generic[Item, Result]):
         self,
         work: Callable[[Item], Result],
         workers: int,
-        settings: EngineSettings,
+        settings: Execution | EngineSettings,
         *,
         ahead: int = AHEAD,
         home: Callable[[Item], int] | None = None,
@@ -208,7 +209,7 @@ def map_items(
     work: Callable[[Item], Result],
     items: Iterable[Item],
     workers: int,
-    settings: EngineSettings = EngineSettings(),  # noqa: B008 - it is frozen
+    settings: Execution | EngineSettings = Execution(),
     *,
     ahead: int = AHEAD,
 ) -> Iterator[Result]:

@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.old_settings import EngineSettings
+from rewardlab.core.settings import Execution
 from rewardlab.evaluation.engines.contract import Worker
 from rewardlab.evaluation.engines.processes import received, send, start_worker, stop_process
 
@@ -127,7 +128,7 @@ class RayWorker:
 class RayEngine:
     """Joins a Ray cluster, or starts one on this machine, and starts workers wherever there is room."""
 
-    def __init__(self, settings: EngineSettings, *, at_home: bool) -> None:
+    def __init__(self, settings: Execution | EngineSettings, *, at_home: bool) -> None:
         self._gpus, self._at_home, self._joined = settings.gpus, at_home, not ray.is_initialized()
         if self._joined:
             _join(settings.address)

@@ -269,7 +269,7 @@ def _thresholds(study: MeasuredStudy) -> Iterator[Claim]:
 
 def _best(study: MeasuredStudy, category: str) -> Question:
     """Ask about the model that was measured to be the best in a category."""
-    found = {m: study.accuracy.combined(at(m, category, _MODERATE)).value for m in study.summary.judged}
+    found = {m: study.accuracy.combined(at(m, category, _MODERATE)).value for m in study.summary.evaluated}
     best = max(found, key=lambda model: (found[model] == found[model], found[model]))
     words = f"accuracy of {best}, {category}, severity {_MODERATE}"
     return Question(words, study.accuracy, at(best, category, _MODERATE), _CLOSE, above=False)

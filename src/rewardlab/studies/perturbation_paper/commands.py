@@ -83,7 +83,7 @@ def _head(study: MeasuredStudy) -> str:
     record, basis = study.record, study.summary.bootstrap
     lines = [f"Made by `rewardlab study perturbation RUN FOLDER` from `{markdown_text(record.command)}`:"]
     lines[0] += f" {record.episodes} episodes in {basis.clusters} clusters."
-    unfinished = record.cells - len(study.trials)
+    unfinished = record.trials - len(study.trials)
     lines += [f"**Unfinished: {unfinished:,} trials of the plan are not scored yet.**"] if unfinished > 0 else []
     missing = [category for category in CATEGORIES if category not in study.categories]
     lines += [f"**Not in this run: {', '.join(missing)} change.**"] if missing else []

@@ -138,7 +138,7 @@ def open_study(run: Run, roles: Mapping[str, str] | None = None) -> MeasuredStud
     The draws are those of the run's summary, so that every number is the one on the report page.
     """
     summary = load_summary(run)
-    parts = roles_of(summary.judged) if roles is None else roles
+    parts = roles_of(summary.evaluated) if roles is None else roles
     if not set(parts) <= set(ROLES) or not set(parts.values()) <= set(summary.models):
         raise PlanError(
             f"roles must give {', '.join(ROLES)} to models of the run ({', '.join(summary.models)}), got {dict(parts)}"

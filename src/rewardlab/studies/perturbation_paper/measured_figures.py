@@ -86,7 +86,7 @@ Labels = Mapping[str, str]  # of the judged models, as the legend has them; a mo
 
 def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     """Return the figures of a study by file name; one without a single number is left out."""
-    labels = model_labels(study.summary.judged, study.roles)
+    labels = model_labels(study.summary.evaluated, study.roles)
     run, open_places = f"Run: {study.record.command}", _not_asked(study.record.plan.severities)
     accuracies, taus, losses = _accuracies(study), _taus(study), _losses(study)
     found = {}
@@ -126,7 +126,7 @@ def model_labels(judged: Sequence[str], roles: Mapping[str, str]) -> dict[str, s
 
 def _accuracies(study: MeasuredStudy) -> dict[str, Curves]:
     control = [REFERENCE] if REFERENCE in study.summary.models else []
-    models = list(dict.fromkeys([*study.summary.judged, *control]))
+    models = list(dict.fromkeys([*study.summary.evaluated, *control]))
     return {
         category: {m: [study.accuracy.combined(at(m, category, s)) for s in SEVERITIES] for m in models}
         for category in study.categories
@@ -136,12 +136,12 @@ def _accuracies(study: MeasuredStudy) -> dict[str, Curves]:
 def _taus(study: MeasuredStudy) -> Curves:
     return {
         model: [study.tau.combined(over_categories(model, s, study.categories)) for s in SEVERITIES]
-        for model in study.summary.judged
+        for model in study.summary.evaluated
     }
 
 
 def _losses(study: MeasuredStudy) -> Losses:
-    places = [(model, group) for model in study.summary.judged for group in GROUPS]
+    places = [(model, group) for model in study.summary.evaluated for group in GROUPS]
     return {(m, g): study.group_loss.combined(groups_evenly(m, (g,), study.categories)) for m, g in places}
 
 

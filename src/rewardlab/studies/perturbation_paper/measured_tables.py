@@ -165,7 +165,7 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
         missing = [c for c in CATEGORIES if not _cells(study, model, c)[0]]
         if missing:
             yield f"- Not measured: {markdown_text(model)} under {', '.join(missing)} change at severity {WORST}."
-    asked = [(c, _cells(study, study.summary.judged[0], c)[1]) for c in CATEGORIES]
+    asked = [(c, _cells(study, study.summary.evaluated[0], c)[1]) for c in CATEGORIES]
     yield (
         f"- Asked are the cells that keep their label, of {study.record.episodes} episodes: "
         f"{', '.join(f'{category} {count}' for category, count in asked)}."
@@ -231,14 +231,14 @@ def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
 
 
 def _figure_2(study: MeasuredStudy) -> Iterator[Sequence[object]]:
-    for model in study.summary.judged:
+    for model in study.summary.evaluated:
         for severity in SEVERITIES:
             weights = over_categories(model, severity, study.categories)
             yield model, severity, *_estimate(study.tau.combined(weights))
 
 
 def _figure_3(study: MeasuredStudy) -> Iterator[Sequence[object]]:
-    for model in study.summary.judged:
+    for model in study.summary.evaluated:
         for group in GROUPS:
             weights = groups_evenly(model, (group,), study.categories)
             yield model, group, *_estimate(study.group_loss.combined(weights))

@@ -239,7 +239,7 @@ def _record(results: SimulationResults, settings: Mapping[str, Any], command: st
         "plan": {
             "study": json.loads(json.dumps(asdict(study))),
             "seed": results.seed,
-            "reliable_at": study.reliable_at,
+            "accuracy_threshold": study.reliable_at,
         },
         "settings": {
             **settings,
@@ -249,10 +249,10 @@ def _record(results: SimulationResults, settings: Mapping[str, Any], command: st
             "limit": None,
             "perturbations": [f"simulated_{category}" for category in study.categories],
         },
-        "judged": judged,
+        "evaluated": judged,
         "command": command,
         "episodes": study.episodes * len(study.categories),
-        "cells": study.episodes * conditions,
+        "trials": study.episodes * conditions,
         "skipped": [],
         "versions": {"rewardlab": __version__, "python": platform.python_version(), "numpy": version("numpy")},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),

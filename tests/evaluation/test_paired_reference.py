@@ -34,7 +34,7 @@ def cells(model: str, number: int, say: dict[str, float]) -> list[Trial]:
     return [clean, jpeg if number < 4 else dropped, swap, cut]
 
 
-def summary_of(tmp_path: Path, episodes: int, reliable_at: float = 0.7) -> Summary:
+def summary_of(tmp_path: Path, episodes: int, accuracy_threshold: float = 0.7) -> Summary:
     """A model that always says 3, and one that is right of the first four episodes when clean, and of jpeg never."""
     trials: list[Trial] = []
     for number in range(episodes):
@@ -43,8 +43,8 @@ def summary_of(tmp_path: Path, episodes: int, reliable_at: float = 0.7) -> Summa
         trials += cells("judge", number, {"clean": truth if number < 4 else 6 - truth, "jpeg": 6 - truth, "swap": 1})
         trials += cells("oracle", number, {"clean": truth, "jpeg": truth, "swap": 1})
     ordered = [replace(t, id=f"{place:06d}") for place, t in enumerate(trials)]
-    record = record_of(ordered, judged=["always-3", "judge"])
-    run = start_run(tmp_path / "run", record | {"plan": record["plan"] | {"reliable_at": reliable_at}})
+    record = record_of(ordered, evaluated=["always-3", "judge"])
+    run = start_run(tmp_path / "run", record | {"plan": record["plan"] | {"accuracy_threshold": accuracy_threshold}})
     run.append(ordered)
     return summarise(run, draws=200)
 
@@ -52,8 +52,8 @@ def summary_of(tmp_path: Path, episodes: int, reliable_at: float = 0.7) -> Summa
 def test_a_point_and_its_clean_reference_are_over_the_same_episodes(tmp_path: Path) -> None:
     summary = summary_of(tmp_path, 8)
     assert summary.clean("judge", "success_accuracy").value == 0.5  # over all eight episodes
-    held = summary.same_cells_of("judge", "visual", 1, "success_accuracy")
-    assert (held.clean, held.cells) == (1.0, 4)  # over the four that are not dropped
+    held = summary.paired_reference_of("judge", "visual", 1, "success_accuracy")
+    assert (held.clean, held.trials) == (1.0, 4)  # over the four that are not dropped
     figures = {
         metric: dict((c, drawing) for c, drawing, _ in drawings) for metric, _, drawings in curve_figures(summary)
     }
@@ -64,7 +64,7 @@ def test_an_accuracy_that_any_constant_reaches_is_not_green(tmp_path: Path) -> N
     summary = summary_of(tmp_path, 8)
     assert summary.measurement("always-3", "semantic", 1, "success_accuracy").value == 1.0
     assert summary.measurement("always-3", "semantic", 1, "expectation_kept").value == 0.0
-    held = summary.same_cells_of("always-3", "semantic", 1, "success_accuracy")
+    held = summary.paired_reference_of("always-3", "semantic", 1, "success_accuracy")
     assert (held.blind, held.relabelled) == (1.0, 8)
     heat = dict(dict(model_views(summary)[0].heat)["success_accuracy"])
     assert heat["semantic"][1].good is None and "constant 1.00" in heat["semantic"][1].held_against
@@ -94,7 +94,7 @@ def test_too_few_tasks_are_said_once_with_how_many_it_takes_and_blame_no_model(t
 
 
 @pytest.mark.parametrize(
-    ("reliable_at", "semantic", "visual"),
+    ("accuracy_threshold", "semantic", "visual"),
     [
         (0.7, "1 no test above 0", "too few tasks"),
         (0.3, "1 no test here", "1 no test here"),
@@ -102,12 +102,12 @@ def test_too_few_tasks_are_said_once_with_how_many_it_takes_and_blame_no_model(t
     ],
 )
 def test_a_certified_cell_carries_the_mark_of_what_is_no_test(
-    tmp_path: Path, reliable_at: float, semantic: str, visual: str
+    tmp_path: Path, accuracy_threshold: float, semantic: str, visual: str
 ) -> None:
-    summary = summary_of(tmp_path, 12, reliable_at)
+    summary = summary_of(tmp_path, 12, accuracy_threshold)
     assert [certified_text(summary, "oracle", c) for c in summary.categories] == [visual, semantic, "no labels"]
     mark = semantic.partition(" ")[2]
-    assert (" ".join(mark.split()) in " ".join(printed(summary).split())) == (reliable_at < 0.9)
+    assert (" ".join(mark.split()) in " ".join(printed(summary).split())) == (accuracy_threshold < 0.9)
 
 
 def printed(summary: Summary) -> str:
