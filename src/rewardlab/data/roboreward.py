@@ -116,14 +116,14 @@ class RowEpisodes:
         instruction = instruction_of(name, row)
         clip = self.clip(self.folder, name, fps_of(name, row))
         valid_fps(name, clip.fps)
-        truth, origin, world = (
+        label, provenance, world = (
             label_of(name, row, len(clip)),
             provenance_of(name, row),
             sim_state_of(self.folder, name, row),
         )
         self.seen[name] += 1
         identity = name if self.seen[name] == 1 else f"{name}#{self.seen[name]}"
-        return Episode(identity, instruction, clip, truth, origin, world)
+        return Episode(identity, instruction, clip, label, provenance, world)
 
 
 def _clip(folder: Path, name: str, fps: float | None) -> Clip:
