@@ -40,7 +40,10 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     try:
         names = [name.strip() for name in next(reader, [])]
         for cells in reader:
-            yield reader.line_num, dict(zip(names, cells)) if len(cells) == len(names) else _uneven(cells, names)
+            yield (
+                reader.line_num,
+                dict(zip(names, cells, strict=True)) if len(cells) == len(names) else _uneven(cells, names),
+            )
     except csv.Error as error:
         raise DataError(f"{path.name}, line {reader.line_num}: not CSV that can be used ({error})") from None
 
@@ -72,8 +75,8 @@ def _json_rows(path: Path) -> Iterator[NumberedRow]:
 def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
     table = read_table(path.parent, path, (*KEYS, *OTHER_WORDS, *ROBOMETER_LABELS))
     columns = [column_values(table[name]) for name in table.column_names]
-    for number, cells in enumerate(zip(*columns), start=1):
-        yield number, dict(zip(table.column_names, cells))
+    for number, cells in enumerate(zip(*columns, strict=True), start=1):
+        yield number, dict(zip(table.column_names, cells, strict=True))
 
 
 def _common(row: Mapping[str, object]) -> Row:
