@@ -54,7 +54,7 @@ COMMANDS = {
     "show": (["show", "gaussian_noise"], 0, b"severity 4"),
     "compare": (["compare", "RUN", "RUN::oracle", "--n-resamples", "100"], 0, b"MAE"),
     "report": (["report", "RUN"], 0, b"report: "),
-    "check": (["check", "DATA"], None, rb"na\xefve"),
+    "check": (["data", "check", "DATA"], None, rb"na\xefve"),
     "a mistake": (["show", "τ±…"], 2, b"no entry of a catalog"),
     "help": (["stress", "--help"], 0, b"--perturbations"),
 }
@@ -101,7 +101,7 @@ WITHOUT_LOCKS = "import sys; sys.modules['fcntl'] = None; from rewardlab.cli imp
 
 
 @pytest.mark.parametrize(
-    "words", [["--version"], ["list", "models"], ["show", "jpeg"], ["check", "sample"], ["report", "RUN"]]
+    "words", [["--version"], ["list", "models"], ["show", "jpeg"], ["data", "check", "sample"], ["report", "RUN"]]
 )
 def test_without_file_locks_what_writes_no_run_works(words: list[str], run: Path) -> None:
     done = run_python("-c", WITHOUT_LOCKS, *(str(run) if word == "RUN" else word for word in words))

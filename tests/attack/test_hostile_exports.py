@@ -106,7 +106,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
     few = ["--perturbations", "polite_filler", "--severities", "1", "--out"]
     return {
         "score": ["score", model, *map(str, Path(data).glob("s*/*.mp4")), EVIL],
-        "check": ["check", data],
+        "check": ["data", "check", data],
         "stress": ["stress", model, data, "--skip-invalid", "--engine", "local", *few, str(out / "stress")],
         "attack": [
             "attack",
@@ -148,12 +148,12 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         ],
         "rl-run": ["rl", "run", EVIL, "--out", str(out / "rl")],
         "rl-report": ["rl", "report", EVIL, "--out", str(out / "rl.html")],
-        "convert": ["convert", EVIL, str(out / "converted")],
+        "convert": ["data", "convert", EVIL, str(out / "converted")],
         "runs": ["runs", EVIL, "--sql", EVIL],
         "merge": ["runs", "merge", EVIL, EVIL, "--out", str(out / "merged")],
         "export": ["export", EVIL],
         "montecarlo": ["montecarlo", "--fit", EVIL],
-        "init": ["init", EVIL],
+        "init": ["data", "init", EVIL],
         "list": ["list", EVIL],
         "show": ["show", EVIL],
         "completion": ["completion", EVIL],

@@ -213,7 +213,7 @@ def test_hostile_videos_are_checked_and_scored_in_bounded_memory(tmp_path: Path)
     black_video(tmp_path / "long.mp4", 120, 1280, 720)
     names = [*(f"{number}.mp4" for number in range(len(files))), "large.mp4", "larger.mp4", "long.mp4"]
     write_rows(tmp_path, [{"file_name": name, "task": "push it", "reward": 2} for name in names])
-    assert peak_mb("check", str(tmp_path)) < PEAK_MB
+    assert peak_mb("data", "check", str(tmp_path)) < PEAK_MB
     out = str(tmp_path / "run")
     options = ("--perturbations", "codec", "--severities", "1", "--workers", "1", "--out", out)
     assert peak_mb("stress", "length", str(tmp_path), *options) < PEAK_MB

@@ -4,7 +4,7 @@ import pytest
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, start_run
-from rewardlab.core.storage import locked
+from rewardlab.core.storage import append_to_journal, locked, read_journal
 from rewardlab.core.trial import Trial
 from tests.handmade_runs import record_of
 
@@ -90,3 +90,14 @@ def test_a_second_writer_is_told(run: Run) -> None:
     with locked(run.folder):
         other = subprocess.run([sys.executable, "-c", code, str(run.folder)], capture_output=True, text=True)
     assert "is being written by another process" in other.stderr
+
+
+def test_a_torn_line_of_a_journal_is_passed_over_and_what_follows_it_is_not(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    assert list(read_journal(journal, ("name",))) == []
+    entries = [{"name": "a\u2028b"}, {"name": "é", "rows": [1, {}]}]
+    append_to_journal(journal, entries[0])
+    journal.write_bytes(journal.read_bytes() + '{"name": "é'.encode()[:-1])
+    append_to_journal(journal, entries[1], durable=False)
+    append_to_journal(journal, {"other": 1})
+    assert list(read_journal(journal, ("name",))) == entries

@@ -113,10 +113,12 @@ def append_to_journal(path: Path, entry: Mapping[str, Any], *, durable: bool = T
 def read_journal(path: Path, keys: Collection[str]) -> Iterator[dict[str, Any]]:
     """Yield the objects of a journal that have these keys; a torn line is passed over, a missing file has none."""
     for line in path.read_bytes().splitlines() if path.exists() else ():
-        with suppress(ValueError):
+        try:
             entry = parse_json(line)
-            if isinstance(entry, dict) and entry.keys() >= set(keys):
-                yield entry
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and entry.keys() >= set(keys):
+            yield entry
 
 
 def write_parquet(table: object, path: Path) -> None:

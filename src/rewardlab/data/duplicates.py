@@ -240,7 +240,7 @@ def _of_equal_size(paths: Sequence[str], videos: Sequence[VideoName]) -> list[tu
     _, first, kind, count = np.unique(sizes, return_index=True, return_inverse=True, return_counts=True)
     shared = np.flatnonzero((count[kind] > 1) & (sizes >= 0))
     ordered = shared[np.lexsort((shared, first[kind[shared]]))]
-    return [(size, videos[place]) for place, size in zip(ordered.tolist(), sizes[ordered].tolist())]
+    return [(size, videos[place]) for place, size in zip(ordered.tolist(), sizes[ordered].tolist(), strict=True)]
 
 
 def _size(path: str) -> int:

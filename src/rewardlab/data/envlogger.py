@@ -236,8 +236,8 @@ def _episode(file: Path, name: str, steps: _EpisodeSteps, task: str, camera: str
     label = label_of_success(success_of_rewards(steps.rewards))
     every = np.arange(count)
     clip = Clip(LogImages(file, camera, steps.first, count), every, every, DEFAULT_FPS, steps.size)
-    origin = Provenance(subset=file.parent.parent.name, task=task, camera=short_name(camera))
-    return Episode(episode_id(name, camera, steps.cameras), task, clip, label, origin)
+    provenance = Provenance(subset=file.parent.parent.name, task=task, camera=short_name(camera))
+    return Episode(episode_id(name, camera, steps.cameras), task, clip, label, provenance)
 
 
 def _task(root: Path, file: Path) -> str:

@@ -198,9 +198,9 @@ def _trajectory(path: Path, file: "h5py.File", wanted: str) -> Iterator[Found[Ep
     robot = text_attribute(about, "robot")[:100] if about is not None else ""
     task = bounded_text(task_beside(path.parent) or _TASK)
     for camera in choose_cameras(cameras, wanted):
-        origin = Provenance(subset=path.stem, task=task, embodiment=robot, camera=camera)
+        provenance = Provenance(subset=path.stem, task=task, embodiment=robot, camera=camera)
         clip = _robonet_clip(path, file, camera)
-        yield path.name, partial(Episode, episode_id(path.name, camera, cameras), task, clip, provenance=origin)
+        yield path.name, partial(Episode, episode_id(path.name, camera, cameras), task, clip, provenance=provenance)
 
 
 def _robonet_clip(path: Path, file: "h5py.File", camera: str) -> Clip:
@@ -295,9 +295,9 @@ def _episode(path: Path, name: str, demo: "h5py.Group", camera: str, environment
     written = language_of_demo(demo) or environment.language or task_beside(path.parent)
     task = bounded_text(written or task_of_environment(environment.name, path))
     label = label_of_success(_success(demo, environment))
-    origin = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
+    provenance = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
     clip = _clip(path, name, demo, camera, environment.fps)
-    return Episode(episode_id(f"{path.name}#{name}", camera, _cameras(demo, name)), task, clip, label, origin)
+    return Episode(episode_id(f"{path.name}#{name}", camera, _cameras(demo, name)), task, clip, label, provenance)
 
 
 def _clip(path: Path, name: str, demo: "h5py.Group", camera: str, fps: float) -> Clip:

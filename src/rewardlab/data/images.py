@@ -175,8 +175,8 @@ def _episode(folder: Path, place: str) -> Episode:
     name = place if place != "." else folder.resolve().name
     task = bounded_text(task_beside(folder, place) or task_beside(folder, "") or _own_name(folder, place))
     parts = PurePosixPath(place).parts
-    origin = Provenance(subset=parts[0] if len(parts) > 1 else "", task=task)
-    return Episode(name, task, image_clip(folder, folder / place, None), provenance=origin)
+    provenance = Provenance(subset=parts[0] if len(parts) > 1 else "", task=task)
+    return Episode(name, task, image_clip(folder, folder / place, None), provenance=provenance)
 
 
 def _own_name(folder: Path, place: str) -> str:

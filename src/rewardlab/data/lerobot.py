@@ -445,10 +445,10 @@ class _Dataset:
         """Return what a camera saw of an episode; DataError says what is wrong with it."""
         rows = self._rows(entry)
         instruction = self._instruction(rows)
-        origin = Provenance(task=instruction, embodiment=self.info.robot, camera=short_name(camera.key))
+        provenance = Provenance(task=instruction, embodiment=self.info.robot, camera=short_name(camera.key))
         clip = self._images(entry, camera, rows) if camera.stored == "image" else self._video(entry, camera, rows)
         name = episode_id(f"episode_{entry.index:06d}", camera.key, self.keys)
-        return Episode(name, instruction, clip, self._label(entry, rows), origin)
+        return Episode(name, instruction, clip, self._label(entry, rows), provenance)
 
     def _rows(self, entry: EpisodeEntry) -> EpisodeRows:
         """Return the rows of an episode; DataError where there are more or fewer than its length."""

@@ -120,8 +120,9 @@ def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:
     place = {"chunk_index": batch.number // FILES_PER_CHUNK, "file_index": batch.number % FILES_PER_CHUNK}
     keys = [f"observation.images.{camera}" for camera in batch.rollouts[0].cameras]
     sizes = [_write_video(folder / VIDEO_PATH.format(video_key=key, **place), batch, i) for i, key in enumerate(keys)]
-    starts = np.cumsum([0, *(len(rollout.first.clip) for rollout in batch.rollouts)])
-    return [_row(rollout, place, dict(zip(keys, sizes)), int(start)) for rollout, start in zip(batch.rollouts, starts)]
+    shapes = dict(zip(keys, sizes, strict=True))
+    starts = np.cumsum([0, *(len(rollout.first.clip) for rollout in batch.rollouts)])[:-1].tolist()
+    return [_row(rollout, place, shapes, start) for rollout, start in zip(batch.rollouts, starts, strict=True)]
 
 
 def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:

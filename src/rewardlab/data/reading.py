@@ -59,9 +59,15 @@ def only_camera(contents: Contents, wanted: str) -> Contents:
     return Contents(kept, contents.problems)
 
 
-# The instruction of episodes whose format has no place for it: a `task.txt` beside them, or the words of a name.
+# Instructions, where the format has no place for them: from a `task.txt` beside the data, or from the words of a name.
 
 TASK_FILE = "task.txt"
+_LEAST_WORDS = 2  # one word alone, such as `drawer`, says no task
+_NO_TASK = {  # words of names that say how a video was taken, not what was done
+    *("video", "videos", "clip", "clips", "episode", "episodes", "rollout", "rollouts", "camera", "cam", "view"),
+    *("demo", "trial", "run", "take", "test", "train", "val", "data", "recording", "rec", "img", "mov", "dsc", "vid"),
+    *("front", "wrist", "side", "top", "left", "right", "success", "failure", "fail", "good", "bad", "final", "copy"),
+}
 
 
 def task_beside(folder: Path, name: str = "") -> str:
@@ -72,6 +78,16 @@ def task_beside(folder: Path, name: str = "") -> str:
     inside = (Path(name), *Path(name).parents) if name else (Path(),)
     written = next((text for part in inside if (text := _task_file(folder, folder / part / TASK_FILE))), "")
     return written or task_in(name)
+
+
+def task_in(name: str) -> str:
+    """Return the task that the name of a video, or of the folder it is in, says; empty where none does."""
+    path = Path(name)
+    for text in (path.stem, *(part.name for part in path.parents)):
+        words = [word for word in re.split(r"[\W_]+", text.lower()) if word.isalpha()]
+        if len([word for word in words if word not in _NO_TASK]) >= _LEAST_WORDS:
+            return " ".join(words)
+    return ""
 
 
 def bounded_text(text: str, what: str = "the instruction") -> str:
@@ -101,7 +117,7 @@ def _task_file(folder: Path, path: Path) -> str:
     return text
 
 
-# What the rewards of a rollout say about its success, where they say anything.
+# Success, where only the rewards of a rollout tell it.
 
 
 def label_of_success(success: bool | None) -> Label:
@@ -120,21 +136,3 @@ def success_of_rewards(rewards: Sequence[float]) -> bool | None:
         return None
     rewarded = rewards[start : max(len(rewards) - 1, start + 1)]
     return True if {*rewarded} == {rewards[start]} and rewards[-1] in (0, rewards[start]) else None
-
-
-_LEAST_WORDS = 2  # one word alone, such as `drawer`, says no task
-_NO_TASK = {  # words of names that say how a video was taken, not what was done
-    *("video", "videos", "clip", "clips", "episode", "episodes", "rollout", "rollouts", "camera", "cam", "view"),
-    *("demo", "trial", "run", "take", "test", "train", "val", "data", "recording", "rec", "img", "mov", "dsc", "vid"),
-    *("front", "wrist", "side", "top", "left", "right", "success", "failure", "fail", "good", "bad", "final", "copy"),
-}
-
-
-def task_in(name: str) -> str:
-    """Return the task that the name of a video, or of the folder it is in, says; empty where none does."""
-    path = Path(name)
-    for text in (path.stem, *(part.name for part in path.parents)):
-        words = [word for word in re.split(r"[\W_]+", text.lower()) if word.isalpha()]
-        if len([word for word in words if word not in _NO_TASK]) >= _LEAST_WORDS:
-            return " ".join(words)
-    return ""

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
@@ -134,7 +135,7 @@ def _nodes(header: ByteStream, buffers: Sequence[ByteStream]) -> list[Node]:
     following = [header.number() for _ in range(count)]
     subtypes = iter(header.read(sum(tag >= _FIRST_TAG and tag & 7 == _VARINT for tag in tags)))
     nodes = []
-    for tag, after in zip(tags, following):
+    for tag, after in zip(tags, following, strict=True):
         kind = tag & 7 if tag >= _FIRST_TAG else _SPECIAL[tag]
         subtype = next(subtypes) if kind == _VARINT else 0
         values = buffers[header.number()] if _has_values(kind, subtype) else _EMPTY
@@ -196,7 +197,7 @@ class _BackwardWriter:
             raise ValueError(f"{count:,} records of {self.most:,} bytes are expected, got {found}")
         whole = b"".join(reversed(self.pieces))
         starts = [self.size - end for end in reversed(self.ends)]
-        return [whole[start:end] for start, end in zip(starts, [*starts[1:], self.size])]
+        return [whole[start:end] for start, end in pairwise([*starts, self.size])]
 
     def _put(self, piece: bytes) -> None:
         self.size += len(piece)

@@ -326,11 +326,11 @@ class _Shard:
         every = np.arange(len(images))
         clip = Clip(source, every, every, DEFAULT_FPS, 3 * width * height)
         name = episode_id(f"{self.name}#{record.number}", camera, self.cameras)
-        origin = Provenance(subset=_dataset_name(self.file), task=task, camera=short_name(camera))
-        return Episode(name, task, clip, _truth(features), origin)
+        provenance = Provenance(subset=_dataset_name(self.file), task=task, camera=short_name(camera))
+        return Episode(name, task, clip, _label(features), provenance)
 
 
-def _truth(features: Mapping[str, Feature]) -> Label:
+def _label(features: Mapping[str, Feature]) -> Label:
     for name in _SUCCESS:
         said = features[name].numbers() if name in features else np.zeros(0)
         if said.size:

@@ -15,49 +15,6 @@ from rewardlab.data.reading import ALL_CAMERAS, bounded_text, camera_note, choos
 from rewardlab.data.safe_files import open_regular, require_inside, shown
 from rewardlab.data.video import VideoFile
 
-
-def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
-    """Return the mapping that a YAML file below the folder holds; DataError says what is wrong with it."""
-    try:
-        import yaml
-    except ImportError:
-        raise DataError(f"{path} needs the package pyyaml: pip install 'rewardlab[roboarena]'") from None
-    require_inside(folder, path)
-    try:
-        text = _read_text(path)
-        _require_plain(path, yaml.parse(text, yaml.SafeLoader))
-        found = yaml.safe_load(text)
-    except FileNotFoundError:
-        raise DataError(f"{path}: the file does not exist; copy the dataset again") from None
-    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
-        what = " ".join(str(error).split())[:200]
-        raise DataError(f"{path}: not YAML that can be used ({what}); copy the file again") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: expected a mapping, got {type(found).__name__}; copy the file again")
-    return {str(key): value for key, value in found.items()}
-
-
-def _read_text(path: Path) -> str:
-    with open_regular(path) as file:
-        data = file.read(ROW_BYTES.value + 1)
-    if len(data) > ROW_BYTES.value:
-        raise ValueError(f"more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
-    return data.decode()
-
-
-def _require_plain(path: Path, events: Any) -> None:
-    """Raise DataError for aliases and for nesting without end, before anything is built."""
-    depth = 0
-    for event in events:
-        kind = type(event).__name__
-        depth += kind in ("SequenceStartEvent", "MappingStartEvent")
-        depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
-        if kind == "AliasEvent":
-            raise DataError(f"{path}: line {event.start_mark.line + 1} has an alias; write the values out")
-        if depth > JSON_DEPTH.value:
-            raise DataError(f"{path}: too many values inside each other, {JSON_DEPTH.describe()}")
-
-
 SESSIONS, METADATA = "evaluation_sessions", "metadata.yaml"
 PREFERENCES = "preferences.jsonl"  # where datasets made of dumps keep which of two policies was preferred
 CAMERAS = ("left", "right", "wrist")
@@ -188,12 +145,12 @@ def _episode(folder: Path, rollout: Rollout, camera: str) -> Episode:
         raise DataError(f"no video called left, right or wrist; the folder holds {held}; copy the dump again")
     require_inside(folder, videos[camera])
     policy = str(rollout.about.get("policy_name") or "")[:100]
-    origin = Provenance("robo_arena", rollout.instruction, "droid", camera, source=policy)
+    provenance = Provenance("robo_arena", rollout.instruction, "droid", camera, source=policy)
     name = episode_id(f"{rollout.folder.parent.name}/{rollout.folder.name}", camera, list(videos))
-    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _truth(rollout), origin)
+    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _label(rollout), provenance)
 
 
-def _truth(rollout: Rollout) -> Label:
+def _label(rollout: Rollout) -> Label:
     """Return level and success of a grade, from 0 to 1 or to 100, by the progress at which levels begin."""
     grade, full = rollout.about.get("partial_success"), rollout.full_grade
     if grade is None:
@@ -201,6 +158,51 @@ def _truth(rollout: Rollout) -> Label:
     if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 <= grade <= full:
         raise DataError(f"partial_success must be a number from 0 to 1, or to 100 in all the dump, got {shown(grade)}")
     return Label(level_of_progress(grade / full), grade == full)
+
+
+# YAML from strangers: bounded in size and depth, without aliases.
+
+
+def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
+    """Return the mapping that a YAML file below the folder holds; DataError says what is wrong with it."""
+    try:
+        import yaml
+    except ImportError:
+        raise DataError(f"{path} needs the package pyyaml: pip install 'rewardlab[roboarena]'") from None
+    require_inside(folder, path)
+    try:
+        text = _read_text(path)
+        _require_plain(path, yaml.parse(text, yaml.SafeLoader))
+        found = yaml.safe_load(text)
+    except FileNotFoundError:
+        raise DataError(f"{path}: the file does not exist; copy the dataset again") from None
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise DataError(f"{path}: not YAML that can be used ({what}); copy the file again") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: expected a mapping, got {type(found).__name__}; copy the file again")
+    return {str(key): value for key, value in found.items()}
+
+
+def _read_text(path: Path) -> str:
+    with open_regular(path) as file:
+        data = file.read(ROW_BYTES.value + 1)
+    if len(data) > ROW_BYTES.value:
+        raise ValueError(f"more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+    return data.decode()
+
+
+def _require_plain(path: Path, events: Any) -> None:
+    """Raise DataError for aliases and for nesting without end, before anything is built."""
+    depth = 0
+    for event in events:
+        kind = type(event).__name__
+        depth += kind in ("SequenceStartEvent", "MappingStartEvent")
+        depth -= kind in ("SequenceEndEvent", "MappingEndEvent")
+        if kind == "AliasEvent":
+            raise DataError(f"{path}: line {event.start_mark.line + 1} has an alias; write the values out")
+        if depth > JSON_DEPTH.value:
+            raise DataError(f"{path}: too many values inside each other, {JSON_DEPTH.describe()}")
 
 
 ROBOARENA = Reader(

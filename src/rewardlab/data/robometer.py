@@ -1,6 +1,6 @@
-"""Rows as Robometer's training code takes them: one Parquet table whose `frames` name a video."""
+"""Robometer rows: one Parquet table whose `frames` name a video, written as its training code takes it; labels read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rewardlab.core.episode import Label
@@ -9,6 +9,7 @@ from rewardlab.data.contract import Batch, Writer, WrittenRow
 from rewardlab.data.video import write_video
 
 TABLE = "metadata.parquet"
+ROBOMETER_LABELS = ("partial_success", "quality_label")  # columns
 _BEST = 5  # level
 
 
@@ -45,20 +46,30 @@ def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
     write_parquet(pa.Table.from_pylist(list(rows), schema=schema), folder / TABLE)
 
 
-def partial_success(truth: Label) -> float | None:
+def partial_success(label: Label) -> float | None:
     """Return how much was done, from 0 for level 1 to 1 for level 5; None where nobody knows."""
-    if truth.success:
+    if label.success:
         return 1.0
-    return None if truth.level is None else (truth.level - 1) / 4
+    return None if label.level is None else (label.level - 1) / 4
 
 
-def quality_label(truth: Label) -> str | None:
+def quality_label(label: Label) -> str | None:
     """Return successful, suboptimal (something was done) or failure; None where nobody knows."""
-    if truth.success or truth.level == _BEST:
+    if label.success or label.level == _BEST:
         return "successful"
-    if truth.level is None:
-        return "failure" if truth.success is False else None
-    return "failure" if truth.level == 1 else "suboptimal"
+    if label.level is None:
+        return "failure" if label.success is False else None
+    return "failure" if label.level == 1 else "suboptimal"
+
+
+def robometer_label(row: Mapping[str, object]) -> dict[str, object]:
+    """Return the label of a row as reward or success: how much was done in quarters, else whether it succeeded."""
+    done, quality = (row.get(name) for name in ROBOMETER_LABELS)
+    if any(name in row for name in ("reward", "success")) or (done is None and quality is None):
+        return {}
+    if isinstance(done, int | float) and done in (0, 0.25, 0.5, 0.75, 1):
+        return {"reward": int(1 + 4 * done)}
+    return {"success": quality == "successful"} if quality in ("successful", "failure") else {}
 
 
 ROBOMETER = Writer("robometer", "a Parquet table of Robometer rows beside the videos", write_batch, finish)

@@ -116,14 +116,11 @@ class RowEpisodes:
         instruction = instruction_of(name, row)
         clip = self.clip(self.folder, name, fps_of(name, row))
         valid_fps(name, clip.fps)
-        truth, origin, world = (
-            label_of(name, row, len(clip)),
-            provenance_of(name, row),
-            sim_state_of(self.folder, name, row),
-        )
+        label, provenance = label_of(name, row, len(clip)), provenance_of(name, row)
+        sim_state = sim_state_of(self.folder, name, row)
         self.seen[name] += 1
         identity = name if self.seen[name] == 1 else f"{name}#{self.seen[name]}"
-        return Episode(identity, instruction, clip, truth, origin, world)
+        return Episode(identity, instruction, clip, label, provenance, sim_state)
 
 
 def _clip(folder: Path, name: str, fps: float | None) -> Clip:
@@ -144,9 +141,8 @@ ROBOREWARD = Reader(
 )
 
 
-# Captions of a dataset: what a video shows in words, as `caption` in the rows of the RoboReward layout.
-#
-# They are what the projector of a new vision-language model is aligned with; no model under test ever sees them.
+# Captions: what a video shows in words, as `caption` in its row. `train vlm` aligns a new projector with them; no model
+# under test sees them.
 
 
 def captioned_videos(folder: Path) -> Iterator[tuple[Episode, str]]:
@@ -176,7 +172,7 @@ def _captions(folder: Path) -> dict[str, str]:
     return found
 
 
-# The RoboReward layout: videos, and metadata.jsonl with one row each.
+# Writing the layout: videos, and metadata.jsonl with one row each.
 
 
 def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:

@@ -134,19 +134,19 @@ def sim_state_of(folder: Path, name: str, row: Row) -> Row | None:
 
 def row_of(episode: Episode, file_name: str) -> Row:
     """Return the row of an episode; frames that come at their own times have these in the video, and no fps here."""
-    truth, origin, clip = episode.label, episode.provenance, episode.clip
+    label, provenance, clip = episode.label, episode.provenance, episode.clip
     row: Row = {
         "file_name": file_name,
         "task": episode.instruction,
-        "reward": truth.level,
-        "success": truth.success,
-        "progress": list(truth.progress) if truth.progress is not None else None,
+        "reward": label.level,
+        "success": label.success,
+        "progress": list(label.progress) if label.progress is not None else None,
         "fps": clip.fps if clip.is_even else None,
-        "task_id": origin.task if origin.task != episode.instruction else None,
-        "embodiment": origin.embodiment,
-        "camera": origin.camera,
-        "license": origin.license,
-        "source": origin.source,
+        "task_id": provenance.task if provenance.task != episode.instruction else None,
+        "embodiment": provenance.embodiment,
+        "camera": provenance.camera,
+        "license": provenance.license,
+        "source": provenance.source,
     }
     return {key: value for key, value in row.items() if value not in (None, "")}
 

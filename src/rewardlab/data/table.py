@@ -13,13 +13,13 @@ from rewardlab.core.limits import ROW_BYTES, ROWS
 from rewardlab.core.records import parse_json
 from rewardlab.data.contract import Contents, Problem, Reader, bounded_contents
 from rewardlab.data.images import image_clip
+from rewardlab.data.robometer import ROBOMETER_LABELS, robometer_label
 from rewardlab.data.roboreward import RowEpisodes
 from rewardlab.data.roboreward_rows import KEYS, OTHER_WORDS, Row, notes_of_rows, parse_bounded_row
 from rewardlab.data.safe_files import column_values, has_video, path_inside, read_table, text_lines
 from rewardlab.data.video import VideoFile
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-_ROBOMETER = ("partial_success", "quality_label")
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 
 NumberedRow = tuple[int, Row | DataError]  # the line or row, and what it holds or why that cannot be read
@@ -40,7 +40,10 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     try:
         names = [name.strip() for name in next(reader, [])]
         for cells in reader:
-            yield reader.line_num, dict(zip(names, cells)) if len(cells) == len(names) else _uneven(cells, names)
+            yield (
+                reader.line_num,
+                dict(zip(names, cells, strict=True)) if len(cells) == len(names) else _uneven(cells, names),
+            )
     except csv.Error as error:
         raise DataError(f"{path.name}, line {reader.line_num}: not CSV that can be used ({error})") from None
 
@@ -70,27 +73,17 @@ def _json_rows(path: Path) -> Iterator[NumberedRow]:
 
 
 def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
-    table = read_table(path.parent, path, (*KEYS, *OTHER_WORDS, *_ROBOMETER))
+    table = read_table(path.parent, path, (*KEYS, *OTHER_WORDS, *ROBOMETER_LABELS))
     columns = [column_values(table[name]) for name in table.column_names]
-    for number, cells in enumerate(zip(*columns), start=1):
-        yield number, dict(zip(table.column_names, cells))
+    for number, cells in enumerate(zip(*columns, strict=True), start=1):
+        yield number, dict(zip(table.column_names, cells, strict=True))
 
 
 def _common(row: Mapping[str, object]) -> Row:
     """Return the row under the keys that are read, its texts as the values that they spell, without empty cells."""
-    renamed = {_key(row, key): value for key, value in {**row, **_robometer_label(row)}.items()}
+    renamed = {_key(row, key): value for key, value in {**row, **robometer_label(row)}.items()}
     values = {key: _value(key, value) for key, value in renamed.items()}
     return {key: value for key, value in values.items() if value not in (None, "")}
-
-
-def _robometer_label(row: Mapping[str, object]) -> dict[str, object]:
-    """Return the label of a row of Robometer: how much was done from 0 to 1, in quarters, else whether it succeeded."""
-    done, quality = (row.get(name) for name in _ROBOMETER)
-    if any(name in row for name in ("reward", "success")) or (done is None and quality is None):
-        return {}
-    if isinstance(done, int | float) and done in (0, 0.25, 0.5, 0.75, 1):
-        return {"reward": int(1 + 4 * done)}
-    return {"success": quality == "successful"} if quality in ("successful", "failure") else {}
 
 
 def _key(row: Mapping[str, object], key: str) -> str:

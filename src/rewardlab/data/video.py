@@ -182,7 +182,7 @@ def _too_few(path: VideoLocation, decoded: int, wanted: int) -> str:
     return f"{path}: only {decoded} of {wanted} frames decode; the file is damaged, copy it again"
 
 
-# A part of a video as a source of frames: several episodes may lie one after the other in one file.
+# A part of a video: several episodes may follow each other in one file.
 
 _HALF = 0.5  # of a frame
 
@@ -271,13 +271,12 @@ def _stack(path: Path, pixels: list[Frames]) -> Frames:
     return np.stack(pixels)
 
 
-# The check of a dataset's frames: every one of each is decoded, a few at a time, and none is kept.
+# The check of a dataset: every frame is decoded, and none is kept.
 
 _LARGE_PIXELS = 500_000  # of a frame; a decoder holds up to 17 of them
 _FRAMES_AT_ONCE = 25  # of what is no video file of its own
 _LARGE = Lock()  # so that videos with large frames are decoded one after the other
-
-_CHECKED_AT_ONCE = 4  # each holds the frames that its decoder refers to
+_CHECKED_AT_ONCE = 4  # videos; each holds the frames that its decoder refers to
 
 
 def check_videos(contents: Contents) -> Contents:
@@ -321,7 +320,7 @@ def _check_pieces(source: FrameSource) -> None:
         source.read(np.arange(start, min(start + _FRAMES_AT_ONCE, source.count)))
 
 
-# One video file as a dataset of one episode, of which nothing is known but what its name or task.txt says.
+# One video file as a dataset of one episode; the task is in a task.txt beside it, or in its name.
 
 
 def recognises(path: Path) -> bool:
@@ -347,7 +346,7 @@ VIDEO = Reader(
 )
 
 
-# The video of an episode as a file: copied where the file is exactly what is shown, else encoded anew.
+# Writing the video of an episode: a copy where a file shows exactly this, else a new encoding.
 
 
 def write_video(episode: Episode, target: Path) -> None:
@@ -383,8 +382,6 @@ def copied_file(clip: Clip) -> Path | None:
     as_filmed = np.array_equal(clip.positions, source.info.positions) and clip.fps == source.info.fps
     return source.path if whole and as_filmed else None
 
-
-# An ordered map over threads of this process, for work that leaves Python.
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
