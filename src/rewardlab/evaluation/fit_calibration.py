@@ -16,6 +16,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Score
 from rewardlab.core.trial_table import TrialTable
+from rewardlab.data.task_split import deal
 from rewardlab.evaluation.evaluate import StressPlan, clean_plan, run_stress
 from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
@@ -153,11 +154,9 @@ def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]
     used = with_clusters(used.where(some) if some.any() else used)
     cluster, tasks = clusters_of(used), used.text("task")
     names = {int(code): digest(seed, min(tasks[cluster == code])) for code in np.unique(cluster)}
-    part_of: dict[int, int] = {}
-    sizes = [0] * parts
-    for code in sorted(names, key=names.__getitem__):
-        part_of[code] = sizes.index(min(sizes))
-        sizes[part_of[code]] += int((cluster == code).sum())
+    counts = {code: int((cluster == code).sum()) for code in sorted(names, key=names.__getitem__)}
+    part_of = deal(counts, dict.fromkeys(range(parts), 1 / parts))
+    sizes = [sum(size for code, size in counts.items() if part_of[code] == number) for number in range(parts)]
     if min(sizes) < MIN_EPISODES:
         got = ", ".join(map(str, sizes))
         raise DataError(
