@@ -13,18 +13,18 @@ from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.distractors import (
-    THINGS,
+    DISTRACTORS,
     crowded_renderer,
+    distractor_shape,
     nouns,
-    place_things,
+    place_distractors,
     scene_path,
-    thing_shape,
 )
 from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.metaworld.render import CameraView, task_renderer
-from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, draw_look, render_rollout
+from rewardlab.worlds.metaworld.scene_edits import DISTRACTOR_OBJECTS_EDIT, LOOK_EDIT, draw_look, render_rollout
 from rewardlab.worlds.metaworld.tasks import COLOURS, FOLDS, TASK_OBJECTS, split_of_task, unseen_tasks
 from tests.worlds.conftest import rows_of, same
 
@@ -32,11 +32,11 @@ VIEW = CameraView("top", 96)
 
 
 def test_every_thing_can_be_asked_for_and_has_a_shape_in_every_state(physics: None) -> None:
-    for name, thing in THINGS.items():
-        for state in thing.states:
+    for name, distractor in DISTRACTORS.items():
+        for state in distractor.states:
             assert state.tasks and set(state.tasks) <= set(phrasings())
-            assert 0.03 < thing_shape(name, state).radius < 0.5
-    opened, closed = (thing_shape("drawer", state) for state in THINGS["drawer"].states)
+            assert 0.03 < distractor_shape(name, state).radius < 0.5
+    opened, closed = (distractor_shape("drawer", state) for state in DISTRACTORS["drawer"].states)
     assert not np.allclose(opened.position, closed.position)
 
 
@@ -45,32 +45,37 @@ def test_things_stand_away_from_the_work_and_from_one_another(physics: None, tas
     rollout = simulate(task, 5, 60, make_policy("expert", task, 5))
     counts = []
     for seed in range(6):
-        placed = place_things(rollout, 2, seed)
-        assert [thing.name for thing in placed] == [thing.name for thing in place_things(rollout, 2, seed)]
+        placed = place_distractors(rollout, 2, seed)
+        assert [distractor.name for distractor in placed] == [
+            distractor.name for distractor in place_distractors(rollout, 2, seed)
+        ]
         counts.append(len(placed))
-        said = [TASK_OBJECTS[task].split()[-1], *(noun for thing in placed for noun in nouns(THINGS[thing.name]))]
+        said = [
+            TASK_OBJECTS[task].split()[-1],
+            *(noun for distractor in placed for noun in nouns(DISTRACTORS[distractor.name])),
+        ]
         assert len(said) == len(set(said)), "an instruction must mean one thing"
-        for number, thing in enumerate(placed):
-            radius = thing_shape(thing.name, thing.state).radius
-            assert np.linalg.norm(rollout.gripper_pos[:, :2] - thing.centre, axis=1).min() > radius
-            assert scene_path(THINGS[thing.name].task) != scene_path(task)
+        for number, distractor in enumerate(placed):
+            radius = distractor_shape(distractor.name, distractor.state).radius
+            assert np.linalg.norm(rollout.gripper_pos[:, :2] - distractor.centre, axis=1).min() > radius
+            assert scene_path(DISTRACTORS[distractor.name].task) != scene_path(task)
             for other in placed[:number]:
-                reach = radius + thing_shape(other.name, other.state).radius
-                assert np.linalg.norm(other.centre - thing.centre) > reach
+                reach = radius + distractor_shape(other.name, other.state).radius
+                assert np.linalg.norm(other.centre - distractor.centre) > reach
     assert max(counts) == 2
 
 
 def test_a_crowded_scene_adds_things_and_changes_nothing_else(renderer: None, drawer: Trajectory) -> None:
     plain = render_rollout(drawer, [0, 160], VIEW)
     assert same(crowded_renderer("drawer-open").render(drawer, [0, 160], VIEW), plain), "hidden things are seen"
-    crowded = render_rollout(drawer, [0, 160], VIEW, [(THINGS_EDIT, (2, 1))])
+    crowded = render_rollout(drawer, [0, 160], VIEW, [(DISTRACTOR_OBJECTS_EDIT, (2, 1))])
     changed = (crowded != plain).any(axis=-1)
     assert 0.005 < changed.mean() < 0.4
-    assert same(render_rollout(drawer, [0, 160], VIEW, [(THINGS_EDIT, (2, 1))]), crowded)
-    assert not same(render_rollout(drawer, [0, 160], VIEW, [(THINGS_EDIT, (2, 2))]), crowded)
+    assert same(render_rollout(drawer, [0, 160], VIEW, [(DISTRACTOR_OBJECTS_EDIT, (2, 1))]), crowded)
+    assert not same(render_rollout(drawer, [0, 160], VIEW, [(DISTRACTOR_OBJECTS_EDIT, (2, 2))]), crowded)
     assert same(crowded_renderer("drawer-open").render(drawer, [0, 160], VIEW), plain), "something was left behind"
     with pytest.raises(ValueError, match="not enough values"):
-        render_rollout(drawer, [0], VIEW, [(THINGS_EDIT, (2,))])
+        render_rollout(drawer, [0], VIEW, [(DISTRACTOR_OBJECTS_EDIT, (2,))])
     assert same(render_rollout(drawer, [0, 160], VIEW), plain)
 
 
@@ -106,7 +111,7 @@ def test_collected_things_are_written_down_asked_for_and_rendered_again(renderer
     )
     rows = rows_of(tmp_path)
     first = [row for row in rows if row["file_name"] == rows[0]["file_name"]]
-    assert first[0]["things"] and all(name in THINGS for name in first[0]["things"])
+    assert first[0]["things"] and all(name in DISTRACTORS for name in first[0]["things"])
     asked = [row for row in first if row.get("counterfactual") == "another_thing"]
     assert len(asked) == len(first[0]["things"]) and all(row["reward"] == 1 for row in asked)
     assert len({row["task"] for row in first}) == len(first)

@@ -21,17 +21,17 @@ from rewardlab.worlds.metaworld.other_arm import (
     LINKS,
     MOST_DISTANCE,
     HandPath,
-    follow_hand,
     follow_path,
     other_arm_renderer,
     panda_spec,
     recorded_hand,
+    solve_inverse_kinematics,
     with_other_arm,
 )
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.metaworld.render import CameraView
-from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, ROBOT_EDIT, THINGS_EDIT, render_rollout
+from rewardlab.worlds.metaworld.scene_edits import DISTRACTOR_OBJECTS_EDIT, LOOK_EDIT, ROBOT_EDIT, render_rollout
 from tests.worlds.conftest import rows_of, same
 
 VIEW, STEPS = CameraView("right", 96), [0, 80, 160]
@@ -47,12 +47,12 @@ def red_arm(frames: Frames) -> np.ndarray:
 
 
 def test_the_hand_of_the_other_arm_is_where_the_recorded_hand_was(drawer: Trajectory) -> None:
-    mujoco, filmed = load_module("mujoco"), with_other_arm(drawer, range(161))
+    mujoco, rendered = load_module("mujoco"), with_other_arm(drawer, range(161))
     model = panda_spec(seen=False).compile()
     data = mujoco.MjData(model)
-    assert same(filmed.qpos[:, : drawer.qpos.shape[1]], drawer.qpos)
+    assert same(rendered.qpos[:, : drawer.qpos.shape[1]], drawer.qpos)
     for step in range(0, 161, 5):
-        data.qpos[:] = filmed.qpos[step, drawer.qpos.shape[1] :]
+        data.qpos[:] = rendered.qpos[step, drawer.qpos.shape[1] :]
         mujoco.mj_kinematics(model, data)
         assert np.linalg.norm(data.site("tip").xpos - drawer.gripper_pos[step]) < MOST_DISTANCE
         assert data.site("tip").xmat.reshape(3, 3)[2, 2] < -0.98  # it points down
@@ -60,7 +60,7 @@ def test_the_hand_of_the_other_arm_is_where_the_recorded_hand_was(drawer: Trajec
 
 def test_the_fingers_open_and_close_as_the_recorded_ones_do(physics: None) -> None:
     rollout = simulate("pick-place", 3, 60, make_policy("expert", "pick-place", 3))
-    opening = follow_hand(rollout).qpos[:, -2:].sum(axis=1)
+    opening = solve_inverse_kinematics(rollout).qpos[:, -2:].sum(axis=1)
     assert opening[0] == pytest.approx(0.08)  # the Panda's widest, which the Sawyer's is a little wider than
     assert 0.03 < opening[-1] < 0.045  # around the block, which is 4 cm wide
 
@@ -124,7 +124,12 @@ def test_thicker_and_thinner_links_differ_and_leave_nothing_behind(renderer: Non
 
 def test_it_goes_with_the_other_edits(renderer: None, drawer: Trajectory) -> None:
     panda = render_rollout(drawer, STEPS, VIEW, [PANDA])
-    for change in ((THINGS_EDIT, (2, 1)), (LOOK_EDIT, (4,)), ("table_texture", (1.0, 3)), ("camera", (20, 5, 1.1))):
+    for change in (
+        (DISTRACTOR_OBJECTS_EDIT, (2, 1)),
+        (LOOK_EDIT, (4,)),
+        ("table_texture", (1.0, 3)),
+        ("camera", (20, 5, 1.1)),
+    ):
         both = render_rollout(drawer, STEPS, VIEW, [change, PANDA])
         assert not same(both, panda) and not same(both, render_rollout(drawer, STEPS, VIEW, [change]))
     painted = render_rollout(drawer, STEPS, VIEW, [PANDA, ("robot_colour", (0.1, 0.15, 0.85, 0.95))])
@@ -185,7 +190,7 @@ def test_a_collection_films_the_recorded_arm_where_the_other_cannot_follow(
     collect_one_episode(tmp_path, "world_robot:3")
     row = rows_of(tmp_path)[0]
     assert row["embodiment"] == "Sawyer, simulated" and row["world_change"] == "plain" and row["things"]
-    assert [change[0] for change in row["world"]["changes"]] == [THINGS_EDIT]
+    assert [change[0] for change in row["world"]["changes"]] == [DISTRACTOR_OBJECTS_EDIT]
     monkeypatch.undo()
     with pytest.raises(RunError, match="none to hide"):
         collect_one_episode(tmp_path / "marker", "world_goal_hidden:3")
@@ -199,4 +204,4 @@ def test_the_meshes_are_small_and_their_licence_lies_beside_them() -> None:
 
 
 def test_a_followed_rollout_is_solved_once(drawer: Trajectory) -> None:
-    assert follow_hand(drawer) is follow_hand(drawer)
+    assert solve_inverse_kinematics(drawer) is solve_inverse_kinematics(drawer)

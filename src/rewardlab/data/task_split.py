@@ -1,12 +1,18 @@
-"""Splits of a dataset: no task, and no video, is in two of them."""
+"""Splits by task: no task, and no video, is in two of them.
+
+One rule deals whole tasks out to parts (`deal`); who draws the order keeps its own draw, on which stored results rest.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 
+Group = TypeVar("Group", bound=Hashable)
+Part = TypeVar("Part", bound=Hashable)
 Pair = tuple[str, str]  # ids of episodes that must not be parted
 
 
@@ -45,13 +51,19 @@ def split_by_task(
         counts[group] = counts.get(group, 0) + 1
     names = sorted(counts)
     order = rng_for(seed, "splits").permutation(len(names))
-    chosen: dict[str, str] = {}
-    filled = dict.fromkeys(shares, 0)
-    for name in (names[place] for place in order):
-        split = max(shares, key=lambda each: shares[each] * len(episodes) - filled[each])
-        chosen[name] = split
-        filled[split] += counts[name]
+    chosen = deal({names[place]: counts[names[place]] for place in order}, shares)
     return {episode.id: chosen[groups[task_key(episode)]] for episode in episodes}
+
+
+def deal(sizes: Mapping[Group, int], shares: Mapping[Part, float]) -> dict[Group, Part]:
+    """Return the part of each group: in the order given, each goes whole to the part that lacks most of its share."""
+    total, filled = sum(sizes.values()), dict.fromkeys(shares, 0)
+    chosen: dict[Group, Part] = {}
+    for group, size in sizes.items():
+        part = max(shares, key=lambda each: shares[each] * total - filled[each])
+        chosen[group] = part
+        filled[part] += size
+    return chosen
 
 
 def _joined_tasks(episodes: Sequence[Episode], together: Sequence[Pair]) -> dict[str, str]:

@@ -27,6 +27,7 @@ from rewardlab.core.settings import (
 )
 from rewardlab.core.trial import Score
 from rewardlab.core.trial_table import TrialTable
+from rewardlab.data.task_split import deal
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
 from rewardlab.metrics.contract import answered, has_values
 from rewardlab.metrics.estimates import clusters_of, with_clusters
@@ -165,11 +166,9 @@ def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]
     used = with_clusters(used.where(some) if some.any() else used)
     cluster, tasks = clusters_of(used), used.text("task")
     names = {int(code): digest(seed, min(tasks[cluster == code])) for code in np.unique(cluster)}
-    part_of: dict[int, int] = {}
-    sizes = [0] * parts
-    for code in sorted(names, key=names.__getitem__):
-        part_of[code] = sizes.index(min(sizes))
-        sizes[part_of[code]] += int((cluster == code).sum())
+    counts = {code: int((cluster == code).sum()) for code in sorted(names, key=names.__getitem__)}
+    part_of = deal(counts, dict.fromkeys(range(parts), 1 / parts))
+    sizes = [sum(size for code, size in counts.items() if part_of[code] == number) for number in range(parts)]
     if min(sizes) < MIN_EPISODES:
         got = ", ".join(map(str, sizes))
         raise DataError(

@@ -1,7 +1,4 @@
-"""What a world offers, and the catalog; a simulator is imported when an episode needs it.
-
-A simulator is imported only when an episode needs it.
-"""
+"""What a world offers, and the catalog; a simulator is imported when an episode needs it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -95,7 +95,7 @@ EDITS = (
     WorldEdit("domain", "world_robot_colour", "The arm is painted in another colour.", "robot_colour", _arm_paint,
               "opacity of another paint", (0.2, 0.4, 0.65, 0.95)),
     WorldEdit("domain", "world_robot",
-              "The same motion filmed with another embodiment: paint, other links, then a Franka Panda.",
+              "The same motion rendered with another embodiment: paint, other links, then a Franka Panda.",
               "robot", _embodiment, "other arm (1) or not (0), factor of link thickness, opacity of another paint",
               ((0, 1.0, 0.7), (0, 1.4, 0.95), (1, 1.0, 0.0), (1, 1.3, 0.95)), based_on=_CROSS_PAINTING),
     WorldEdit("domain", "world_distractors", "Objects that nobody asked for lie on the table, away from the work.",

@@ -28,7 +28,7 @@ from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gat
 from rewardlab.training.pocket.network import PocketNetwork
 from rewardlab.training.pocket.rendering import Ints, RolloutTable, levels_of
 from rewardlab.training.pocket.sampling import Batch, SampledClip, make_batch
-from rewardlab.worlds.metaworld.instructions import ask_for_thing, phrasings
+from rewardlab.worlds.metaworld.instructions import ask_for_distractor, phrasings
 from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
 
 Floats = NDArray[np.float64]
@@ -215,4 +215,4 @@ def _other_thing(
         asked = [task for _, tasks in scene.things for task in tasks] if scene else []
         if asked:
             rng = rng_for(settings.seed, "other thing", row)
-            yield _clip(table, row, frames, ask_for_thing(pick(asked, rng), "train", rng).text)
+            yield _clip(table, row, frames, ask_for_distractor(pick(asked, rng), "train", rng).text)

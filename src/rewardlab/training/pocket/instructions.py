@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.seeding import pick
 from rewardlab.worlds.metaworld.instructions import describe_displacement
-from rewardlab.worlds.metaworld.scene_edits import ThingLook
+from rewardlab.worlds.metaworld.scene_edits import ObjectLook
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, fraction_covered, progress_of
 from rewardlab.worlds.metaworld.tasks import COLOURS, TASK_OBJECTS
 
@@ -158,7 +158,7 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
-def new_name(look: ThingLook | None, words: tuple[str, ...], rng: Generator) -> str:
+def new_name(look: ObjectLook | None, words: tuple[str, ...], rng: Generator) -> str:
     """Return a name for an object: by its colour where that was changed, generic, or a word that means nothing here."""
     kind = rng.random()
     if look is not None and kind < 0.5:

@@ -30,10 +30,16 @@ from rewardlab.training.holdout import recorded_split
 from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings
 from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
 from rewardlab.worlds.edits import WORLD_EDITS
-from rewardlab.worlds.metaworld.distractors import THINGS, place_things
+from rewardlab.worlds.metaworld.distractors import DISTRACTORS, place_distractors
 from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.render import CameraView
-from rewardlab.worlds.metaworld.scene_edits import LOOK_EDIT, THINGS_EDIT, ThingLook, draw_look, render_rollout
+from rewardlab.worlds.metaworld.scene_edits import (
+    DISTRACTOR_OBJECTS_EDIT,
+    LOOK_EDIT,
+    ObjectLook,
+    draw_look,
+    render_rollout,
+)
 from rewardlab.worlds.metaworld.tasks import OTHER_OBJECTS
 
 SceneEdits = tuple[tuple[str, tuple[float, ...]], ...]
@@ -61,7 +67,7 @@ class RenderedScene:
     """What a rendering shows beside the rollout: things with what could be asked of them, and the colours if others."""
 
     things: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    look: ThingLook | None = None
+    look: ObjectLook | None = None
     perturbed: PerturbedClip | None = None
 
 
@@ -109,8 +115,8 @@ def _render(settings: PocketSettings, kind: str, rollout: Rollout, rng: Generato
     if kind == "plain":
         return render_rollout(rollout.trajectory, range(settings.frames_per_rollout), view, tiled=True), RenderedScene()
     seed, count = int(rng.integers(2**31)), int(rng.integers(1, _MOST_THINGS + 1))
-    things = tuple((thing.name, thing.state.tasks) for thing in place_things(rollout.trajectory, count, seed))
-    edits: SceneEdits = ((THINGS_EDIT, (count, seed)),)
+    things = tuple((thing.name, thing.state.tasks) for thing in place_distractors(rollout.trajectory, count, seed))
+    edits: SceneEdits = ((DISTRACTOR_OBJECTS_EDIT, (count, seed)),)
     if kind == "look":
         edits = (*edits, (LOOK_EDIT, (seed,)))
     more = _draw_edits(recorded_split(settings.out).train_worlds, rng) if kind == "world" else ()
@@ -260,7 +266,7 @@ def of_fold(table: RolloutTable, unseen: tuple[str, ...]) -> RolloutTable:
 
 def _known_part(scene: RenderedScene, unseen: tuple[str, ...], unsaid: set[str]) -> RenderedScene | None:
     """Return what a training may know of a scene; None where a thing stands in it that only unseen tasks have."""
-    if any(set(THINGS[name].tasks) <= set(unseen) for name, _ in scene.things):
+    if any(set(DISTRACTORS[name].tasks) <= set(unseen) for name, _ in scene.things):
         return None
     things = tuple((name, tuple(task for task in asked if task not in unseen)) for name, asked in scene.things)
     clip = None if scene.perturbed is None or scene.perturbed.text in unsaid else scene.perturbed

@@ -35,7 +35,7 @@ from rewardlab.training.pocket.rendering import (
 from rewardlab.worlds.metaworld.instructions import (
     CAPTION_WORDS,
     SYMMETRIC_TASKS,
-    ask_for_thing,
+    ask_for_distractor,
     caption,
     inverse_instructions,
     phrasings,
@@ -157,7 +157,7 @@ def _other(example: TrainingExample, kind: str, rng: Generator) -> SampledClip |
     asked = [] if scene is None else [task for _, tasks in scene.things for task in tasks]
     if not asked:
         return None
-    text = ask_for_thing(pick(asked, rng), "train", rng).text
+    text = ask_for_distractor(pick(asked, rng), "train", rng).text
     frames, shown = _forward(end, rng)
     progress = np.full(CLIP_FRAMES, np.nan, np.float32)
     progress[:shown] = 0.0

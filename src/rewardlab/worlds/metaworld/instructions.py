@@ -23,7 +23,7 @@ from rewardlab.worlds.metaworld.tasks import COLOURS, HALFWAY_INSTRUCTIONS, OPPO
 Floats = NDArray[np.float64]
 PHRASINGS = ("train", "held_out")
 _MIN_STATED = 0.02  # metres; a shorter displacement is not worth a word
-_MOST_ASKED = 0.25  # metres along each axis that a thing is asked to go which nobody touched
+_MOST_ASKED = 0.25  # metres along each axis that an untouched object is asked to go
 _UNMOVED, _MOVED = 0.005, 0.03  # metres; in between nobody can say whether an object was left alone
 
 
@@ -61,8 +61,8 @@ def describe_displacement(displacement: Floats) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "right here"
 
 
-def ask_for_thing(task: str, kind: str, rng: Generator) -> Counterfactual:
-    """Ask for a task whose thing stands there untouched, beside those of the rollout."""
+def ask_for_distractor(task: str, kind: str, rng: Generator) -> Counterfactual:
+    """Ask for a task whose object stands untouched beside those of the rollout."""
     text = str(rng.choice(np.array(phrasings()[task][kind], dtype=object)))
     where = describe_displacement(rng.uniform(-_MOST_ASKED, _MOST_ASKED, 3))
     return Counterfactual(text.replace("{where}", where), 1, "another_thing")
@@ -144,7 +144,7 @@ _MAKERS: tuple[Callable[[Trajectory, Generator], Counterfactual | None], ...] = 
 )
 
 
-# Contraries: how people ask for a task to be undone, where no other task says it.
+# Inverse instructions: how people ask for a task to be undone, where no other task says it.
 
 # fmt: off
 _UNDO = {
@@ -192,15 +192,15 @@ CAPTION_WORDS = tuple(
 )
 
 
-def caption(task: str, gripper: Floats, thing: Floats, *, name: str = "") -> str:
+def caption(task: str, gripper: Floats, moved: Floats, *, name: str = "") -> str:
     """Return one sentence about the gripper and one about the object; `name` is what it is called instead."""
     about_gripper = _directions(gripper[-1] - gripper[0])
     said = f"the gripper moved {about_gripper}" if about_gripper else "the gripper stayed"
     if PROGRESS_SPECS[task].family == "reach":
         return said
     called = name or TASK_OBJECTS[task]
-    about_thing = _directions(thing[-1] - thing[0])
-    return f"{said}, {called} was pushed {about_thing}" if about_thing else f"{said}, {called} was untouched"
+    about_object = _directions(moved[-1] - moved[0])
+    return f"{said}, {called} was pushed {about_object}" if about_object else f"{said}, {called} was untouched"
 
 
 def _directions(moved: Floats) -> str:

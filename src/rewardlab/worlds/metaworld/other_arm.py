@@ -153,7 +153,7 @@ class ArmMotion:
 
 
 @lru_cache(maxsize=8)  # a stress test asks for the same rollout at several severities
-def follow_hand(trajectory: Trajectory) -> ArmMotion:
+def solve_inverse_kinematics(trajectory: Trajectory) -> ArmMotion:
     """Return the motion of the arm; where it cannot follow, it comes as near as it can."""
     return follow_path(recorded_hand(trajectory))
 
@@ -261,7 +261,7 @@ def _other_arm_renderer(task: str, crowded: bool, process: int) -> TaskRenderer:
 
 def with_other_arm(trajectory: Trajectory, steps: Sequence[int]) -> Trajectory:
     """Return the rollout with the joints of the Panda behind its own; NotApplicable if these steps are out of reach."""
-    motion, shown = follow_hand(trajectory), list(steps)
+    motion, shown = solve_inverse_kinematics(trajectory), list(steps)
     distance, tilt = float(motion.distance[shown].max()), float(motion.tilt[shown].max())
     if distance > MOST_DISTANCE or tilt > MOST_TILT:
         raise NotApplicable(

@@ -1,4 +1,4 @@
-"""One episode: what is asked for, choose a rollout, render, encode, rows with the exact label."""
+"""Record one episode: choose a rollout, render it, encode it, and make its rows with the exact label."""
 
 import time
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.video_encoding import encode
-from rewardlab.worlds.metaworld.distractors import place_things
+from rewardlab.worlds.metaworld.distractors import place_distractors
 from rewardlab.worlds.metaworld.instructions import (
     PHRASINGS,
     Counterfactual,
-    ask_for_thing,
+    ask_for_distractor,
     caption,
     counterfactuals,
     draw_instruction,
@@ -28,7 +28,7 @@ from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASK
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 from rewardlab.worlds.metaworld.render import camera_view
 from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
-from rewardlab.worlds.metaworld.scene_edits import ROBOT_EDIT, THINGS_EDIT, render_rollout
+from rewardlab.worlds.metaworld.scene_edits import DISTRACTOR_OBJECTS_EDIT, ROBOT_EDIT, render_rollout
 from rewardlab.worlds.metaworld.tasks import split_of_task
 
 
@@ -155,8 +155,6 @@ def _quality(plan: Collection, planned: PlannedEpisode, rng: np.random.Generator
     return pick(names, rng)
 
 
-# Recording one episode: simulate, render, encode, and the rows of metadata with the exact truth.
-
 _CRF = 21
 
 
@@ -178,8 +176,8 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
     trajectory, quality = select_rollout(plan, planned, steps)
     clock.append(time.perf_counter())
     progress, edits, seed = float(trajectory.progress[-1]), _scene_edits(world, rng), planned.index
-    things = place_things(trajectory, plan.distractors, seed) if plan.distractors else ()
-    edits = (*edits, (THINGS_EDIT, (plan.distractors, seed))) if things else edits
+    distractors = place_distractors(trajectory, plan.distractors, seed) if plan.distractors else ()
+    edits = (*edits, (DISTRACTOR_OBJECTS_EDIT, (plan.distractors, seed))) if distractors else edits
     record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
     frames, record, world = _render(trajectory, record, world)
     clock.append(time.perf_counter())
@@ -192,10 +190,10 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
     extra = {"file": f"{planned.stem}.npy", "video": sha256(video.read_bytes()).hexdigest()[:16]}
     row = {"file_name": f"{planned.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
     row |= {"world": record_json(trajectory, record) | extra}
-    row |= {"things": [thing.name for thing in things]} if plan.distractors else {}
-    row |= {"caption": _caption(trajectory, [thing.name for thing in things])} if plan.captions else {}
+    row |= {"things": [distractor.name for distractor in distractors]} if plan.distractors else {}
+    row |= {"caption": _caption(trajectory, [distractor.name for distractor in distractors])} if plan.captions else {}
     seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist()))
-    asked = [ask_for_thing(pick(thing.state.tasks, rng), plan.phrasings, rng) for thing in things]
+    asked = [ask_for_distractor(pick(distractor.state.tasks, rng), plan.phrasings, rng) for distractor in distractors]
     return RecordedEpisode(_rows(plan, trajectory, row, asked, rng), seconds)
 
 
@@ -206,7 +204,7 @@ def _rows(
     asked: Sequence[Counterfactual],
     rng: np.random.Generator,
 ) -> tuple[dict[str, Any], ...]:
-    """Return the row of an episode and those of other instructions for it, among them what is asked of other things."""
+    """Return the row of an episode and those of other instructions for it, among them what is asked of distractors."""
     kept = video_steps(len(trajectory.actions), plan.stride)
     last = trajectory.readings[-1]
     row |= {
@@ -231,14 +229,14 @@ def _rows(
     return (row | labels, *more)
 
 
-def _caption(trajectory: Trajectory, things: Sequence[str]) -> str:
+def _caption(trajectory: Trajectory, distractors: Sequence[str]) -> str:
     """Return what moved, and what else stands in the scene."""
     moved = caption(trajectory.task, trajectory.gripper_pos, trajectory.object_pos)
-    return f"{moved}; beside it: {', '.join(things)}" if things else moved
+    return f"{moved}; beside it: {', '.join(distractors)}" if distractors else moved
 
 
 def _render(trajectory: Trajectory, record: RolloutRecord, world: str) -> tuple[Frames, RolloutRecord, str]:
-    """Return the frames, and the record and world they were filmed in: plain, where another arm cannot follow."""
+    """Return the frames, and the record and world they were rendered in: plain, where another arm cannot follow."""
     steps = record.video_steps().tolist()
     try:
         return render_rollout(trajectory, steps, record.view, record.changes), record, world

@@ -13,7 +13,12 @@ from rewardlab.core.catalog import find
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick, rng_for
-from rewardlab.worlds.metaworld.distractors import crowded_renderer, parts_of_the_task, place_things, standing_there
+from rewardlab.worlds.metaworld.distractors import (
+    crowded_renderer,
+    parts_of_the_task,
+    place_distractors,
+    standing_there,
+)
 from rewardlab.worlds.metaworld.other_arm import is_robot, link_thickness, other_arm_renderer, with_other_arm
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module
 from rewardlab.worlds.metaworld.render import (
@@ -65,29 +70,29 @@ def _blotches(shape: tuple[int, int], rng: Generator, count: int) -> NDArray[np.
     return np.stack([np.interp(rows, np.arange(count), column) for column in wide.T], axis=1)
 
 
-# Other shapes and colours for the things of a task: where each part is stays exact, only its look changes.
+# Other shapes and colours for the objects of a task: where each part is stays exact, only its look changes.
 
 _SHAPED = 0.6  # share of scenes whose parts also get another shape
 _BOX, _ELLIPSOID, _CYLINDER = 6, 4, 5  # MuJoCo's numbers
 
 
 @dataclass(frozen=True)
-class ThingLook:
+class ObjectLook:
     """The names of the colours of what moves and of what stands still."""
 
     moving: str
     still: str
 
 
-def draw_look(seed: int) -> ThingLook:
+def draw_look(seed: int) -> ObjectLook:
     """Return the colours that a seed gives."""
     names = rng_for(seed, "look").permutation(list(COLOURS))
-    return ThingLook(str(names[0]), str(names[1]))
+    return ObjectLook(str(names[0]), str(names[1]))
 
 
 @contextmanager
 def other_look(model: Any, seed: int) -> Iterator[None]:
-    """Give the things of a task itself another look while the block runs."""
+    """Give the objects of a task itself another look while the block runs."""
     shape = (model.geom_type, model.geom_size, model.geom_pos, model.geom_dataid, model.geom_sameframe)
     columns = (*shape, model.geom_rgba, model.geom_matid)
     before = [column.copy() for column in columns]
@@ -99,7 +104,7 @@ def other_look(model: Any, seed: int) -> Iterator[None]:
             column[:] = old
 
 
-def _repaint(model: Any, look: ThingLook, rng: Generator) -> None:
+def _repaint(model: Any, look: ObjectLook, rng: Generator) -> None:
     geoms, moving = parts_of_the_task(model)
     shaped = rng.random() < _SHAPED
     for geom, moves in zip(geoms, moving):
@@ -130,9 +135,11 @@ Colour = tuple[float, float, float, float]
 MakeEdit = Callable[[Trajectory, Amounts], Edit]  # of each frame
 EditModel = Callable[[TaskRenderer, Trajectory, Amounts], AbstractContextManager[None]]  # for the whole clip
 
-THINGS_EDIT = "things"  # how many things of other tasks stand there at most, and the seed of which and where
+# At most how many objects of other tasks stand in the scene, and the seed of which and where. Datasets on disk say
+# "things", and "distractors" for drawn shapes.
+DISTRACTOR_OBJECTS_EDIT = "things"
 ROBOT_EDIT = "robot"  # 1 for the other arm, the thickness of its links, and a paint: red, green, blue and opacity
-LOOK_EDIT = "look"  # the seed of other shapes and colours for the things of the task
+LOOK_EDIT = "look"  # the seed of other shapes and colours for the objects of the task
 _TABLE_BOUNDS = (-0.42, 0.42, 0.45, 0.88)  # metres: the part of the table that is in view
 _CLEARANCE = 0.09  # metres that stay free around the gripper's path and the objects
 _SHAPES = (2, 5, 6)  # MuJoCo's sphere, cylinder and box
@@ -150,8 +157,8 @@ def render_rollout(
     """Return the frames of these steps under the named scene edits; without any, as they were recorded."""
     names = {name for name, _ in changes}
     other_arm = any(name == ROBOT_EDIT and amounts[0] for name, amounts in changes)
-    renderer = _renderer(trajectory.task, crowded=THINGS_EDIT in names, other_arm=other_arm)
-    filmed = with_other_arm(trajectory, steps) if other_arm else trajectory
+    renderer = _renderer(trajectory.task, crowded=DISTRACTOR_OBJECTS_EDIT in names, other_arm=other_arm)
+    shown = with_other_arm(trajectory, steps) if other_arm else trajectory
     with ExitStack() as undo:
         edits = []
         for name, amounts in changes:
@@ -159,7 +166,7 @@ def render_rollout(
                 undo.enter_context(_MODEL_EDITS[name](renderer, trajectory, amounts))
             if name in SCENE_EDITS or name not in _MODEL_EDITS:
                 edits.append(find(SCENE_EDITS, name, "change of a world")(trajectory, amounts))
-        return renderer.render(filmed, steps, view, edits, tiled=tiled)
+        return renderer.render(shown, steps, view, edits, tiled=tiled)
 
 
 def _renderer(task: str, *, crowded: bool, other_arm: bool) -> TaskRenderer:
@@ -310,15 +317,17 @@ def _with_texture(renderer: TaskRenderer, texture: str, amounts: Amounts) -> Ite
         renderer.upload_texture(texture, old)
 
 
-def _with_things(renderer: TaskRenderer, trajectory: Trajectory, amounts: Amounts) -> AbstractContextManager[None]:
+def _with_distractor_objects(
+    renderer: TaskRenderer, trajectory: Trajectory, amounts: Amounts
+) -> AbstractContextManager[None]:
     count, seed = (int(amount) for amount in amounts)
-    return standing_there(renderer.model, place_things(trajectory, count, seed))
+    return standing_there(renderer.model, place_distractors(trajectory, count, seed))
 
 
 _MODEL_EDITS: dict[str, EditModel] = {
     "table_texture": lambda renderer, trajectory, amounts: _with_texture(renderer, "T_table", amounts),
     "floor_texture": lambda renderer, trajectory, amounts: _with_texture(renderer, "T_floor", amounts),
-    THINGS_EDIT: _with_things,
+    DISTRACTOR_OBJECTS_EDIT: _with_distractor_objects,
     LOOK_EDIT: lambda renderer, trajectory, amounts: other_look(renderer.model, int(amounts[0])),
     ROBOT_EDIT: lambda renderer, trajectory, amounts: link_thickness(renderer, amounts[1]),
 }
