@@ -188,7 +188,7 @@ def test_a_result_is_a_contrastive_model_that_says_what_was_evaluated(
         folder = Path(model.removeprefix("contrastive:").partition("?")[0])
         built, test = name_model(model).build(), only(clips_of(tiny_plan), TEST)
         asked = [episode_from_frames(test.pixels[row], test.clips[row].asked) for row in range(3)]
-        for answer, values in zip(built.score(asked), read_values(folder / "values.npz").test):
+        for answer, values in zip(built.score(asked), read_values(folder / "values.npz").test[:3], strict=True):
             np.testing.assert_allclose(answer.progress, values, atol=2e-3)  # features are stored in half precision
             assert 1 <= answer.level <= 5
         check_model(built, asked)

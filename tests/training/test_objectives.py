@@ -155,7 +155,7 @@ class Loops:
             for shift in range(1, min(3, n - 1) + 1):
                 for place, a in enumerate(self.won):
                     row = [float(o @ goals[a]) / (1 - gamma) for o in self.images[self.won[(place + shift) % n]]]
-                    pairs = zip(row, [*row[1:], row[-1]])
+                    pairs = zip(row, [*row[1:], row[-1]], strict=True)
                     terms += [math.exp(-(-1 + gamma * following - value)) for value, following in pairs]
             total += math.log(1e-8 + float(np.mean(terms))) if terms else 0.0
         return total

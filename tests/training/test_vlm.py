@@ -270,7 +270,7 @@ def test_the_loss_on_captions_of_several_lengths_is_that_of_each_alone(
     episodes = split_episodes(plan_of(bases(kind), kind, data, Path("x"))).train
     sampling = FrameSampling("uniform:4", 0)
     captions = ("the cup", "the drawer is opened by the arm", "push the block")
-    examples = [Example(each, 0, "captioned", text) for each, text in zip(episodes, captions)]
+    examples = [Example(each, 0, "captioned", text) for each, text in zip(episodes, captions, strict=False)]
     samples = [base.inputs.sample(sampling(example, 0), example.answer) for example in examples]
     base.network.eval()
     with torch.no_grad():
@@ -374,7 +374,7 @@ def test_a_clip_under_several_instructions_reads_as_under_each_alone(kind: str, 
     asked = [("open the drawer", 2), ("push the green block left, then lift it", 5), ("", "the drawer was pulled")]
     several = inputs.samples(shown, asked)
     assert several[0].pictures and not any(sample.pictures for sample in several[1:])
-    for sample, (text, answer) in zip(several, asked):
+    for sample, (text, answer) in zip(several, asked, strict=True):
         alone = inputs.sample(replace(shown, instruction=text), answer)
         assert torch.equal(sample.labels, alone.labels) and sample.tokens.keys() == alone.tokens.keys()
         assert all(torch.equal(sample.tokens[name], alone.tokens[name]) for name in alone.tokens)
@@ -526,11 +526,21 @@ def test_every_epoch_sees_every_example_once_whatever_the_number_of_processes(wo
         for step in (2 * epoch, 2 * epoch + 1):
             passes = [order.step(step) for order in orders]
             assert len({len(some) for some in passes}) == 1
-            rows = [(place, share) for some in passes for one in some for place, share in zip(one.places, one.weights)]
+            rows = [
+                (place, share)
+                for some in passes
+                for one in some
+                for place, share in zip(one.places, one.weights, strict=True)
+            ]
             assert sum(share for _, share in rows) == pytest.approx(world)
             counted.update(place for place, share in rows if share)
             for some in passes:
-                frames = [lengths[place] for one in some for place, share in zip(one.places, one.weights) if share]
+                frames = [
+                    lengths[place]
+                    for one in some
+                    for place, share in zip(one.places, one.weights, strict=True)
+                    if share
+                ]
                 assert frames == sorted(frames)
         assert counted == Counter(range(50))
     assert orders[0].step(0) != orders[0].step(2)

@@ -78,8 +78,8 @@ def objective_table(
             lots = _Lots.of(task[kept], draws, max(len(each.seeds) for each in own))
             for measure in MEASURES:
                 sums = [_sums(each, measure, kept, lots) for each in own]
-                cells += _cells(own, group, measure, sums, lots)
-                contrasts += _contrasts(own, (group, measure, against), sums, lots)
+                cells += _cells(own, group, measure, sums)
+                contrasts += _contrasts(own, (group, measure, against), sums)
     return tuple(cells), tuple(contrasts)
 
 
@@ -119,19 +119,19 @@ def _sums(trainings: MeasuredTrainings, measure: str, kept: NDArray[np.bool_], l
         below.append(sum_by(lots.cluster, lots.tasks.clusters, b))
         counted |= b > 0
     with np.errstate(invalid="ignore", divide="ignore"):
-        by_seed = np.array([a.sum() / b.sum() if b.sum() else np.nan for a, b in zip(above, below)])
+        by_seed = np.array([a.sum() / b.sum() if b.sum() else np.nan for a, b in zip(above, below, strict=True)])
         ratios = lots.tasks.ratios(np.array(above), np.array(below))
     weights = lots.seeds[: len(ratios)] if len(ratios) == len(lots.seeds) else np.ones(ratios.shape, dtype=np.int64)
     drawn = (ratios * weights).sum(0) / np.maximum(weights.sum(0), 1)
     return _Sums(by_seed, drawn, int(counted.sum()), len(np.unique(lots.cluster[counted])))
 
 
-def _cells(
-    own: Sequence[MeasuredTrainings], group: str, measure: str, sums: Sequence[_Sums], lots: _Lots
-) -> list[ObjectiveCell]:
-    ranks = _rank_intervals(measure, [None if each.control else found.drawn for each, found in zip(own, sums)])
+def _cells(own: Sequence[MeasuredTrainings], group: str, measure: str, sums: Sequence[_Sums]) -> list[ObjectiveCell]:
+    ranks = _rank_intervals(
+        measure, [None if each.control else found.drawn for each, found in zip(own, sums, strict=True)]
+    )
     cells = []
-    for each, found, rank in zip(own, sums, ranks):
+    for each, found, rank in zip(own, sums, ranks, strict=True):
         low, high = percentile_interval(found.drawn[None, :], np.array([found.tasks], dtype=np.float64))
         cells.append(
             ObjectiveCell(
@@ -164,16 +164,16 @@ def _rank_intervals(measure: str, drawn: Sequence[Numbers | None]) -> list[tuple
         return found
     ranks = 1 + (table[None, :, :] < table[:, None, :]).sum(axis=1)
     low, high = np.quantile(ranks, (0.025, 0.975), axis=1, method="nearest")
-    for place, a, b in zip(ranked, low, high):
+    for place, a, b in zip(ranked, low, high, strict=True):
         found[place] = int(a), int(b)
     return found
 
 
 def _contrasts(
-    own: Sequence[MeasuredTrainings], names: tuple[str, str, str], sums: Sequence[_Sums], lots: _Lots
+    own: Sequence[MeasuredTrainings], names: tuple[str, str, str], sums: Sequence[_Sums]
 ) -> list[ObjectiveContrast]:
     group, measure, against = names
-    reference = next((found for each, found in zip(own, sums) if each.objective == against), None)
+    reference = next((found for each, found in zip(own, sums, strict=True) if each.objective == against), None)
     others = [(e, f) for e, f in zip(own, sums, strict=True) if not e.control and e.objective != against]
     if reference is None:
         return []

@@ -255,7 +255,7 @@ def _published_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         for kind in ("weight", "bias"):
             for name, published in _BLOCK.items():
                 found[f"{theirs}{published}.{kind}"] = weights[f"{ours}{name}.{kind}"]
-            for name, part in zip(("query", "key", "value"), weights[f"{ours}qkv.{kind}"].chunk(3)):
+            for name, part in zip(("query", "key", "value"), weights[f"{ours}qkv.{kind}"].chunk(3), strict=True):
                 found[f"{theirs}attention.attention.{name}.{kind}"] = part
         for number in (1, 2):
             found[f"{theirs}layer_scale{number}.lambda1"] = weights[f"{ours}scale{number}"]

@@ -122,7 +122,8 @@ def _look(settings: ObjectiveSettings, train: ClipTable, view: int) -> Frames:
     if view == 0:
         return train.pixels
     looks = (
-        augmented(frames, rng_for(settings.seed, "look", c.id, view)) for frames, c in zip(train.pixels, train.clips)
+        augmented(frames, rng_for(settings.seed, "look", c.id, view))
+        for frames, c in zip(train.pixels, train.clips, strict=True)
     )
     return np.stack(list(looks))
 

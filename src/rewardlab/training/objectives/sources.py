@@ -117,7 +117,7 @@ def _decode(
 ) -> None:
     episodes, path = item
     clips = [_clip(settings, successes, unseen, episode) for episode in episodes]
-    facts, progress, pixels = zip(*clips)
+    facts, progress, pixels = zip(*clips, strict=True)
     write_shard(path, ClipTable(facts, np.stack(progress), np.stack(pixels)))
 
 

@@ -115,7 +115,7 @@ def _importance(unseen: NDArray[np.bool_]) -> Floats:
 def _conformal_threshold(settings: PocketSettings, clips: ProbedClips) -> float:
     """Return the least probability of a level in a 90 % set, from tasks each evaluated by a map fitted without them."""
     names = np.unique(clips.task)
-    part_of = dict(zip(names, rng_for(settings.seed, "conformal parts").permutation(len(names)) % _PARTS))
+    part_of = dict(zip(names, rng_for(settings.seed, "conformal parts").permutation(len(names)) % _PARTS, strict=True))
     parts = np.array([part_of[task] for task in clips.task])
     scores = []
     for part in np.unique(parts):

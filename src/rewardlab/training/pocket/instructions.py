@@ -141,7 +141,7 @@ def _distance_progress(family: str, distance: Floats, approach: list[float] | No
     """Return the progress of a distance that must shrink."""
     approach = approach or [0.0] * len(distance)
     change = [fraction_covered(float(distance[0]), float(current), _GOAL_RADIUS) for current in distance]
-    progress = [progress_of(family, share, near) for share, near in zip(change, approach)]
+    progress = [progress_of(family, done, near) for done, near in zip(change, approach, strict=True)]
     return np.where(distance <= _GOAL_RADIUS, np.float32(1.0), np.array(progress, np.float32))
 
 

@@ -84,7 +84,7 @@ def render_all(settings: PocketSettings, kind: str, folder: Path) -> tuple[NDArr
     shape = (int(starts[-1]), frames, settings.size, settings.size, 3)
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     scenes: list[RenderedScene] = []
-    placed = zip(shards, starts[:-1].tolist())
+    placed = zip(shards, starts[:-1].tolist(), strict=True)
     for found in map_items(partial(_render_shard, settings, kind, path), placed, settings.workers):
         scenes += found
     return np.load(path, mmap_mode="r"), scenes

@@ -205,7 +205,9 @@ def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) 
         if features[-1].shape[1:] != features[0].shape[1:]:
             return None
         for number, group in some:
-            samples |= {place: replace(sample, pictures={}) for place, sample in zip(clips.groups[number], group)}
+            samples |= {
+                place: replace(sample, pictures={}) for place, sample in zip(clips.groups[number], group, strict=True)
+            }
         view.step(len(features))
     return _store(features, [samples[place] for place in range(len(samples))], clips)
 

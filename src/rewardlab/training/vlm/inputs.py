@@ -233,7 +233,9 @@ def _reply(spell: SpellReply, end: int) -> Reply:
 def _reply_tokens(reply: str, spell: SpellReply) -> list[int]:
     """Return the tokens of a reply, those that follow what a chat without a reply ends in."""
     whole, before = spell(reply), spell("")
-    common = next((place for place, pair in enumerate(zip(whole, before)) if pair[0] != pair[1]), len(before))
+    common = next(
+        (place for place, pair in enumerate(zip(whole, before, strict=False)) if pair[0] != pair[1]), len(before)
+    )
     return whole[common:]
 
 

@@ -172,7 +172,9 @@ class QwenAnswerNetwork(nn.Module):
     def _run_tower(self, pictures: Tensors) -> Any:
         tower, device = self.model.model.visual, self.model.device
         sizes = pictures["sizes"].tolist()
-        pairs = [FramePair("", frames.numpy(), tuple(size)) for frames, size in zip(pictures["frames"], sizes)]
+        pairs = [
+            FramePair("", frames.numpy(), tuple(size)) for frames, size in zip(pictures["frames"], sizes, strict=True)
+        ]
         patches = torch.cat([patchify([pair], self.family, device) for pair in pairs])
         grid = torch.tensor([[1, *(side // self.family.patch_size for side in size)] for size in sizes], device=device)
         return tower(patches.to(tower.dtype), grid_thw=grid)
@@ -236,8 +238,8 @@ class ProcessorAnswerNetwork(nn.Module):
 
 
 def _same(own: list[Tensor], fused: list[Tensor]) -> bool:
-    pairs = list(zip(own, fused))
-    return len(own) == len(fused) and all(a.shape == b.shape and torch.allclose(a, b, atol=1e-4) for a, b in pairs)
+    alike = lambda a, b: a.shape == b.shape and torch.allclose(a, b, atol=1e-4)
+    return len(own) == len(fused) and all(map(alike, own, fused))
 
 
 AnswerNetwork = QwenAnswerNetwork | ProcessorAnswerNetwork

@@ -256,6 +256,6 @@ def _validation_lines(examples: Sequence[Example], levels: Sequence[float]) -> s
             "level": e.level,
             "said": said,
         }
-        for e, said in zip(examples, levels)
+        for e, said in zip(examples, levels, strict=True)
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)

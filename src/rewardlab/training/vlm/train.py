@@ -76,7 +76,7 @@ def expected_levels(network: Any, batches: Iterable[Batch], reply: Reply) -> dic
     levels: dict[int, float] = {}
     for batch in batches:
         rows = network(batch)[:, -2, list(reply.choices)].float().tolist()
-        counted = zip(batch.places, rows, batch.weights.tolist())
+        counted = zip(batch.places, rows, batch.weights.tolist(), strict=True)
         levels |= {place: _expected(row) for place, row, weight in counted if weight}
     return levels
 
@@ -86,7 +86,7 @@ def caption_losses(network: Any, batches: Iterable[Batch]) -> dict[int, float]:
     """Return the loss of every example that counts, by its place."""
     losses: dict[int, float] = {}
     for batch in batches:
-        counted = zip(batch.places, answer_losses(network(batch), batch).tolist(), batch.weights.tolist())
+        counted = zip(batch.places, answer_losses(network(batch), batch).tolist(), batch.weights.tolist(), strict=True)
         losses |= {place: loss for place, loss, weight in counted if weight}
     return losses
 
