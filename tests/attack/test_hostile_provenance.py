@@ -46,7 +46,7 @@ def dataset(folder: Path, about: Any, **more: Any) -> Path:
 def test_a_row_with_a_provenance_of_another_shape_is_one_sentence(about: Any, tmp_path: Path) -> None:
     folder = dataset(tmp_path / "data", about)
     with pytest.raises(DataError, match=r"make (the row|it) anew"):
-        read_dataset(str(folder), skip_bad=False)
+        read_dataset(str(folder), skip_invalid=False)
     (folder / "rejected.jsonl").write_text(json.dumps({"provenance": about}) + "\n")
     with pytest.raises(DataError, match=r"make (the row|it) anew"):
         read_rejected(str(folder))

@@ -34,6 +34,10 @@ from rewardlab.evaluation.engines.ordered_map import ItemWorkers
 from rewardlab.models.contract import Budget
 
 CALLS = "calls.jsonl"
+_MAX_FAILURES = 20  # of a teacher that has never answered; then the run stops
+_SERVER_BATCH = 32  # questions; all their frames are in memory at once
+_WORKER_BATCH = 8  # neighbouring rows whose questions go to one worker together
+Made = TypeVar("Made")
 
 
 class CallCache:
@@ -248,12 +252,6 @@ def _do(teachers: BuiltTeachers, task: Task) -> Any:
 
 def _crashed(task: Task, why: str) -> Crashed:
     return Crashed(f"{why}, a second time when it was alone")
-
-
-Made = TypeVar("Made")
-_MAX_FAILURES = 20  # of a teacher that has never answered; then the run stops
-_SERVER_BATCH = 32  # questions; all their frames are in memory at once
-_WORKER_BATCH = 8  # neighbouring rows whose questions go to one worker together
 
 
 class BatchedTeacher:

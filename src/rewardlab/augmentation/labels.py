@@ -12,6 +12,11 @@ from rewardlab.augmentation.questions import Attempt, Queries, Question, query_u
 from rewardlab.augmentation.rows import SUCCESS, DatasetRow, StageRows, joined, made_row
 from rewardlab.core.episode import LEVEL_STARTS, Episode, level_of_progress, show_only
 
+STAGE = "clip"
+# Fractions of a video at which clips end, and the level that is proposed first.
+_PROPOSED_LEVELS = {0.15: 1, 0.4: 2, 0.65: 3, 0.85: 4}
+_SHORTEST = 2  # frames
+_ROUNDED = 1e-3  # of progress: so near to the start of a level, the digits in a dataset do not decide
 _ANSWER = re.compile(r"ANSWER:\s*(TRUE|FALSE)")
 
 
@@ -82,12 +87,6 @@ def _validated(row: DatasetRow, validator: str, attempts: int) -> Queries[StageR
 
 # Stage `clip`: each success cut at several points, with the level reached there. Known progress gives the level of
 # every frame; else clips end at fixed fractions of the video, and the annotator confirms a proposed level or the next.
-
-STAGE = "clip"
-# Fractions of a video at which clips end, and the level that is proposed first.
-_PROPOSED_LEVELS = {0.15: 1, 0.4: 2, 0.65: 3, 0.85: 4}
-_SHORTEST = 2  # frames
-_ROUNDED = 1e-3  # of progress: so near to the start of a level, the digits in a dataset do not decide
 
 
 def clip_episodes(rows: Sequence[DatasetRow], teacher: BatchedTeacher, attempts: int) -> StageRows:

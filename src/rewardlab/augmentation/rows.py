@@ -25,10 +25,13 @@ from rewardlab.data.video import copied_file
 
 Row = dict[str, Any]
 PROVENANCE, ORIGINAL_TASK = "provenance", "original_task"
+REJECTED = "rejected.jsonl"
 UNSTATED = "unstated"
 STAGES_OF_ROWS = ("source", "rewrite", "counterfactual", "clip")
 _KINDS = {"row": str, "source_episode": str, "stage": str, "history": list, "verdicts": list, "license": str}
 SUCCESS = 5
+# Writes every clip to its file, and returns those that could not be written, and why.
+WriteVideos = Callable[[Sequence[tuple[Episode, Path]]], Mapping[Path, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,11 +144,6 @@ def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attem
         "verdicts": [],
     }
     return source.changed({"reward": level, "success": level == SUCCESS, **columns}, about)
-
-
-REJECTED = "rejected.jsonl"
-# Writes every clip to its file, and returns those that could not be written, and why.
-WriteVideos = Callable[[Sequence[tuple[Episode, Path]]], Mapping[Path, str]]
 
 
 def read_dataset(name: str, *, skip_invalid: bool) -> list[DatasetRow]:

@@ -29,6 +29,12 @@ from rewardlab.augmentation.rows import SUCCESS, DatasetRow, StageRows, joined, 
 from rewardlab.augmentation.teachers import NO_COMMAND
 from rewardlab.augmentation.text_checks import CommandContext, command_rejection, rewrite_rejection
 
+SCORES = (1, 2, 3, 4)
+STAGE = "counterfactual"
+_CHECKED = "ASCII, under 25 words, imperative, grounded, not entailed, no paraphrase"
+_SECTION = r"^\W*{}\s*[).:\-]"
+_SCORED_LINE = re.compile(r"^\W*(?:score\s*)?([1-5])\W+(\S.*)$", re.IGNORECASE)
+
 
 def rewrite_tasks(rows: Sequence[DatasetRow], teacher: BatchedTeacher, attempts: int) -> StageRows:
     """Return the rows with spelling and grammar of their tasks corrected, with one query per description.
@@ -59,13 +65,6 @@ def _applied(row: DatasetRow, known: dict[str, QueryResult]) -> DatasetRow:
     last = found.history[-1]
     about = {"stage": "rewrite", "teacher": last.teacher, "prompt_hash": last.prompt_hash, "attempt": last.attempt}
     return row.changed({"task": found.text}, history | about)
-
-
-SCORES = (1, 2, 3, 4)
-STAGE = "counterfactual"
-_CHECKED = "ASCII, under 25 words, imperative, grounded, not entailed, no paraphrase"
-_SECTION = r"^\W*{}\s*[).:\-]"
-_SCORED_LINE = re.compile(r"^\W*(?:score\s*)?([1-5])\W+(\S.*)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

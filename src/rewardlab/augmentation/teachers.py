@@ -28,8 +28,73 @@ from rewardlab.worlds.metaworld.physics import TASKS, Trajectory
 from rewardlab.worlds.metaworld.replay import ReplayedRollout
 from rewardlab.worlds.metaworld.tasks import OTHER_OBJECTS
 
+SCRIPTED = "scripted"
+SAMPLED_FPS = 1.0  # at which a teacher sees a video, and its last frame
 NO_COMMAND = "none"  # where the state leaves no true command for a score
 _SCORES = (1, 2, 3, 4)
+
+
+class Teacher(Protocol):
+    """Answers questions, one text or Failure each, in order."""
+
+    def answer(self, questions: Sequence[Question]) -> Sequence[str | Failure]:
+        """Return one answer per question."""
+
+
+@dataclass(frozen=True)
+class NamedTeacher:
+    """A teacher that is not built yet: its string, what identifies its answers, and whether it may cost money."""
+
+    name: str
+    identity: str
+    server: bool
+    backend: VlmBackend[Any] | None
+    spec: Any
+
+    def build(self, budget: Budget) -> Teacher:
+        """Return the teacher, ready to answer; this may load weights."""
+        if self.backend is None:
+            return ScriptedTeacher(self.spec)
+        return VlmTeacher(self.backend.build(self.spec, budget))
+
+
+@dataclass(frozen=True)
+class VlmTeacher:
+    """A vision-language model as a teacher; frames are sent only with questions that show them."""
+
+    vlm: VisionLanguageModel
+
+    def answer(self, questions: Sequence[Question]) -> Sequence[str | Failure]:
+        """Return the completions; questions with the same limit of tokens go to the model together."""
+        found: dict[int, str | Failure] = {}
+        for most in sorted({MAX_TOKENS[question.kind] for question in questions}):
+            places = [place for place, question in enumerate(questions) if MAX_TOKENS[question.kind] == most]
+            replies = self.vlm.complete([_prompt(questions[place]) for place in places], most)
+            for place, reply in zip(places, replies, strict=True):
+                found[place] = reply if isinstance(reply, Failure) else reply.text
+        return [found[place] for place in range(len(questions))]
+
+
+def name_teacher(text: str) -> NamedTeacher:
+    """Return the teacher meant by a string: `scripted`, or a model behind `openai:` or `hf:`."""
+    string = parse_model_string(text)
+    if string.name == SCRIPTED and not string.argument:
+        options = read_options(string.options, ScriptedOptions())
+        return NamedTeacher(text, digest(SCRIPTED, __version__, repr(options)), False, None, options)
+    if string.name not in VLM_BACKENDS:
+        known = ", ".join((SCRIPTED, *(f"{name}:..." for name in VLM_BACKENDS)))
+        raise PlanError(f"there is no teacher {text!r}; known: {known}")
+    backend = VLM_BACKENDS[string.name]
+    spec = backend.parse(string.argument, read_options(string.options, backend.options))
+    name = f"{string.name}:{string.argument}"
+    return NamedTeacher(name, digest(name, backend.identify(spec)), backend.server, backend, spec)
+
+
+def _prompt(question: Question) -> Prompt:
+    if not question.shown:
+        return Prompt((question.text,))
+    shown = at_rate(question.episode, SAMPLED_FPS)
+    return Prompt((Video(shown.frames, shown.times, frame_rate(shown.times)), question.text))
 
 
 @dataclass(frozen=True)
@@ -114,7 +179,7 @@ def _rollout(episode: Episode) -> ReplayedRollout:
     return _replayed(json.dumps(episode.sim_state, default=str))
 
 
-@lru_cache(maxsize=2 * TOGETHER)  # as many episodes ask in turn, and a replay takes seconds
+@lru_cache(maxsize=2 * TOGETHER)  # rows that advance in step; a replay takes seconds
 def _replayed(record: str) -> ReplayedRollout:
     world = open_world(json.loads(record))
     if not isinstance(world, ReplayedRollout):
@@ -159,70 +224,3 @@ def _verdict(trajectory: Trajectory, question: Question) -> str:
     right = "matches" if level == question.score else "does not match"
     said = f"By the state of the simulator the final level is {level}, which {right} the provided {question.score}."
     return f"{said}\nANSWER: {'TRUE' if level == question.score else 'FALSE'}"
-
-
-SCRIPTED = "scripted"
-SAMPLED_FPS = 1.0  # at which a teacher sees a video, and its last frame
-
-
-class Teacher(Protocol):
-    """Answers questions, one text or Failure each, in order."""
-
-    def answer(self, questions: Sequence[Question]) -> Sequence[str | Failure]:
-        """Return one answer per question."""
-
-
-@dataclass(frozen=True)
-class NamedTeacher:
-    """A teacher that is not built yet: its string, what identifies its answers, and whether it may cost money."""
-
-    name: str
-    identity: str
-    server: bool
-    backend: VlmBackend[Any] | None
-    spec: Any
-
-    def build(self, budget: Budget) -> Teacher:
-        """Return the teacher, ready to answer; this may load weights."""
-        if self.backend is None:
-            return ScriptedTeacher(self.spec)
-        return VlmTeacher(self.backend.build(self.spec, budget))
-
-
-@dataclass(frozen=True)
-class VlmTeacher:
-    """A vision-language model as a teacher; frames are sent only with questions that show them."""
-
-    vlm: VisionLanguageModel
-
-    def answer(self, questions: Sequence[Question]) -> Sequence[str | Failure]:
-        """Return the completions; questions with the same limit of tokens go to the model together."""
-        found: dict[int, str | Failure] = {}
-        for most in sorted({MAX_TOKENS[question.kind] for question in questions}):
-            places = [place for place, question in enumerate(questions) if MAX_TOKENS[question.kind] == most]
-            replies = self.vlm.complete([_prompt(questions[place]) for place in places], most)
-            for place, reply in zip(places, replies, strict=True):
-                found[place] = reply if isinstance(reply, Failure) else reply.text
-        return [found[place] for place in range(len(questions))]
-
-
-def name_teacher(text: str) -> NamedTeacher:
-    """Return the teacher meant by a string: `scripted`, or a model behind `openai:` or `hf:`."""
-    string = parse_model_string(text)
-    if string.name == SCRIPTED and not string.argument:
-        options = read_options(string.options, ScriptedOptions())
-        return NamedTeacher(text, digest(SCRIPTED, __version__, repr(options)), False, None, options)
-    if string.name not in VLM_BACKENDS:
-        known = ", ".join((SCRIPTED, *(f"{name}:..." for name in VLM_BACKENDS)))
-        raise PlanError(f"there is no teacher {text!r}; known: {known}")
-    backend = VLM_BACKENDS[string.name]
-    spec = backend.parse(string.argument, read_options(string.options, backend.options))
-    name = f"{string.name}:{string.argument}"
-    return NamedTeacher(name, digest(name, backend.identify(spec)), backend.server, backend, spec)
-
-
-def _prompt(question: Question) -> Prompt:
-    if not question.shown:
-        return Prompt((question.text,))
-    shown = at_rate(question.episode, SAMPLED_FPS)
-    return Prompt((Video(shown.frames, shown.times, frame_rate(shown.times)), question.text))

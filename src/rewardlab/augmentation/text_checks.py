@@ -17,9 +17,21 @@ _NO_OBJECT = frozenset(_LISTS["no_object"])
 _SYNONYMS = {word: words[0] for words in _LISTS["synonyms"] for word in words}
 _WORD = re.compile(r"[a-z]+|\d+(?:\.\d+)?")
 _ENDINGS = (("ies", "y"), ("sses", "ss"), ("ing", ""), ("ed", ""), ("es", "e"), ("s", ""))
-
-
 _BEFORE_VERBS = ("", "and", "then", "to", "by", "without", "until", "or", "it", "is", "not")
+MOST_WORDS = 24  # the paper's "under 25 words"
+_ALIKE = 0.8  # fraction of shared words from which two commands are paraphrases
+_META = re.compile(
+    r"\b(scores?:? (of )?\d|rubric|rewards?|original (task|command)|video|command|task|instruction|as an ai)\b", re.I
+)
+_CONTROL = re.compile(r"\b(release|let go of|open|close) the gripper\b|\bnot in contact with the robot\b", re.I)
+_QUOTES = "\"'`*#"
+_CLOSE = 0.66  # least similarity of a misspelled word and its correction
+_SHORT = 3  # letters of a word of which a correction changes the length by one at most
+_SMALL = frozenset(_LISTS["small"])
+_OPPOSITES = (
+    *(("open", "close"), ("left", "right"), ("up", "down"), ("in", "out"), ("into", "onto"), ("on", "off")),
+    *(("push", "pull"), ("lock", "unlock"), ("from", "to"), ("plug", "unplug"), ("cover", "uncover")),
+)
 
 
 def words_of(text: str) -> list[str]:
@@ -57,15 +69,6 @@ def named_things(text: str) -> set[str]:
 
 
 _VERB_STEMS = frozenset(stem(verb) for verb in VERBS)
-
-
-MOST_WORDS = 24  # the paper's "under 25 words"
-_ALIKE = 0.8  # fraction of shared words from which two commands are paraphrases
-_META = re.compile(
-    r"\b(scores?:? (of )?\d|rubric|rewards?|original (task|command)|video|command|task|instruction|as an ai)\b", re.I
-)
-_CONTROL = re.compile(r"\b(release|let go of|open|close) the gripper\b|\bnot in contact with the robot\b", re.I)
-_QUOTES = "\"'`*#"
 
 
 @dataclass(frozen=True)
@@ -162,39 +165,6 @@ def _same_order(mine: Sequence[str], theirs: Sequence[str]) -> bool:
 
 def _numbers(words: Iterable[str]) -> list[str]:
     return sorted(word for word in words if word[0].isdigit())
-
-
-_CLOSE = 0.66  # least similarity of a misspelled word and its correction
-_SHORT = 3  # letters of a word of which a correction changes the length by one at most
-_SMALL = frozenset(
-    (
-        "a",
-        "an",
-        "the",
-        "of",
-        "to",
-        "in",
-        "on",
-        "into",
-        "onto",
-        "at",
-        "from",
-        "and",
-        "with",
-        "it",
-        "is",
-        "by",
-        "for",
-        "up",
-        "down",
-        "out",
-        "off",
-    )
-)
-_OPPOSITES = (
-    *(("open", "close"), ("left", "right"), ("up", "down"), ("in", "out"), ("into", "onto"), ("on", "off")),
-    *(("push", "pull"), ("lock", "unlock"), ("from", "to"), ("plug", "unplug"), ("cover", "uncover")),
-)
 
 
 def rewrite_rejection(text: str, original: str) -> str:

@@ -16,10 +16,14 @@ from rewardlab.rl.rollouts import Control
 from rewardlab.worlds.metaworld.physics import Floats, Policy, StepState, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
+Numbers = NDArray[np.float32]
+_MIN_STD = 1e-2  # of an observation; else a value that hardly changes would be scaled up to noise
+_TIME_SIZE = 16
+
 
 @dataclass(frozen=True)
 class DemonstrationMix:
-    """How many demonstrations are taken, and of which qualities, as `name=share`."""
+    """How many demonstrations are simulated, and of which qualities, as `name=weight`."""
 
     episodes: int = 80
     qualities: tuple[str, ...] = ("expert=4", "other_goal=1", "stops_early=1")
@@ -30,7 +34,7 @@ class DemonstrationMix:
         self.weights()
 
     def weights(self) -> dict[str, int]:
-        """Return how often each quality comes, relative to the others."""
+        """Return the weight of each quality in the draw."""
         parts = [text.partition("=") for text in self.qualities]
         wrong = [name for name, _, share in parts if name not in POLICIES or not (share or "1").isdigit()]
         if wrong:
@@ -56,7 +60,7 @@ def collect_demonstrations(task: str, mix: DemonstrationMix, control: Control, s
     for index in range(mix.episodes):
         rng = rng_for(seed, "demonstration", task, index)
         scene, quality = int(rng.integers(2**31)), pick(names, rng)
-        seen, policy = _watching(make_policy(quality, task, scene))
+        seen, policy = _recording(make_policy(quality, task, scene))
         trajectory = simulate(task, scene, control.steps, policy)
         observations += [np.stack(seen)[:: control.hold]]
         chunks += [_chunks(trajectory.actions.astype(np.float64), control)]
@@ -65,8 +69,8 @@ def collect_demonstrations(task: str, mix: DemonstrationMix, control: Control, s
     return Demonstrations(stacked[0], stacked[1], successes, mix.episodes)
 
 
-def _watching(policy: Policy) -> tuple[list[Floats], Policy]:
-    """Return a list that fills with the observations of a policy, and the policy."""
+def _recording(policy: Policy) -> tuple[list[Floats], Policy]:
+    """Return a list that collects the observations of a policy, and the policy that fills it."""
     seen: list[Floats] = []
 
     def act(state: StepState) -> Floats:
@@ -77,15 +81,10 @@ def _watching(policy: Policy) -> tuple[list[Floats], Policy]:
 
 
 def _chunks(actions: Floats, control: Control) -> Floats:
-    """Return for each held action the chunk that begins with it; past the end the last one goes on."""
+    """Return for each held action the chunk that begins with it; past the end the last action is repeated."""
     held = actions.reshape(-1, control.hold, actions.shape[1]).mean(axis=1)
     later = np.minimum(np.arange(len(held))[:, None] + np.arange(control.chunk), len(held) - 1)
     return np.asarray(held[later].reshape(len(held), -1))
-
-
-Numbers = NDArray[np.float32]
-_LEAST_STD = 1e-2  # of an observation; what hardly moves would be blown up by its own standard deviation
-_TIME_SIZE = 16
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ class DiffusionPolicy:
     def act(self, observations: Numbers, noise: Numbers) -> Numbers:
         """Return chunks in [-1, 1], (N, chunk), by deterministic DDIM from these noises."""
         seen, chunk = self.normalised(observations), torch.as_tensor(noise, dtype=torch.float32)
-        for level, following in zip(self._levels, [*self._levels[1:], -1]):
+        for level, following in pairwise([*self._levels, -1]):
             kept = self.kept[level]
             predicted = self.network(chunk, seen, torch.full((len(chunk),), level / len(self.kept)))
             clean = torch.clamp((chunk - (1 - kept).sqrt() * predicted) / kept.sqrt(), -1, 1)
@@ -176,7 +175,7 @@ def clone_policy(demonstrations: Demonstrations, settings: DiffusionSettings, se
     torch.manual_seed(int(rng_for(seed, "diffusion policy").integers(2**31)))
     seen, chunks = (torch.as_tensor(part) for part in (demonstrations.observations, demonstrations.chunks))
     policy = DiffusionPolicy(seen.shape[1], chunks.shape[1], settings)
-    policy.mean, policy.std = seen.mean(0), torch.clamp(seen.std(0), min=_LEAST_STD)
+    policy.mean, policy.std = seen.mean(0), torch.clamp(seen.std(0), min=_MIN_STD)
     normalised = policy.normalised(demonstrations.observations)
     optimizer = torch.optim.AdamW(policy.network.parameters(), lr=settings.rate, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)

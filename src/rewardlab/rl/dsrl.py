@@ -1,10 +1,10 @@
 """Diffusion steering: SAC (Stable-Baselines3) that chooses the noise of a diffusion policy; plain SAC beside it.
 
 After Wagenmaker et al. (2025); the defaults are those of RoboReward's Tables 5, 6 and 9, scaled to state and to small
-networks. Where it says otherwise than the tables, the reason stands beside the number.
+networks. Where a number differs from the tables, the reason is beside it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,7 +48,7 @@ class SacSettings:
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
-    """What SAC must know of an environment that is stepped elsewhere: its spaces."""
+    """The spaces of an environment that is stepped elsewhere; SAC needs nothing else of it."""
 
     def __init__(self, observation: int, action: int, magnitude: float) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (observation,), np.float32)
@@ -56,7 +56,7 @@ class _Spaces(gymnasium.Env[Any, Any]):
 
 
 class SteeredPolicy:
-    """A policy that learns from episodes: what it chooses is the noise of a base policy, or the actions themselves."""
+    """A policy that learns to choose the noise of a base policy (`dsrl`) or the actions themselves (`sac`)."""
 
     def __init__(
         self, base: DiffusionPolicy, algorithm: Algorithm, settings: SacSettings, control: Control, episodes: int
@@ -84,7 +84,7 @@ class SteeredPolicy:
         self.sac.set_logger(Logger(None, []))
 
     def explore(self, seed: int, number: int) -> Decide:
-        """Return how it acts while it learns; before it has learned anything, as the base policy does."""
+        """Return the decisions during training; before the first update they are those of the base policy."""
         rng = rng_for(seed, "explore", number)
         torch.manual_seed(int(rng.integers(2**31)))
         if self._learned_episodes < self.settings.initial_episodes:
@@ -92,11 +92,11 @@ class SteeredPolicy:
         return self._decide(lambda observations: self._predict(observations, deterministic=False))
 
     def exploit(self) -> Decide:
-        """Return how it acts when it is evaluated: its mean choice."""
+        """Return the decisions in evaluation: the mean choice."""
         return self._decide(lambda observations: self._predict(observations, deterministic=True))
 
     def base_decisions(self, seed: int) -> Decide:
-        """Return how the base policy acts by itself: with Gaussian noise."""
+        """Return the decisions of the base policy alone, with Gaussian noise."""
         rng = rng_for(seed, "base policy")
 
         def decide(observations: Numbers, number: int) -> Decision:
@@ -106,8 +106,8 @@ class SteeredPolicy:
         return decide
 
     def learn(self, episodes: Sequence[PolicyEpisode], rewards: Sequence[float], seed: int, number: int) -> None:
-        """Keep the episodes, each paid once at its end, and take the gradient steps that they allow."""
-        for episode, reward in zip(episodes, rewards):
+        """Add the episodes, each with its reward at its end, to the replay buffer, and take their gradient steps."""
+        for episode, reward in zip(episodes, rewards, strict=True):
             self._keep(episode, reward)
         if self._learned_episodes < self.settings.initial_episodes:
             return
@@ -128,7 +128,7 @@ class SteeredPolicy:
         return {**own, "buffer": arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where `state` was called; the next episodes and gradient steps are then the very same."""
+        """Continue from such a state: the next episodes and gradient steps are exactly the same."""
         buffer: Any = self.sac.replay_buffer
         self.sac.set_parameters(state["sac"], device="cpu")
         self.sac.log_ent_coef.data.copy_(state["temperature"])
@@ -146,7 +146,7 @@ class SteeredPolicy:
     def _learned_episodes(self) -> int:
         return self._size // self.control.decisions
 
-    def _decide(self, choose: "Any") -> Decide:
+    def _decide(self, choose: Callable[[Numbers], Numbers]) -> Decide:
         def decide(observations: Numbers, number: int) -> Decision:
             choices = choose(self._state(observations, number))
             chunks = self.base.act(observations, choices) if self.algorithm == "dsrl" else choices
@@ -173,8 +173,8 @@ class SteeredPolicy:
         states = [self._state(seen[None], number) for number, seen in enumerate(episode.observations)]
         for number, choice in enumerate(episode.choices):
             scaled, ended = self.sac.policy.scale_action(choice[None]), np.array([number == last])
-            paid = np.array([reward if number == last else 0.0], np.float32)
-            buffer.add(states[number], states[number + 1], scaled, paid, ended, [{}])
+            rewards = np.array([reward if number == last else 0.0], np.float32)
+            buffer.add(states[number], states[number + 1], scaled, rewards, ended, [{}])
 
 
 _ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")

@@ -161,7 +161,8 @@ def _measures(reward: str, task: str, trials: TrialTable) -> OfflineMeasures:
 
 def _accuracy_by_condition(table: TrialTable) -> dict[str, float | None]:
     """Return the success accuracy under each condition; severity 0 of every perturbation is the clean one."""
-    conditions = sorted(set(zip(table.text("perturbation").tolist(), table.number("severity").astype(int).tolist())))
+    names, levels = table.text("perturbation").tolist(), table.number("severity").astype(int).tolist()
+    conditions = sorted(set(zip(names, levels, strict=True)))
     names = sorted({name for name, _ in conditions if name != CLEAN})
     found = {
         (name, level): _accuracy(table.where(table.matches("perturbation", name) & (table.number("severity") == level)))

@@ -1,6 +1,6 @@
 """What a reward model sees of an episode, clean or perturbed; clips kept for the page.
 
-The policy sees the clean state whatever the model watches.
+The policy always sees the clean state.
 """
 
 from dataclasses import dataclass, replace
@@ -25,12 +25,14 @@ from rewardlab.worlds.metaworld.physics import STEPS_PER_SECOND, Trajectory
 from rewardlab.worlds.metaworld.render import CameraView, camera_view
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
+_CLIP_FRAMES, _CLIP_FPS, _CLIP_VIEW = 24, 12, CameraView("right", 160)  # of videos that are kept for the page
+
 Edits = tuple[tuple[str, tuple[float, ...]], ...]
 
 
 @dataclass(frozen=True)
 class WatchSettings:
-    """Through which camera a model watches, how large, and how many frames of an episode."""
+    """Camera, frame size and number of frames of an episode that a reward model sees."""
 
     camera: str = "right"
     size: int = 112
@@ -38,7 +40,9 @@ class WatchSettings:
 
     def __post_init__(self) -> None:
         if self.frames < 2 or not 16 <= self.size <= 512:
-            raise PlanError(f"a model watches 2 frames or more of 16 to 512 pixels, got {self.frames} of {self.size}")
+            raise PlanError(
+                f"a reward model needs 2 frames or more of 16 to 512 pixels, got {self.frames} of {self.size}"
+            )
         camera_view(self.camera, self.size, False)
 
     @property
@@ -49,19 +53,19 @@ class WatchSettings:
 
 @dataclass(frozen=True)
 class Condition:
-    """The world that a model watches: clean, or one perturbation at a severity."""
+    """What a reward model sees: clean episodes, or one perturbation at a severity."""
 
     name: str = CLEAN
     severity: int = 0
 
     @cached_property
     def perturbation(self) -> Perturbation | None:
-        """Return the perturbation, None for the clean world."""
+        """Return the perturbation, None for clean."""
         return None if self.severity == 0 else choose_perturbations((self.name,))[0]
 
 
 def parse_condition(text: str) -> Condition:
-    """Return the condition of `clean` or `PERTURBATION@SEVERITY`; one that changes what is true is refused."""
+    """Return the condition of `clean` or `PERTURBATION@SEVERITY`; one that changes labels is rejected."""
     name, _, severity = text.partition("@")
     if text == CLEAN or severity == "0":
         return Condition(name, 0)
@@ -70,13 +74,13 @@ def parse_condition(text: str) -> Condition:
     condition = Condition(name, int(severity))
     found = condition.perturbation
     if found is None or found.label not in ("keeps", "keeps_if"):
-        raise PlanError(f"{name} changes what is true of an episode, so that no reward can be held against it")
+        raise PlanError(f"{name} changes the label of an episode, so that its success is no longer the simulator's")
     return condition
 
 
 @dataclass(frozen=True, eq=False)
 class RenderedFrames:
-    """A FrameSource whose frames are rendered when they are first read: who asks for none pays for none."""
+    """A FrameSource whose frames are rendered when they are first read, so that unread frames cost nothing."""
 
     trajectory: Trajectory
     steps: tuple[int, ...]
@@ -85,7 +89,7 @@ class RenderedFrames:
 
     @cached_property
     def digest(self) -> str:
-        """Identify the content: what was done where, and how it is rendered."""
+        """Identify the content: task, scene, actions, and how they are rendered."""
         rollout = (self.trajectory.task, self.trajectory.seed, self.trajectory.actions.tobytes())
         return digest(*rollout, repr(self.steps), repr(self.view), repr(self.edits))
 
@@ -104,7 +108,7 @@ class RenderedFrames:
 
 
 def watch(trajectory: Trajectory, settings: WatchSettings, condition: Condition, seed: int) -> Episode:
-    """Return the episode as a model watches it, with its truth; NotApplicable where the condition has no meaning."""
+    """Return the episode as a reward model sees it, with its label; NotApplicable if the condition does not apply."""
     clean = clean_clip(trajectory, settings, seed)
     if condition.perturbation is None:
         return clean
@@ -118,7 +122,7 @@ def watch(trajectory: Trajectory, settings: WatchSettings, condition: Condition,
 
 
 def clean_clip(trajectory: Trajectory, settings: WatchSettings, seed: int) -> Episode:
-    """Return the episode in the clean world."""
+    """Return the episode without any perturbation."""
     steps, last = _steps(trajectory, settings), trajectory.readings[-1]
     source = RenderedFrames(trajectory, steps, settings.view)
     order = np.arange(len(steps))
@@ -136,24 +140,18 @@ def _steps(trajectory: Trajectory, settings: WatchSettings) -> tuple[int, ...]:
     return tuple(int(step) for step in picked)
 
 
-# Clips of policies: short videos of single episodes, and what an episode that fooled its reward looked like.
-
-_FRAMES, _FPS = 24, 12
-_VIEW = CameraView("right", 160)
-
-
 def keep_clip(episode: PolicyEpisode, folder: Path, name: str) -> str:
     """Write the video of an episode and return the name of its file."""
-    steps = np.linspace(0, len(episode.trajectory.actions), _FRAMES).round().astype(int).tolist()
-    frames = render_rollout(episode.trajectory, steps, _VIEW, tiled=True)
+    steps = np.linspace(0, len(episode.trajectory.actions), _CLIP_FRAMES).round().astype(int).tolist()
+    frames = render_rollout(episode.trajectory, steps, _CLIP_VIEW, tiled=True)
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"{name}.mp4") as partial:
-        encode(frames, partial, _FPS, crf=26)
+        encode(frames, partial, _CLIP_FPS, crf=26)
     return f"{name}.mp4"
 
 
 def hacked_episode(episode: PolicyEpisode, level: float, clip: str) -> HackedEpisode:
-    """Return what is kept of an episode that its reward took for a success."""
+    """Return the record of a failure that the reward calls a success."""
     trajectory, last = episode.trajectory, episode.trajectory.readings[-1]
     gripper = trajectory.gripper_pos[-1] - trajectory.gripper_pos[0]
     moved = trajectory.object_pos[-1] - trajectory.object_pos[0]

@@ -26,10 +26,107 @@ from rewardlab.rl.rollouts import Control, PolicyEpisode
 from rewardlab.worlds.metaworld.physics import simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
+TRUE = "true"
 HEAD = "head:"
+SUCCESS_FROM = 4.5  # a level rounds to a success from here on
+Watched = Episode | Failure  # a clip as the reward model sees it, or why there is none
 HeadKind = Literal["binary", "progress", "levels"]
 Numbers = NDArray[np.float32]
 _TOKENS, _WIDTH = 49, 128  # tokens of a frame of pocket's image encoder, and numbers of a token
+
+
+@dataclass(frozen=True)
+class RewardValue:
+    """The reward of one episode, from 0 to 1, and the level behind it; without a score both are None, with a reason."""
+
+    reward: float | None
+    level: float | None = None
+    reason: str = ""
+
+    @property
+    def called_success(self) -> bool:
+        """Tell whether the reward calls the episode a success."""
+        return self.level is not None and self.level >= SUCCESS_FROM
+
+
+class EpisodeReward(Protocol):
+    """Computes the reward of episodes; `seconds` is the time spent so far."""
+
+    seconds: float
+
+    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
+        """Return one value per episode, in order."""
+
+
+@dataclass
+class TrueReward:
+    """1 where the simulator reports success at the end, else 0."""
+
+    seconds: float = 0.0
+
+    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
+        """Return the true binary reward of each episode."""
+        return [RewardValue(float(e.success), 5.0 if e.success else float(_level(e))) for e in episodes]
+
+
+@dataclass
+class ModelEpisodeReward:
+    """The score of a reward model, from 0 at level 1 to 1 at level 5."""
+
+    model: RewardModel
+    sees_truth: bool
+    settings: WatchSettings
+    condition: Condition
+    seed: int
+    seconds: float = 0.0
+
+    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
+        """Render the episodes and return the reward of each; where the model gives no score, the reason."""
+        started = time.perf_counter()
+        values = self.score(watched_clips(episodes, self.settings, self.condition, self.seed))
+        self.seconds += time.perf_counter() - started
+        return values
+
+    def score(self, watched: Sequence[Watched]) -> list[RewardValue]:
+        """Return the rewards of clips that are rendered already."""
+        clips = [clip for clip in watched if isinstance(clip, Episode)]
+        shown = clips if self.sees_truth else [strip_labels(clip) for clip in clips]
+        answers = iter(validated_answers(self.model, shown)) if shown else iter(())
+        return [_reward_value(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
+
+
+def watched_clips(
+    episodes: Sequence[PolicyEpisode], settings: WatchSettings, condition: Condition, seed: int
+) -> list[Watched]:
+    """Return the episodes as a reward model sees them under a condition."""
+    return [_watched(episode, settings, condition, seed) for episode in episodes]
+
+
+def _watched(episode: PolicyEpisode, settings: WatchSettings, condition: Condition, seed: int) -> Watched:
+    try:
+        return watch(episode.trajectory, settings, condition, seed)
+    except NotApplicable as error:
+        return Failure(f"{condition.name} does not apply: {error}")
+
+
+def open_reward(name: str, heads: Path, settings: WatchSettings, condition: Condition, seed: int) -> EpisodeReward:
+    """Return the reward of a name: `true`, `head:KIND@STEP` of the study's own heads, or any model string."""
+    if name == TRUE:
+        return TrueReward()
+    if name.startswith(HEAD):
+        return ModelEpisodeReward(open_head(name, heads), False, settings, condition, seed)
+    named = name_model(name)
+    return ModelEpisodeReward(build_model(named, Budget()), named.sees_truth, settings, condition, seed)
+
+
+def _reward_value(answer: Answer) -> RewardValue:
+    if isinstance(answer, Failure):
+        return RewardValue(None, reason=answer.reason)
+    return RewardValue((answer.level - 1) / 4, answer.level)
+
+
+def _level(episode: PolicyEpisode) -> int:
+    return episode.trajectory.readings[-1].level
 
 
 @dataclass(frozen=True)
@@ -205,102 +302,3 @@ def _score(kind: HeadKind, logits: Tensor) -> Score:
         return Score(float(LEVELS[int(probs.argmax())]), tuple((probs / probs.sum()).tolist()))
     share = float(torch.sigmoid(logits[0]))
     return Score(1 + 4 * (float(share >= 0.5) if kind == "binary" else share))
-
-
-TRUE = "true"
-SUCCESS_FROM = 4.5  # a level rounds to a success from here on
-Watched = Episode | Failure  # a clip as the reward model sees it, or why there is none
-
-
-@dataclass(frozen=True)
-class RewardValue:
-    """The reward of one episode, from 0 to 1, and the level behind it; without a score both are None, with a reason."""
-
-    reward: float | None
-    level: float | None = None
-    reason: str = ""
-
-    @property
-    def called_success(self) -> bool:
-        """Tell whether the reward calls the episode a success."""
-        return self.level is not None and self.level >= SUCCESS_FROM
-
-
-class EpisodeReward(Protocol):
-    """Computes the reward of episodes; `seconds` is the time spent so far."""
-
-    seconds: float
-
-    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
-        """Return one value per episode, in order."""
-
-
-@dataclass
-class TrueReward:
-    """1 where the simulator reports success at the end, else 0."""
-
-    seconds: float = 0.0
-
-    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
-        """Return the true binary reward of each episode."""
-        return [RewardValue(float(e.success), 5.0 if e.success else float(_level(e))) for e in episodes]
-
-
-@dataclass
-class ModelEpisodeReward:
-    """The score of a reward model, from 0 at level 1 to 1 at level 5."""
-
-    model: RewardModel
-    sees_truth: bool
-    settings: WatchSettings
-    condition: Condition
-    seed: int
-    seconds: float = 0.0
-
-    def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
-        """Render the episodes and return the reward of each; where the model gives no score, the reason."""
-        started = time.perf_counter()
-        values = self.score(watched_clips(episodes, self.settings, self.condition, self.seed))
-        self.seconds += time.perf_counter() - started
-        return values
-
-    def score(self, watched: Sequence[Watched]) -> list[RewardValue]:
-        """Return the rewards of clips that are rendered already."""
-        clips = [clip for clip in watched if isinstance(clip, Episode)]
-        shown = clips if self.sees_truth else [strip_labels(clip) for clip in clips]
-        answers = iter(validated_answers(self.model, shown)) if shown else iter(())
-        return [_reward_value(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
-
-
-def watched_clips(
-    episodes: Sequence[PolicyEpisode], settings: WatchSettings, condition: Condition, seed: int
-) -> list[Watched]:
-    """Return the episodes as a reward model sees them under a condition."""
-    return [_watched(episode, settings, condition, seed) for episode in episodes]
-
-
-def _watched(episode: PolicyEpisode, settings: WatchSettings, condition: Condition, seed: int) -> Watched:
-    try:
-        return watch(episode.trajectory, settings, condition, seed)
-    except NotApplicable as error:
-        return Failure(f"{condition.name} does not apply: {error}")
-
-
-def open_reward(name: str, heads: Path, settings: WatchSettings, condition: Condition, seed: int) -> EpisodeReward:
-    """Return the reward of a name: `true`, `head:KIND@STEP` of the study's own heads, or any model string."""
-    if name == TRUE:
-        return TrueReward()
-    if name.startswith(HEAD):
-        return ModelEpisodeReward(open_head(name, heads), False, settings, condition, seed)
-    named = name_model(name)
-    return ModelEpisodeReward(build_model(named, Budget()), named.sees_truth, settings, condition, seed)
-
-
-def _reward_value(answer: Answer) -> RewardValue:
-    if isinstance(answer, Failure):
-        return RewardValue(None, reason=answer.reason)
-    return RewardValue((answer.level - 1) / 4, answer.level)
-
-
-def _level(episode: PolicyEpisode) -> int:
-    return episode.trajectory.readings[-1].level

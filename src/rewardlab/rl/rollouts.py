@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, SteppedRollout, Trajectory
 
+Numbers = NDArray[np.float32]
+
 ACTION_SIZE = 4  # gripper velocity x, y, z and effort
 
 
@@ -42,12 +44,9 @@ class Control:
         return self.chunk * ACTION_SIZE
 
 
-Numbers = NDArray[np.float32]
-
-
 @dataclass(frozen=True)
 class Decision:
-    """What was decided in every simulator: the choice that is learned from, and the chunk of actions it became."""
+    """The decision in every simulator: the choice that is learned from, and the chunk of actions made of it."""
 
     choices: Numbers  # (simulators, choice)
     chunks: Numbers  # (simulators, chunk * 4), in [-1, 1]
@@ -58,7 +57,7 @@ Decide = Callable[[Numbers, int], Decision]  # observations (simulators, observa
 
 @dataclass(frozen=True, eq=False)
 class PolicyEpisode:
-    """One episode of a policy: what it saw and chose at each decision, and the trajectory that came of it."""
+    """One episode of a policy: observations and choices at each decision, and the resulting trajectory."""
 
     observations: Numbers  # (decisions + 1, observation)
     choices: Numbers  # (decisions, choice)
@@ -71,7 +70,7 @@ class PolicyEpisode:
 
 
 def open_simulators(task: str, count: int) -> list[SteppedRollout]:
-    """Return so many simulators of a task; a process opens them once, for a reset leaves nothing of what was before."""
+    """Return so many simulators of a task; a process opens them once, since a reset clears all state."""
     return list(_opened(task, count))
 
 
@@ -100,15 +99,17 @@ def roll_out(
 def _roll_out_together(
     simulators: Sequence[SteppedRollout], seeds: Sequence[int], decide: Decide, control: Control
 ) -> list[PolicyEpisode]:
-    seen = [np.stack([simulator.reset(seed) for simulator, seed in zip(simulators, seeds)]).astype(np.float32)]
+    seen = [
+        np.stack([simulator.reset(seed) for simulator, seed in zip(simulators, seeds, strict=True)]).astype(np.float32)
+    ]
     chosen: list[Numbers] = []
     for number in range(control.decisions):
         decision = decide(seen[-1], number)
         chosen.append(decision.choices)
-        after = [_play(simulator, chunk, control) for simulator, chunk in zip(simulators, decision.chunks)]
+        after = [_play(simulator, chunk, control) for simulator, chunk in zip(simulators, decision.chunks, strict=True)]
         seen.append(np.stack(after).astype(np.float32))
     observations, choices = np.stack(seen, axis=1), np.stack(chosen, axis=1)
-    parts = zip(observations, choices, simulators)
+    parts = zip(observations, choices, simulators, strict=True)
     return [PolicyEpisode(obs, choice, simulator.trajectory()) for obs, choice, simulator in parts]
 
 

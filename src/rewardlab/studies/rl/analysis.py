@@ -17,6 +17,13 @@ from rewardlab.metrics.policy_statistics import (
 from rewardlab.metrics.robustness import severity_threshold
 from rewardlab.rl.results import RlResults, TrainingRunResult, accuracy_at
 
+LOWER_IS_BETTER = ("mae", "false_success", "missed_success")
+_MAX_MAE = 4.0  # levels run from 1 to 5
+SEVERITIES = (0, 1, 2, 3, 4)
+BROKEN_BY = 0.2  # drop of success below the clean condition from which learning counts as broken
+CERTIFIED_ACCURACY = 0.75  # success accuracy on held-out episodes from which a severity is certified
+_ONE_SIDED = 0.9  # two-sided confidence whose lower end is the one-sided 95 % bound
+
 
 @dataclass(frozen=True)
 class CurveAt:
@@ -106,10 +113,6 @@ def _name(key: tuple[str, str, str], keys: Sequence[tuple[str, str, str]]) -> st
     return ", ".join(parts)
 
 
-LOWER_IS_BETTER = ("mae", "false_success", "missed_success")
-_MAX_MAE = 4.0  # levels run from 1 to 5
-
-
 @dataclass(frozen=True)
 class QualityPoint:
     """One reward on one task: an offline measure, oriented so that more is better, and the mean final success."""
@@ -163,12 +166,6 @@ def _oriented(measure: str, value: float) -> float:
     if measure not in LOWER_IS_BETTER:
         return value
     return (_MAX_MAE if measure == "mae" else 1.0) - value
-
-
-SEVERITIES = (0, 1, 2, 3, 4)
-BROKEN_BY = 0.2  # drop of success below the clean condition from which learning counts as broken
-CERTIFIED_ACCURACY = 0.75  # success accuracy on held-out episodes from which a severity is certified
-_ONE_SIDED = 0.9  # two-sided confidence whose lower end is the one-sided 95 % bound
 
 
 @dataclass(frozen=True)

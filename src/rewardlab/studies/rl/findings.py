@@ -12,6 +12,7 @@ from rewardlab.metrics.policy_statistics import interquartile_mean, pooled, stra
 from rewardlab.rl.results import FalseSuccess, HackedEpisode, RlResults, TrainingRunResult
 from rewardlab.studies.rl.analysis import Series, SeverityCurve, mean_success, predictions, series_of, severity_curves
 
+LIFTED_BY, LIFTED_TO = 0.30, 0.90  # a gain in success, or a success, that counts as lifted
 _APART = 0.08  # metres (or levels / 12) between clusters of hacked episodes
 _LEVEL_SCALE = 1 / 12  # how far apart two true levels are, in metres of motion
 
@@ -108,9 +109,6 @@ def _way(displacement: NDArray[np.float64]) -> str:
     names = (("right", "left"), ("away from the robot", "towards the robot"), ("up", "down"))
     axis = int(np.abs(displacement).argmax())
     return f"{100 * abs(displacement[axis]):.0f} cm {names[axis][0 if displacement[axis] > 0 else 1]}"
-
-
-LIFTED_BY, LIFTED_TO = 0.30, 0.90
 
 
 def findings(results: RlResults) -> list[str]:
