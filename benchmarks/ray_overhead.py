@@ -51,7 +51,7 @@ class Stopwatch:
 def measure(engine: str, data: Path, out: Path, address: str | None = None) -> dict[str, float]:
     """Score the dataset on an engine and return the seconds it took."""
     model = name_model(Patient())
-    settings = {"models": (model.as_written,), "data": str(data), "perturbations": CHANGES, "controls": False}
+    settings = {"models": (model.spec,), "data": str(data), "perturbations": CHANGES, "controls": False}
     settings |= {"engine": engine, "workers": 2, "out": out, "quiet": True, "max_failures": 0}
     settings |= {"address": address} if engine == "ray" else {}
     plan = build_plan(stress.StressPlan, settings)

@@ -420,7 +420,7 @@ def score(model: AnyModel, clip: Clip, instruction: str = "", *, frames: str = "
 def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[StressOptions]) -> Run:
     """Perturb a dataset, score it with one or several models, named or given as objects, and write a report."""
     named = _named(models)
-    plan = plan_from(StressPlan, {"models": [model.as_written for model in named], "data": data, **settings})
+    plan = plan_from(StressPlan, {"models": [model.spec for model in named], "data": data, **settings})
     run = run_stress(plan, own=named)
     return run if plan.scoring.shard else _reported(run, quiet=plan.scoring.quiet)
 
@@ -429,7 +429,7 @@ def stress(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpac
 def bench(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack[BenchOptions]) -> Run:
     """Score clean episodes by the RoboRewardBench protocol and write the errors and a report."""
     named = _named(models)
-    plan = plan_from(BenchPlan, {"models": [model.as_written for model in named], "data": data, **settings})
+    plan = plan_from(BenchPlan, {"models": [model.spec for model in named], "data": data, **settings})
     return _reported(run_benchmark(plan, own=named), quiet=plan.scoring.quiet)
 
 
@@ -437,7 +437,7 @@ def bench(models: AnyModel | Sequence[AnyModel], data: Place, **settings: Unpack
 def attack(model: AnyModel, data: Place, **settings: Unpack[AttackOptions]) -> AttackRun:
     """Search each episode for the smallest change that turns a right verdict into a wrong one; writes the clips."""
     (named,) = _named(model)
-    plan = plan_from(AttackPlan, {"model": named.as_written, "data": data, **settings})
+    plan = plan_from(AttackPlan, {"model": named.spec, "data": data, **settings})
     found = run_attack(plan, own=[named])
     with loading("writing the clips", quiet=plan.scoring.quiet):
         write_counterexamples(found)

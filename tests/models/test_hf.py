@@ -341,7 +341,7 @@ def test_naming_models_loads_no_framework() -> None:
 def test_weights_written_again_are_another_model(folder: Path) -> None:
     name = f"hf:{folder}"
     first = name_model(name)
-    assert first.one_copy and name_model(name).fingerprint == first.fingerprint
+    assert first.exclusive and name_model(name).fingerprint == first.fingerprint
     weights = folder / "model.safetensors"
     os.utime(weights, ns=(1, 1))
     assert name_model(name).fingerprint != first.fingerprint
@@ -357,7 +357,7 @@ def test_weights_written_again_are_another_model(folder: Path) -> None:
         ("hf:{bare}", r"holds no \*.safetensors"),
         ("hf:{other}", "image-text-to-text model of transformers, such as llava or qwen3_vl, got clip"),
         ("hf:{folder}?answer=guess", "answer must be logits or generate, got 'guess'"),
-        ("hf:{folder}?attention=sdpa", "no option is called 'attention'"),
+        ("hf:{folder}?attention=sdpa", "hf takes no option 'attention'"),
         ("hf:{folder}?tokens=0", "tokens must be at least 1, got 0"),
         ("hf:{folder}?device=gpu", "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
     ],

@@ -190,7 +190,7 @@ class FactoryWorkers:
 
     def __init__(self, teachers: Mapping[Role, NamedTeacher], workers: int, settings: EngineSettings) -> None:
         here = {role: teacher for role, teacher in teachers.items() if not teacher.server}
-        weights = any(teacher.backend is not None for teacher in here.values())
+        weights = any(teacher.exclusive for teacher in here.values())
         count = 1 if weights and not settings.gpus else workers  # weights are there once, unless each has its share
         self._workers = ItemWorkers[Task, Any](
             partial(_do, BuiltTeachers(here)), count, settings, home=lambda task: task.home

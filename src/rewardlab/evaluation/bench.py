@@ -147,7 +147,7 @@ def run_benchmark(plan: BenchPlan, own: Sequence[NamedModel] = ()) -> Run:
     """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
     stress_plan = plan.stress_plan()
     training = None if plan.against is None else open_dataset(choose_split(plan.against, "train")).episodes
-    given = {model.as_written: model for model in own}
+    given = {model.spec: model for model in own}
     models = [given.get(name) or name_model(name) for name in stress_plan.all_models()]
     run = run_stress(stress_plan, models, kind="bench", command=as_command("bench", plan))
     wordless = [model.name for model in models if not model.speaks]

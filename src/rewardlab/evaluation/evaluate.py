@@ -239,9 +239,10 @@ def _problem_list(data: str, problems: Sequence[Problem]) -> str:
 
 def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence[NamedModel] = ()) -> ScoringContext:
     """Return what every job of the plan needs; `own` are models that have no name in the catalog."""
-    given = {model.as_written: model for model in own}
+    given = {model.spec: model for model in own}
     named = {text: given[text] if text in given else name_model(text) for text in plan.all_models()}
-    models = {model.name: model for model in named.values()}  # one that is written twice, at two speeds, is one
+    same = {model.fingerprint: model for model in reversed(named.values())}  # one that is written twice is one
+    models = {same[model.fingerprint].name: same[model.fingerprint] for model in named.values()}
     context = ScoringContext(
         models,
         plan.perturbations,
@@ -249,7 +250,7 @@ def scoring_context(plan: StressPlan, episodes: Sequence[Episode], own: Sequence
         plan.frames,
         plan.scoring.seed,
         plan.scoring.batch,
-        judged=tuple(dict.fromkeys(named[text].name for text in plan.models)),
+        judged=tuple(dict.fromkeys(same[named[text].fingerprint].name for text in plan.models)),
     )
     _ = context.policy, context.perturbations  # a wrong name is said now, not by every worker
     return context
@@ -358,7 +359,7 @@ def _workers(scoring: ScoringSettings, context: ScoringContext) -> int:
 
     Where each worker has a share of a GPU of its own, weights may be there as often; what counts its spending may not.
     """
-    alone = [model for model in context.models.values() if model.one_copy]
+    alone = [model for model in context.models.values() if model.exclusive]
     if any(model.server or not scoring.engine_settings.gpus for model in alone):
         return 1
     return scoring.workers

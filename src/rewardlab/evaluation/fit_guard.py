@@ -21,7 +21,7 @@ from rewardlab.evaluation.fit_calibration import split_by_task
 from rewardlab.evaluation.plan import FRAMES_HELP, ScoringSettings, require_selection
 from rewardlab.models import name_model
 from rewardlab.models.composite import name_composite
-from rewardlab.models.contract import Composition, NamedModel
+from rewardlab.models.contract import NamedModel
 from rewardlab.models.guard import Guard, Probe, distances, nearest_distance, require_policy, risk_inputs
 from rewardlab.models.model_string import GUARD
 from rewardlab.models.trust import SUCCESS_LEVEL, read_notes
@@ -167,8 +167,7 @@ def run_guard_fit(plan: GuardPlan) -> GuardRun:
 
 def probed_model(model: NamedModel) -> NamedModel:
     """Name the model whose answers note what a guard reads of each clip."""
-    composition = Composition((model.name,), digest("guard probe"), lambda built: Probe(built[0]))
-    return name_composite(f"{model.name} (probed)", composition, [model])
+    return name_composite(f"{model.name} (probed)", digest("guard probe"), [model], lambda built: Probe(built[0]))
 
 
 def evaluated_clips(trials: TrialTable) -> EvaluatedClips:
