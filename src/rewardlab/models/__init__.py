@@ -1,11 +1,12 @@
 """The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
 
+import inspect
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeGuard
 
-from rewardlab.core.catalog import find
+from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.models.backends import VLM_BACKENDS
@@ -40,14 +41,18 @@ def name_model(model: str | RewardModel) -> NamedModel:
 def _name_string(string: ModelString) -> NamedModel:
     """Name the model of the catalog, or outside it, that a string means without what was fitted for it."""
     if string.name not in MODELS and string.argument and is_module(string.name):
-        return _name_external(string)
+        entry = ModelEntry("", partial(_name_external, path=f"{string.name}:{string.argument}"))
+        return _versioned(entry, string)
     known, plus, place = string.text.partition("+")
     if plus and known in MODELS:
         raise PlanError(
             f"there is no calibration in {place!r}; `rewardlab fit calibration {known} DATA` makes one, "
             f"and `rewardlab fit guard {known} DATA` a guard"
         )
-    entry = find(MODELS, string.name, "model")
+    return _versioned(find(MODELS, string.name, "model"), string)
+
+
+def _versioned(entry: ModelEntry, string: ModelString) -> NamedModel:
     named = entry.name(string)
     return replace(named, fingerprint=digest(entry.version, named.fingerprint))
 
@@ -72,9 +77,9 @@ def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
     return isinstance(thing, RewardModel) and not isinstance(thing, type)
 
 
-def _name_external(string: ModelString) -> NamedModel:
-    """Name `package.module:name?argument=value`: a model, or a class or function that makes one of the arguments."""
-    external = name_external(f"{string.name}:{string.argument}", string.options, _is_reward_model)
+def _name_external(string: ModelString, path: str) -> NamedModel:
+    """Name what stands at `package.module:name`: a model, or a class or function that makes one of the options."""
+    external = name_external(path, string.options, _is_reward_model)
 
     def build(budget: object) -> RewardModel:
         return make_external(external, _is_reward_model, "a score(episodes) method")
@@ -82,7 +87,15 @@ def _name_external(string: ModelString) -> NamedModel:
     return NamedModel(canonical_name(string, external.shown), external.identity, False, build, isolated=True)
 
 
-MODELS: dict[str, ModelEntry] = {
+def _registered(name: str, path: str) -> ModelEntry:
+    """Return the line of the catalog for a model that another package registers."""
+    found, _ = load_object(path)
+    summary = (inspect.getdoc(found) or path).partition("\n")[0]
+    options = (found,) if callable(found) and not _is_reward_model(found) else ()
+    return ModelEntry(summary, partial(_name_external, path=path), options)
+
+
+_OWN: dict[str, ModelEntry] = {
     **CONTROLS,
     **SIMULATED,
     **POCKET,
@@ -98,3 +111,4 @@ MODELS: dict[str, ModelEntry] = {
         (ENSEMBLE_SETTINGS,),
     ),
 }
+MODELS = Catalog(_OWN, "models", _registered)

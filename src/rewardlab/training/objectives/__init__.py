@@ -91,7 +91,7 @@ class ObjectivePlan:
             return written
         from rewardlab.training.objectives.losses import OBJECTIVES
 
-        return tuple(OBJECTIVES)
+        return tuple(OBJECTIVES.own)
 
     @property
     def interval(self) -> int:
