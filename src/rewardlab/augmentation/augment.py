@@ -35,7 +35,7 @@ from rewardlab.core.storage import atomic_write, store_address, writable
 from rewardlab.core.terminal import one_line
 from rewardlab.data.task_split import parse_shares
 from rewardlab.models.contract import Budget
-from rewardlab.models.ledger import Spent, SpentSoFar
+from rewardlab.models.ledger import LedgerFile, Spent
 
 STAGES = ("rewrite", "counterfactual", "clip", "validate", "split")  # in this order
 ALL = "all"
@@ -160,7 +160,7 @@ def forecast_questions(
         made += _LEVELS * (len(won) - unknown)
     if "validate" in plan.stages:
         add("vision", 0, made * tries)
-    return QuestionForecast(len(won), least, most, dict(teachers), SpentSoFar(plan.calls_folder).read())
+    return QuestionForecast(len(won), least, most, dict(teachers), LedgerFile(plan.calls_folder).read())
 
 
 RECORD, BALANCE = "augment.json", "balance.json"

@@ -47,7 +47,7 @@ from rewardlab.evaluation.summary import save_summary
 from rewardlab.evaluation.worker_pool import run_jobs
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel
-from rewardlab.models.ledger import SpentSoFar
+from rewardlab.models.ledger import LedgerFile
 
 _FLUSH_SECONDS = 1.0  # finished cells are on disk after this long at the latest
 _PUBLISH_SECONDS = 30.0  # what a run in an object store has paid for is there after this long at the latest
@@ -337,7 +337,7 @@ def score_jobs(
     Jobs may be made of what came out of earlier ones: `take` is given every trial before the next job is asked for.
     """
     spending, (finished, total) = replace(context, budget=scoring.budget(run.folder)), size
-    progress = ProgressBar(total, finished, SpentSoFar(run.folder).forecast, quiet=scoring.quiet)
+    progress = ProgressBar(total, finished, LedgerFile(run.folder).forecast, quiet=scoring.quiet)
     with progress, TrialWriter(run) as writer:
         try:
             for trials in run_jobs(jobs, spending, _workers(scoring, context), scoring):

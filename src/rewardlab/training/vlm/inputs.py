@@ -5,7 +5,6 @@ The tokens of an example are those that `hf:` asks with, whose last one is the c
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -99,7 +98,7 @@ class QwenInputs:
     def _words(self, video: Video, visual: VisualInput, instruction: str, answer: Answer) -> Sample:
         prompt = _prompt(video, instruction, answer, self.video_first)
         parts = [part if isinstance(part, str) else visual for part in prompt.parts]
-        reply, labels = _answered(answer, self.reply, partial(_spell_qwen, self.builder))
+        reply, labels = _answered(answer, self.reply, self.builder.reply_ids)
         sequence = self.builder.chat(parts, (), reply)
         ids = torch.from_numpy(sequence.ids)
         ids[1 - len(labels) :] = torch.tensor(labels[:-1])
@@ -139,7 +138,7 @@ class ProcessorInputs:
 
     def _rendered(self, name: str, video: Video, instruction: str, answer: Answer) -> tuple[RenderedPrompt, list[int]]:
         """Return the whole chat as text, and the tokens of its answer."""
-        reply, labels = _answered(answer, self.reply, partial(_spell_processor, self.renderer))
+        reply, labels = _answered(answer, self.reply, self.renderer.reply_ids)
         rendered = self.renderer.chat(_prompt(video, instruction, answer, self.video_first), reply)
         if isinstance(rendered, Failure):
             raise ModelError(f"episode {name!r}: {rendered.reason}")
@@ -203,26 +202,13 @@ def _video(episode: Episode) -> Video:
 def qwen_inputs(builder: PromptBuilder, video_first: bool) -> QwenInputs:
     """Return what makes samples for a Qwen-VL checkpoint."""
     end = int(builder.tokenizer.convert_tokens_to_ids("<|im_end|>"))
-    return QwenInputs(builder, video_first, _reply(partial(_spell_qwen, builder), end), {})
-
-
-def _spell_qwen(builder: PromptBuilder, reply: str) -> list[int]:
-    ids: list[int] = builder.chat((), (), reply).ids.tolist()
-    return ids
+    return QwenInputs(builder, video_first, _reply(builder.reply_ids, end), {})
 
 
 def processor_inputs(renderer: PromptRenderer, ends: set[int], video_first: bool) -> ProcessorInputs:
     """Return what makes samples for a checkpoint with a processor, whose turns end with one of these tokens."""
-    reply = _reply(partial(_spell_processor, renderer), _end_of_turn(renderer, ends))
+    reply = _reply(renderer.reply_ids, _end_of_turn(renderer, ends))
     return ProcessorInputs(renderer, video_first, reply, {"input_ids": renderer.processor.tokenizer.pad_token_id})
-
-
-def _spell_processor(renderer: PromptRenderer, reply: str) -> list[int]:
-    rendered = renderer.chat(Prompt(("Question?",)), reply)
-    if isinstance(rendered, Failure):
-        raise ModelError(rendered.reason)
-    ids: list[int] = renderer.processor.tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
-    return ids
 
 
 def _reply(spell: SpellReply, end: int) -> Reply:
