@@ -12,14 +12,14 @@ from rewardlab.models.external import all_settings, identity, read_arguments, sh
 from rewardlab.models.model_string import Pairs
 from rewardlab.models.vlm import NamedVlm, VisionLanguageModel, VlmBackend
 
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 # What a processor is made of: another chat template is another question.
 _PROCESSOR_FILES = (
+    *_TOKENIZER_FILES,
     "chat_template.jinja",
     "chat_template.json",
     "preprocessor_config.json",
     "processor_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
     "video_preprocessor_config.json",
 )
 
@@ -41,7 +41,7 @@ def identify_hf(place: str, options: HfOptions) -> tuple[str, HfOptions]:
 
     def other_files(model_type: str, folder: str) -> tuple[str, ...]:
         _check_type(model_type, folder)
-        return () if _has_fast_path(model_type, options) else _PROCESSOR_FILES
+        return _TOKENIZER_FILES if _has_fast_path(model_type, options) else _PROCESSOR_FILES
 
     content, revision = identify_checkpoint(place, options.revision, other_files)
     return content, replace(options, revision=revision)
