@@ -207,5 +207,5 @@ def test_options_that_are_not_the_protocols_are_arguments_of_a_backend_outside(p
     assert all(low.level < high.level for low, high in zip(dimmed, plain))
     with pytest.raises(PlanError, match=r"takes no option 'gian'; did you mean gain\?"):
         name_model("rubric:mylab.bright:Bright?gian=0.5")
-    with pytest.raises(PlanError, match="argument gain must be a number, got 'much'"):
+    with pytest.raises(PlanError, match="option gain must be a number, got 'much'"):
         name_model("rubric:mylab.bright:Bright?gain=much")
