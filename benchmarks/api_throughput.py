@@ -73,7 +73,7 @@ def made_episodes(count: int) -> list[Episode]:
 def seconds(port: int, episodes: list[Episode], concurrency: int) -> float:
     """Return the time for scoring all episodes with a fresh ledger and fresh connections."""
     with tempfile.TemporaryDirectory() as folder:
-        name = f"openai:judge@http://127.0.0.1:{port}/v1?concurrency={concurrency}&patience=600"
+        name = f"openai:judge@http://127.0.0.1:{port}/v1?concurrency={concurrency}&deadline=600"
         model = name_model(name).build(Budget(folder=Path(folder)))
         started = time.perf_counter()
         answers = model.score(episodes)

@@ -43,7 +43,7 @@ from rewardlab.core.trial import Score
 from rewardlab.models.backends.checkpoint import HfOptions, choose_dtype
 from rewardlab.models.backends.qwen_prompt import FAMILIES, FramePair, PromptBuilder, VisualInput, frame_size, patchify
 from rewardlab.models.backends.qwen_vlm import QwenVL
-from rewardlab.models.protocols.rubric import ANSWER, Rubric, RubricOptions, roboreward_prompt
+from rewardlab.models.protocols.rubric import ANSWER, Rubric, roboreward_prompt
 
 BATCH = 8  # the runner's default
 NEW_FRAMES = 172  # cells whose frames no other cell shows
@@ -225,7 +225,7 @@ def report(cells: Cells, alone: dict[str, float], together: dict[str, float], re
 
 
 def run_reuse(model: Any, tokenizer: Any) -> Callable[[Sequence[Episode]], list[float]]:
-    rubric = Rubric(QwenVL(model, tokenizer, HfOptions(reuse_gb=16)), RubricOptions("logits"))
+    rubric = Rubric(QwenVL(model, tokenizer, HfOptions(reuse_gb=16)), "logits")
     return lambda episodes: [score.level for score in rubric.score(episodes) if isinstance(score, Score)]
 
 

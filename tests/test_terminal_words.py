@@ -5,13 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from rewardlab.cli import COMMANDS, main
 from rewardlab.models import MODELS
+from rewardlab.models.external import options_of
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS
 from rewardlab.reporting.catalog import CATALOGS
 from tests.command_here import run_here
@@ -92,9 +92,9 @@ def test_show_tells_every_option_with_its_default_and_meaning_in_eighty_columns(
     shown = capsys.readouterr().out
     lines = {line.split()[0]: line for line in shown.splitlines()[1:] if line.startswith("  ") and line[2] != " "}
     for options in MODELS[name].options:
-        for entry in fields(options):
-            assert lines[entry.name].split()[1:], entry.name
-            assert entry.metadata["meaning"].split()[0] in lines[entry.name]
+        for option, stated in options_of(options).items():
+            assert lines[option].split()[1:], option
+            assert stated.help.split()[0] in lines[option]
     assert max(map(len, shown.splitlines()[1:])) <= 80
     assert name not in ("openai",) or "concurrency   32 " in shown
 

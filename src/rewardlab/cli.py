@@ -135,7 +135,7 @@ def _evaluated(call: "partial[Run]", plan: "Plan", output: Output, show: "Callab
         run = call()
     except RewardlabError as error:
         if output.junit is not None:
-            models = [model.as_written for model in plan.models]
+            models = [model.spec for model in plan.models]
             asked = display_names(models, dict(zip(models, plan.names, strict=False)))
             write_junit_error(output.junit, list(asked.values()), str(error))
         raise

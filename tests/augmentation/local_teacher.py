@@ -13,11 +13,11 @@ from pathlib import Path
 from rewardlab.augmentation.batched_teacher import BatchedTeacher, CallCache, FactoryWorkers
 from rewardlab.augmentation.rows import StageRows, read_dataset
 from rewardlab.augmentation.task_texts import relabel_counterfactually
-from rewardlab.augmentation.teachers import NamedTeacher
+from rewardlab.augmentation.teachers import NamedTeacher, VlmTeacher
 from rewardlab.core.episode import Frames, Indices
 from rewardlab.core.settings import Execution
 from rewardlab.models.contract import Budget
-from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, VlmBackend
+from rewardlab.models.vlm import AnswerFormat, Completion, Prompt
 
 ANALYSIS = "1) Scene: a red cup, a plate and a spoon.\n2) The robot moves the cup.\n3) The cup is on the plate."
 COMMANDS = {
@@ -85,17 +85,9 @@ class Annotator:
             threading.Event().wait(0.02)
 
 
-BACKEND: VlmBackend[Path] = VlmBackend(
-    "a teacher of the tests",
-    parse=lambda text, options: Path(text),
-    build=lambda folder, budget: Annotator(folder),
-    identify=lambda folder: "annotator",
-)
-
-
 def make_counterfactuals(data: Path, folder: Path, execution: Execution) -> StageRows:
     """Do the stage `counterfactual` with the teacher, who writes down in the folder what was asked."""
-    teacher = NamedTeacher("annotator", "annotator", False, BACKEND, folder)
+    teacher = NamedTeacher("annotator", "annotator", False, lambda budget: VlmTeacher(Annotator(folder)), True)
     rows = read_dataset(str(data), skip_invalid=False)
     with FactoryWorkers({"vision": teacher, "text": teacher}, execution) as workers:
         teachers = BatchedTeacher(

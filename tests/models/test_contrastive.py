@@ -170,7 +170,7 @@ def test_a_calibrated_model_says_its_map_s_levels_and_is_another_model(folder: P
     before = name_model(name)
     assert {score.level for score in before.build().score(episodes())} == {2.0}
     path.write_text(json.dumps({"similarities": [-1, 1], "levels": [4, 4]}))
-    assert name_model(name).fingerprint != before.fingerprint and before.one_copy
+    assert name_model(name).fingerprint != before.fingerprint and before.exclusive
 
 
 @has_hf

@@ -13,7 +13,7 @@ from rewardlab.data import open_dataset
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.composite import CachedModel, build_all, build_model, name_composite
-from rewardlab.models.contract import Budget, Composition, NamedModel
+from rewardlab.models.contract import Budget, NamedModel
 from rewardlab.models.ensemble import Ensemble
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
@@ -82,8 +82,8 @@ def test_independent_errors_give_the_error_that_theory_predicts(by: str, errors:
 def test_three_are_better_than_one_where_their_errors_are_independent_and_no_better_where_they_are_the_same() -> None:
     assert expected_error((0.5,) * 3, "vote") < 0.45 < 0.5
     episodes = [one(f"task {i}", 1 + i % 5) for i in range(200)]
-    alone = name_model("noisy-oracle:0.5").build().score(episodes)
-    same = name_model("ensemble:noisy-oracle:0.5,noisy-oracle:0.50,noisy-oracle:0.500").build().score(episodes)
+    oracle = name_model("noisy-oracle:0.5").build()
+    alone, same = oracle.score(episodes), Ensemble(("a", "b", "c"), (oracle,) * 3, "vote", (1.0,) * 3).score(episodes)
     assert [a.level for a in alone] == [a.level for a in same]
 
 
@@ -194,9 +194,9 @@ def test_options_before_a_comma_are_those_of_the_member_and_a_path_of_weights_ma
         ("ensemble:ensemble:length,random", "no ensembles"),
         ("ensemble:length,randm", "did you mean random"),
         ("ensemble:length,random?by=luck", "vote, median or mean, got 'luck'"),
-        ("ensemble:length,random?how=vote", "known: by, weights"),
-        ("ensemble:length,random?weights=no/such", "calibrate ensemble:length,random DATA"),
-        ("ensemble:length,noisy-oracle:0.5@x", "seed of noisy-oracle must be a number"),
+        ("ensemble:length,random?how=vote", "it takes by, weights"),
+        ("ensemble:length,random?weights=no/such", "fit calibration ensemble:length,random DATA"),
+        ("ensemble:length,noisy-oracle:0.5@x", "noisy-oracle: option seed must be a whole number"),
     ],
 )
 def test_a_wrong_ensemble_is_said_at_once(name: str, words: str) -> None:
@@ -216,9 +216,9 @@ def test_it_is_made_of_its_members() -> None:
     assert (blind_one.sees_truth, seeing.sees_truth) == (False, True)
     assert blind_one.fingerprint != name_model("ensemble:length,random:1").fingerprint
     assert blind_one.fingerprint != name_model("ensemble:length,random?by=mean").fingerprint
-    assert not blind_one.one_copy
-    big = NamedModel("big", "0", False, lambda budget: Says(Score(2.0)), one_copy=True)
-    assert name_composite("both", Composition(("big",), "", lambda built: built[0]), [big, blind_one]).one_copy
+    assert not blind_one.exclusive
+    big = NamedModel("big", "0", False, lambda budget: Says(Score(2.0)), exclusive=True)
+    assert name_composite("both", "", [big, blind_one], lambda built: built[0]).exclusive
     check_model(blind_one.build(), open_dataset("sample").episodes[:3])
 
 

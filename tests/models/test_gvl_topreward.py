@@ -15,8 +15,8 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
-from rewardlab.models.protocols.gvl import Gvl, GvlOptions, completion_percentages
-from rewardlab.models.protocols.topreward import TopReward, TopRewardOptions, prefix_lengths
+from rewardlab.models.protocols.gvl import Gvl, completion_percentages
+from rewardlab.models.protocols.topreward import TopReward, prefix_lengths
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.testing import check_model
 from tests.models import tiny
@@ -68,7 +68,7 @@ def brightnesses(prompt: Prompt) -> list[int]:
 
 def test_gvl_shows_the_first_frame_then_all_in_random_order_and_puts_them_back() -> None:
     vlm = Brightness()
-    (score,) = Gvl(vlm, GvlOptions()).score([brightening(9)])
+    (score,) = Gvl(vlm).score([brightening(9)])
     np.testing.assert_allclose(score.progress, np.linspace(0, 1, 9).round(2), atol=0.006)
     assert score.level == 5 and json.loads(score.raw)[0]["frame_number"] == 1
     parts, shown = vlm.prompts[0].parts, brightnesses(vlm.prompts[0])
@@ -80,19 +80,19 @@ def test_gvl_shows_the_first_frame_then_all_in_random_order_and_puts_them_back()
 
 
 def test_gvl_shuffles_by_seed_and_content_alone() -> None:
-    def order(options: GvlOptions, episodes: list[Episode]) -> list[list[int]]:
+    def order(seed: int, episodes: list[Episode]) -> list[list[int]]:
         vlm = Brightness()
-        Gvl(vlm, options).score(episodes)
+        Gvl(vlm, seed=seed).score(episodes)
         return [brightnesses(prompt) for prompt in vlm.prompts]
 
-    both = order(GvlOptions(), [brightening(9), brightening(7)])
-    assert both == order(GvlOptions(), [brightening(9, "another task")]) + order(GvlOptions(), [brightening(7)])
-    assert both != order(GvlOptions(seed=1), [brightening(9), brightening(7)])
+    both = order(0, [brightening(9), brightening(7)])
+    assert both == order(0, [brightening(9, "another task")]) + order(0, [brightening(7)])
+    assert both != order(1, [brightening(9), brightening(7)])
 
 
 @pytest.mark.parametrize(("highest", "level"), [(100, 5), (99, 4), (70, 4), (40, 3), (10, 2), (9, 1)])
 def test_gvl_takes_the_level_of_the_last_frame(highest: int, level: int) -> None:
-    (score,) = Gvl(Brightness(), GvlOptions()).score([brightening(4, highest=highest)])
+    (score,) = Gvl(Brightness()).score([brightening(4, highest=highest)])
     assert score.level == level
 
 
@@ -109,7 +109,7 @@ def test_gvl_takes_the_level_of_the_last_frame(highest: int, level: int) -> None
     ],
 )
 def test_gvl_fails_where_a_frame_is_missing_doubled_or_out_of_range(edit: Any, told: int) -> None:
-    (answer,) = Gvl(Brightness(edit), GvlOptions()).score([brightening(4)])
+    (answer,) = Gvl(Brightness(edit)).score([brightening(4)])
     assert isinstance(answer, Failure) and answer.raw
     assert answer.reason.startswith("unreadable answer") and f"of 4 frames, got {told}" in answer.reason
 
@@ -123,7 +123,7 @@ def test_gvl_fails_where_a_frame_is_missing_doubled_or_out_of_range(edit: Any, t
     ],
 )
 def test_gvl_reads_the_list_wherever_it_stands(wrap: str) -> None:
-    model = Gvl(Brightness(lambda rows: wrap.format(json.dumps(rows))), GvlOptions())
+    model = Gvl(Brightness(lambda rows: wrap.format(json.dumps(rows))))
     assert isinstance(model.score([brightening(4)])[0], Score)
 
 
@@ -134,15 +134,15 @@ def test_gvl_reads_rows_of_a_list_that_was_cut_off() -> None:
 
 
 def test_the_static_control_shows_the_first_frame_only() -> None:
-    (told,) = Gvl(Brightness(), GvlOptions(control="static")).score([brightening(5)])
+    (told,) = Gvl(Brightness(), control="static").score([brightening(5)])
     assert told.progress == (0, 0, 0, 0, 0) and told.level == 1
-    (score,) = TopReward(Brightness(), TopRewardOptions(control="static")).score([brightening(5)])
+    (score,) = TopReward(Brightness(), control="static").score([brightening(5)])
     assert score.progress == (1, 1, 1, 1, 1) and score.level == pytest.approx(1 + 4 / 101)
 
 
 def test_topreward_scales_the_log_probability_of_true_over_prefixes() -> None:
     vlm = Brightness()
-    (score,) = TopReward(vlm, TopRewardOptions()).score([brightening(5)])
+    (score,) = TopReward(vlm).score([brightening(5)])
     logs = np.log((np.linspace(0, 100, 5).round() + 1) / 101)
     np.testing.assert_allclose(score.progress, (logs - logs[0]) / (logs[-1] - logs[0]))
     assert score.level == pytest.approx(5) and score.raw is None
@@ -156,7 +156,7 @@ def test_topreward_scales_the_log_probability_of_true_over_prefixes() -> None:
 
 def test_topreward_asks_about_fifteen_prefixes_and_interpolates() -> None:
     vlm = Brightness()
-    (score,) = TopReward(vlm, TopRewardOptions()).score([brightening(40)])
+    (score,) = TopReward(vlm).score([brightening(40)])
     assert len(vlm.prompts) == 15 and len(score.progress) == 40
     assert score.progress[0] == 0 and score.progress[-1] == 1 and all(np.diff(score.progress) >= 0)
 
@@ -174,7 +174,7 @@ def test_a_model_that_fails_on_one_prefix_fails_the_episode_and_no_other() -> No
         def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
             return [Failure("busy") if len(prompt.parts[0].frames) == 4 else -1.0 for prompt in prompts]
 
-    failed, scored = TopReward(Patchy(), TopRewardOptions()).score([brightening(5), brightening(3)])
+    failed, scored = TopReward(Patchy()).score([brightening(5), brightening(3)])
     assert failed == Failure("busy") and isinstance(scored, Score)
 
 
@@ -248,8 +248,8 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
         ("gvl:hf:/no/such/place", "there is no folder '/no/such/place'"),
         ("gvl:hf:{qwen}?control=moving", "control must be none or static, got 'moving'"),
         ("topreward:hf:{qwen}?prefixes=0", "prefixes must be at least 1"),
-        ("topreward:hf:{qwen}?depth=3", "no option is called 'depth' here; known: control, prefixes, dtype"),
-        ("gvl:hf:{qwen}?parser=helm", "no option is called 'parser'"),
+        ("topreward:hf:{qwen}?depth=3", "hf takes no option 'depth'; it takes control, prefixes, dtype"),
+        ("gvl:hf:{qwen}?parser=helm", "hf takes no option 'parser'"),
         ("topreward:openai:nothing", "expected openai:MODEL@URL"),
     ],
 )

@@ -341,13 +341,16 @@ def test_naming_models_loads_no_framework() -> None:
     assert not {"torch", "transformers", "PIL", "tokenizers"} & set(loaded)
 
 
-def test_weights_written_again_are_another_model(folder: Path) -> None:
-    name = f"hf:{folder}"
-    first = name_model(name)
-    assert first.one_copy and name_model(name).fingerprint == first.fingerprint
-    weights = folder / "model.safetensors"
-    os.utime(weights, ns=(1, 1))
-    assert name_model(name).fingerprint != first.fingerprint
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_other_files_are_another_model_and_a_later_time_is_not(folder: Path, tmp_path: Path, file: str) -> None:
+    copied = Path(shutil.copytree(folder, tmp_path / "copied"))
+    first = name_model(f"hf:{folder}")
+    os.utime(copied / file, ns=(1, 1))
+    assert first.exclusive and name_model(f"hf:{copied}").fingerprint == first.fingerprint
+    content = bytearray((copied / file).read_bytes())
+    content[-1] ^= 1
+    (copied / file).write_bytes(content)
+    assert name_model(f"hf:{copied}").fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -360,7 +363,7 @@ def test_weights_written_again_are_another_model(folder: Path) -> None:
         ("hf:{bare}", r"holds no \*.safetensors"),
         ("hf:{other}", "image-text-to-text model of transformers, such as llava or qwen3_vl, got clip"),
         ("hf:{folder}?answer=guess", "answer must be logits or generate, got 'guess'"),
-        ("hf:{folder}?attention=sdpa", "no option is called 'attention'"),
+        ("hf:{folder}?attention=sdpa", "hf takes no option 'attention'"),
         ("hf:{folder}?tokens=0", "tokens must be at least 1, got 0"),
         ("hf:{folder}?device=gpu", "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
     ],
@@ -380,7 +383,7 @@ def test_what_cannot_be_loaded_is_said_in_one_sentence(folder: Path, tmp_path: P
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    named = name_model("hf:nobody/no-such-model")  # a hub id is only looked for when it is loaded
+    named = name_model(f"hf:nobody/no-such-model?revision={'0' * 40}")  # a hub id is only looked for when it is loaded
     with pytest.raises(ModelError, match=r"^cannot load nobody/no-such-model: it is no folder here, and [^\n]+$"):
         named.build()
     for short in ("config.json", "model.safetensors", "tokenizer.json"):

@@ -1,31 +1,25 @@
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 from rewardlab.core.errors import PlanError
-from rewardlab.models.model_string import ModelString, one_of, parse_model_string, read_options, read_two_options
+from rewardlab.models.external import read_arguments, shown_options
+from rewardlab.models.model_string import ModelString, parse_model_string, with_options
 
 
 @dataclass(frozen=True)
 class Some:
-    name: str = "a"
+    name: Literal["a", "b&c", ""] = "a"
     count: int = 3
     price: float = 0.5
     fast: bool = False
 
-    def __post_init__(self) -> None:
-        one_of("name", self.name, ("a", "b&c", ""))
-
-
-@dataclass(frozen=True)
-class Other:
-    depth: int = 1
-    count: int = 1
-
 
 def options_of(text: str) -> Some:
-    return read_options(parse_model_string(text).options, Some())
+    given: dict[str, Any] = read_arguments("model", Some, parse_model_string(text).options)
+    return Some(**given)
 
 
 def test_a_string_is_name_argument_options_and_calibrations(tmp_path: Path) -> None:
@@ -55,23 +49,25 @@ def test_values_are_read_as_the_kind_of_their_default() -> None:
     settings = options_of("m@http://host/v1?name=b%26c&count=7&price=2&fast=yes")
     assert settings == Some("b&c", 7, 2.0, True)
     assert type(settings.price) is float
-    assert read_options((("fast", "off"), ("name", "")), Some(fast=True)) == Some("", fast=False)
+    assert read_arguments("model", Some, (("fast", "off"), ("name", ""))) == {"fast": False, "name": ""}
 
 
-def test_two_sets_of_options_share_a_string_and_the_first_comes_first() -> None:
-    pairs = parse_model_string("m?count=7&depth=2&old=9").options
-    own, other = read_two_options(pairs, Some(), Other(), {"old": "price"})
-    assert (own, other) == (Some(count=7, price=9.0), Other(depth=2, count=1))
-    with pytest.raises(PlanError, match="option price is given twice"):
-        read_two_options((("price", "1"), ("old", "2")), Some(), Other(), {"old": "price"})
-    with pytest.raises(PlanError, match="known: name, count, price, fast, depth;"):
-        read_two_options((("width", "1"),), Some(), Other())
+def test_options_of_somebody_else_are_among_what_is_known() -> None:
+    with pytest.raises(PlanError, match="it takes depth, name, count, price, fast;"):
+        read_arguments("model", Some, (("width", "1"),), also=("depth",))
+
+
+def test_options_have_one_spelling_in_a_name() -> None:
+    texts = ("m?price=2&name=b%26c", "m?name=b%26c&count=3&price=2.0", "m?fast=no&price=2.00&name=b%26c")
+    for text in texts:
+        given = read_arguments("model", Some, parse_model_string(text).options)
+        assert with_options("m", shown_options(Some, given)) == "m?name=b%26c&price=2"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("conut=7", "no option is called 'conut' here; did you mean count? known: name, count, price, fast"),
+        ("conut=7", "model takes no option 'conut'; did you mean count? it takes name, count, price, fast"),
         ("count=many", "option count must be a whole number, got 'many'"),
         ("count=1.5", "option count must be a whole number, got '1.5'"),
         ("count=" + "9" * 400, "option count must be a whole number, got '999"),
@@ -79,7 +75,7 @@ def test_two_sets_of_options_share_a_string_and_the_first_comes_first() -> None:
         ("price=inf", "option price must be a number, got 'inf'"),
         ("fast=perhaps", "option fast must be yes or no, got 'perhaps'"),
         ("name=z", "option name must be a, b&c or , got 'z'"),
-        ("count=1&count=2", "option count is given twice"),
+        ("count=1&count=2", "option count of model is given twice"),
         ("count", "expected key=value, got 'count'"),
         ("", "expected key=value, got ''"),
     ],

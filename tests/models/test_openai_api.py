@@ -21,8 +21,7 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
-from rewardlab.models.backends import VLM_BACKENDS
-from rewardlab.models.backends.openai import OpenAIOptions, OpenAISpec
+from rewardlab.models.backends.openai import OpenAIEndpoint, OpenAIOptions
 from rewardlab.models.contract import Budget
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.testing import check_model
@@ -65,7 +64,7 @@ def test_the_contract_holds_and_what_is_shown_arrives() -> None:
 def test_a_video_and_the_text_first_where_the_model_wants_that() -> None:
     with chat_server(good) as server:
         episode = episode_from_frames(moving_square("x", count=6, size=32), "x", fps=4)
-        assert isinstance(name_model(server.model("send=video&first=text")).build().score([episode])[0], Score)
+        assert isinstance(name_model(server.model("send=video&order=text_first")).build().score([episode])[0], Score)
     text, video = server.bodies[0]["messages"][0]["content"]
     assert text["type"] == "text"
     data = b64decode(video["video_url"]["url"].removeprefix("data:video/mp4;base64,"))
@@ -355,9 +354,7 @@ def test_a_cost_limit_without_counted_tokens_stops_after_one_request(tokens: dic
 
 
 def endpoint(server: ChatServer) -> Any:
-    return VLM_BACKENDS["openai"].build(
-        OpenAISpec("judge", f"{server.url}/chat/completions", OpenAIOptions()), Budget()
-    )
+    return OpenAIEndpoint("judge", f"{server.url}/chat/completions", OpenAIOptions(), Budget())
 
 
 def test_it_offers_what_a_vision_language_model_does() -> None:
@@ -404,7 +401,7 @@ def test_the_expected_level_can_be_asked_for_instead_of_the_written_one() -> Non
         ("openai:gpt@http://me:secret@host/v1", "no name or password in it"),
         ("openai:gpt@http://[host/v1", "expected openai:MODEL@URL"),
         ("openai:gpt@http://host:port/v1", "expected openai:MODEL@URL"),
-        ("openai:gpt@http://host/v1?key=abc", "no option is called 'key'"),
+        ("openai:gpt@http://host/v1?key=abc", "openai takes no option 'key'"),
         ("openai:gpt@http://host/v1?api_key=secret?parser=helm", "the address holds api_key="),
         ("openai:gpt@http://host/v1?key_env=sk-secret", "key_env must be the name of an environment variable"),
         ("openai:gpt@http://host/v1?parser=loose", "option parser must be strict, helm or robometer"),

@@ -94,14 +94,14 @@ def test_arguments_are_read_as_the_signature_says(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("Weights?path=w.pt&sise=3", "takes no argument 'sise'; did you mean size? it takes path, size, rate, quick"),
-        ("Weights?path=w.pt&size=big", "mylab.reward:Weights: argument size must be a whole number, got 'big'"),
-        ("Weights?path=w.pt&quick=3", "argument quick must be yes or no, got '3'"),
+        ("Weights?path=w.pt&sise=3", "takes no option 'sise'; did you mean size? it takes path, size, rate, quick"),
+        ("Weights?path=w.pt&size=big", "mylab.reward:Weights: option size must be a whole number, got 'big'"),
+        ("Weights?path=w.pt&quick=3", "option quick must be yes or no, got '3'"),
         ("Weights?size=3", "mylab.reward:Weights needs path; write mylab.reward:Weights?path=..."),
         ("Weights", "mylab.reward:Weights needs path"),
-        ("Weights?path=a&path=b", "argument path of mylab.reward:Weights is given twice"),
-        ("make?size=3", "takes no argument 'size'; it takes none"),
-        ("ready?size=3", "is an object, made already, and takes no arguments, got 'size'"),
+        ("Weights?path=a&path=b", "option path of mylab.reward:Weights is given twice"),
+        ("make?size=3", "takes no option 'size'; it takes none"),
+        ("ready?size=3", "is an object, made already, and takes no options, got 'size'"),
     ],
 )
 def test_wrong_arguments_are_one_sentence_before_anything_is_built(mine: Path, text: str, words: str) -> None:
@@ -113,9 +113,10 @@ def test_wrong_arguments_are_one_sentence_before_anything_is_built(mine: Path, t
 def test_other_arguments_and_other_weights_are_another_model(mine: Path, tmp_path: Path) -> None:
     weights = tmp_path / "w.pt"
     weights.write_bytes(b"first")
-    texts = [f"mylab.reward:Weights?path={weights}{more}" for more in ("", "&size=8", "&size=9")]
+    texts = [f"mylab.reward:Weights?path={weights}{more}" for more in ("", "&size=9", "&size=8", "&rate=1&size=9")]
     models = [name_model(text) for text in texts]
-    assert len({model.fingerprint for model in models}) == 3 and [model.name for model in models] == texts
+    assert len({model.fingerprint for model in models}) == 3 and models[0].fingerprint == models[2].fingerprint
+    assert [model.name for model in models] == [*texts[:2], texts[0], f"{texts[1]}&rate=1"]
     weights.write_bytes(b"other weights")
     assert name_model(texts[0]).fingerprint != models[0].fingerprint
 

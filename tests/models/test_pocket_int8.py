@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.episode import Episode, with_frames
-from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.errors import DataError, ModelError, PlanError
 from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
@@ -98,19 +98,30 @@ def test_in_int8_batches_streams_and_the_cache_change_nothing(stem: Path, clips:
         np.testing.assert_allclose(alone.score([clip])[0].probabilities, answer.probabilities, atol=1e-4)
 
 
-def test_an_answer_says_that_it_was_made_in_int8_and_the_model_stays_the_same(
+def test_an_answer_says_that_it_was_made_in_int8_and_is_another_model(
     stem: Path, clips: list[Episode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = {forced: open_forced(stem, forced).score(clips[:1])[0].info for forced in "01"}
     assert said["1"].precision == "int8" and said["0"].precision is None
-    names = []
+    names = {}
     for forced in "01":
         monkeypatch.setenv(VARIABLE, forced)
-        names.append(name_model(f"pocket:{stem}").fingerprint)
+        names[forced] = name_model(f"pocket:{stem}").fingerprint
+    monkeypatch.setenv(VARIABLE, "0")
     int8_image_encoder(stem).rename(stem.with_name("aside"))
-    names.append(name_model(f"pocket:{stem}").fingerprint)
+    without = name_model(f"pocket:{stem}").fingerprint
     stem.with_name("aside").rename(int8_image_encoder(stem))
-    assert len(set(names)) == 1
+    assert names["0"] == without != names["1"]
+
+
+def test_a_model_named_in_int8_is_not_built_where_it_would_run_in_float32(
+    stem: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    named = name_model(f"pocket:{stem}")
+    monkeypatch.setenv(VARIABLE, "0")
+    with pytest.raises(ModelError, match=f"was named in int8.* set {VARIABLE}=0 where the run starts"):
+        named.build()
 
 
 def test_the_environment_variable_forces_the_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

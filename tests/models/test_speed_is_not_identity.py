@@ -14,7 +14,7 @@ from tests.models import tiny
 from tests.models.loopback import Call, chat_server
 
 URL = "openai:judge@http://127.0.0.1:9/v1"
-FAST = "concurrency=8&retries=1&timeout=5&patience=9&input_price=1&output_price=2&key_env=MY_KEY"
+FAST = "concurrency=8&retries=1&timeout=5&deadline=9&input_price=1&output_price=2&key_env=MY_KEY"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ FAST = "concurrency=8&retries=1&timeout=5&patience=9&input_price=1&output_price=
         (f"{URL}?parser=helm", f"{URL}?concurrency=2&parser=helm"),
         (f"gvl:{URL}?tokens=9", f"gvl:{URL}?tokens=9&timeout=3"),
         (f"ensemble:length,{URL}?by=mean", f"ensemble:length,{URL}?concurrency=3?by=mean"),
-        (f"ensemble:{URL},length?by=vote", f"ensemble:{URL}?concurrency=3,length?by=vote"),
+        (f"ensemble:{URL},length?by=median", f"ensemble:{URL}?concurrency=3,length?by=median"),
         (f"ensemble:{URL},length", f"ensemble:{URL}?concurrency=3,length"),
         (f"ensemble:{URL}?parser=helm,length", f"ensemble:{URL}?parser=helm&concurrency=3,length"),
     ],
@@ -32,14 +32,15 @@ FAST = "concurrency=8&retries=1&timeout=5&patience=9&input_price=1&output_price=
 def test_a_model_at_another_speed_is_the_same_model(plain: str, fast: str) -> None:
     one, other = name_model(plain), name_model(fast)
     assert (one.name, one.fingerprint) == (other.name, other.fingerprint)
-    assert one.name == plain and other.as_written == fast and one.server and other.server
+    assert one.name == plain and other.spec == fast and one.server and other.server
 
 
 def test_a_checkpoint_on_another_device_is_the_same_model_and_in_another_dtype_is_not() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     for name in ("hf:Qwen/Qwen3-VL-4B-Instruct", "contrastive:openai/clip-vit-base-patch32"):
-        plain, there, other = (name_model(name + more) for more in ("", "?device=cuda:1", "?dtype=float16"))
+        name += f"?revision={'0' * 40}"
+        plain, there, other = (name_model(name + more) for more in ("", "&device=cuda:1", "&dtype=float16"))
         assert (there.name, there.fingerprint) == (plain.name, plain.fingerprint)
         assert other.fingerprint != plain.fingerprint
 

@@ -25,16 +25,11 @@ PROTOCOLS = ("rubric", "gvl", "topreward")
 BACKEND = '''
 """A vision-language model that judges by the brightness of what it sees, and wants to be asked the published way."""
 import json
-from dataclasses import dataclass
 
 import numpy as np
 
-from rewardlab.models.vlm import Completion, Image, Video, VlmBackend
-
-
-@dataclass(frozen=True)
-class BrightOptions:
-    gain: float = 1.0
+from rewardlab.models.external import read_arguments
+from rewardlab.models.vlm import Completion, Image, NamedVlm, Video, VlmBackend
 
 
 def brightness(frames):
@@ -76,14 +71,10 @@ def make():
 
 ready = Bright()
 nothing = 5
-BRIGHT = VlmBackend(
-    "judges by brightness; bright:NAME",
-    parse=lambda argument, options: options,
-    build=lambda options, budget: Bright(options.gain),
-    identify=lambda options: "bright 1",
-    options=BrightOptions(),
-    scores_answers=True,
-)
+def name_bright(argument, pairs, also):
+    options = read_arguments("bright", Bright, pairs, also)
+    return NamedVlm("bright 1", lambda budget: Bright(**options))
+BRIGHT = VlmBackend("judges by brightness; bright:NAME", name_bright, (Bright,), scores_answers=True)
 '''
 
 
@@ -111,7 +102,7 @@ def level_by_brightness(episode: Episode) -> float:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_class_a_function_and_an_object_work_under_every_protocol(package: Path, protocol: str, name: str) -> None:
     named = name_model(f"{protocol}:mylab.bright:{name}")
-    assert not named.sees_truth and named.one_copy
+    assert not named.sees_truth and named.exclusive
     check_model(named.build(), samples(4))
 
 
@@ -160,14 +151,16 @@ def test_one_line_in_the_catalog_of_backends_gives_it_a_name_under_every_protoco
     module = __import__("mylab.bright", fromlist=["BRIGHT"])
     assert isinstance(module, ModuleType)
     monkeypatch.setitem(VLM_BACKENDS, "bright", module.BRIGHT)
-    monkeypatch.setitem(MODELS, "bright", backend_entry(VLM_BACKENDS["bright"], RUBRIC))  # as the catalog is made
+    monkeypatch.setitem(
+        MODELS, "bright", backend_entry("bright", VLM_BACKENDS["bright"], RUBRIC)
+    )  # as the catalog is made
     episodes = samples(2)
     for name in ("bright:x?gain=0.5", "bright:x?gain=0.5&answer=generate", "gvl:bright:x", "topreward:bright:x?gain=2"):
         assert all(isinstance(answer, Score) for answer in name_model(name).build().score(episodes))
     plain, dimmed = (name_model(f"bright:x{options}").build().score(episodes) for options in ("", "?gain=0.5"))
     assert all(low.level < high.level for low, high in zip(dimmed, plain))
     assert name_model("bright:x").fingerprint != name_model("gvl:bright:x").fingerprint
-    with pytest.raises(PlanError, match=r"did you mean gain\? known: answer, parser, order, tokens, gain;"):
+    with pytest.raises(PlanError, match=r"did you mean gain\? it takes answer, parser, order, tokens, gain;"):
         name_model("bright:x?gian=2")
 
 
@@ -187,7 +180,7 @@ def test_what_is_no_vision_language_model_is_refused(package: Path) -> None:
         name_model("gvl:mylab.bright:nothing").build()
     with pytest.raises(PlanError, match="has no 'absent'"):
         name_model("topreward:mylab.bright:absent")
-    with pytest.raises(PlanError, match="is an object, made already, and takes no arguments, got 'gain'"):
+    with pytest.raises(PlanError, match="is an object, made already, and takes no options, got 'gain'"):
         name_model("gvl:mylab.bright:ready?gain=2")
     with pytest.raises(PlanError, match="no VLM backend is called 'pocket'"):
         name_model("rubric:pocket")
@@ -198,10 +191,10 @@ def test_a_failure_of_the_model_is_the_failure_of_that_episode(package: Path) ->
         def _complete(self, prompt, answer):  # type: ignore[no-untyped-def]
             return Failure("busy") if "drawer" in prompt.parts[1] else super()._complete(prompt, answer)
 
-    from rewardlab.models.protocols.rubric import Rubric, RubricOptions
+    from rewardlab.models.protocols.rubric import Rubric
 
     episodes = samples(40)
-    answers = Rubric(Busy(), RubricOptions()).score(episodes)
+    answers = Rubric(Busy()).score(episodes)
     assert any("drawer" in episode.instruction for episode in episodes)
     for episode, answer in zip(episodes, answers):
         assert (answer == Failure("busy")) == ("drawer" in episode.instruction)
@@ -214,7 +207,7 @@ def test_options_that_are_not_the_protocols_are_arguments_of_a_backend_outside(p
         for options in ("?answer=logits", "?answer=logits&gain=0.5")
     )
     assert all(low.level < high.level for low, high in zip(dimmed, plain))
-    with pytest.raises(PlanError, match=r"takes no argument 'gian'; did you mean gain\?"):
+    with pytest.raises(PlanError, match=r"takes no option 'gian'; did you mean gain\?"):
         name_model("rubric:mylab.bright:Bright?gian=0.5")
-    with pytest.raises(PlanError, match="argument gain must be a number, got 'much'"):
+    with pytest.raises(PlanError, match="option gain must be a number, got 'much'"):
         name_model("rubric:mylab.bright:Bright?gain=much")

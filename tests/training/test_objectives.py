@@ -322,8 +322,8 @@ def test_a_function_outside_the_package_is_an_objective(tmp_path: Path, monkeypa
     ("text", "says"),
     [
         ("tripplet", "did you mean triplet"),
-        ("triplet?margn=1", "takes no argument 'margn'; did you mean margin"),
-        ("triplet?margin=much", "argument margin must be a number, got 'much'"),
+        ("triplet?margn=1", "takes no option 'margn'; did you mean margin"),
+        ("triplet?margin=much", "option margin must be a number, got 'much'"),
         ("vip?goal=sound", "text or image, got 'sound'"),
         ("math:pi", "must be a function of a batch"),
         ("sys:maxsize", "must be a function of a batch"),  # built in: it has no file

@@ -33,7 +33,7 @@ from rewardlab.core.storage import atomic_write, locked, store_address, writable
 from rewardlab.core.terminal import one_line
 from rewardlab.data.task_split import parse_shares
 from rewardlab.models import contract
-from rewardlab.models.ledger import Spent, SpentSoFar
+from rewardlab.models.ledger import LedgerFile, Spent
 
 STAGES = ("rewrite", "counterfactual", "clip", "validate", "split")  # in this order
 ALL = "all"
@@ -242,7 +242,7 @@ def _forecast(plan: _Plan, rows: Sequence[DatasetRow]) -> QuestionForecast:
         made += _LEVELS * (count - unknown)
     if "validate" in plan.stages:
         add("vision", 0, made * tries)
-    return QuestionForecast(count, least, most, plan.teachers, SpentSoFar(plan.cache_dir).read())
+    return QuestionForecast(count, least, most, plan.teachers, LedgerFile(plan.cache_dir).read())
 
 
 def _claim_folder(plan: _Plan) -> None:

@@ -193,7 +193,7 @@ class FactoryWorkers:
 
     def __init__(self, teachers: Mapping[Role, NamedTeacher], execution: Execution) -> None:
         here = {role: teacher for role, teacher in teachers.items() if not teacher.server}
-        weights = any(teacher.backend is not None for teacher in here.values())
+        weights = any(teacher.exclusive for teacher in here.values())
         count = (
             1 if weights and not execution.gpus else execution.workers
         )  # one copy of weights, unless GPUs are shared

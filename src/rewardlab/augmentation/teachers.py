@@ -1,26 +1,27 @@
 """Teachers, which answer questions: a VLM, or the scripted teacher that reads the simulator state."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.augmentation.questions import MAX_TOKENS, TOGETHER, Question
-from rewardlab.core import __version__
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.seeding import digest, rng_for
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Failure
 from rewardlab.data.convert import at_rate
 from rewardlab.models.backends import VLM_BACKENDS
 from rewardlab.models.contract import Budget
-from rewardlab.models.model_string import option, parse_model_string, read_options
-from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, VlmBackend, frame_rate
+from rewardlab.models.external import read_arguments
+from rewardlab.models.model_string import parse_model_string
+from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.graded_commands import graded_commands, level_of_command, normal, object_name, until
 from rewardlab.worlds.metaworld.instructions import caption, describe_displacement, inverse_instructions, phrasings
@@ -29,6 +30,7 @@ from rewardlab.worlds.metaworld.replay import ReplayedRollout
 from rewardlab.worlds.metaworld.tasks import OTHER_OBJECTS
 
 SCRIPTED = "scripted"
+VERSION = 1  # of what `scripted` answers: raise it whenever that changes
 SAMPLED_FPS = 1.0  # at which a teacher sees a video, and its last frame
 NO_COMMAND = "none"  # where the state leaves no true command for a score
 _SCORES = (1, 2, 3, 4)
@@ -48,14 +50,8 @@ class NamedTeacher:
     name: str
     identity: str
     server: bool
-    backend: VlmBackend[Any] | None
-    spec: Any
-
-    def build(self, budget: Budget) -> Teacher:
-        """Return the teacher, ready to answer; this may load weights."""
-        if self.backend is None:
-            return ScriptedTeacher(self.spec)
-        return VlmTeacher(self.backend.build(self.spec, budget))
+    build: Callable[[Budget], Teacher]  # this may load weights
+    exclusive: bool = False  # too big for a copy per worker
 
 
 @dataclass(frozen=True)
@@ -79,15 +75,15 @@ def name_teacher(text: str) -> NamedTeacher:
     """Return the teacher meant by a string: `scripted`, or a model behind `openai:` or `hf:`."""
     string = parse_model_string(text)
     if string.name == SCRIPTED and not string.argument:
-        options = read_options(string.options, ScriptedOptions())
-        return NamedTeacher(text, digest(SCRIPTED, __version__, repr(options)), False, None, options)
+        scripted = ScriptedTeacher(**read_arguments(SCRIPTED, ScriptedTeacher, string.options))  # type: ignore[arg-type]
+        return NamedTeacher(text, digest(SCRIPTED, VERSION, scripted.wrong), False, lambda budget: scripted)
     if string.name not in VLM_BACKENDS:
         known = ", ".join((SCRIPTED, *(f"{name}:..." for name in VLM_BACKENDS)))
         raise PlanError(f"there is no teacher {text!r}; known: {known}")
     backend = VLM_BACKENDS[string.name]
-    spec = backend.parse(string.argument, read_options(string.options, backend.options))
+    vlm = backend.name(string.argument, string.options, ())
     name = f"{string.name}:{string.argument}"
-    return NamedTeacher(name, digest(name, backend.identify(spec)), backend.server, backend, spec)
+    return NamedTeacher(name, vlm.fingerprint, vlm.server, lambda budget: VlmTeacher(vlm.build(budget)), True)
 
 
 def _prompt(question: Question) -> Prompt:
@@ -98,21 +94,16 @@ def _prompt(question: Question) -> Prompt:
 
 
 @dataclass(frozen=True)
-class ScriptedOptions:
-    """Options of `scripted`."""
+class ScriptedTeacher:
+    """Answers from the simulator's state; an episode without one gets a Failure."""
 
-    wrong: float = option(0.0, "fraction of commands written for another score, to test validators")
+    wrong: Annotated[float, Help("share of commands written for another score than asked, to try validators with")] = (
+        0.0
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.wrong <= 1:
             raise PlanError(f"option wrong must be a fraction from 0 to 1, got {self.wrong}")
-
-
-@dataclass(frozen=True)
-class ScriptedTeacher:
-    """Answers from the simulator's state; an episode without one gets a Failure."""
-
-    options: ScriptedOptions
 
     def answer(self, questions: Sequence[Question]) -> list[str | Failure]:
         """Return the answer from the state to each question."""
@@ -141,7 +132,7 @@ class ScriptedTeacher:
         trajectory = rollout.trajectory
         rng = rng_for(trajectory.seed, "wrong command", trajectory.task, question.score, question.attempt)
         score = question.score
-        if rng.random() < self.options.wrong:
+        if rng.random() < self.wrong:
             score = int(rng.choice([other for other in _SCORES if other != question.score]))
         known = _commands(rollout, question.task)[score]
         return known[(question.attempt - 1) % len(known)] if known else NO_COMMAND

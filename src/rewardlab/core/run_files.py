@@ -160,7 +160,7 @@ def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator
         if before == now:
             continue
         if isinstance(before, dict) and isinstance(now, dict):
-            yield from (f"{_WORDS.get(key, key)} {_member(name, before, now)}" for name in _changed(before, now))
+            yield from (_member(_WORDS.get(key, key), name, before, now) for name in _changed(before, now))
         elif key == "data_digest":
             yield "the episodes of the dataset are others"
         else:
@@ -171,10 +171,12 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
 
 
-def _member(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _member(what: str, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if name not in now:
-        return f"{name} was there and is not"
-    return f"{name} was not there and is" if name not in before else f"{name} is another version of itself"
+        return f"{what} {name} was there and is not"
+    if name not in before:
+        return f"{what} {name} was not there and is"
+    return f"it was made with another version of {name if what == 'the model' else f'{what} {name}'}"
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewardlab.core.catalog import did_you_mean, load_object
+from rewardlab.core.catalog import Catalog, did_you_mean, load_object
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.settings import Data
 from rewardlab.data.contract import Contents, Problem, Reader
@@ -64,7 +64,6 @@ DATASETS = {  # shipped in the package, usable by name
 }
 # The first that recognises a folder reads it.
 _EVERY = (ROBOREWARD, LEROBOT, RLDS, ENVLOGGER, HDF5, ROBOARENA, TABLE, IMAGES, VIDEO)
-READERS = {reader.name: reader for reader in _EVERY}
 
 
 def open_dataset(data: str | Path) -> Contents:
@@ -133,7 +132,7 @@ def _read(reader: Reader, folder: Path, camera: str) -> Contents:
 def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
     """Return the readers to try, in order, and the folder."""
     if name.startswith(HUB):
-        return tuple(READERS.values()), fetch(name)
+        return _EVERY, fetch(name)
     readers, path = _readers_and_path(name)
     folder = DATASETS.get(path, Path(path))
     if not folder.is_dir() and not folder.is_file():
@@ -149,7 +148,7 @@ def _readers_and_path(name: str) -> tuple[tuple[Reader, ...], str]:
     outside = _OUTSIDE.fullmatch(name)
     if outside and not Path(name).is_dir():
         return (_load_reader(outside[1]),), outside[2]
-    return tuple(READERS.values()), name
+    return _EVERY, name
 
 
 def _load_reader(path: str) -> Reader:
@@ -157,6 +156,9 @@ def _load_reader(path: str) -> Reader:
     if not isinstance(reader, Reader):
         raise PlanError(f"{path} must be a rewardlab.data.contract.Reader, got {type(reader).__name__}")
     return reader
+
+
+READERS = Catalog({reader.name: reader for reader in _EVERY}, "readers", lambda name, path: _load_reader(path))
 
 
 def _recognised(folder: Path, readers: Iterable[Reader]) -> bool:

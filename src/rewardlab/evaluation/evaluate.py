@@ -42,7 +42,7 @@ from rewardlab.evaluation.plan import (
 from rewardlab.evaluation.replay import describe_failures
 from rewardlab.evaluation.summary import save_summary
 from rewardlab.evaluation.worker_pool import run_jobs
-from rewardlab.models.ledger import SpentSoFar
+from rewardlab.models.ledger import LedgerFile
 
 _FLUSH_SECONDS = 1.0  # finished trials are on disk after this long at the latest
 _PUBLISH_SECONDS = 30.0  # what a run in an object store has paid for is there after this long at the latest
@@ -179,14 +179,15 @@ def _problem_list(data: str, problems: Sequence[Problem]) -> str:
 
 def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
     """Return what every job of the plan needs."""
+    first = {model.fingerprint: model for model in plan.every_model}
     context = ScoringContext(
-        {model.name: model for model in plan.every_model},
+        {model.name: model for model in first.values()},
         plan.perturbations,
         episodes,
         plan.frames,
         plan.seed,
         plan.scoring.batch_size,
-        evaluated=tuple(dict.fromkeys(model.name for model in plan.models)),
+        evaluated=tuple(dict.fromkeys(first[model.fingerprint].name for model in plan.models)),
     )
     _ = context.policy, context.perturbations  # a wrong name is said now, not by every worker
     return context
@@ -260,7 +261,7 @@ def score_jobs(
     Jobs may be made of what came out of earlier ones: `take` is given every trial before the next job is asked for.
     """
     spending, (finished, total) = replace(context, budget=plan.model_budget(run.folder)), size
-    progress = ProgressBar(total, finished, SpentSoFar(run.folder).forecast, quiet=plan.execution.quiet)
+    progress = ProgressBar(total, finished, LedgerFile(run.folder).forecast, quiet=plan.execution.quiet)
     execution = replace(plan.execution, workers=_workers(plan, context))
     with progress, TrialWriter(run) as writer:
         try:
@@ -283,7 +284,7 @@ def _workers(plan: Plan, context: ScoringContext) -> int:
 
     Where each worker has a share of a GPU of its own, weights may be there as often; what counts its spending may not.
     """
-    alone = [model for model in context.models.values() if model.one_copy]
+    alone = [model for model in context.models.values() if model.exclusive]
     if any(model.server or not plan.execution.gpus for model in alone):
         return 1
     return plan.execution.workers

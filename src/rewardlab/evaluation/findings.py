@@ -50,7 +50,6 @@ from rewardlab.metrics.robustness import (
     robustness_auc,
 )
 from rewardlab.models import MODELS
-from rewardlab.models.contract import ModelEntry
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +181,7 @@ def _conclusion(gain: float, p: float) -> Conclusion:
 
 def _sees_truth(model: str) -> bool:
     entry = MODELS.get(model.partition(":")[0])
-    return isinstance(entry, ModelEntry) and entry.sees_truth
+    return entry is not None and entry.sees_truth
 
 
 def drops(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[AccuracyDrop, ...]:

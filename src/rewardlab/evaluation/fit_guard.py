@@ -30,7 +30,7 @@ from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.fit_calibration import split_by_task
 from rewardlab.models import name_model
 from rewardlab.models.composite import name_composite
-from rewardlab.models.contract import Composition, NamedModel
+from rewardlab.models.contract import NamedModel
 from rewardlab.models.guard import (
     Guard,
     Probe,
@@ -192,8 +192,7 @@ class GuardTerms:
 
 def probed_model(model: NamedModel) -> NamedModel:
     """Name the model whose answers note what a guard reads of each clip."""
-    composition = Composition((model.name,), digest("guard probe"), lambda built: Probe(built[0]))
-    return name_composite(f"{model.name} (probed)", composition, [model])
+    return name_composite(f"{model.name} (probed)", digest("guard probe"), [model], lambda built: Probe(built[0]))
 
 
 def evaluated_clips(trials: TrialTable) -> EvaluatedClips:

@@ -71,7 +71,7 @@ def _text(content: bytes) -> str:
 def pickle_model(model: NamedModel) -> NamedModel:
     """Return the model as it may travel: code from outside stays pickled until it is in a process of its own."""
     members = tuple(pickle_model(member) for member in model.members)
-    make = partial(_unpickle_model, pickled(model.name, model.make)) if model.apart else model.make
+    make = partial(_unpickle_model, pickled(model.name, model.make)) if model.isolated else model.make
     return replace(model, members=members, make=make)
 
 
@@ -82,7 +82,7 @@ def _unpickle_model(make: bytes, budget: Budget) -> RewardModel:
 
 def start_model(model: NamedModel, budget: Budget, started: list[Process]) -> RewardModel:
     """Build a model where it belongs: that of the package here, that from outside in a process, added to `started`."""
-    if not model.apart:
+    if not model.isolated:
         return build_model(model, budget)
     worker = start_process(own_group=False)
     started.append(worker)

@@ -68,7 +68,10 @@ class Plan:
     @property
     def every_model(self) -> tuple[NamedModel, ...]:
         """Return the models and the controls, each once."""
-        return tuple({model.name: model for model in (*self.models, *self.controls)}.values())
+        found: dict[str, NamedModel] = {}
+        for model in (*self.models, *self.controls):
+            found.setdefault(model.fingerprint, model)  # one that is written twice is one
+        return tuple(found.values())
 
     def model_budget(self, folder: Path) -> ModelBudget:
         """Return what models may spend; what they paid for is written down in the run folder."""
@@ -86,7 +89,7 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
         named = tuple(map(named_model, asked))
         controls = tuple(map(name_model, CONTROLS)) if given["controls"] else ()
-    spelled = [model.as_written for model in named]
+    spelled = [model.spec for model in named]
     settings = recorded(function, {**arguments, key: spelled if key == "models" else spelled[0]})
     return Plan(
         kind=changes.get("kind", command),

@@ -191,7 +191,7 @@ def run_jobs(
     Where none is finished for half a second, none are yielded, so that who keeps them can write those before.
     """
     paid = any(model.server for model in context.models.values())  # what they cost is written down in the run folder
-    with open_engine(execution, at_home=paid) as engine:
+    with open_engine(execution, local_only=paid) as engine:
         source = iter(jobs)
         queue = deque(islice(source, execution.workers or engine.cores))  # the rest is made when it is needed
         payload, threads = _scoring_payload(context), max(1, engine.cores // max(len(queue), 1))

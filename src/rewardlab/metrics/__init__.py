@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from rewardlab.core.catalog import Catalog, load_object
+from rewardlab.core.errors import PlanError
 from rewardlab.metrics.accuracy import (
     exact_accuracy,
     expectation_kept,
@@ -43,7 +45,7 @@ from rewardlab.metrics.rank_correlation import (
     preference_accuracy,
 )
 
-METRICS: dict[str, Metric] = {
+_OWN: dict[str, Metric] = {
     m.name: m
     for m in (
         *(macro_mae, micro_mae, exact_accuracy, within_one_accuracy, success_accuracy),
@@ -57,6 +59,17 @@ METRICS: dict[str, Metric] = {
         *(ranked_probability_score, brier_score, ordinal_ece, top_label_ece),
     )
 }
+
+
+def _registered(name: str, path: str) -> Metric:
+    """Return a metric that another package registers, under its own name."""
+    found, _ = load_object(path)
+    if not isinstance(found, Metric) or found.name != name:
+        raise PlanError(f"{path} must be a metric called {name}, made with rewardlab.metrics.contract, got {found!r}")
+    return found
+
+
+METRICS = Catalog(_OWN, "metrics", _registered)
 
 
 def metrics_shown(where: Callable[[Display], bool]) -> list[Metric]:

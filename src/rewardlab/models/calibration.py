@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import read_checksummed_json, read_json, record_from_json
-from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.composite import name_composite, validated_answers
-from rewardlab.models.contract import Composition, NamedModel, RewardModel
+from rewardlab.models.composite import name_composite, require_fitted_for, validated_answers
+from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.models.external import identity
 
+VERSION = 1  # of the behaviour: raise it whenever the same calibration gives other answers
 MIN_PROB = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
 
 Numbers = NDArray[np.float64]
@@ -116,15 +117,15 @@ def prediction_set(calibrated: Score, calibration: Calibration) -> list[int]:
 def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
     """Name a model with the calibration in this file, which must have been fitted for it."""
     record = _record(path)
-    if record["fingerprint"] != model.fingerprint:
-        other = "another version of it" if record["model"] == model.name else str(record["model"])
-        raise PlanError(
-            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit calibration {model.name} DATA`"
-        )
+    require_fitted_for(model, path, str(record["fingerprint"]), str(record["model"]), "calibration")
     calibration = _calibration(path, record)
-    identity = digest(json.dumps(asdict(calibration), sort_keys=True))
-    composition = Composition((model.name,), identity, lambda built: Calibrated(built[0], calibration))
-    return replace(name_composite(name, composition, [model]), prompt=model.prompt)
+    made = name_composite(
+        name,
+        identity("calibrated", {"version": VERSION, **asdict(calibration)}),
+        [model],
+        lambda built: Calibrated(built[0], calibration),
+    )
+    return replace(made, prompt=model.prompt)
 
 
 def _record(path: Path) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from rewardlab.core import __version__
 from rewardlab.core.episode import Episode, strip_labels
-from rewardlab.core.errors import ModelError, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
+from rewardlab.core.errors import ModelError, PlanError, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
 from rewardlab.core.seeding import digest
 from rewardlab.core.trial import Answer, Failure, failure_of, validate_answer
-from rewardlab.models.contract import Budget, Composition, NamedModel, RewardModel
+from rewardlab.models.contract import Budget, NamedModel, RewardModel
 
 MAX_CACHED = 4096  # answers cached per model: far more than are asked for between two models of a batch
 
@@ -24,9 +24,9 @@ class CachedModel:
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return one answer per episode; only those not in the cache are judged."""
         hashes = [episode.hash for episode in episodes]
-        new = {key: episode for key, episode in zip(hashes, episodes) if key not in self.cache}
+        new = {key: episode for key, episode in zip(hashes, episodes, strict=True) if key not in self.cache}
         if new:
-            self.cache.update(zip(new, _one_answer_each(self.model, list(new.values()))))
+            self.cache.update(zip(new, _one_answer_each(self.model, list(new.values())), strict=True))
         found = [self.cache[key] for key in hashes]
         for oldest in list(self.cache)[: len(self.cache) - MAX_CACHED]:
             del self.cache[oldest]
@@ -44,20 +44,41 @@ class WithoutLabels:
         return self.model.score([strip_labels(episode) for episode in episodes])
 
 
-def name_composite(name: str, composition: Composition, members: Sequence[NamedModel]) -> NamedModel:
-    """Name a model made of others: it sees the truth, or must be one copy, where one of them does."""
+def name_composite(
+    name: str, identity: str, members: Sequence[NamedModel], combine: Callable[[Sequence[RewardModel]], RewardModel]
+) -> NamedModel:
+    """Name a model made of others: it sees the truth, or is exclusive, where one of them does.
+
+    `identity` is what else, beside the members, its answers depend on.
+    """
     see = tuple(member.sees_truth for member in members)
     sees_truth = any(see)
 
-    def combine(built: Sequence[RewardModel]) -> RewardModel:
-        return composition.combine([m if sees == sees_truth else WithoutLabels(m) for sees, m in zip(see, built)])
+    def combined(built: Sequence[RewardModel]) -> RewardModel:
+        shown = [m if sees == sees_truth else WithoutLabels(m) for sees, m in zip(see, built, strict=True)]
+        return combine(shown)
 
-    fingerprint = digest(__version__, name, composition.identity, *(member.fingerprint for member in members))
-    one_copy = any(member.one_copy for member in members)
-    server = any(member.server for member in members)
-    tasks = tuple(sorted({task for member in members for task in member.trained_tasks}))
-    parts = tuple(members)
-    return NamedModel(name, fingerprint, sees_truth, None, one_copy, parts, combine, trained_tasks=tasks, server=server)
+    return NamedModel(
+        name,
+        digest(identity, *(member.fingerprint for member in members)),
+        sees_truth,
+        None,
+        exclusive=any(member.exclusive for member in members),
+        members=tuple(members),
+        combine=combined,
+        trained_tasks=tuple(sorted({task for member in members for task in member.trained_tasks})),
+        server=any(member.server for member in members),
+    )
+
+
+def require_fitted_for(model: NamedModel, path: Path, fingerprint: str, name: str, command: str) -> None:
+    """Check that what lies in a file was fitted for this very model."""
+    if fingerprint == model.fingerprint:
+        return
+    other = "another version of it" if name == model.name else name
+    raise PlanError(
+        f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit {command} {model.name} DATA`"
+    )
 
 
 def build_all(

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.trial import Answer, Failure
 from rewardlab.models.model_string import ModelString
-
-Spec = TypeVar("Spec")
 
 
 @runtime_checkable
@@ -37,73 +35,30 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class ModelEntry(Generic[Spec]):
-    """A line of the catalog: how a model string becomes a model.
-
-    `parse` checks the string and loads nothing; what it returns is all that `identify` and `build` get.
-    """
-
-    summary: str
-    parse: Callable[[ModelString], Spec]
-    build: Callable[[Spec, Budget], RewardModel]
-    identify: Callable[[Spec], str] = lambda spec: ""  # what identifies the weights, beside the string itself
-    sees_truth: bool = False  # controls only: every other model gets the episode without truth and provenance
-    one_copy: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
-    apart: Callable[[Spec], bool] = lambda spec: False  # whether its code is from outside: it gets its own process
-    caveat: str = ""  # what a reader of its numbers must know first, one sentence
-    trained_tasks: Callable[[Spec], tuple[str, ...]] = lambda spec: ()  # tasks it was trained on, where that is known
-    prompt: Callable[[str], str] = lambda instruction: ""  # what it is asked in words, where it is
-    options: tuple[object, ...] = ()  # dataclasses with the default of every option, for `rewardlab show`
-    speed: Callable[[Spec], frozenset[str]] = lambda spec: frozenset()  # options that are no part of its identity
-    server: Callable[[Spec], bool] = lambda spec: False  # whether another machine is asked, perhaps for money
-    describe: Callable[[Spec, Budget], Describer] | None = None  # what makes it say what it sees, where it can
-
-
-@dataclass(frozen=True)
-class Composition:
-    """What the string of a composite model says: its members, and how they become one model."""
-
-    members: tuple[str, ...]
-    identity: str  # what else, beside the members, its answers depend on
-    combine: Callable[[Sequence[RewardModel]], RewardModel]
-
-
-@dataclass(frozen=True)
-class CompositeEntry:
-    """A line of the catalog for a model made of other models."""
-
-    summary: str
-    parse: Callable[[ModelString], Composition]
-    options: tuple[object, ...] = ()
-
-
-@dataclass(frozen=True)
 class NamedModel:
     """A model that can be built anywhere: its name, what identifies it, and how to make it.
 
     A composite has its `members`, and `combine` makes it from them, so that a process builds each member once.
-    A model whose code is from outside is kept `apart`: in a run it is asked in a process of its own.
+    A model whose code is from outside is `isolated`: in a run it is asked in a process of its own.
     """
 
-    name: str
-    fingerprint: str
-    sees_truth: bool
+    name: str  # in one spelling, without what is about speed and price
+    fingerprint: str  # its settings, the content of its weights or code, and the version of its behaviour
+    sees_truth: bool  # controls only: every other model gets the episode without truth and provenance
     make: Callable[[Budget], RewardModel] | None
-    one_copy: bool = False
+    exclusive: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
     members: tuple["NamedModel", ...] = ()
     combine: Callable[[Sequence[RewardModel]], RewardModel] | None = None
-    caveat: str = ""
-    trained_tasks: tuple[str, ...] = ()
-    apart: bool = False
-    prompt: Callable[[str], str] = lambda instruction: ""
-    written: str = ""  # as the user named it, where that says more than the name: options about speed and price
+    caveat: str = ""  # what a reader of its numbers must know first, one sentence
+    trained_tasks: tuple[str, ...] = ()  # tasks it was trained on, where that is known
+    isolated: bool = False
+    prompt: Callable[[str], str] = lambda instruction: ""  # what it is asked in words, where it is
+    spec: str = ""  # the string by which the user named it; the name where there was none
     server: bool = False  # another machine is asked, perhaps for money
     describe: Callable[[Budget], Describer] | None = None  # makes what says what it sees; None where it cannot
 
-    @property
-    def as_written(self) -> str:
-        """Return the string by which the user named it."""
-        return self.written or self.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", self.spec or self.name)
 
     def build(self, budget: Budget | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""
@@ -111,3 +66,18 @@ class NamedModel:
             return self.combine([member.build(budget) for member in self.members])
         assert self.make is not None
         return self.make(budget or Budget())
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A line of the catalog: what a model is, and how its string names one.
+
+    `version` is the version of its behaviour: raise it by one whenever the same settings and weights give other
+    answers. Runs of the old behaviour are then runs of another model; tests/models/test_identity.py holds the answers.
+    """
+
+    summary: str
+    name: Callable[[ModelString], NamedModel]  # checks the string and loads nothing
+    options: tuple[Callable[..., object], ...] = ()  # the signatures with its options, for `rewardlab show`
+    sees_truth: bool = False
+    version: int = 1

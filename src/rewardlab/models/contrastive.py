@@ -1,21 +1,22 @@
 """`contrastive:`: CLIP, SigLIP or a trained pair; similarity of each frame to the instruction."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
 from rewardlab.core.episode import Episode, Frames, fingerprint_frames
 from rewardlab.core.errors import PlanError
-from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Score
 from rewardlab.models.backends import checkpoint
 from rewardlab.models.backends.feature_cache import LRUCache
 from rewardlab.models.calibration import UNCALIBRATED, Floats, LevelMap, read_level_map
-from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import ModelString, option, read_options, speed_options
+from rewardlab.models.contract import Budget, ModelEntry, NamedModel
+from rewardlab.models.external import all_settings, identity, read_arguments, shown_options
+from rewardlab.models.model_string import ModelString, canonical_name
 
 CLIP_TYPES = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
 
@@ -102,26 +103,19 @@ _CACHE_BYTES = 256 * 2**20  # for embeddings of frames and texts that come again
 class ContrastiveOptions:
     """What stands after the ? of `contrastive:PATH_OR_ID?baseline=a robot arm on a table&alpha=0.5`."""
 
-    baseline: str = option("", "description of the scene without the goal (VLM-RM); empty for plain similarity")
-    alpha: float = option(0.5, "how much of what does not lie between baseline and goal is left out")
-    levels: str = option("", "JSON file of a level map; empty for 3 + 2 * similarity, which is only an order")
-    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N", speed=True)
-    revision: str = option("main", "revision of a hub id")
+    baseline: Annotated[str, Help("description of the scene without the goal (VLM-RM); empty for plain similarity")] = (
+        ""
+    )
+    alpha: Annotated[float, Help("how much of what does not lie between baseline and goal is left out")] = 0.5
+    levels: Annotated[str, Help("JSON file of a level map; empty for 3 + 2 * similarity, which is only an order")] = ""
+    dtype: checkpoint.Dtype = "auto"
+    device: checkpoint.Device = "auto"
+    revision: checkpoint.Revision = "main"
 
     def __post_init__(self) -> None:
-        checkpoint.check_hardware(self.dtype, self.device)
+        checkpoint.check_device(self.device)
         if not 0 <= self.alpha <= 1:
             raise PlanError(f"option alpha must be from 0 to 1, got {self.alpha:g}")
-
-
-@dataclass(frozen=True)
-class ContrastiveSpec:
-    """Which checkpoint to run, how, and the map from its similarities to levels."""
-
-    checkpoint: str
-    options: ContrastiveOptions
-    level_map: LevelMap
 
 
 class ImageTextPair(Protocol):
@@ -154,12 +148,12 @@ class DualEncoder:
         import torch
 
         found = {key: self.cache.get(key) for key in keys}
-        missing = {key: value for key, value in zip(keys, inputs) if found[key] is None}
+        missing = {key: value for key, value in zip(keys, inputs, strict=True) if found[key] is None}
         for start in range(0, len(missing), _MAX_BATCH):
             batch = list(missing)[start : start + _MAX_BATCH]
             with torch.inference_mode():
                 vectors = torch.nn.functional.normalize(encode([missing[key] for key in batch]).double(), dim=-1)
-            for key, vector in zip(batch, vectors.cpu().numpy()):
+            for key, vector in zip(batch, vectors.cpu().numpy(), strict=True):
                 found[key] = vector
                 self.cache.put(key, vector, vector.nbytes)
         return np.stack([vector for key in keys if (vector := found[key]) is not None])
@@ -198,15 +192,21 @@ def goal_rewards(states: Floats, goal: Floats, baseline: Floats, alpha: float) -
     return rewards
 
 
-def _parse(string: ModelString) -> ContrastiveSpec:
-    options = read_options(string.options, ContrastiveOptions())
+def _name(string: ModelString) -> NamedModel:
+    given: dict[str, Any] = read_arguments(string.name, ContrastiveOptions, string.options)
+    options = ContrastiveOptions(**given)
     level_map = read_level_map(Path(options.levels).expanduser()) if options.levels else UNCALIBRATED
-    return ContrastiveSpec(string.argument, options, level_map)
+    content, revision = checkpoint.identify_checkpoint(string.argument, options.revision, _other_files)
+    settings = all_settings(ContrastiveOptions, given) | {"levels": asdict(level_map), "revision": ""}
 
+    def build(budget: Budget) -> Contrastive:
+        encoder = checkpoint.load_checkpoint(
+            string.argument, lambda place: _load(place, replace(options, revision=revision))
+        )
+        return Contrastive(encoder, options.baseline, options.alpha, level_map)
 
-def _identify(spec: ContrastiveSpec) -> str:
-    weights = checkpoint.identify_checkpoint(spec.checkpoint, spec.options.revision, _other_files)
-    return digest(weights, repr(spec.level_map))
+    name = canonical_name(string, shown_options(ContrastiveOptions, given))
+    return NamedModel(name, identity("contrastive", settings, content), False, build, exclusive=True)
 
 
 def _other_files(model_type: str, place: str) -> tuple[str, ...]:
@@ -220,17 +220,12 @@ def _check_type(model_type: str, place: str) -> None:
         raise PlanError(f"expected a checkpoint of type {kinds}, got {model_type} in {place}")
 
 
-def _build(spec: ContrastiveSpec, budget: Budget) -> Contrastive:
-    encoder = checkpoint.load_checkpoint(spec.checkpoint, lambda place: _load(place, spec.options))
-    return Contrastive(encoder, spec.options.baseline, spec.options.alpha, spec.level_map)
-
-
 def _load(place: str, options: ContrastiveOptions) -> DualEncoder:
     import transformers
 
     revision, device = options.revision, checkpoint.choose_device(options.device)
     dtype = checkpoint.choose_dtype(options.dtype, device)
-    if Path(place).is_dir() and checkpoint.folder_type(Path(place)) == PROJECTED:
+    if Path(place).is_dir() and checkpoint.model_type(Path(place)) == PROJECTED:
         from rewardlab.models.projected_pair import load_projected_pair
 
         return DualEncoder(load_projected_pair(Path(place), device, dtype))
@@ -243,10 +238,6 @@ CONTRASTIVE = ModelEntry(
     "CLIP, SigLIP, SigLIP 2 or what train objective made: similarity of each frame to the instruction; "
     "contrastive:FOLDER or ORG/NAME; "
     "levels are an order unless calibrated; needs the extra hf",
-    options=(ContrastiveOptions(),),
-    parse=_parse,
-    build=_build,
-    identify=_identify,
-    one_copy=True,
-    speed=lambda spec: speed_options(spec.options),
+    _name,
+    (ContrastiveOptions,),
 )

@@ -1,24 +1,30 @@
 """Controls: models that cannot judge, or judge by the truth; a real model is measured against them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest, pick, rng_for
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.contract import ModelEntry
-from rewardlab.models.model_string import ModelString, without_options
+from rewardlab.models.contract import ModelEntry, NamedModel, RewardModel
+from rewardlab.models.external import identity, options_of, read_arguments, shown_options
+from rewardlab.models.model_string import ModelString, canonical_name
 
 
 @dataclass(frozen=True)
 class Constant:
     """Says the same level whatever it sees."""
 
-    level: int = 3
+    level: Annotated[int, Help("the level, from 1 to 5")] = 3
+
+    def __post_init__(self) -> None:
+        _check("level", self.level, 1, 5)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the one level for every episode."""
@@ -29,7 +35,10 @@ class Constant:
 class Random:
     """Draws a level from the content of clip and instruction: the same question gets the same answer."""
 
-    seed: int = 0
+    seed: Annotated[int, Help("seed of the draws")] = 0
+
+    def __post_init__(self) -> None:
+        _check("seed", self.seed, 0, 2**31)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return a uniformly drawn level per episode."""
@@ -40,7 +49,10 @@ class Random:
 class Length:
     """Sees only the number of frames: the longer the recording, the further along it takes the robot to be."""
 
-    full: int = 100  # number of frames at which the task counts as done
+    full: Annotated[int, Help("number of frames at which the task counts as done")] = 100
+
+    def __post_init__(self) -> None:
+        _check("full", self.full, 1, 1e6)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return a level and per-frame progress that follow the frame count."""
@@ -55,8 +67,12 @@ class Length:
 class Oracle:
     """Knows the truth; with an error of E it is off by whole levels, by E on average."""
 
-    error: float = 0.0
-    seed: int = 0
+    error: Annotated[float, Help("mean absolute error, in levels")] = 0.0
+    seed: Annotated[int, Help("seed of the errors")] = 0
+
+    def __post_init__(self) -> None:
+        _check("error", self.error, 0, 2)
+        _check("seed", self.seed, 0, 2**31)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the true level, displaced as stated; a Failure where the truth is unknown."""
@@ -79,6 +95,11 @@ class Oracle:
         return pick(inside, rng)
 
 
+def _check(option: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise PlanError(f"option {option} must be a number from {low:g} to {high:g}, got {value:g}")
+
+
 def _certain(level: int) -> Score:
     return Score(float(level), tuple(float(level == k) for k in LEVELS))
 
@@ -88,47 +109,33 @@ def _content(episode: Episode) -> str:
     return digest(clip.source.digest, clip.order.tobytes(), episode.instruction)
 
 
-def _number(text: str, default: float, low: float, high: float, what: str) -> float:
-    try:
-        value = float(text) if text else default
-    except ValueError:
-        value = float("nan")
-    if not low <= value <= high:
-        raise PlanError(f"{what} must be a number from {low:g} to {high:g}, got {text!r}")
-    return value
+def name_simple(string: ModelString, maker: Callable[..., RewardModel], *, sees_truth: bool = False) -> NamedModel:
+    """Name a model without weights, whose fields are its settings: `NAME:FIRST@SECOND`, or as options."""
+    words = string.argument.split("@") if string.argument else []
+    options = list(options_of(maker))
+    if len(words) > len(options):
+        raise PlanError(f"{string.name} takes {len(options) or 'no'} values after the colon, got {string.argument!r}")
+    given = read_arguments(string.name, maker, (*zip(options, words, strict=False), *string.options))
+    model = maker(**given)
+    shown = tuple(pair for pair in shown_options(maker, given) if pair[0] not in options[: len(words)])
+    return NamedModel(
+        canonical_name(string, shown), identity(type(model).__name__, vars(model)), sees_truth, lambda budget: model
+    )
 
 
-def _level(string: ModelString) -> int:
-    return int(_number(without_options(string), 3, 1, 5, "the level of constant"))
+def _entry(summary: str, maker: Callable[..., RewardModel], *, sees_truth: bool = False) -> ModelEntry:
+    name = partial(name_simple, maker=maker, sees_truth=sees_truth)
+    return ModelEntry(summary, name, (maker,), sees_truth)
 
 
-def _seed(string: ModelString) -> int:
-    return int(_number(without_options(string), 0, 0, 2**31, "the seed of random"))
-
-
-def _full_frames(string: ModelString) -> int:
-    return int(_number(without_options(string), 100, 1, 1e6, "the frames of length"))
-
-
-def _error_and_seed(string: ModelString) -> tuple[float, int]:
-    error, _, seed = without_options(string).partition("@")
-    seeded = int(_number(seed, 0, 0, 2**31, "the seed of noisy-oracle"))
-    return _number(error, 0.5, 0, 2, "the error of noisy-oracle"), seeded
-
-
-CONTROLS: dict[str, ModelEntry[Any]] = {
-    "constant": ModelEntry("always the same level; constant:5 says 5", _level, lambda level, _: Constant(level)),
-    "random": ModelEntry("a level drawn from 1 to 5; random:7 draws with seed 7", _seed, lambda seed, _: Random(seed)),
-    "length": ModelEntry(
-        "sees only the number of frames; length:200 takes 200 frames for done", _full_frames, lambda n, _: Length(n)
-    ),
-    "oracle": ModelEntry(
-        "knows the truth; the ceiling of every metric", without_options, lambda _argument, _: Oracle(), sees_truth=True
-    ),
-    "noisy-oracle": ModelEntry(
+CONTROLS: dict[str, ModelEntry] = {
+    "constant": _entry("always the same level; constant:5 says 5", Constant),
+    "random": _entry("a level drawn from 1 to 5; random:7 draws with seed 7", Random),
+    "length": _entry("sees only the number of frames; length:200 takes 200 frames for done", Length),
+    "oracle": _entry("knows the truth; the ceiling of every metric", partial(Oracle, 0.0, 0), sees_truth=True),
+    "noisy-oracle": _entry(
         "the truth, off by E levels on average; noisy-oracle:0.8, or noisy-oracle:0.8@7 to err with seed 7",
-        _error_and_seed,
-        lambda error_and_seed, _: Oracle(*error_and_seed),
+        partial(Oracle, error=0.5),
         sees_truth=True,
     ),
 }

@@ -1,10 +1,11 @@
 """Ensembles of models: by vote, median or mean; where members disagree, the answer says so."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,28 +13,19 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import read_checksummed_json
-from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
-from rewardlab.models.composite import validated_answers
-from rewardlab.models.contract import CompositeEntry, Composition, RewardModel
-from rewardlab.models.model_string import ModelString, one_of, option, read_options
+from rewardlab.models.composite import name_composite, validated_answers
+from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.models.external import identity, options_of, read_arguments, shown_options
+from rewardlab.models.model_string import ModelString, leave_to_members, option_text, with_options
 
 WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab fit calibration ensemble:...` writes it
 _TIE = 1e-9  # shares of votes closer than this are a tie
 
 Numbers = NDArray[np.float64]
+Rule = Literal["vote", "median", "mean"]
 Amount = TypeVar("Amount", int, float)
-
-
-@dataclass(frozen=True)
-class EnsembleOptions:
-    """Options of `ensemble:`."""
-
-    by: str = option("vote", "vote, median or mean of what the members say")
-    weights: str = option("", "JSON file, or folder with a weights.json, of the weight of each member")
-
-    def __post_init__(self) -> None:
-        one_of("by", self.by, ("vote", "median", "mean"))
 
 
 @dataclass(frozen=True)
@@ -42,13 +34,13 @@ class Ensemble:
 
     names: tuple[str, ...]
     members: tuple[RewardModel, ...]
-    by: str
+    by: Rule
     weights: tuple[float, ...]
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return one combined answer per episode; a Failure only where no member answers."""
         by_member = [validated_answers(member, episodes) for member in self.members]
-        return [self._combined(answers) for answers in zip(*by_member)]
+        return [self._combined(answers) for answers in zip(*by_member, strict=True)]
 
     def _combined(self, answers: Sequence[Answer]) -> Answer:
         failed = {name: answer.reason for name, answer in zip(self.names, answers) if isinstance(answer, Failure)}
@@ -118,23 +110,46 @@ def _mean_progress(scores: Sequence[Score]) -> tuple[float, ...] | None:
     return tuple(np.mean(known, axis=0).tolist()) if known else None
 
 
-def _parse(string: ModelString) -> Composition:
-    """Parse MEMBER,MEMBER,...?by=vote&weights=FILE."""
-    text, options = string.argument, read_options(string.options, EnsembleOptions())
-    names = tuple(name.strip() for name in text.split(","))
-    if len(names) < 2 or not all(names):
+def ensemble_settings(
+    names: Sequence[str],
+    *,
+    by: Annotated[Rule, Help("vote, median or mean of what the members say")] = "vote",
+    weights: Annotated[str, Help("JSON file, or folder with a weights.json, of the weight of each member")] = "",
+) -> tuple[Rule, tuple[float, ...]]:
+    """Return how the members are combined, and the weight of each."""
+    return by, _weights(weights, names) if weights else (1.0,) * len(names)
+
+
+ENSEMBLE_SETTINGS = partial(ensemble_settings, ())
+
+
+def name_ensemble(string: ModelString, name_model: Callable[[str], NamedModel]) -> NamedModel:
+    """Name `ensemble:MEMBER,MEMBER,...?by=vote&weights=FILE`."""
+    string = leave_to_members(string, options_of(ENSEMBLE_SETTINGS))
+    text = string.argument
+    written = [name.strip() for name in text.split(",")]
+    if any(name.partition(":")[0] == "ensemble" for name in written):
+        raise PlanError(f"the members of an ensemble are single models and no ensembles, got {text!r}")
+    if len(written) < 2 or not all(written):
         raise PlanError(f"an ensemble needs two or more members, such as ensemble:pocket,length, got {text!r}")
-    if len(set(names)) < len(names) or any(name.partition(":")[0] == "ensemble" for name in names):
-        raise PlanError(f"the members of an ensemble are different models and no ensembles, got {text!r}")
-    weights = _weights(options.weights, names) if options.weights else (1.0,) * len(names)
+    given: dict[str, Any] = read_arguments(string.name, ENSEMBLE_SETTINGS, string.options)
+    members = [name_model(name) for name in written]
+    names = tuple(member.name for member in members)
+    if len({member.fingerprint for member in members}) < len(members):
+        raise PlanError(f"the members of an ensemble are different models, got {text!r}")
+    by, weights = ensemble_settings(names, **given)
+    shown = shown_options(ENSEMBLE_SETTINGS, given)
+    if "?" in names[-1] and not shown:  # else the options of the last member would be read as those of the ensemble
+        shown = (("by", option_text(by)),)
+    return name_composite(
+        with_options(f"{string.name}:{','.join(names)}", shown),
+        identity("ensemble", {"by": by, "weights": weights}),
+        members,
+        lambda built: Ensemble(names, tuple(built), by, weights),
+    )
 
-    def combine(built: Sequence[RewardModel]) -> RewardModel:
-        return Ensemble(names, tuple(built), options.by, weights)
 
-    return Composition(names, digest(options.by, *weights), combine)
-
-
-def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
+def _weights(text: str, names: Sequence[str]) -> tuple[float, ...]:
     path = Path(text) / WEIGHTS if Path(text).is_dir() else Path(text)
     try:
         found = read_checksummed_json(path)[0]["weights"]
@@ -147,10 +162,3 @@ def _weights(text: str, names: tuple[str, ...]) -> tuple[float, ...]:
     if not all(math.isfinite(weight) and weight > 0 for weight in weights):
         raise PlanError(f"weights={text}: every weight must be a number above 0, got {weights}")
     return weights
-
-
-ENSEMBLE = CompositeEntry(
-    "several models asked together; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE",
-    _parse,
-    options=(EnsembleOptions(),),
-)

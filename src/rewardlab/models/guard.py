@@ -6,7 +6,6 @@ quality, instruction). A success whose risk is above the threshold is handled by
 they claim nothing. The threshold is fitted by conformal risk control (Angelopoulos et al., 2024).
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,10 +21,10 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, Indices, show_only
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import read_checksummed_json, record_from_json
-from rewardlab.core.seeding import digest
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Decision, Failure, GuardVerdict, Score
-from rewardlab.models.composite import name_composite, validated_answers
-from rewardlab.models.contract import Composition, NamedModel, RewardModel
+from rewardlab.models.composite import name_composite, require_fitted_for, validated_answers
+from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.models.external import identity
 
 _MOST_FRAMES = 16  # of a clip that are looked at
 _SAME = 0.05  # mean absolute difference of grey values under which a frame is the one before it, frozen
@@ -104,6 +103,7 @@ def _distance(one: Counter[str], other: Counter[str]) -> float:
     return max(0.0, 1 - product / lengths**0.5) if lengths else 1.0
 
 
+VERSION = 1  # of the behaviour: raise it whenever the same guard gives other answers
 POLICIES: tuple[str, ...] = get_args(Decision)
 QUALITY = ("sharpness", "noise", "exposure", "contrast", "saturation", "freeze", "jump")
 
@@ -291,16 +291,11 @@ def read_guard(path: Path) -> GuardFile:
 def name_guarded(name: str, model: NamedModel, path: Path, name_model: Callable[[str], NamedModel]) -> NamedModel:
     """Name a model with the guard in this file, which must have been fitted for it."""
     found = read_guard(path)
-    if found.fingerprint != model.fingerprint:
-        other = "another version of it" if found.model == model.name else found.model
-        raise PlanError(
-            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit guard {model.name} DATA`"
-        )
+    require_fitted_for(model, path, found.fingerprint, found.model, "guard")
     members = [model, *([name_model(found.fallback)] if found.fallback else [])]
 
     def combine(built: Sequence[RewardModel]) -> RewardModel:
         return Guarded(built[0], found.guard, built[1] if len(built) > 1 else None)
 
-    identity = digest(json.dumps(asdict(found.guard), sort_keys=True))
-    composition = Composition(tuple(member.name for member in members), identity, combine)
-    return replace(name_composite(name, composition, members), prompt=model.prompt, caveat=model.caveat)
+    fitted = identity("guarded", {"version": VERSION, **asdict(found.guard)})
+    return replace(name_composite(name, fitted, members, combine), prompt=model.prompt, caveat=model.caveat)

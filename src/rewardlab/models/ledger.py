@@ -69,11 +69,10 @@ class Ledger:
         self.model = model
         self._spent = Spent()
         self._paid: dict[str, dict[str, Any]] = {}  # the line of each reply, by the key of its request
-        self._offset = 0
         self._priced = False  # whether a reply to this very model had a price: another's tells nothing of its own
-        self._path = budget.folder / LEDGER if budget.folder else None
-        if self._path:
-            _end_torn_line(self._path)
+        self._file = LedgerFile(budget.folder) if budget.folder else None
+        if self._file:
+            _end_torn_line(self._file.path)
 
     @property
     def spent(self) -> Spent:
@@ -109,8 +108,8 @@ class Ledger:
     async def keep(self, key: str, tokens: tuple[int | None, int | None], cost: float | None, reply: Any) -> None:
         """Write down a reply; when this returns it survives any crash, of the machine too."""
         self._write({"key": key, "input": tokens[0], "output": tokens[1], "cost": cost, "reply": reply})
-        if self._path:
-            await asyncio.to_thread(_append, self._path, b"", sync=True)
+        if self._file:
+            await asyncio.to_thread(_append, self._file.path, b"", sync=True)
         self._priced |= cost is not None
 
     def _check_budget(self) -> None:
@@ -131,21 +130,15 @@ class Ledger:
 
     def _write(self, entry: dict[str, Any]) -> None:
         entry["model"] = self.model
-        if self._path is None:
+        if self._file is None:
             self._apply(entry)
         else:
-            _append(self._path, json.dumps(entry).encode() + b"\n")
+            _append(self._file.path, json.dumps(entry).encode() + b"\n")
 
     def _read_new_lines(self) -> None:
         """Take in the lines that were written since the last read, by this model or another of the run."""
-        if self._path is None or not self._path.exists() or self._path.stat().st_size == self._offset:
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            for line in _whole_lines(file):
-                self._offset = file.tell()
-                for entry in _entries([line]):
-                    self._apply(entry)
+        for entry in self._file.new_entries() if self._file else ():
+            self._apply(entry)
 
     def _apply(self, entry: dict[str, Any]) -> None:
         self._spent = self._spent.after(entry)
@@ -153,11 +146,27 @@ class Ledger:
             self._paid[entry["key"]] = entry
 
 
-class SpentSoFar:
+class LedgerFile:
     """Follows the ledger of a run folder: each read takes in the lines that are new."""
 
     def __init__(self, folder: Path) -> None:
-        self._path, self._offset, self._spent = folder / LEDGER, 0, Spent()
+        self.path, self._offset, self._spent = folder / LEDGER, 0, Spent()
+
+    def new_entries(self) -> Iterator[dict[str, Any]]:
+        """Yield the entries that were written since the last read, by any model of the run."""
+        if not self.path.is_file() or self.path.stat().st_size == self._offset:
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            for line in _whole_lines(file):
+                self._offset = file.tell()
+                yield from _entries([line])
+
+    def read(self) -> Spent:
+        """Return what all models of the run have spent so far."""
+        for entry in self.new_entries():
+            self._spent = self._spent.after(entry)
+        return self._spent
 
     def forecast(self, done: float) -> str:
         """Return what paid models have cost, and will cost in all when this part of the work is done."""
@@ -168,27 +177,12 @@ class SpentSoFar:
             return f", about {(spent.input_tokens + spent.output_tokens) / done:,.0f} tokens in all"
         return f", cost {spent.cost:.4g}, about {spent.cost / done:.4g} in all"
 
-    def read(self) -> Spent:
-        """Return what all models of the run have spent so far."""
-        if self._path.is_file():
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                for line in _whole_lines(file):
-                    self._offset = file.tell()
-                    for entry in _entries([line]):
-                        self._spent = self._spent.after(entry)
-        return self._spent
-
 
 def spent_by_model(folder: Path) -> dict[str, Spent]:
     """Return what the ledger of a run folder says of each model; empty where there is none."""
-    path = folder / LEDGER
     found: dict[str, Spent] = {}
-    if not path.is_file():
-        return found
-    with path.open("rb") as file:
-        for entry in _entries(_whole_lines(file)):
-            found[entry["model"]] = found.get(entry["model"], Spent()).after(entry)
+    for entry in LedgerFile(folder).new_entries():
+        found[entry["model"]] = found.get(entry["model"], Spent()).after(entry)
     return found
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import ModelError
 from rewardlab.core.records import read_json, record_from_json
-from rewardlab.models.backends.checkpoint import check_weights
+from rewardlab.models.backends.checkpoint import check_weights, model_type
 
 TINY_VIT = "tiny_vit"
 _EXPAND = 4  # of the hidden layers
@@ -288,7 +288,7 @@ def load_encoders(folder: Path, config: PairConfig) -> ProjectedPair:
 
 def load_image_encoder(folder: Path) -> Any:
     """Return DINOv2 of transformers, or a TinyViT."""
-    if _encoder_type(folder) != TINY_VIT:
+    if model_type(folder) != TINY_VIT:
         return _load_transformer(folder, IMAGE_TYPES)
     try:
         model = TinyVit(record_from_json(TinyVitConfig, read_json(folder / "config.json")))
@@ -301,7 +301,7 @@ def load_image_encoder(folder: Path) -> Any:
 def _load_transformer(folder: Path, allowed: Sequence[str]) -> Any:
     import transformers
 
-    kind = _encoder_type(folder)
+    kind = model_type(folder)
     if kind not in allowed:
         raise ModelError(f"expected an encoder of type {' or '.join(allowed)}, got {kind} in {folder}")
     model, loading = transformers.AutoModel.from_pretrained(
@@ -315,13 +315,6 @@ def _load_transformer(folder: Path, allowed: Sequence[str]) -> Any:
     ignored = {name for name in loading["missing_keys"] if name.startswith("pooler.")}  # nothing reads it here
     check_weights({"missing_keys": set(loading["missing_keys"]) - ignored}, str(folder))
     return model
-
-
-def _encoder_type(folder: Path) -> str:
-    try:
-        return str(read_json(folder / "config.json")["model_type"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ModelError(f"{folder} is no encoder: it holds no config.json that names a model_type") from None
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -9,8 +9,9 @@ import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,11 @@ from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, failure_of, info_from_json, info_to_json, validate_answer
-from rewardlab.models.contract import Budget, ModelEntry
-from rewardlab.models.model_string import ModelString, option, read_options, read_url, speed_options
+from rewardlab.models.contract import ModelEntry, NamedModel
+from rewardlab.models.external import SPEED, identity, read_arguments
+from rewardlab.models.model_string import ModelString, canonical_name, read_url
 
 if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient
@@ -188,32 +191,28 @@ _HINT = f"is the address right, and the token in {TOKEN_VARIABLE}?"
 
 
 @dataclass(frozen=True)
-class RemoteOptions:
-    """Options of `remote:`."""
-
-    timeout: float = option(100.0, "seconds for one batch with all its attempts; keep it below --timeout", speed=True)
-    retries: int = option(4, "attempts beyond the first", speed=True)
-
-    def __post_init__(self) -> None:
-        if self.timeout <= 0 or self.retries < 0:
-            raise PlanError(f"option timeout must be above 0 and retries not negative, got {self}")
-
-
-@dataclass(frozen=True)
-class RemoteSpec:
-    """Which server to ask, and how."""
-
-    url: str
-    options: RemoteOptions
-
-
-@dataclass(frozen=True)
 class Remote:
     """Sends episodes to a server and returns its answers, as long as it holds the model it held at the start."""
 
-    spec: RemoteSpec
-    client: "HttpClient"
-    fingerprint: str
+    url: str
+    fingerprint: str  # of the model that the server held at the start
+    timeout: Annotated[float, Help("seconds for one batch with all its attempts; keep it below --timeout"), SPEED] = (
+        100.0
+    )
+    retries: Annotated[int, Help("attempts beyond the first"), SPEED] = 4
+
+    def __post_init__(self) -> None:
+        if self.timeout <= 0 or self.retries < 0:
+            given = f"{self.timeout:g} and {self.retries}"
+            raise PlanError(f"option timeout must be above 0 and retries not negative, got {given}")
+
+    @cached_property
+    def client(self) -> "HttpClient":
+        """Return the connections to the server."""
+        from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
+
+        policy = RetryPolicy(retries=self.retries, timeout=self.timeout)
+        return HttpClient(policy, read_token(), _HINT, understood=True)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the server's answers; a Failure for each episode where it gave none."""
@@ -228,13 +227,13 @@ class Remote:
         return await asyncio.wrap_future(start_async(self._ask(episodes, self._deadline())))
 
     def _deadline(self) -> float:
-        return time.monotonic() + self.spec.options.timeout
+        return time.monotonic() + self.timeout
 
     async def _ask(self, episodes: Sequence[Episode], deadline: float) -> list[Answer]:
         """Return the answers; where a request is larger than the server takes, its halves are sent one by one."""
         from rewardlab.models.backends.http_client import RejectedRequest, Request
 
-        url, body = self.spec.url, pack_episodes(episodes)
+        url, body = self.url, pack_episodes(episodes)
         frame_counts = [len(episode.clip) for episode in episodes]
         request = Request(f"{url}/score", digest(body), body, EPISODES_TYPE)
         try:
@@ -252,41 +251,34 @@ class Remote:
         return answers
 
 
-def _parse(string: ModelString) -> RemoteSpec:
+def _name(string: ModelString) -> NamedModel:
     read_url(string.argument, "remote:URL such as remote:http://localhost:8000")
     if find_spec("httpx2") is None:
         raise PlanError("remote: needs the package httpx2; install rewardlab with its extra: rewardlab[api]")
-    return RemoteSpec(string.argument.rstrip("/"), read_options(string.options, RemoteOptions()))
+    given: dict[str, Any] = read_arguments(string.name, _SETTINGS, string.options)
+    _SETTINGS(**given)  # a wrong value is said before the server is asked
+    url = string.argument.rstrip("/")
+    served = _served_fingerprint(url)
+    return NamedModel(
+        canonical_name(string, ()),
+        identity("remote", {}, served),
+        False,
+        lambda budget: Remote(url, served, **given),
+        server=True,
+    )
 
 
-def _build(spec: RemoteSpec, budget: Budget) -> Remote:
-    from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
-
-    policy = RetryPolicy(retries=spec.options.retries, timeout=spec.options.timeout)
-    fingerprint = _served_fingerprint(spec)
-    return Remote(spec, HttpClient(policy, read_token(), _HINT, understood=True), fingerprint)
-
-
-def _served_fingerprint(spec: RemoteSpec) -> str:
+def _served_fingerprint(url: str) -> str:
     """Ask the server which model it holds, so that other weights at the same address are another model."""
     from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
 
-    client, request = (
-        HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), _HINT),
-        Request(f"{spec.url}/health", spec.url),
-    )
+    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), _HINT)
     try:
-        return run_async(client.send(request, unpack_health, time.monotonic() + 20.0)).fingerprint
+        asked = client.send(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0)
+        return run_async(asked).fingerprint
     except (ModelError, StopRun) as error:
-        raise ModelError(f"no rewardlab server answers at {spec.url}: {error}") from error
+        raise ModelError(f"no rewardlab server answers at {url}: {error}") from error
 
 
-REMOTE = ModelEntry(
-    "a model held by a rewardlab server; remote:http://host:8000",
-    options=(RemoteOptions(),),
-    parse=_parse,
-    build=_build,
-    identify=_served_fingerprint,
-    speed=lambda spec: speed_options(spec.options),
-    server=lambda spec: True,
-)
+_SETTINGS = partial(Remote, "", "")
+REMOTE = ModelEntry("a model held by a rewardlab server; remote:http://host:8000", _name, (_SETTINGS,))

@@ -20,8 +20,9 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.contract import ModelEntry
-from rewardlab.models.model_string import ModelString, without_options
+from rewardlab.models.contract import ModelEntry, NamedModel
+from rewardlab.models.external import identity, read_arguments
+from rewardlab.models.model_string import ModelString, canonical_name
 
 LOWEST, HIGHEST = 0.1, 0.99  # Eq. 1 clips competence to these
 RHO = 0.40  # correlation of the noise from one step to the next
@@ -83,14 +84,16 @@ class Simulated:
         return Score(level, progress=tuple((np.asarray(truth.progress) + error).tolist()))
 
 
-def _parse(string: ModelString) -> tuple[str, float]:
-    """Return the name as written, NAME or NAME@CATEGORY=SEVERITY, and the competence that Eq. 1 gives it."""
-    text = without_options(string) or "general"
+def _name(string: ModelString) -> NamedModel:
+    """Name `simulated:NAME` or `simulated:NAME@CATEGORY=SEVERITY`, with the competence that Eq. 1 gives it."""
+    read_arguments(string.name, lambda: None, string.options)
+    text = string.argument or "general"
     name, _, condition = text.partition("@")
-    model = find(PAPER, name, "simulated model")
+    competence = find(PAPER, name, "simulated model")
     category, severity = _condition(condition)
-    find(model.sigma, category, "category of a simulated model")
-    return text, float(np.clip(model.at(category, severity), LOWEST, HIGHEST))
+    find(competence.sigma, category, "category of a simulated model")
+    model = Simulated(text, float(np.clip(competence.at(category, severity), LOWEST, HIGHEST)))
+    return NamedModel(canonical_name(string, ()), identity("simulated", vars(model)), True, lambda budget: model)
 
 
 def _condition(text: str) -> tuple[str, int]:
@@ -106,8 +109,7 @@ SIMULATED = {
     "simulated": ModelEntry(
         "Eq. 1 of the perturbation paper: the truth plus noise; simulated:general, tuned or ensemble; "
         "simulated:general@visual=4 for the noise of visual severity 4, whatever it is shown",
-        parse=_parse,
-        build=lambda name_and_competence, _: Simulated(*name_and_competence),
+        _name,
         sees_truth=True,
     ),
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure, ScoreInfo
 from rewardlab.models.contract import Budget
+from rewardlab.models.model_string import Pairs
 
-Spec = TypeVar("Spec")
 Other = TypeVar("Other")
 Seconds = NDArray[np.float64]
 
@@ -116,25 +116,29 @@ class VisionLanguageModel(Protocol):
 
 
 @dataclass(frozen=True)
-class NoOptions:
-    """A backend without options."""
+class NamedVlm:
+    """A vision-language model that is not built yet: what identifies it, and how to build it."""
+
+    fingerprint: str  # its settings and the content of its weights
+    build: Callable[[Budget], VisionLanguageModel]
+    shown: Pairs = ()  # its options that stand in the name of a model
+    server: bool = False  # it asks another machine, perhaps for money
+    isolated: bool = False  # not of this package: asked in a process of its own
 
 
 @dataclass(frozen=True)
-class VlmBackend(Generic[Spec]):
+class VlmBackend:
     """A line of VLM_BACKENDS: how `NAME:ARGUMENT?options` becomes a vision-language model.
 
-    `parse` checks the argument and the options and loads nothing; what it returns is all that the others get.
+    `name` gets the text after the colon, the options as they were written, and the names of options that the protocol
+    over it reads itself; it checks them and loads nothing. `version` is that of its behaviour, as in ModelEntry.
     """
 
     summary: str
-    parse: Callable[[str, Any], Spec]  # the text after the colon, and the options read into `options`, or as written
-    build: Callable[[Spec, Budget], VisionLanguageModel]
-    identify: Callable[[Spec], str]  # what identifies the weights, without loading them
-    options: Any = NoOptions()  # a frozen dataclass with the default of every option
-    outside: bool = False  # not of this package: asked in a process of its own, and `parse` gets the options as written
-    server: bool = False  # it asks another machine, perhaps for money
+    name: Callable[[str, Pairs, Collection[str]], NamedVlm]
+    options: tuple[Callable[..., object], ...] = ()  # the signature with its options
     scores_answers: bool = False  # tells probabilities of answers that it did not write: no text need be parsed
+    version: int = 1
 
 
 def is_vlm(thing: object) -> TypeGuard[VisionLanguageModel]:

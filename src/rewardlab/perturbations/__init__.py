@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rewardlab.core.catalog import find, load_object
+from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.composition import compose, random_member
@@ -11,9 +11,6 @@ from rewardlab.perturbations.domain import DOMAIN
 from rewardlab.perturbations.semantic import SEMANTIC
 from rewardlab.perturbations.temporal import TEMPORAL
 from rewardlab.perturbations.visual import VISUAL
-
-PERTURBATIONS: dict[str, Perturbation] = {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN)}
-
 
 # A small spread of the catalogue, two of each category: what `stress` applies unless told otherwise.
 QUICK = (
@@ -75,9 +72,18 @@ def _single(name: str) -> Perturbation:
     """Return an entry of the catalogue, or the perturbation outside the package at `package.module:name`."""
     if ":" not in name:
         return find(PERTURBATIONS, name, "perturbation or category")
-    found, code = load_object(name)
+    return _load(name)
+
+
+def _load(path: str) -> Perturbation:
+    found, code = load_object(path)
     if not isinstance(found, Perturbation):
         raise PlanError(
-            f"{name} must be a Perturbation, made with on_frames, on_order or on_instruction, got {found!r}"
+            f"{path} must be a Perturbation, made with on_frames, on_order or on_instruction, got {found!r}"
         )
     return replace(found, content=code)
+
+
+PERTURBATIONS = Catalog(
+    {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN)}, "perturbations", lambda name, path: _load(path)
+)

@@ -1,8 +1,7 @@
 """Commands `list`, `show`, `completion`: the catalogs as tables and for shells."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +13,8 @@ from rewardlab.data import DATASETS, READERS
 from rewardlab.data.convert import WRITERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
-from rewardlab.models.contract import CompositeEntry, ModelEntry
+from rewardlab.models.contract import ModelEntry
+from rewardlab.models.external import options_of
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
 from rewardlab.perturbations.contract import Perturbation
 
@@ -105,7 +105,7 @@ def show_entry(
     everything = {key: entry for catalog in CATALOGS.values() for key, entry in catalog.items()}
     made = name not in everything and ("+" in name or ":" in name)
     entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
-    if isinstance(entry, ModelEntry | CompositeEntry):
+    if isinstance(entry, ModelEntry):
         return "\n".join([f"{name}: {entry.summary}", *_option_lines(entry.options, rest=name in _PROTOCOLS)])
     if not isinstance(entry, Perturbation):
         return f"{name}: {_summary(entry)}"
@@ -117,13 +117,12 @@ def show_entry(
     return "\n".join(facts)
 
 
-def _option_lines(options: Sequence[object], *, rest: bool) -> Iterator[str]:
+def _option_lines(makers: Sequence[Callable[..., object]], *, rest: bool) -> Iterator[str]:
     """Yield the options of a model: name, default and meaning, for a terminal of eighty columns."""
-    entries = {entry.name: (entry, values) for values in reversed(options) for entry in fields(values)}  # type: ignore[arg-type]
-    for name, (entry, values) in entries.items():
-        default = setting_text(vars(values)[name])
-        head = f"  {name:<13} {default:<15} "
-        meaning = textwrap.wrap(entry.metadata["meaning"], 80 - len(head))
+    options = {name: option for maker in reversed(makers) for name, option in options_of(maker).items()}
+    for name, option in options.items():
+        head = f"  {name:<13} {setting_text(option.default):<15} "
+        meaning = textwrap.wrap(option.help, 80 - len(head))
         yield head + meaning[0]
         yield from (" " * len(head) + line for line in meaning[1:])
     if rest:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.records import read_json
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.terminal import one_line
+from rewardlab.models.backends.checkpoint import model_type
 from rewardlab.models.projected_pair import TinyVitConfig
 
 WIDTH, LAYERS, HEADS, PATCH = 384, 12, 6, 14
@@ -169,16 +169,6 @@ class Upstream:
     name: str
     licence: str
     kind: str  # its model type in transformers
-
-
-def model_type(folder: Path) -> str:
-    """Return the type of a checkpoint folder of transformers; PlanError where it is none."""
-    try:
-        return str(read_json(folder / "config.json")["model_type"])
-    except OSError:
-        raise PlanError(f"{folder} is no checkpoint folder of transformers: it holds no config.json") from None
-    except (ValueError, KeyError, TypeError):
-        raise PlanError(f"{folder / 'config.json'} names no model_type; is it a transformers checkpoint?") from None
 
 
 def folder_upstream(folder: Path) -> Upstream:

@@ -59,4 +59,4 @@ def _drawn(category: str, names: list[str]) -> tuple[str, ...]:
 
 def _video_perturbations() -> list[Perturbation]:
     """Return the perturbations that change a video, not the world it was rendered in."""
-    return [p for p in PERTURBATIONS.values() if p.category != "pair" and not p.name.startswith("world_")]
+    return [p for p in PERTURBATIONS.own.values() if p.category != "pair" and not p.name.startswith("world_")]

@@ -11,25 +11,25 @@ from rewardlab.evaluation.engines.local import LocalEngine
 from rewardlab.evaluation.engines.processes import ProcessEngine
 
 
-def _ray(settings: Execution | EngineSettings, at_home: bool) -> Engine:
+def _ray(settings: Execution | EngineSettings, local_only: bool) -> Engine:
     try:
         from rewardlab.evaluation.engines.ray_cluster import RayEngine
     except ImportError as error:
         raise PlanError(f'--engine ray needs Ray ({error}); install it with `pip install "rewardlab[ray]"`') from error
-    return RayEngine(settings, at_home=at_home)
+    return RayEngine(settings, local_only=local_only)
 
 
 ENGINES: dict[str, Callable[[Execution | EngineSettings, bool], Engine]] = {
-    "processes": lambda settings, at_home: ProcessEngine(),
-    "local": lambda settings, at_home: LocalEngine(),
+    "processes": lambda settings, local_only: ProcessEngine(),
+    "local": lambda settings, local_only: LocalEngine(),
     "ray": _ray,
 }
 
 
 @contextmanager
-def open_engine(settings: Execution | EngineSettings, *, at_home: bool = False) -> Iterator[Engine]:
-    """Give the engine that the settings name, and let go of it afterwards; `at_home`, all work is on this machine."""
-    engine = ENGINES[settings.engine](settings, at_home)
+def open_engine(settings: Execution | EngineSettings, *, local_only: bool = False) -> Iterator[Engine]:
+    """Give the engine that the settings name, and close it afterwards; `local_only` keeps all work on this machine."""
+    engine = ENGINES[settings.engine](settings, local_only)
     try:
         yield engine
     finally:

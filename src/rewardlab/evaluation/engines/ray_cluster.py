@@ -128,8 +128,8 @@ class RayWorker:
 class RayEngine:
     """Joins a Ray cluster, or starts one on this machine, and starts workers wherever there is room."""
 
-    def __init__(self, settings: Execution | EngineSettings, *, at_home: bool) -> None:
-        self._gpus, self._at_home, self._joined = settings.gpus, at_home, not ray.is_initialized()
+    def __init__(self, settings: Execution | EngineSettings, *, local_only: bool) -> None:
+        self._gpus, self._local_only, self._joined = settings.gpus, local_only, not ray.is_initialized()
         if self._joined:
             _join(settings.address)
         self._payload: tuple[bytes, Any] = (b"", None)
@@ -152,7 +152,7 @@ class RayEngine:
 
     def _new_actor(self) -> Any:
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
-        where = NodeAffinitySchedulingStrategy(_this_machine(), soft=False) if self._at_home else "SPREAD"
+        where = NodeAffinitySchedulingStrategy(_this_machine(), soft=False) if self._local_only else "SPREAD"
         host = ray.remote(WorkerHost).options(num_cpus=1, num_gpus=self._gpus, scheduling_strategy=where)
         return host.remote(str(Path.cwd()), sys.path, environment)
 

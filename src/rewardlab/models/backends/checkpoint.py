@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from rewardlab.core.errors import ModelError, PlanError, RewardlabError
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
-from rewardlab.models.model_string import one_of, option
+from rewardlab.core.settings import Help
+from rewardlab.models.external import SPEED, path_digest
 
 _MAX_TYPE = 100  # letters of a model type
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 _WEIGHTS = "*.safetensors"  # never *.bin, which is a pickle: a program that runs when it is opened
 
@@ -26,45 +28,62 @@ Loaded = TypeVar("Loaded")
 OtherFiles = Callable[[str, str], Sequence[str]]
 
 
-def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> str:
-    """Return what identifies the weights, without loading them; PlanError where there are none of a type to be read."""
+def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> tuple[str, str]:
+    """Return what identifies the weights, without loading them, and the revision to load.
+
+    A folder goes by the content of its files, a hub id by its commit. PlanError where there is no checkpoint of a type
+    that can be read, or no commit is known.
+    """
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise PlanError("this model needs torch and transformers; install them with pip install 'rewardlab[hf]'")
     folder = Path(place).expanduser()
     if place and folder.is_dir():
-        return _identify_folder(folder, other_files)
+        return _identify_folder(folder, other_files), revision
     if place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place):
         raise PlanError(f"there is no folder {place!r}; name a checkpoint folder, or a hub id such as Qwen/NAME")
-    return digest("hub", place, revision)
+    commit = _hub_commit(place, revision)
+    return digest("hub", place, commit), commit
+
+
+def _hub_commit(place: str, revision: str) -> str:
+    """Return the commit that a revision of a hub id has in the local cache: a branch may move, a commit does not."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    if _COMMIT.fullmatch(revision):
+        return revision
+    try:
+        reference = Path(HF_HUB_CACHE) / f"models--{place.replace('/', '--')}" / "refs" / revision
+        commit = reference.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        commit = ""
+    if not _COMMIT.fullmatch(commit):
+        raise PlanError(
+            f"the commit of {place} ({revision}) is not known here; add revision=COMMIT, its 40 digits on the hub, "
+            f"or download it first: hf download {place}"
+        )
+    return commit
 
 
 def _identify_folder(folder: Path, other_files: OtherFiles) -> str:
-    """Hash the config, other files, and name, size and time of each weight file: one written again is another."""
-    config = folder / "config.json"
+    """Hash the config, the weights and the other files by name and content."""
     weights = sorted(folder.glob(_WEIGHTS))
-    if not config.is_file() or not weights:
-        missing = _WEIGHTS if config.is_file() else "config.json"
-        raise PlanError(f"{folder} is no checkpoint folder: it holds no {missing}")
-    content = config.read_bytes()
-    names = [name for name in other_files(_model_type(folder, content), str(folder)) if (folder / name).is_file()]
-    others = (part for name in names for part in (name, (folder / name).read_bytes()))
-    files = [(path.name, path.stat()) for path in weights]
-    return digest(content, *(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in files), *others)
+    kind = model_type(folder)
+    if not weights:
+        raise PlanError(f"{folder} is no checkpoint folder: it holds no {_WEIGHTS}")
+    names = ["config.json", *(path.name for path in weights), *other_files(kind, str(folder))]
+    there = [name for name in names if (folder / name).is_file()]
+    return digest(*(part for name in there for part in (name, path_digest(folder / name))))
 
 
-def folder_type(folder: Path) -> str:
-    """Return the model type that the config of a folder names."""
+def model_type(folder: Path) -> str:
+    """Return the model type that the config of a checkpoint folder names."""
     config = folder / "config.json"
     if not config.is_file():
         raise PlanError(f"{folder} is no checkpoint folder: it holds no config.json")
-    return _model_type(folder, config.read_bytes())
-
-
-def _model_type(folder: Path, config: bytes) -> str:
     try:
-        return str(parse_json(config)["model_type"])[:_MAX_TYPE]
+        return str(parse_json(config.read_bytes())["model_type"])[:_MAX_TYPE]
     except (ValueError, KeyError, TypeError):
-        raise PlanError(f"{folder / 'config.json'} names no model_type; is it a transformers checkpoint?") from None
+        raise PlanError(f"{config} names no model_type; is it a transformers checkpoint?") from None
 
 
 def load_checkpoint(place: str, load: Callable[[str], Loaded]) -> Loaded:
@@ -98,9 +117,8 @@ def check_weights(loading: Mapping[str, Any], place: str) -> None:
         )
 
 
-def check_hardware(dtype: str, device: str) -> None:
-    """Check, in a `__post_init__`, the options dtype and device."""
-    one_of("dtype", dtype, ("auto", "float32", "bfloat16", "float16"))
+def check_device(device: str) -> None:
+    """Check, in a `__post_init__`, the option device."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
         raise PlanError(f"option device must be auto, cpu, cuda or cuda:N, got {device!r}")
 
@@ -125,28 +143,34 @@ def choose_dtype(dtype: str, device: str) -> Any:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
 
 
-# Options of `hf:`, and the checkpoint they are for.
+# Options of `hf:`.
+
+Dtype = Annotated[Literal["auto", "float32", "bfloat16", "float16"], Help("auto, float32, bfloat16 or float16")]
+Device = Annotated[str, Help("auto, cpu, cuda or cuda:N"), SPEED]
+Revision = Annotated[str, Help("revision of a hub id; its commit in the local cache counts")]
 
 
 @dataclass(frozen=True)
 class HfOptions:
     """Options of `hf:`."""
 
-    dtype: str = option("auto", "auto, float32, bfloat16 or float16")
-    device: str = option("auto", "auto, cpu, cuda or cuda:N", speed=True)
-    attn: str = option("sdpa", "sdpa, eager, flash_attention_2 or flash_attention_3")
-    frames: str = option(
-        "auto", "how a clip is shown: images, video, or auto: video where the model's processor has it"
-    )
-    pixels: int = option(0, "most pixels per frame; 0 for what the model was published with")
-    reuse: bool = option(True, "cache features of frames and, for Qwen, keys and values of prefixes", speed=True)
-    reuse_gb: float = option(4.0, "GiB of memory for that cache", speed=True)
-    revision: str = option("main", "revision of a hub id")
+    dtype: Dtype = "auto"
+    device: Device = "auto"
+    attn: Annotated[
+        Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"],
+        Help("sdpa, eager, flash_attention_2 or flash_attention_3"),
+    ] = "sdpa"
+    frames: Annotated[
+        Literal["auto", "images", "video"],
+        Help("how a clip is shown: images, video, or auto: video where the model's processor has it"),
+    ] = "auto"
+    pixels: Annotated[int, Help("most pixels per frame; 0 for what the model was published with")] = 0
+    reuse: Annotated[bool, Help("cache features of frames and, for Qwen, keys and values of prefixes"), SPEED] = True
+    reuse_gb: Annotated[float, Help("GiB of memory for that cache"), SPEED] = 4.0
+    revision: Revision = "main"
 
     def __post_init__(self) -> None:
-        check_hardware(self.dtype, self.device)
-        one_of("attn", self.attn, ("sdpa", "eager", "flash_attention_2", "flash_attention_3"))
-        one_of("frames", self.frames, ("auto", "images", "video"))
+        check_device(self.device)
         if self.pixels < 0 or self.reuse_gb < 0:
             raise PlanError("options pixels and reuse_gb must not be negative")
 
@@ -154,14 +178,6 @@ class HfOptions:
     def reuse_bytes(self) -> int:
         """Return how many bytes of the cache there may be; 0 for no reuse."""
         return int(self.reuse_gb * 2**30) if self.reuse else 0
-
-
-@dataclass(frozen=True)
-class HfSpec:
-    """Which checkpoint to run, and how."""
-
-    checkpoint: str
-    options: HfOptions
 
 
 # Loading the processor of a checkpoint, which turns text and frames into the inputs of its model.
@@ -216,19 +232,25 @@ def _load_without_video(known: Any, place: str, options: HfOptions) -> Any:
     return unchecked.from_args_and_dict([parts.get(name) for name in known.get_attributes()], settings)  # type: ignore[attr-defined]
 
 
-def load_network(place: str, options: HfOptions) -> Any:
+def load_for_scoring(place: str, options: HfOptions) -> Any:
     """Return the network of a checkpoint, in evaluation mode on its device."""
+    device = choose_device(options.device)
+    model = load_network(place, options, choose_dtype(options.dtype, device))
+    return model.to(device).eval().requires_grad_(False)
+
+
+def load_network(place: str, options: HfOptions, dtype: Any) -> Any:
+    """Return the network of a checkpoint in this dtype; every parameter must be among its weights."""
     import transformers
 
-    device = choose_device(options.device)
     model, loading = transformers.AutoModelForImageTextToText.from_pretrained(
         place,
         revision=options.revision,
         trust_remote_code=False,
         use_safetensors=True,
-        dtype=choose_dtype(options.dtype, device),
+        dtype=dtype,
         attn_implementation=options.attn,
         output_loading_info=True,
     )
     check_weights(loading, place)
-    return model.to(device).eval().requires_grad_(False)
+    return model

@@ -1,32 +1,50 @@
 """`hf:PATH_OR_ID`: any image-text-to-text model of transformers on this machine, with a fast path for Qwen-VL."""
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from rewardlab.core.errors import ModelError, PlanError
-from rewardlab.models.backends.checkpoint import HfOptions, HfSpec, identify_checkpoint, load_checkpoint, load_network
+from rewardlab.models.backends.checkpoint import HfOptions, identify_checkpoint, load_checkpoint, load_for_scoring
 from rewardlab.models.backends.qwen_prompt import FAMILIES
 from rewardlab.models.backends.qwen_vlm import QwenVL
-from rewardlab.models.contract import Budget
-from rewardlab.models.vlm import VisionLanguageModel, VlmBackend
+from rewardlab.models.external import all_settings, identity, read_arguments, shown_options
+from rewardlab.models.model_string import Pairs
+from rewardlab.models.vlm import NamedVlm, VisionLanguageModel, VlmBackend
 
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 # What a processor is made of: another chat template is another question.
 _PROCESSOR_FILES = (
+    *_TOKENIZER_FILES,
     "chat_template.jinja",
     "chat_template.json",
     "preprocessor_config.json",
     "processor_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
     "video_preprocessor_config.json",
 )
 
 
-def _identify(spec: HfSpec) -> str:
-    def other_files(model_type: str, place: str) -> tuple[str, ...]:
-        _check_type(model_type, place)
-        return () if _has_fast_path(model_type, spec.options) else _PROCESSOR_FILES
+def name_hf(argument: str, pairs: Pairs, also: Collection[str] = ()) -> NamedVlm:
+    """Return the checkpoint in a folder or behind a hub id; it is not loaded."""
+    given: dict[str, Any] = read_arguments("hf", HfOptions, pairs, also)
+    content, options = identify_hf(argument, HfOptions(**given))
+    settings = {name: value for name, value in all_settings(HfOptions, given).items() if name != "revision"}
+    return NamedVlm(
+        identity("hf", settings, content),
+        lambda budget: load_checkpoint(argument, lambda place: _load(place, options)),
+        shown_options(HfOptions, given),
+    )
 
-    return identify_checkpoint(spec.checkpoint, spec.options.revision, other_files)
+
+def identify_hf(place: str, options: HfOptions) -> tuple[str, HfOptions]:
+    """Return what identifies the files of a checkpoint, and the options with the revision that will be loaded."""
+
+    def other_files(model_type: str, folder: str) -> tuple[str, ...]:
+        _check_type(model_type, folder)
+        return _TOKENIZER_FILES if _has_fast_path(model_type, options) else _PROCESSOR_FILES
+
+    content, revision = identify_checkpoint(place, options.revision, other_files)
+    return content, replace(options, revision=revision)
 
 
 def _has_fast_path(model_type: str, options: HfOptions) -> bool:
@@ -46,10 +64,6 @@ def _check_type(model_type: str, place: str) -> None:
         )
 
 
-def _build(spec: HfSpec, budget: Budget) -> VisionLanguageModel:
-    return load_checkpoint(spec.checkpoint, lambda place: _load(place, spec.options))
-
-
 def _load(place: str, options: HfOptions) -> VisionLanguageModel:
     import transformers
 
@@ -63,7 +77,7 @@ def _load(place: str, options: HfOptions) -> VisionLanguageModel:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, revision=options.revision, trust_remote_code=False
         )
-        return QwenVL(load_network(place, options), tokenizer, options)
+        return QwenVL(load_for_scoring(place, options), tokenizer, options)
     return _load_with_processor(place, config, options)
 
 
@@ -73,15 +87,13 @@ def _load_with_processor(place: str, config: Any, options: HfOptions) -> VisionL
 
     processor = load_processor(place, config, options)
     renderer = prompt_renderer(processor, place, options)  # before the weights, which take longer
-    return ProcessorVlm(load_network(place, options), renderer, options.reuse_bytes)
+    return ProcessorVlm(load_for_scoring(place, options), renderer, options.reuse_bytes)
 
 
 HF = VlmBackend(
     "an image-text-to-text model of transformers on this machine (Qwen-VL, RoboReward, LLaVA, InternVL, Gemma 3, ...): "
     "hf:FOLDER or hf:ORG/NAME; needs the extra hf",
-    parse=HfSpec,
-    build=_build,
-    identify=_identify,
-    options=HfOptions(),
+    name_hf,
+    (HfOptions,),
     scores_answers=True,
 )

@@ -6,15 +6,18 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from rewardlab.core.errors import ModelError, PlanError, StopRun
 from rewardlab.core.limits import ANSWER_CHARACTERS
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Failure, ScoreInfo
 from rewardlab.models.backends.chat_completions import (
     MAX_TOP_LOGPROBS,
@@ -28,47 +31,60 @@ from rewardlab.models.backends.chat_completions import (
     parse_reply,
     request_body,
 )
-from rewardlab.models.backends.http_client import HttpClient, RejectedRequest, Request, RetryPolicy, run_async
 from rewardlab.models.contract import Budget
+from rewardlab.models.external import SPEED, all_settings, identity, read_arguments, shown_options
 from rewardlab.models.ledger import Ledger
-from rewardlab.models.model_string import one_of, option, read_url
-from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, VisionLanguageModel, VlmBackend, choice_probs
+from rewardlab.models.model_string import Pairs, read_url
+from rewardlab.models.vlm import (
+    AnswerFormat,
+    Completion,
+    NamedVlm,
+    Prompt,
+    VisionLanguageModel,
+    VlmBackend,
+    choice_probs,
+)
+
+if TYPE_CHECKING:
+    from rewardlab.models.backends.http_client import RejectedRequest
 
 
 @dataclass(frozen=True)
 class OpenAIOptions:
     """Options of `openai:`; the key is never among them, only the name of the environment variable that holds it."""
 
-    send: str = option("images", "images: each frame as a JPEG; video: one mp4")
-    logprobs: str = option("auto", "ask for log-probabilities: auto (where the server gives them), on or off")
-    concurrency: int = option(32, "requests under way at once", speed=True)
-    retries: int = option(6, "attempts beyond the first", speed=True)
-    timeout: float = option(60.0, "seconds for one attempt", speed=True)
-    patience: float = option(110.0, "seconds for one batch with all attempts; keep it below --timeout", speed=True)
-    input_price: float = option(-1.0, "price of a million tokens read; below 0 where it is not known", speed=True)
-    output_price: float = option(-1.0, "price of a million tokens written; below 0 where it is not known", speed=True)
-    key_env: str = option("OPENAI_API_KEY", "environment variable that holds the key; it may be unset", speed=True)
+    send: Annotated[Literal["images", "video"], Help("images: each frame as a JPEG; video: one mp4")] = "images"
+    logprobs: Annotated[
+        Literal["auto", "on", "off"], Help("ask for log-probabilities: auto (where the server gives them), on or off")
+    ] = "auto"
+    concurrency: Annotated[int, Help("requests under way at once"), SPEED] = 32
+    retries: Annotated[int, Help("attempts beyond the first"), SPEED] = 6
+    timeout: Annotated[float, Help("seconds for one attempt"), SPEED] = 60.0
+    deadline: Annotated[float, Help("seconds for one batch with all attempts; keep it below --timeout"), SPEED] = 110.0
+    input_price: Annotated[float, Help("price of a million tokens read; below 0 where it is not known"), SPEED] = -1.0
+    output_price: Annotated[
+        float, Help("price of a million tokens written; below 0 where it is not known"), SPEED
+    ] = -1.0
+    key_env: Annotated[str, Help("environment variable that holds the key; it may be unset"), SPEED] = "OPENAI_API_KEY"
 
     def __post_init__(self) -> None:
-        one_of("send", self.send, ("images", "video"))
-        one_of("logprobs", self.logprobs, ("auto", "on", "off"))
         if not re.fullmatch(r"[A-Za-z_]\w*", self.key_env):  # not shown: it may be the key itself
             raise PlanError("option key_env must be the name of an environment variable, such as OPENAI_API_KEY")
-        if self.concurrency < 1 or self.timeout <= 0 or self.patience <= 0 or self.retries < 0:
-            raise PlanError("concurrency must be at least 1, timeout and patience above 0, retries not negative")
+        if self.concurrency < 1 or self.timeout <= 0 or self.deadline <= 0 or self.retries < 0:
+            raise PlanError("concurrency must be at least 1, timeout and deadline above 0, retries not negative")
+
+    def api_key(self) -> str:
+        """Return the key from the environment, empty where there is none, as for most local servers."""
+        key = os.environ.get(self.key_env, "").strip()
+        if not all("!" <= letter <= "~" for letter in key):
+            raise PlanError(f"the key in {self.key_env} holds a blank or a letter that no key has; set it again")
+        return key
 
 
-@dataclass(frozen=True)
-class OpenAISpec:
-    """Which model of which server to ask, and how; `url` is the full address of its chat completions."""
-
-    model: str
-    url: str
-    options: OpenAIOptions
-
-
-def parse_endpoint(argument: str, options: OpenAIOptions) -> OpenAISpec:
-    """Return what `MODEL@URL` means; the server is not asked."""
+def name_openai(argument: str, pairs: Pairs, also: Collection[str] = ()) -> NamedVlm:
+    """Return what `MODEL@URL` means; the server is not asked, and does not say what weights it holds."""
+    given: dict[str, Any] = read_arguments("openai", OpenAIOptions, pairs, also)
+    options = OpenAIOptions(**given)
     model, _, url = re.sub(r"@(?=https?://)", "\n", argument, count=1).partition("\n")
     parts = read_url(url if model else "", "openai:MODEL@URL such as openai:judge@http://localhost:8000/v1")
     path = parts.path.rstrip("/") or "/v1"
@@ -76,35 +92,29 @@ def parse_endpoint(argument: str, options: OpenAIOptions) -> OpenAISpec:
         path += "/chat/completions"
     if find_spec("httpx2") is None:
         raise PlanError("openai: needs the package httpx2; install rewardlab with its extra: rewardlab[api]")
-    api_key(options)
-    return OpenAISpec(model, parts._replace(path=path, fragment="").geturl(), options)
+    options.api_key()
+    address = parts._replace(path=path, fragment="").geturl()
+    return NamedVlm(
+        identity("openai", all_settings(OpenAIOptions, given), model, address),
+        partial(_build, model, address, options),
+        shown_options(OpenAIOptions, given),
+        server=True,
+    )
 
 
-def api_key(options: OpenAIOptions) -> str:
-    """Return the key from the environment, empty where there is none, as for most local servers."""
-    key = os.environ.get(options.key_env, "").strip()
-    if not all("!" <= letter <= "~" for letter in key):
-        raise PlanError(f"the key in {options.key_env} holds a blank or a letter that no key has; set it again")
-    return key
-
-
-def _build(spec: OpenAISpec, budget: Budget) -> VisionLanguageModel:
-
-    if budget.max_cost is not None and min(spec.options.input_price, spec.options.output_price) < 0:
+def _build(model: str, url: str, options: OpenAIOptions, budget: Budget) -> VisionLanguageModel:
+    if budget.max_cost is not None and min(options.input_price, options.output_price) < 0:
         raise PlanError(
-            f"--max-cost needs the prices of {spec.model}: add ?input_price=...&output_price=... per million tokens, "
+            f"--max-cost needs the prices of {model}: add ?input_price=...&output_price=... per million tokens, "
             "0 where it costs nothing"
         )
-    return OpenAIEndpoint(spec, budget)
+    return OpenAIEndpoint(model, url, options, budget)
 
 
 OPENAI = VlmBackend(
     "a vision-language model behind an OpenAI-compatible endpoint; openai:MODEL@URL, the key in OPENAI_API_KEY",
-    parse=parse_endpoint,
-    build=_build,
-    identify=lambda spec: spec.url,  # the server does not say what weights it holds
-    options=OpenAIOptions(),
-    server=True,
+    name_openai,
+    (OpenAIOptions,),
 )
 
 
@@ -127,16 +137,20 @@ class _ChatRequest:
 
 
 class OpenAIEndpoint:
-    """One model of one server; it lives as long as the run, with its connections and its ledger."""
+    """One model of one server; it lives as long as the run, with its connections and its ledger.
 
-    def __init__(self, spec: OpenAISpec, budget: Budget) -> None:
-        self._spec = spec
-        self._options = spec.options
-        self._ledger = Ledger(budget, f"{spec.model}@{spec.url}")
-        policy = RetryPolicy(spec.options.concurrency, spec.options.retries, spec.options.timeout)
-        hint = f"check the model's name, the address, and the key in {spec.options.key_env}"
-        self._client = HttpClient(policy, api_key(spec.options), hint)
-        self._format = RequestFormat(0 if spec.options.logprobs == "off" else MAX_TOP_LOGPROBS)
+    `url` is the full address of its chat completions.
+    """
+
+    def __init__(self, model: str, url: str, options: OpenAIOptions, budget: Budget) -> None:
+        from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
+
+        self._model, self._url, self._options = model, url, options
+        self._ledger = Ledger(budget, f"{model}@{url}")
+        policy = RetryPolicy(options.concurrency, options.retries, options.timeout)
+        hint = f"check the model's name, the address, and the key in {options.key_env}"
+        self._client = HttpClient(policy, options.api_key(), hint)
+        self._format = RequestFormat(0 if options.logprobs == "off" else MAX_TOP_LOGPROBS)
         self._format_works = False  # whether the server has answered a request in this format
 
     def complete(
@@ -161,6 +175,8 @@ class OpenAIEndpoint:
 
     def _chat(self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None) -> list[_PaidReply]:
         """Return the reply to each prompt and its price; one that was paid for before comes from the ledger."""
+        from rewardlab.models.backends.http_client import run_async
+
         return run_async(self._chat_all(prompts, max_tokens, answer))
 
     async def _chat_all(
@@ -171,7 +187,7 @@ class OpenAIEndpoint:
         stops: list[StopRun] = []
         slots = asyncio.Semaphore(self._options.concurrency)
         by_key: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # the same prompt waits for its reply
-        deadline = time.monotonic() + self._options.patience
+        deadline = time.monotonic() + self._options.deadline
 
         async def ask(index: int) -> None:
             try:
@@ -195,7 +211,7 @@ class OpenAIEndpoint:
 
     def _request(self, prompt: Prompt, max_tokens: int, answer: AnswerFormat | None) -> _ChatRequest:
         content = message_content(prompt, as_video=self._options.send == "video")
-        key = digest(self._spec.url, self._spec.model, max_tokens, self._options.logprobs, content)
+        key = digest(self._url, self._model, max_tokens, self._options.logprobs, content)
         return _ChatRequest(key, content, max_tokens, answer)
 
     async def _reply(self, request: _ChatRequest, deadline: float) -> ChatReply | Failure:
@@ -213,12 +229,14 @@ class OpenAIEndpoint:
 
     async def _send(self, request: _ChatRequest, deadline: float) -> tuple[ChatReply, Usage]:
         """Send in the format known so far; where it is rejected, try the others and remember the one that works."""
+        from rewardlab.models.backends.http_client import RejectedRequest, Request
+
         form = self._format
         while True:
             http = Request(
-                self._spec.url,
+                self._url,
                 request.key,
-                request_body(self._spec.model, request.content, request.max_tokens, form),
+                request_body(self._model, request.content, request.max_tokens, form),
                 sent=lambda: self._ledger.send(request.key),
                 refused=lambda: self._ledger.refuse(request.key),
             )
@@ -233,7 +251,7 @@ class OpenAIEndpoint:
                 self._format, self._format_works = form, True
                 return reply
 
-    def _other_format(self, form: RequestFormat, rejection: RejectedRequest) -> RequestFormat | None:
+    def _other_format(self, form: RequestFormat, rejection: "RejectedRequest") -> RequestFormat | None:
         if rejection.status not in (400, 422):
             return None
         if self._format_works:

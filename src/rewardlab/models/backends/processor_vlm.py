@@ -146,6 +146,14 @@ class PromptRenderer:
         replied: Messages = [{"role": "assistant", "content": [text_piece(reply)]}] if reply else []
         return self._render(prompt.parts, replied, goes_on=bool(reply))
 
+    def reply_ids(self, reply: str) -> list[int]:
+        """Return the tokens of a chat that ends in this reply."""
+        rendered = self.chat(Prompt(("Question?",)), reply)
+        if isinstance(rendered, Failure):
+            raise ModelError(rendered.reason)
+        ids: list[int] = self.processor.tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
+        return ids
+
     def open_turn(self, prompt: Prompt, continuation: str) -> RenderedPrompt | Failure:
         """Return the user's turn, not ended: what follows goes on with the user's own text."""
         return self._render((*prompt.parts, continuation), [], goes_on=True)
@@ -286,7 +294,7 @@ class ProcessorVlm:
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
         """Return the probabilities of the choices after the opening, from one forward pass; nothing is written."""
-        opening, choices = choice_tokens(answer, self._reply_ids)
+        opening, choices = choice_tokens(answer, self.renderer.reply_ids)
 
         def probs(inputs: Any) -> list[tuple[float, ...] | Failure]:
             return [choice_softmax(row) for row in self._last_token_logits(inputs)[:, choices].tolist()]
@@ -340,13 +348,6 @@ class ProcessorVlm:
         read = {name: value[:, :-1] if _is_per_token(name, value, ids) else value for name, value in inputs.items()}
         made = self.model.generate(**read, max_new_tokens=1, return_dict_in_generate=True, output_logits=True)
         return made.logits[0].float()
-
-    def _reply_ids(self, reply: str) -> list[int]:
-        rendered = self.renderer.chat(Prompt(("Question?",)), reply)
-        if isinstance(rendered, Failure):
-            raise ModelError(rendered.reason)
-        ids: list[int] = self.tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
-        return ids
 
     @cached_property
     def _ends_as_written(self) -> bool:

@@ -225,6 +225,11 @@ class PromptBuilder:
         ]
         return self._sequence([*self._turn(parts), *closing], self._turn(prefix))
 
+    def reply_ids(self, reply: str) -> list[int]:
+        """Return the tokens of a chat that ends in this reply."""
+        ids: list[int] = self.chat((), (), reply).ids.tolist()
+        return ids
+
     def open_turn(self, parts: Sequence[QwenPart], prefix: Sequence[QwenPart]) -> TokenSequence:
         """Return the user's turn, not ended: what follows goes on with the user's own text."""
         return self._sequence(self._turn(parts), self._turn(prefix))

@@ -48,7 +48,7 @@ class QwenVL:
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
         """Return the probabilities of the choices after the opening, from one forward pass; nothing is written."""
-        opening, choices = choice_tokens(answer, self._reply_ids)
+        opening, choices = choice_tokens(answer, self.builder.reply_ids)
         sequences = self._sequences(prompts, lambda parts, prefix: self.builder.chat(parts, prefix, opening))
         states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
         found = [(state.prompts, state.logits[:, choices]) for state in states]  # the next is started while one is read
@@ -96,10 +96,6 @@ class QwenVL:
             state = self.network.decode(state, tokens)
         for row in zip(*written):
             yield read_completion(row, self.end_tokens, self.tokenizer)
-
-    def _reply_ids(self, reply: str) -> list[int]:
-        ids: list[int] = self.builder.chat((), (), reply).ids.tolist()
-        return ids
 
 
 def _in_order(answers: Iterable[tuple[Sequence[int], Iterable[Given]]]) -> list[Given]:

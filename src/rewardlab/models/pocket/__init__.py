@@ -1,13 +1,15 @@
 """The entries, the files of a variant, the split it was trained with."""
 
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import partial
 from pathlib import Path
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.records import read_json
-from rewardlab.models.contract import Budget, ModelEntry, RewardModel
-from rewardlab.models.model_string import ModelString, without_options
+from rewardlab.models.contract import Budget, ModelEntry, NamedModel, RewardModel
+from rewardlab.models.external import identity, path_digest, read_arguments
+from rewardlab.models.model_string import ModelString, canonical_name
+from rewardlab.models.pocket.parallel_onnx import Precision, choose_precision, int8_image_encoder
 
 WEIGHTS = Path(__file__).with_name("weights")
 WORD_VECTORS = WEIGHTS / "word_vectors.npz"
@@ -25,18 +27,6 @@ def variant_files(stem: Path) -> tuple[Path, ...]:
     return (WORD_VECTORS, *(stem.with_name(f"{stem.name}.{part}") for part in parts))
 
 
-def _stem(name: str, argument: str) -> Path:
-    """Return where the files are: those that ship, or those of a model trained by `rewardlab train pocket`."""
-    return Path(argument) if argument else WEIGHTS / name
-
-
-def _identify(stem: Path) -> str:
-    missing = [str(path) for path in variant_files(stem) if not path.exists()]
-    if missing:
-        raise PlanError(f"no pocket is at {stem}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
-    return sha256(b"".join(sha256(path.read_bytes()).digest() for path in variant_files(stem))).hexdigest()
-
-
 def _trained_tasks(stem: Path) -> tuple[str, ...]:
     """Return the tasks that a variant was trained on, as its settings say; nothing where they do not."""
     try:
@@ -46,20 +36,34 @@ def _trained_tasks(stem: Path) -> tuple[str, ...]:
     return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
-def _build(stem: Path, budget: Budget) -> RewardModel:
+def _name(string: ModelString, variant: str) -> NamedModel:
+    """Name a variant that ships, or `pocket:FOLDER/VARIANT`, as `rewardlab train pocket` writes it."""
+    read_arguments(string.name, lambda: None, string.options)
+    stem = Path(string.argument) if string.argument else WEIGHTS / variant
+    word_vectors, image_encoder, *others = variant_files(stem)
+    missing = [path for path in (word_vectors, image_encoder, *others) if not path.exists()]
+    if missing:
+        raise PlanError(f"no pocket is at {stem}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
+    precision = choose_precision(stem)
+    encoder = int8_image_encoder(stem) if precision == "int8" else image_encoder
+    files = (word_vectors, encoder, *others)
+    return NamedModel(
+        canonical_name(string, ()),
+        identity("pocket", {"precision": precision}, *map(path_digest, files)),
+        False,
+        partial(_build, stem, precision),
+        caveat=_CAVEAT,
+        trained_tasks=_trained_tasks(stem),
+    )
+
+
+def _build(stem: Path, precision: Precision, budget: Budget) -> RewardModel:
     from rewardlab.models.pocket.inference import open_pocket
 
-    return open_pocket(stem)
+    return open_pocket(stem, precision)
 
 
-def _entry(name: str) -> ModelEntry[Path]:
-    def parse(string: ModelString) -> Path:
-        return _stem(name, without_options(string))
-
-    return ModelEntry(_SUMMARIES[name], parse, _build, _identify, caveat=_CAVEAT, trained_tasks=_trained_tasks)
-
-
-POCKET = {name: _entry(name) for name in _SUMMARIES}
+POCKET = {name: ModelEntry(summary, partial(_name, variant=name)) for name, summary in _SUMMARIES.items()}
 
 
 # The catalog split of a variant: what it was trained with and what was held out, as its own file records it.

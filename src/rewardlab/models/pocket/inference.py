@@ -25,7 +25,7 @@ from rewardlab.models.pocket.novelty import (
     knn_ood_score,
     load_training_embeddings,
 )
-from rewardlab.models.pocket.parallel_onnx import ParallelOnnxSession, Precision, choose_precision, int8_image_encoder
+from rewardlab.models.pocket.parallel_onnx import ParallelOnnxSession, Precision, int8_image_encoder, require_precision
 from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
 
 CLIP_FRAMES = 16
@@ -213,13 +213,14 @@ class StreamingScorer:
         return self.model.predict([clip], [self.instruction], [len(clip)])[0]
 
 
-def open_pocket(stem: Path) -> PocketRewardModel:
-    """Load a variant in the precision that suits the processor.
+def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardModel:
+    """Load a variant, in the precision that suits the processor unless one is given.
 
     OMP_NUM_THREADS says how many threads it may use, else it uses every core.
     """
     word_vectors, image_encoder, temporal_encoder, familiar_states, settings = variant_files(stem)
-    values, precision = _read_settings(settings, load_training_embeddings(familiar_states)), choose_precision(stem)
+    values = _read_settings(settings, load_training_embeddings(familiar_states))
+    precision = require_precision(stem, precision)
     encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
     frame_graph = ParallelOnnxSession(str(encoder_file), together=CLIP_FRAMES, most=_ENCODER_BATCH)
     clip_graph = ParallelOnnxSession(str(temporal_encoder), together=1, most=_CLIP_BATCH)

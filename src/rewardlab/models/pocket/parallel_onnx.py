@@ -96,6 +96,16 @@ def choose_precision(stem: Path) -> Precision:
     return "int8" if asked == "1" or (there and asked == "" and has_int8_dot_products()) else "float32"
 
 
+def require_precision(stem: Path, planned: Precision | None) -> Precision:
+    """Return the planned precision, by default the one for this machine; ModelError where int8 would overflow here."""
+    here = choose_precision(stem)
+    if planned == "int8" and here != "int8":
+        raise ModelError(
+            f"{stem.name} was named in int8, which this machine does not run; set {_VARIABLE}=0 where the run starts"
+        )
+    return planned or here
+
+
 def has_int8_dot_products() -> bool:
     """Return whether this processor is known to multiply and sum int8 in one instruction."""
     if platform.system() == "Darwin":

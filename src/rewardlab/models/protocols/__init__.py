@@ -1,17 +1,19 @@
 """How a protocol over a backend becomes an entry of the catalog; describing a clip; the static control."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from rewardlab.core.episode import Episode, Frames
-from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends import find_backend
-from rewardlab.models.contract import Budget, ModelEntry, RewardModel
-from rewardlab.models.model_string import ModelString, Pairs, one_of, read_two_options, speed_options, split_options
+from rewardlab.models.contract import Budget, ModelEntry, NamedModel, RewardModel
+from rewardlab.models.external import all_settings, identity, options_of, read_arguments, shown_options
+from rewardlab.models.model_string import ModelString, canonical_name
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, VlmBackend, frame_rate
 
 QUESTION = "Describe the video in great detail."
@@ -33,93 +35,77 @@ class ClipDescriber:
 
 # How a protocol becomes lines of the catalog: `PROTOCOL:BACKEND:ARGUMENT?options`, and a backend's name alone.
 
-Options = TypeVar("Options")
-
 
 @dataclass(frozen=True)
-class VlmProtocol(Generic[Options]):
-    """A published way of getting rewards from any vision-language model."""
+class VlmProtocol:
+    """A published way of getting rewards from any vision-language model.
+
+    `model` is a class of reward model: its first field is the vision-language model, the others are the options.
+    `defaults` are those that depend on the backend. `version` is that of its behaviour, as in ModelEntry.
+    """
 
     summary: str
     prompt: Callable[[str], str]  # its words for an instruction: other words are another model
-    build: Callable[[VisionLanguageModel, Options], RewardModel]
-    default_options: Callable[[VlmBackend[Any]], Options]  # a frozen dataclass
-    options: object  # the same over a backend that says nothing else
-    aliases: Mapping[str, str] = field(default_factory=dict)  # other names of its options
+    model: Callable[..., RewardModel]
+    defaults: Callable[[VlmBackend], Mapping[str, Any]] = lambda backend: {}
+    version: int = 1
+
+    def settings(self, backend: VlmBackend) -> Callable[..., RewardModel]:
+        """Return the signature with the options of the protocol over this backend."""
+        return partial(self.model, None, **self.defaults(backend))
 
 
-@dataclass(frozen=True)
-class ProtocolSpec(Generic[Options]):
-    """What the string says: the protocol's own options, and the backend with what it parsed of the string."""
-
-    options: Options
-    backend: VlmBackend[Any]
-    backend_spec: Any
-
-
-def protocol_entry(protocol: VlmProtocol[Options]) -> ModelEntry[ProtocolSpec[Options]]:
+def protocol_entry(protocol: VlmProtocol) -> ModelEntry:
     """Return the line for `PROTOCOL:BACKEND:ARGUMENT?options`, over any backend of the package or outside it."""
 
-    def parse(string: ModelString) -> ProtocolSpec[Options]:
-        name, _, argument = string.argument.partition(":")
-        return _parse(protocol, find_backend(name), argument, string.options)
+    def name(string: ModelString) -> NamedModel:
+        backend, _, argument = string.argument.partition(":")
+        return _name(protocol, find_backend(backend), backend, argument, string)
 
-    return replace(_entry(protocol, protocol.summary, parse), options=(protocol.options,))
+    return ModelEntry(protocol.summary, name, (partial(protocol.model, None),), version=protocol.version)
 
 
-def backend_entry(backend: VlmBackend[Any], protocol: VlmProtocol[Options]) -> ModelEntry[ProtocolSpec[Options]]:
+def backend_entry(name: str, backend: VlmBackend, protocol: VlmProtocol) -> ModelEntry:
     """Return the line for `BACKEND:ARGUMENT?options`, the backend asked by this protocol."""
 
-    def parse(string: ModelString) -> ProtocolSpec[Options]:
-        return _parse(protocol, backend, string.argument, string.options)
+    def named(string: ModelString) -> NamedModel:
+        return _name(protocol, backend, name, string.argument, string)
 
-    options = (protocol.default_options(backend), backend.options)
-    return replace(_entry(protocol, backend.summary, parse), options=options)
-
-
-def _parse(
-    protocol: VlmProtocol[Options], backend: VlmBackend[Any], argument: str, pairs: Pairs
-) -> ProtocolSpec[Options]:
-    """Read every option once; those that are not the protocol's own are the backend's, or arguments of code outside."""
-    default, others = protocol.default_options(backend), pairs
-    if backend.outside:
-        pairs, others = split_options(pairs, default, protocol.aliases)
-    own, read = read_two_options(pairs, default, backend.options, protocol.aliases)
-    return ProtocolSpec(own, backend, backend.parse(argument, others if backend.outside else read))
+    options = (protocol.settings(backend), *backend.options)
+    return ModelEntry(backend.summary, named, options, version=protocol.version)
 
 
-def _entry(
-    protocol: VlmProtocol[Options], summary: str, parse: Callable[[ModelString], ProtocolSpec[Options]]
-) -> ModelEntry[ProtocolSpec[Options]]:
-    def identify(spec: ProtocolSpec[Options]) -> str:
-        return digest(spec.backend.identify(spec.backend_spec), protocol.prompt(""))
+def _name(protocol: VlmProtocol, backend: VlmBackend, kind: str, argument: str, string: ModelString) -> NamedModel:
+    """Read every option once; those that are not the protocol's own are the backend's."""
+    settings = protocol.settings(backend)
+    known = options_of(settings)
+    given = read_arguments(kind, settings, tuple(pair for pair in string.options if pair[0] in known))
+    vlm = backend.name(argument, tuple(pair for pair in string.options if pair[0] not in known), known)
+    settings(**given)  # a wrong value is said now
+    values = all_settings(settings, given)
 
-    def build(spec: ProtocolSpec[Options], budget: Budget) -> RewardModel:
-        return protocol.build(spec.backend.build(spec.backend_spec, budget), spec.options)
+    def build(budget: Budget) -> RewardModel:
+        return protocol.model(vlm.build(budget), **values)
 
-    def speed(spec: ProtocolSpec[Options]) -> frozenset[str]:
-        return speed_options(spec.backend.options) - {entry.name for entry in fields(spec.options)}  # type: ignore[arg-type]
-
-    return ModelEntry(
-        summary,
-        parse,
+    return NamedModel(
+        canonical_name(string, (*shown_options(settings, given), *vlm.shown)),
+        identity(protocol.model.__name__, values, protocol.prompt(""), str(backend.version), vlm.fingerprint),
+        False,
         build,
-        identify,
-        one_copy=True,
-        apart=lambda spec: spec.backend.outside,
+        exclusive=True,
+        isolated=vlm.isolated,
         prompt=protocol.prompt,
-        speed=speed,
-        server=lambda spec: spec.backend.server,
-        describe=lambda spec, budget: ClipDescriber(spec.backend.build(spec.backend_spec, budget)),
+        server=vlm.server,
+        describe=None if vlm.isolated else lambda budget: ClipDescriber(vlm.build(budget)),
     )
 
 
 # The static control of a protocol: the first frame in place of every frame, to see whether a model counts frames.
 
 
-def check_control(control: str) -> None:
-    """Check, in a `__post_init__`, the option control."""
-    one_of("control", control, ("none", "static"))
+Control = Annotated[
+    Literal["none", "static"], Help("static: the first frame in place of every frame, to see what no change gives")
+]
 
 
 def controlled_frames(episode: Episode, control: str) -> Frames:

@@ -7,15 +7,17 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, level_of_progress
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.model_string import at_least_one, option
-from rewardlab.models.protocols import VlmProtocol, check_control, controlled_frames
+from rewardlab.models.external import at_least_one
+from rewardlab.models.protocols import Control, VlmProtocol, controlled_frames
 from rewardlab.models.protocols.rubric import UNREADABLE
 from rewardlab.models.vlm import Completion, Image, Part, Prompt, VisionLanguageModel
 
@@ -25,36 +27,30 @@ _PAIR = re.compile(_NUMBER + r"[^{}]{0,2000}?" + _VALUE)
 
 
 @dataclass(frozen=True)
-class GvlOptions:
-    """Options of `gvl:`; any other goes to the backend."""
-
-    control: str = option("none", "static: the first frame in place of every frame, to see what no change gives")
-    seed: int = option(0, "seed of the order in which frames are shown")
-    tokens: int = option(4096, "most tokens of a reply")
-
-    def __post_init__(self) -> None:
-        check_control(self.control)
-        at_least_one("tokens", self.tokens)
-
-
-@dataclass(frozen=True)
 class Gvl:
     """Asks for the completion of every shown frame at once; the last frame decides the level."""
 
     vlm: VisionLanguageModel
-    options: GvlOptions
+    control: Control = "none"
+    seed: Annotated[int, Help("seed of the order in which frames are shown")] = 0
+    tokens: Annotated[int, Help("most tokens of a reply")] = 4096
+
+    def __post_init__(self) -> None:
+        at_least_one("tokens", self.tokens)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the completion of each frame as progress, and the rubric level of the last one's."""
-        shown = [controlled_frames(episode, self.options.control) for episode in episodes]
+        shown = [controlled_frames(episode, self.control) for episode in episodes]
         orders = [self._order(frames) for frames in shown]
-        prompts = [_prompt(e.instruction, frames, order) for e, frames, order in zip(episodes, shown, orders)]
-        replies = self.vlm.complete(prompts, self.options.tokens) if prompts else []
-        return [_parse(completion, order) for completion, order in zip(replies, orders)]
+        prompts = [
+            _prompt(e.instruction, frames, order) for e, frames, order in zip(episodes, shown, orders, strict=True)
+        ]
+        replies = self.vlm.complete(prompts, self.tokens) if prompts else []
+        return [_parse(completion, order) for completion, order in zip(replies, orders, strict=True)]
 
     def _order(self, frames: Frames) -> Indices:
         """Return the frame shown at each place, the same for the same frames."""
-        return rng_for(self.options.seed, "gvl", fingerprint_frames(frames)).permutation(len(frames))
+        return rng_for(self.seed, "gvl", fingerprint_frames(frames)).permutation(len(frames))
 
 
 def _prompt(instruction: str, frames: Frames, order: Indices) -> Prompt:
@@ -99,9 +95,7 @@ def _from_json(text: str) -> list[tuple[int, float]]:
 GVL = VlmProtocol(
     "Generative Value Learning over a vision-language model: gvl:hf:PATH or gvl:openai:MODEL@URL; ?control=static",
     prompt=lambda instruction: gvl_opening(instruction) + gvl_question(instruction),
-    build=Gvl,
-    default_options=lambda backend: GvlOptions(),
-    options=GvlOptions(),
+    model=Gvl,
 )
 
 # Generative Value Learning, `index.html` of generative-value-learning.github.io (the site states no licence; quoted

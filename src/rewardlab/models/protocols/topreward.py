@@ -3,26 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from rewardlab.core.episode import Episode, Frames, Indices
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
-from rewardlab.models.model_string import at_least_one, option
-from rewardlab.models.protocols import VlmProtocol, check_control, controlled_frames
+from rewardlab.models.external import at_least_one
+from rewardlab.models.protocols import Control, VlmProtocol, controlled_frames
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
-
-
-@dataclass(frozen=True)
-class TopRewardOptions:
-    """Options of `topreward:`; any other goes to the backend."""
-
-    control: str = option("none", "static: the first frame in place of every frame, to see what no change gives")
-    prefixes: int = option(15, "prefixes of the video that are asked about; frames between are interpolated")
-
-    def __post_init__(self) -> None:
-        check_control(self.control)
-        at_least_one("prefixes", self.prefixes)
 
 
 @dataclass(frozen=True)
@@ -30,17 +20,24 @@ class TopReward:
     """Asks for the log-probability of True after prefixes of the video of growing length."""
 
     vlm: VisionLanguageModel
-    options: TopRewardOptions
+    control: Control = "none"
+    prefixes: Annotated[int, Help("prefixes of the video that are asked about; frames between are interpolated")] = 15
+
+    def __post_init__(self) -> None:
+        at_least_one("prefixes", self.prefixes)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return progress, the log-probabilities scaled to 0-1 within the video, and level 1 + 4 P(True) at its end."""
-        lengths = [prefix_lengths(len(episode.clip), self.options.prefixes) for episode in episodes]
-        prompts = [prompt for e, some in zip(episodes, lengths) for prompt in self._prompts(e, some)]
+        lengths = [prefix_lengths(len(episode.clip), self.prefixes) for episode in episodes]
+        prompts = [prompt for e, some in zip(episodes, lengths, strict=True) for prompt in self._prompts(e, some)]
         logprobs = iter(self.vlm.continuation_logprob(prompts, TOPREWARD_ANSWER) if prompts else [])
-        return [_answer([next(logprobs) for _ in some], some, len(e.clip)) for e, some in zip(episodes, lengths)]
+        return [
+            _answer([next(logprobs) for _ in some], some, len(e.clip))
+            for e, some in zip(episodes, lengths, strict=True)
+        ]
 
     def _prompts(self, episode: Episode, lengths: Indices) -> list[Prompt]:
-        frames, fps = controlled_frames(episode, self.options.control), frame_rate(episode.times)
+        frames, fps = controlled_frames(episode, self.control), frame_rate(episode.times)
         text = TOPREWARD_CLAIM + topreward_question(episode.instruction)
         return [Prompt((_video(frames[:length], fps), text)) for length in lengths]
 
@@ -76,9 +73,7 @@ def _answer(logprobs: Sequence[float | Failure], lengths: Indices, frames: int) 
 TOPREWARD = VlmProtocol(
     "TOPReward over a vision-language model: topreward:hf:PATH or topreward:openai:MODEL@URL; ?control=static",
     prompt=lambda instruction: TOPREWARD_CLAIM + topreward_question(instruction),
-    build=TopReward,
-    default_options=lambda backend: TopRewardOptions(),
-    options=TopRewardOptions(),
+    model=TopReward,
 )
 
 # TOPReward (github.com/jcoleharrison/TOPReward, MIT). The video stands before TOPREWARD_CLAIM.

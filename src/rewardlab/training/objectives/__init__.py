@@ -130,7 +130,7 @@ class ObjectiveSettings:
             return written
         from rewardlab.training.objectives.losses import OBJECTIVES
 
-        return tuple(OBJECTIVES)
+        return tuple(OBJECTIVES.own)
 
     @property
     def interval(self) -> int:

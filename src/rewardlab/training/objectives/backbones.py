@@ -18,7 +18,7 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.records import read_json
 from rewardlab.core.storage import atomic_write, link_or_copy
-from rewardlab.models.backends.checkpoint import folder_type, load_checkpoint
+from rewardlab.models.backends.checkpoint import load_checkpoint, model_type
 from rewardlab.models.contrastive import CLIP_TYPES, ClipPair, load_clip_pair
 from rewardlab.models.projected_pair import (
     IMAGE_ENCODER,
@@ -76,7 +76,7 @@ def name_backbone(text: str) -> Backbone:
         return Backbone(backbone_name(text), None, *parts)
     if len(parts) > 2 or not parts[0].is_dir():
         raise PlanError(f"backbone {text}: expected NAME=VISION+TEXT or a folder that contrastive: takes")
-    kind = folder_type(parts[0])
+    kind = model_type(parts[0])
     if kind not in (*CLIP_TYPES, MODEL_TYPE):
         raise PlanError(f"backbone {text}: expected clip, siglip or {MODEL_TYPE}, got {kind} in {parts[0]}")
     return Backbone(backbone_name(text), parts[0])
@@ -103,7 +103,7 @@ def write_pair(backbone: Backbone, out: Path) -> Path:
 
 def _write_upstreams(vision: Path, text: Path, out: Path) -> None:
     """Write down where both encoders come from, for model cards."""
-    kind = folder_type(out / IMAGE_ENCODER)
+    kind = model_type(out / IMAGE_ENCODER)
     published = TINY_VIT_5M if kind == TINY_VIT else DINOV2
     parts = {
         "image encoder": folder_upstream(vision) if vision.is_dir() else published,
@@ -163,7 +163,7 @@ def _write_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
 
 
 def _copy_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
-    kind = folder_type(source)
+    kind = model_type(source)
     if kind not in IMAGE_TYPES:
         raise PlanError(f"an image encoder is {' or '.join(IMAGE_TYPES)}, got {kind} in {source}")
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
@@ -175,7 +175,7 @@ def _copy_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
 
 
 def _write_text_encoder(source: Path, folder: Path) -> int:
-    kind = folder_type(source) if source.is_dir() else "a file"
+    kind = model_type(source) if source.is_dir() else "a file"
     if kind not in TEXT_TYPES:
         raise PlanError(f"a sentence encoder is a folder of type {' or '.join(TEXT_TYPES)}, got {kind} in {source}")
     _copy(source, folder, ("config.json", WEIGHTS, *_TOKENIZER_FILES))
@@ -321,7 +321,7 @@ def _with_adapters(model: Any, rank: int) -> nn.Module:
 
 def load_pair(folder: Path, device: str, rank: int) -> TrainablePair:
     """Return the backbone in a folder, in full precision, ready to be trained."""
-    if folder_type(folder) == MODEL_TYPE:
+    if model_type(folder) == MODEL_TYPE:
         return load_checkpoint(
             str(folder), lambda place: TrainableProjections(folder, load_projected_pair(folder, device, torch.float32))
         )

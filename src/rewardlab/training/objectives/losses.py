@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, logsigmoid, relu
 
-from rewardlab.core.catalog import find, load_object
+from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.models.external import Argument, read_arguments
 from rewardlab.models.model_string import Pairs, parse_model_string
@@ -279,7 +279,7 @@ def _bellman(values: Tensor, gamma: float, *, at_goal: bool) -> Tensor:
     return log_mean_exp(-(reward + gamma * following - values), _EPS)
 
 
-OBJECTIVES: dict[str, Objective] = {
+_OWN: dict[str, Objective] = {
     entry.name: entry
     for entry in (
         Objective(triplet, SUCCESS, "margin", (0.2, 0.5), "Schroff et al. 2015"),
@@ -322,10 +322,18 @@ def name_objective(text: str) -> NamedObjective:
     string = parse_model_string(text)
     if not string.argument:
         return _named(text, find(OBJECTIVES, string.name, "objective"), string.options)
-    found, code = load_object(f"{string.name}:{string.argument}")
+    path = f"{string.name}:{string.argument}"
+    return _named(text, _load(path), string.options, load_object(path)[1])
+
+
+def _load(path: str) -> Objective:
+    found, _ = load_object(path)
     if not isinstance(found, Objective) and not callable(found):
-        raise PlanError(f"{text} must be a function of a batch of clips that returns a loss, got {found!r}")
-    return _named(text, found if isinstance(found, Objective) else Objective(found), string.options, code)
+        raise PlanError(f"{path} must be a function of a batch of clips that returns a loss, got {found!r}")
+    return found if isinstance(found, Objective) else Objective(found)
+
+
+OBJECTIVES = Catalog(_OWN, "objectives", lambda name, path: _load(path))
 
 
 def _named(text: str, entry: Objective, pairs: Pairs, code: str = "") -> NamedObjective:

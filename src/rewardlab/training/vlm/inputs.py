@@ -5,7 +5,6 @@ The tokens of an example are those that `hf:` asks with, whose last one is the c
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -16,7 +15,7 @@ from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.processor_vlm import PromptRenderer, RenderedPrompt, text_piece
 from rewardlab.models.backends.qwen_prompt import TEXT, PromptBuilder, VisualInput
-from rewardlab.models.protocols.rubric import ANSWER, RubricOptions, rubric_prompt
+from rewardlab.models.protocols.rubric import ANSWER, rubric_prompt
 from rewardlab.models.vlm import Prompt, Video, choice_tokens, frame_rate
 
 Tensors = dict[str, Tensor]
@@ -77,7 +76,7 @@ class QwenInputs:
     """Inputs of the fast path of `hf:`: token ids with three positions each, and pairs of frames."""
 
     builder: PromptBuilder
-    options: RubricOptions
+    video_first: bool
     reply: Reply
     padding: dict[str, int]
 
@@ -97,9 +96,9 @@ class QwenInputs:
         return [replace(made[0], pictures=pictures), *made[1:]]
 
     def _words(self, video: Video, visual: VisualInput, instruction: str, answer: Answer) -> Sample:
-        prompt = _prompt(video, instruction, answer, self.options)
+        prompt = _prompt(video, instruction, answer, self.video_first)
         parts = [part if isinstance(part, str) else visual for part in prompt.parts]
-        reply, labels = _answered(answer, self.reply, partial(_spell_qwen, self.builder))
+        reply, labels = _answered(answer, self.reply, self.builder.reply_ids)
         sequence = self.builder.chat(parts, (), reply)
         ids = torch.from_numpy(sequence.ids)
         ids[1 - len(labels) :] = torch.tensor(labels[:-1])
@@ -116,7 +115,7 @@ class ProcessorInputs:
     """Inputs of any other image-text-to-text model, as its processor makes them."""
 
     renderer: PromptRenderer
-    options: RubricOptions
+    video_first: bool
     reply: Reply
     padding: dict[str, int]
 
@@ -139,8 +138,8 @@ class ProcessorInputs:
 
     def _rendered(self, name: str, video: Video, instruction: str, answer: Answer) -> tuple[RenderedPrompt, list[int]]:
         """Return the whole chat as text, and the tokens of its answer."""
-        reply, labels = _answered(answer, self.reply, partial(_spell_processor, self.renderer))
-        rendered = self.renderer.chat(_prompt(video, instruction, answer, self.options), reply)
+        reply, labels = _answered(answer, self.reply, self.renderer.reply_ids)
+        rendered = self.renderer.chat(_prompt(video, instruction, answer, self.video_first), reply)
         if isinstance(rendered, Failure):
             raise ModelError(f"episode {name!r}: {rendered.reason}")
         return rendered, labels
@@ -183,10 +182,10 @@ def _reworded(sample: Sample, size: int, tail: Tensor, labels: list[int]) -> Sam
     return Sample(tokens, {}, torch.tensor(labels))
 
 
-def _prompt(video: Video, instruction: str, answer: Answer, options: RubricOptions) -> Prompt:
+def _prompt(video: Video, instruction: str, answer: Answer, video_first: bool) -> Prompt:
     if isinstance(answer, str):
         return Prompt((video, CAPTION_QUESTION))
-    return rubric_prompt(video, instruction, options)
+    return rubric_prompt(video, instruction, video_first=video_first)
 
 
 def _answered(answer: Answer, reply: Reply, spell: SpellReply) -> tuple[str, list[int]]:
@@ -200,29 +199,16 @@ def _video(episode: Episode) -> Video:
     return Video(episode.frames, episode.times, frame_rate(episode.times))
 
 
-def qwen_inputs(builder: PromptBuilder, options: RubricOptions) -> QwenInputs:
+def qwen_inputs(builder: PromptBuilder, video_first: bool) -> QwenInputs:
     """Return what makes samples for a Qwen-VL checkpoint."""
     end = int(builder.tokenizer.convert_tokens_to_ids("<|im_end|>"))
-    return QwenInputs(builder, options, _reply(partial(_spell_qwen, builder), end), {})
+    return QwenInputs(builder, video_first, _reply(builder.reply_ids, end), {})
 
 
-def _spell_qwen(builder: PromptBuilder, reply: str) -> list[int]:
-    ids: list[int] = builder.chat((), (), reply).ids.tolist()
-    return ids
-
-
-def processor_inputs(renderer: PromptRenderer, ends: set[int], options: RubricOptions) -> ProcessorInputs:
+def processor_inputs(renderer: PromptRenderer, ends: set[int], video_first: bool) -> ProcessorInputs:
     """Return what makes samples for a checkpoint with a processor, whose turns end with one of these tokens."""
-    reply = _reply(partial(_spell_processor, renderer), _end_of_turn(renderer, ends))
-    return ProcessorInputs(renderer, options, reply, {"input_ids": renderer.processor.tokenizer.pad_token_id})
-
-
-def _spell_processor(renderer: PromptRenderer, reply: str) -> list[int]:
-    rendered = renderer.chat(Prompt(("Question?",)), reply)
-    if isinstance(rendered, Failure):
-        raise ModelError(rendered.reason)
-    ids: list[int] = renderer.processor.tokenizer(rendered.text, add_special_tokens=False)["input_ids"]
-    return ids
+    reply = _reply(renderer.reply_ids, _end_of_turn(renderer, ends))
+    return ProcessorInputs(renderer, video_first, reply, {"input_ids": renderer.processor.tokenizer.pad_token_id})
 
 
 def _reply(spell: SpellReply, end: int) -> Reply:

@@ -220,8 +220,8 @@ def _write_model(training: VlmTraining, named: Named) -> None:
 
 def _base_name(named: Named) -> str:
     """Return the name of the checkpoint, without the folders of this machine."""
-    place = Path(named.spec.checkpoint).expanduser()
-    return place.name if place.is_dir() else named.spec.checkpoint
+    place = Path(named.checkpoint).expanduser()
+    return place.name if place.is_dir() else named.checkpoint
 
 
 def write_adapter(adapted: Any, best: dict[str, torch.Tensor], named: Named, folder: Path) -> None:
