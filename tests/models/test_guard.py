@@ -140,7 +140,7 @@ def many_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fit_constant(data: Path, *, rate: float) -> int:
     """Fit a guard for a model that claims every clip a success, and return the exit code."""
-    fit = ["guard", "fit", "constant:5", str(data), "--perturbations", "none", "--false-success", str(rate), "-q"]
+    fit = ["fit", "guard", "constant:5", str(data), "--perturbations", "none", "--false-success", str(rate), "-q"]
     return main([*fit, "--engine", "local"])
 
 
