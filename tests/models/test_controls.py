@@ -53,7 +53,7 @@ def test_the_noisy_oracle_is_off_by_the_stated_error(error: float) -> None:
 
 @pytest.mark.parametrize("name", ["constant:7", "constant:x", "noisy-oracle:-1", "length:0"])
 def test_a_wrong_argument_is_said_at_once(name: str) -> None:
-    with pytest.raises(PlanError, match="option [a-z]+ must be a (whole )?number"):
+    with pytest.raises(PlanError, match=r"option [a-z]+ must be a (whole )?number"):
         name_model(name)
 
 

@@ -125,7 +125,7 @@ def name_simple(string: ModelString, maker: Callable[..., RewardModel], *, sees_
 
 def _entry(summary: str, maker: Callable[..., RewardModel], *, sees_truth: bool = False) -> ModelEntry:
     name = partial(name_simple, maker=maker, sees_truth=sees_truth)
-    return ModelEntry(summary, name, (maker,), sees_truth)
+    return ModelEntry(summary, name, (maker,) if options_of(maker) else (), sees_truth)
 
 
 CONTROLS: dict[str, ModelEntry] = {
