@@ -138,7 +138,9 @@ def relabelled(cell: Trial) -> Trial:
 def test_only_cells_that_keep_their_label_lose_accuracy(tmp_path: Path) -> None:
     models, conditions = ("pocket-plain", "constant"), [("clean", 0), *((c, s) for c in CATEGORIES for s in (1, 4))]
     cells = [relabelled(made_cell(m, n, c, s)) for m in models for n in range(EPISODES) for c, s in conditions]
-    run = start_run(tmp_path / "run", record_of(cells, evaluated=["pocket-plain"], episodes=EPISODES, trials=len(cells)))
+    run = start_run(
+        tmp_path / "run", record_of(cells, evaluated=["pocket-plain"], episodes=EPISODES, trials=len(cells))
+    )
     run.append(cells)
     write_tables(open_study(run), tmp_path / "study")
     rows = {(r["model"], r["category"]): r for r in read(tmp_path / "study" / "table1.csv")}
