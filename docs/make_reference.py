@@ -39,9 +39,11 @@ def commands_page() -> str:
 
 def command_section(name: str, command: Command) -> list[str]:
     """Return what a command does, its settings and two examples, as its function states them."""
-    summary, _, examples = (inspect.getdoc(command.load()) or "").partition("Examples:\n")
-    words = [setting.metavar + "..." * setting.many for setting in command.settings if setting.positional]
-    rows = [f"| {setting_title(each)} | {each.shown_default} | {_cell(each.help.text)} |" for each in command.settings]
+    function = command.load()
+    summary, _, examples = (inspect.getdoc(function) or "").partition("Examples:\n")
+    settings = () if isinstance(function, type) else command.settings
+    words = [setting.metavar + "..." * setting.many for setting in settings if setting.positional]
+    rows = [f"| {setting_title(each)} | {each.shown_default} | {_cell(each.help.text)} |" for each in settings]
     lines = [f"### {' '.join(['rewardlab', name, *words])}", "", " ".join(summary.split()), ""]
     lines += ["| setting | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
     return [*lines, *(["```", *inspect.cleandoc(examples).splitlines(), "```", ""] if examples else [])]

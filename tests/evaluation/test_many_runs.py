@@ -59,7 +59,7 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("where", "names"),
     [
-        (("model=clo*",), {"whole", "shards/1", "shards/2"}),
+        (("model=len*",), {"whole", "shards/1", "shards/2"}),
         (("model=length", "state=finished"), {"whole"}),
         ("name=sh*", {"shards/1", "shards/2"}),
         ("kind=bench", set()),
