@@ -68,7 +68,7 @@ def test_the_page_says_that_a_clock_solves_the_data_and_is_sound_for_everybody(
     assert re.search(
         r"The length baseline, which sees only how long a clip is, removes \d+% of the error of a constant", text
     )
-    assert "1 question is asked twice with different answers" in text and "1 row is said twice" in text
+    assert "1 question is asked twice, with different answers" in text and "1 row is repeated" in text
     assert page.locator(".last-frames figure").count() == 20
     assert page.locator("#length-table tbody tr").count() == 5
     assert page.locator("#problems + ul li").count() == 2  # a row without a video's name, and a video that is not there
