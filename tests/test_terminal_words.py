@@ -116,8 +116,12 @@ def completed(script: str, *words: str) -> list[str]:
 def test_bash_completes_commands_flags_models_datasets_and_perturbations() -> None:
     script = run_here("completion", "bash").stdout
     assert completed(script, "rewardlab", "str") == ["stress"]
-    assert set(COMMANDS) <= set(completed(script, "rewardlab", ""))
-    assert completed(script, "rewardlab", "stress", "clo") == ["length"]
+    assert {name.split()[0] for name in COMMANDS} <= set(completed(script, "rewardlab", ""))
+    for first, _, second in (name.partition(" ") for name in COMMANDS if " " in name):
+        assert second in completed(script, "rewardlab", first, "")
+    assert completed(script, "rewardlab", "runs", "prune", "--w") == ["--where"]
+    assert {"sample", "sample-sim"} <= set(completed(script, "rewardlab", "data", "perturb", "sam"))
+    assert completed(script, "rewardlab", "stress", "leng") == ["length"]
     assert {"sample", "sample-sim"} <= set(completed(script, "rewardlab", "stress", "length", "sam"))
     assert completed(script, "rewardlab", "stress", "length", "sample", "--sev") == ["--severities"]
     one = completed(script, "rewardlab", "stress", "length", "sample", "--perturbations", "defoc")
@@ -131,7 +135,8 @@ def test_bash_completes_commands_flags_models_datasets_and_perturbations() -> No
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
     script = run_here("completion", shell).stdout
-    assert all(name in script for name in (*COMMANDS, *PERTURBATIONS, "sample-sim", "severities"))
+    words = {word for name in COMMANDS for word in name.split()}
+    assert all(name in script for name in (*words, *PERTURBATIONS, "sample-sim", "severities"))
     found = shutil.which(shell)
     if found is not None:
         (tmp_path / "script").write_text(script)

@@ -65,8 +65,10 @@ def test_the_page_says_that_a_clock_solves_the_data_and_is_sound_for_everybody(
     ]  # nothing else is needed
     text = page.locator("main").inner_text()
     assert "solved without looking" in text and EVIL in text
-    assert re.search(r"A length, which sees only how long a clip is, removes \d+% of the error of a constant", text)
-    assert "1 question is asked twice with different answers" in text and "1 row is said twice" in text
+    assert re.search(
+        r"The length baseline, which sees only how long a clip is, removes \d+% of the error of a constant", text
+    )
+    assert "1 question is asked twice, with different answers" in text and "1 row is repeated" in text
     assert page.locator(".last-frames figure").count() == 20
     assert page.locator("#length-table tbody tr").count() == 5
     assert page.locator("#problems + ul li").count() == 2  # a row without a video's name, and a video that is not there
@@ -100,7 +102,7 @@ def test_a_planted_task_a_planted_video_and_a_planted_near_copy_are_found_across
     save_rows(test, [*rows, leaked_task, *copies])
     said = findings(splits)
     assert "Splits leak: 1 task is in more than one split." in said
-    assert "Splits leak: 1 video is in more than one split, byte for byte." in said
+    assert "Splits leak: 1 video is in more than one split, as exact copies." in said
     assert re.search(r"Splits leak: \d videos? (is|are) a near copy of one in another split", said)
 
 
