@@ -331,15 +331,17 @@ def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
             assert words.pieces(text) == theirs.encode(text, add_special_tokens=False).tokens
 
 
-def test_plans_that_make_no_sense_are_refused() -> None:
+def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(PlanError, match="got 'pocket-huge'"):
-        PocketSettings("pocket", variants=("pocket-huge",))
+        pocket_settings(variants=("pocket-huge",))
     with pytest.raises(PlanError, match=r"from 0 to 4, got \(5,\)"):
-        PocketSettings("pocket", folds=(5,))
-    with pytest.raises(PlanError, match="a part is one of eyes, scenes, contraries, captions, got 'hands'"):
-        PocketSettings("pocket", without=("hands",))
+        pocket_settings(folds=(5,))
+    with pytest.raises(
+        PlanError, match="a part is one of distillation, scenes, inverse-instructions, captions, got 'hands'"
+    ):
+        pocket_settings(ablate=("hands",))
     with pytest.raises(PlanError, match="multiple of 16"):
-        PocketSettings("pocket", size=100)
+        pocket_settings(size=100)
 
 
 @pytest.mark.parametrize(("variant", "shades"), [("pocket", {1, 3}), ("pocket-plain", {1})])

@@ -27,7 +27,7 @@ from rewardlab.core.video_encoding import encode
 from rewardlab.models import name_model
 from rewardlab.models.backends.fused_ops import fuse_norms
 from rewardlab.perturbations import PERTURBATIONS
-from rewardlab.training import processes
+from rewardlab.training import vlm
 from rewardlab.training.loop import LiveView
 from rewardlab.training.lora import loaded_peft
 from rewardlab.training.optimizer import (
@@ -512,7 +512,7 @@ def test_the_shipped_file_has_accelerate_share_out_parameters() -> None:
     pytest.importorskip("accelerate", reason="needs rewardlab[vlm-train]")
     from accelerate.commands.config.config_args import load_config_from_file
 
-    shipped = load_config_from_file(str(Path(processes.__file__).with_name("fsdp.yaml")))
+    shipped = load_config_from_file(str(Path(vlm.__file__).with_name("fsdp.yaml")))
     assert shipped.distributed_type == "FSDP" and shipped.fsdp_config["fsdp_version"] == 2
 
 
