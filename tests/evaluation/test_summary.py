@@ -120,10 +120,7 @@ def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            lambda content: {"schema": 4},
-            "the whole has no accuracy_threshold, bootstrap, calibration, calibration_nulls",
-        ),
+        (lambda content: {"schema": 4}, "the whole has no accuracy_threshold, bootstrap, calibration"),
         (lambda content: content | {"schema": 5}, "schema: 4"),
         (lambda content: content | {"mood": 1}, "an unknown mood"),
         (lambda content: content | {"accuracy_threshold": "high"}, "accuracy_threshold must be number, got 'high'"),

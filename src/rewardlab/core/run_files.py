@@ -28,7 +28,7 @@ _MADE = ("command", "episodes", "trials", "skipped", "versions", "created")
 _OF_MODELS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
 _KEYS = frozenset(("kind", "plan", "settings", "evaluated", *_OF_MODELS, *_MADE))
 INSTRUCTION = "{instruction}"  # stands in a prompt of the record for the instruction of each trial
-_SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
+SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def run_record(content: Mapping[str, Any]) -> RunRecord:
     known = {name: content[name] for name in _KEYS & content.keys()}
     made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}, **known}
     made |= {
-        "settings": {name: plan.get(name, settings.get(name)) for name in _SETTINGS},
+        "settings": {name: settings.get(name) for name in SETTINGS},
         "plan_digest": json_digest(plan),
     }
     made["plan"] = _plan(plan, settings, content.get("evaluated"))

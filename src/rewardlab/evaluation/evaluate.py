@@ -18,7 +18,7 @@ from rewardlab.core import __version__
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, StoppedByModel, StopRun
 from rewardlab.core.run import RECORD, Run, open_run, start_run
-from rewardlab.core.run_files import INSTRUCTION
+from rewardlab.core.run_files import INSTRUCTION, SETTINGS
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import locked
 from rewardlab.core.terminal import ProgressBar, loading, one_line
@@ -212,7 +212,7 @@ def start_scoring(
     record: dict[str, object] = {
         "kind": plan.kind,
         "plan": identity,
-        "settings": dict(plan.settings),
+        "settings": {**plan.settings, **{name: identity[name] for name in SETTINGS}},  # as they are scored
         "evaluated": list(context.evaluated),
         "caveats": {name: model.caveat for name, model in evaluated.items() if model.caveat},
         "trained_tasks": {name: list(model.trained_tasks) for name, model in evaluated.items() if model.trained_tasks},
