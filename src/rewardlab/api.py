@@ -4,7 +4,6 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, replace
-from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar, Unpack
@@ -29,8 +28,6 @@ from rewardlab.models.composite import validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel
 from rewardlab.reporting.contact_sheets import write_counterexamples
 from rewardlab.reporting.report import write_report
-from rewardlab.serving.listening import ServePlan
-from rewardlab.serving.verify import VerifyPlan
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Plan = TypeVar("Plan")
@@ -97,31 +94,6 @@ class GuardFitOptions(ScoringOptions, total=False):
     policy: str
     fallback: str
     guard: Place
-
-
-class ServeOptions(TypedDict, total=False):
-    """What `serve` takes beside the model."""
-
-    host: str
-    port: int
-    root: Place | None
-    frames: str
-    max_batch: int
-    max_wait: float
-    queue: int
-    sessions: int
-    drain: int
-
-
-class VerifyOptions(TypedDict, total=False):
-    """What `verify` takes beside the dataset."""
-
-    verdicts: Place | None
-    overlap: float
-    seed: int
-    host: str
-    port: int
-    export: Place | None
 
 
 class AttackOptions(ScoringOptions, total=False):
@@ -243,26 +215,6 @@ def _episode(clip: Clip, instruction: str) -> Episode:
     return episode_from_frames(clip, instruction)
 
 
-# Verbs about datasets: open one, list its problems, write it in another layout.
-
-
-# Verbs for people who look at a dataset: have its labels verified, and write a page about it.
-
-
-@documented_by(VerifyPlan)
-def verify(data: Place, **settings: Unpack[VerifyOptions]) -> None:
-    """Serve the page on which people check labels until the process is told to stop; needs the extra `serve`.
-
-    With `export` nothing is served: the verified rows and their videos are written into that folder.
-    """
-    missing = next((name for name in ("starlette", "uvicorn") if find_spec(name) is None), None)
-    if missing:
-        raise PlanError(f"verify needs the package {missing}; install rewardlab with its extra: rewardlab[serve]")
-    from rewardlab.serving.verify import verify as verify_by_plan
-
-    verify_by_plan(plan_from(VerifyPlan, {"data": data, **settings}))
-
-
 # Verbs about many runs: list them, ask their trials in SQL, put shards together, and hand numbers on.
 
 
@@ -271,20 +223,6 @@ def merge(shards: Sequence[Run | Place], out: Place) -> Merged:
     folders = tuple(str(shard.folder if isinstance(shard, Run) else shard) for shard in shards)
     plan = MergePlan(folders, Path(out))
     return merge_runs([Run(Path(folder)) for folder in plan.runs], plan.out)
-
-
-_SERVE_PACKAGES = ("fastapi", "uvicorn", "python_multipart", "websockets", "prometheus_client")
-
-
-@documented_by(ServePlan)
-def serve(model: str, **settings: Unpack[ServeOptions]) -> None:
-    """Serve a model over HTTP until the process is told to stop; needs the extra `serve`."""
-    missing = next((name for name in _SERVE_PACKAGES if find_spec(name) is None), None)
-    if missing:
-        raise PlanError(f"serve needs the package {missing}; install rewardlab with its extra: rewardlab[serve]")
-    from rewardlab.serving.serve import serve as serve_by_plan
-
-    serve_by_plan(plan_from(ServePlan, {"model": model, **settings}))
 
 
 @documented_by(GuardPlan)

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from rewardlab.reporting.terminal_summary import BenchCommand, OutputSettings, StressCommand
     from rewardlab.rl.relabel import Relabelled
     from rewardlab.rl.results import RlResults
-    from rewardlab.serving.listening import ServePlan
-    from rewardlab.serving.verify import VerifyPlan
+    from rewardlab.serving.verified_split import VerifiedSplit
     from rewardlab.studies.perturbation_paper.commands import MonteCarloOutput
 
 
@@ -330,15 +329,17 @@ def show_path(call: "partial[Path]") -> int:
     return 0
 
 
-def serve(plan: "ServePlan") -> int:
-    """Serve a model over HTTP until the process is told to stop."""
-    rewardlab.serve(**flat_settings(plan))
+def run_server(call: "partial[None]") -> int:
+    """Serve until the process is stopped."""
+    call()
     return 0
 
 
-def verify(plan: "VerifyPlan") -> int:
-    """Serve the page on which people check labels, or write out what they have verified."""
-    rewardlab.data_verify(**flat_settings(plan))
+def show_verified(call: "partial[VerifiedSplit | None]") -> int:
+    """Serve the page until the process is stopped, or print what was written."""
+    split = call()
+    if split is not None:
+        _say(f"{call.keywords['export']}: {split.sentence()}")
     return 0
 
 
@@ -573,7 +574,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "data augment": Command(
             "augmentation.augment:data_augment", "make failures out of successes", show_augmentation
         ),
-        "data verify": Command("serving.verify:VerifyPlan", "a page on which people check labels", verify),
+        "data verify": Command("serving.verify:data_verify", "a page on which people check labels", show_verified),
         "data perturb": Command(
             "reporting.perturbed_copies:data_perturb", "write perturbed copies or contact sheets", show_perturbed
         ),
@@ -595,7 +596,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "fit guard": Command("evaluation.fit_guard:GuardPlan", "withhold claims of success that are risky", guard_fit),
     },
     "Use it on a robot": {
-        "serve": Command("serving.listening:ServePlan", "serve a model over HTTP and WebSocket", serve),
+        "serve": Command("serving.serve:serve", "serve a model over HTTP and WebSocket", run_server),
         "relabel": Command("rl.relabel:relabel", "write a reward for every frame of a dataset", show_relabelled),
     },
     "Study what rewards do": {
