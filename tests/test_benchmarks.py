@@ -41,13 +41,12 @@ def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
 
 def test_a_session_and_whole_clips_are_asked_for_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastapi")
-    from rewardlab.serving.listening import ServePlan
     from tests.serving.loopback_server import reward_server
 
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     streaming = benchmark("serve_streaming")
     frames = streaming.clip(side=32, count=30)
-    with reward_server(ServePlan("pocket", port=0), name_model("pocket").build()) as client:
+    with reward_server("pocket", name_model("pocket").build()) as client:
         answers = streaming.with_session(client, frames)
         assert len(answers) == 3
         assert answers == streaming.with_whole_clips(client, frames)

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from rewardlab.api import bench as bench
     from rewardlab.api import collect as collect
     from rewardlab.api import load_model as load_model
-    from rewardlab.api import serve as serve
     from rewardlab.api import stress as stress
-    from rewardlab.api import verify as data_verify
     from rewardlab.augmentation.augment import data_augment as data_augment
     from rewardlab.core.episode import Episode as Episode
     from rewardlab.core.episode import episode_from_frames as episode_from_frames
@@ -42,6 +40,8 @@ if TYPE_CHECKING:
     from rewardlab.reporting.report import report as report
     from rewardlab.reporting.trackers import runs_export as runs_export
     from rewardlab.rl.relabel import relabel as relabel
+    from rewardlab.serving.serve import serve as serve
+    from rewardlab.serving.verify import data_verify as data_verify
     from rewardlab.studies.objectives import study_objectives as study_objectives
     from rewardlab.studies.perturbation_paper.commands import study_montecarlo as study_montecarlo
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
@@ -68,7 +68,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "data_convert": "rewardlab.data.convert:data_convert",
     "data_report": "rewardlab.reporting.data_page:data_report",
     "data_augment": "rewardlab.augmentation.augment:data_augment",
-    "data_verify": "rewardlab.api:verify",
+    "data_verify": "rewardlab.serving.verify:data_verify",
     "data_perturb": "rewardlab.reporting.perturbed_copies:data_perturb",
     "data_init": "rewardlab.data.roboreward_rows:data_init",
     "collect": "rewardlab.api:collect",
@@ -80,7 +80,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "fit_calibration": "rewardlab.evaluation.fit_calibration:fit_calibration",
     "fit_guard": "rewardlab.evaluation.fit_guard:fit_guard",
     # Use it on a robot
-    "serve": "rewardlab.api:serve",
+    "serve": "rewardlab.serving.serve:serve",
     "relabel": "rewardlab.rl.relabel:relabel",
     # Study what rewards do
     "study_montecarlo": "rewardlab.studies.perturbation_paper.commands:study_montecarlo",

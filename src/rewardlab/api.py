@@ -1,16 +1,9 @@
 """`stress`, `bench`, `attack`, `collect`, `load_model`: what joins two features."""
 
-import types
-import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING
-from importlib.util import find_spec
-from inspect import Parameter, signature
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Annotated, Any, Literal
 
-from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import EngineSettings, build_plan, flat_fields, setting_text
 from rewardlab.core.run import Run
 from rewardlab.core.settings import (
     Budget,
@@ -19,6 +12,7 @@ from rewardlab.core.settings import (
     FramePolicyText,
     Help,
     Limit,
+    Names,
     Perturbations,
     RunFolder,
     Scoring,
@@ -30,7 +24,6 @@ from rewardlab.core.settings import (
     settings_of,
     several,
 )
-from rewardlab.core.settings import Names as ModelNames
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import choose_split
@@ -43,76 +36,6 @@ from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel, RewardModel
 from rewardlab.reporting.contact_sheets import write_counterexamples
 from rewardlab.reporting.report import write_report
-from rewardlab.serving.listening import ServePlan
-from rewardlab.serving.verify import VerifyPlan
-
-Verb = TypeVar("Verb", bound=Callable[..., Any])
-Plan = TypeVar("Plan")
-Names = str | Sequence[str]  # one name, or several
-Place = str | Path
-
-
-class ServeOptions(TypedDict, total=False):
-    """What `serve` takes beside the model."""
-
-    host: str
-    port: int
-    root: Place | None
-    frames: str
-    max_batch: int
-    max_wait: float
-    queue: int
-    sessions: int
-    drain: int
-
-
-class VerifyOptions(TypedDict, total=False):
-    """What `verify` takes beside the dataset."""
-
-    verdicts: Place | None
-    overlap: float
-    seed: int
-    host: str
-    port: int
-    export: Place | None
-
-
-def documented_by(plan_type: type[Any]) -> Callable[[Verb], Verb]:
-    """Give a verb the signature and the help that its command has, so that `help` shows every setting."""
-
-    def document(verb: Verb) -> Verb:
-        shown = signature(verb)
-        first = [p for p in shown.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        settings = [entry for entry, _ in flat_fields(plan_type) if not entry.metadata["positional"]]
-        more = [Parameter(entry.name, Parameter.KEYWORD_ONLY, default=entry.default) for entry in settings]
-        help_lines = [f"    {entry.name}: {entry.metadata['help']}{_default(entry.default)}" for entry in settings]
-        verb.__signature__ = shown.replace(parameters=[*first, *more])  # type: ignore[attr-defined]
-        verb.__doc__ = "\n".join([(verb.__doc__ or "").rstrip(), "", "    Settings:", *help_lines])
-        return verb
-
-    return document
-
-
-def _default(value: object) -> str:
-    if value is MISSING or value is None:
-        return ""
-    return f" ({setting_text(value)})"
-
-
-def plan_from(plan_type: type[Plan], settings: Mapping[str, Any]) -> Plan:
-    """Return the plan with these settings; one name stands for a tuple of one, and text for a path."""
-    hints = {entry.name: hint for entry, hint in flat_fields(plan_type)}
-    return build_plan(plan_type, {name: _as(hints.get(name), value) for name, value in settings.items()})
-
-
-def _as(hint: Any, value: Any) -> Any:
-    if typing.get_origin(hint) is tuple:
-        return (value,) if isinstance(value, str | Path) or not isinstance(value, Sequence) else tuple(value)
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if Path in kinds and isinstance(value, str):
-        return Path(value)
-    return str(value) if str in kinds and isinstance(value, Path) else value
-
 
 AnyModel = str | RewardModel | NamedModel  # a model string, or an object with `score`
 Models = Annotated[
@@ -144,7 +67,7 @@ def stress(
     limit: Limit = None,
     skip_invalid: SkipInvalid = False,
     describe_failures: DescribeFailures = 0,
-    name: ModelNames = (),
+    name: Names = (),
     out: RunFolder = None,
     execution: Execution = Execution(),
     scoring: Scoring = Scoring(),
@@ -183,7 +106,7 @@ def bench(
     limit: Limit = None,
     skip_invalid: SkipInvalid = False,
     describe_failures: DescribeFailures = 0,
-    name: ModelNames = (),
+    name: Names = (),
     out: RunFolder = None,
     execution: Execution = Execution(),
     scoring: Scoring = Scoring(),
@@ -219,7 +142,7 @@ def attack(
     seed: Seed = 0,
     limit: Limit = None,
     skip_invalid: SkipInvalid = False,
-    name: ModelNames = (),
+    name: Names = (),
     out: RunFolder = None,
     execution: Execution = Execution(),
     scoring: Scoring = Scoring(),
@@ -243,40 +166,6 @@ def _reported(run: Run, *, quiet: bool) -> Run:
         write_report([run], run.page, allow_code=True)  # made by this very process
         run.publish()
     return run
-
-
-# Verbs for people who look at a dataset: have its labels verified, and write a page about it.
-
-
-@documented_by(VerifyPlan)
-def verify(data: Place, **settings: Unpack[VerifyOptions]) -> None:
-    """Serve the page on which people check labels until the process is told to stop; needs the extra `serve`.
-
-    With `export` nothing is served: the verified rows and their videos are written into that folder.
-    """
-    missing = next((name for name in ("starlette", "uvicorn") if find_spec(name) is None), None)
-    if missing:
-        raise PlanError(f"verify needs the package {missing}; install rewardlab with its extra: rewardlab[serve]")
-    from rewardlab.serving.verify import verify as verify_by_plan
-
-    verify_by_plan(plan_from(VerifyPlan, {"data": data, **settings}))
-
-
-# Verbs about many runs: list them, ask their trials in SQL, put shards together, and hand numbers on.
-
-
-_SERVE_PACKAGES = ("fastapi", "uvicorn", "python_multipart", "websockets", "prometheus_client")
-
-
-@documented_by(ServePlan)
-def serve(model: str, **settings: Unpack[ServeOptions]) -> None:
-    """Serve a model over HTTP until the process is told to stop; needs the extra `serve`."""
-    missing = next((name for name in _SERVE_PACKAGES if find_spec(name) is None), None)
-    if missing:
-        raise PlanError(f"serve needs the package {missing}; install rewardlab with its extra: rewardlab[serve]")
-    from rewardlab.serving.serve import serve as serve_by_plan
-
-    serve_by_plan(plan_from(ServePlan, {"model": model, **settings}))
 
 
 def collect(
@@ -337,10 +226,9 @@ def collect(
         seed=seed,
         out=Path(out),
     )
-    engine = EngineSettings(execution.engine, execution.address, execution.gpus)
     return collect_rollouts(
         plan,
         {setting.name: setting.default for setting in settings_of(collect)},
-        lambda work, items: map_items(work, items, execution.workers, engine),
+        lambda work, items: map_items(work, items, execution.workers, execution),
         quiet=execution.quiet,
     )

@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import rewardlab
 from rewardlab.core import __version__
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import (
@@ -24,8 +23,6 @@ from rewardlab.core.errors import (
     PlanError,
     RewardlabError,
 )
-from rewardlab.core.old_settings import build_plan, flat_fields, flat_settings
-from rewardlab.core.old_settings import command_parser as old_parser
 from rewardlab.core.settings import Help, Setting, arguments_of, command_parser, settings_of, several
 from rewardlab.core.terminal import one_line, safe_streams
 
@@ -49,8 +46,7 @@ if TYPE_CHECKING:
     from rewardlab.evaluation.score import ScoreReport
     from rewardlab.rl.relabel import Relabelled
     from rewardlab.rl.results import RlResults
-    from rewardlab.serving.listening import ServePlan
-    from rewardlab.serving.verify import VerifyPlan
+    from rewardlab.serving.verified_split import VerifiedSplit
     from rewardlab.studies.perturbation_paper.commands import MonteCarloOutput
 
 
@@ -335,15 +331,17 @@ def show_path(call: "partial[Path]") -> int:
     return 0
 
 
-def serve(plan: "ServePlan") -> int:
-    """Serve a model over HTTP until the process is told to stop."""
-    rewardlab.serve(**flat_settings(plan))
+def run_server(call: "partial[None]") -> int:
+    """Serve until the process is stopped."""
+    call()
     return 0
 
 
-def verify(plan: "VerifyPlan") -> int:
-    """Serve the page on which people check labels, or write out what they have verified."""
-    rewardlab.data_verify(**flat_settings(plan))
+def show_verified(call: "partial[VerifiedSplit | None]") -> int:
+    """Serve the page until the process is stopped, or print what was written."""
+    split = call()
+    if split is not None:
+        _say(f"{call.keywords['export']}: {split.sentence()}")
     return 0
 
 
@@ -538,18 +536,12 @@ class Command:
     def load(self) -> Any:
         """Return the function; its module is imported now."""
         module, _, name = self.target.partition(":")
-        return getattr(import_module(f"rewardlab.{module.removeprefix('rewardlab.')}"), name)
+        return getattr(import_module(f"rewardlab.{module}"), name)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
         """Return every setting: those of the function, then those of what shows its result."""
-        function = self.load()
-        if isinstance(function, type):
-            return tuple(
-                Setting(e.name, hint, Help(e.metadata["help"]), e.default, positional=e.metadata["positional"])
-                for e, hint in flat_fields(function)
-            )
-        return (*settings_of(function), *settings_of(self.show))
+        return (*settings_of(self.load()), *settings_of(self.show))
 
 
 _P = "studies.perturbation_paper.commands"
@@ -572,7 +564,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "data augment": Command(
             "augmentation.augment:data_augment", "make failures out of successes", show_augmentation
         ),
-        "data verify": Command("serving.verify:VerifyPlan", "a page on which people check labels", verify),
+        "data verify": Command("serving.verify:data_verify", "a page on which people check labels", show_verified),
         "data perturb": Command(
             "reporting.perturbed_copies:data_perturb", "write perturbed copies or contact sheets", show_perturbed
         ),
@@ -594,7 +586,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "fit guard": Command("evaluation.fit_guard:fit_guard", "withhold claims of success that are risky", show_guard),
     },
     "Use it on a robot": {
-        "serve": Command("serving.listening:ServePlan", "serve a model over HTTP and WebSocket", serve),
+        "serve": Command("serving.serve:serve", "serve a model over HTTP and WebSocket", run_server),
         "relabel": Command("rl.relabel:relabel", "write a reward for every frame of a dataset", show_relabelled),
     },
     "Study what rewards do": {
@@ -664,19 +656,10 @@ def _run(words: Sequence[str]) -> int:
     find(COMMANDS, name, "command")
     command, rest = COMMANDS[name], words[len(name.split()) :]
     function = command.load()
-    if isinstance(function, type):
-        return _run_plan(name, command, function, rest)
     given = vars(command_parser(name, function, command.settings).parse_args(rest))
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     call = partial(function, **arguments_of(function, values))
     return command.show(call, **arguments_of(command.show, values))
-
-
-def _run_plan(name: str, command: Command, plan_type: Any, words: Sequence[str]) -> int:
-    parser = old_parser("", "", "", {name: plan_type})
-    given = vars(parser.parse_args([name, *words]))
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in given.items() if key != "command"}
-    return command.show(build_plan(plan_type, values))
 
 
 def _overview() -> str:

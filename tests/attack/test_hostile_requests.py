@@ -17,7 +17,6 @@ pytest.importorskip("fastapi")
 import httpx2
 
 from rewardlab.core.video_encoding import encode
-from rewardlab.serving.listening import ServePlan
 from tests.conftest import moving_square
 from tests.serving.loopback_server import reward_server
 from tests.serving.served_models import Recorder
@@ -44,7 +43,7 @@ def client(root: Path) -> Iterator[httpx2.Client]:
         patch.setenv("REWARDLAB_MAX_CLIP_MB", "4")
         patch.setenv("REWARDLAB_MAX_CLIP_FRAMES", "100")
         patch.setenv("REWARDLAB_MAX_REQUEST_SECONDS", "1")
-        with reward_server(ServePlan("recorder", port=0, root=root / "clips"), Recorder()) as made:
+        with reward_server("recorder", Recorder(), root=root / "clips") as made:
             yield made
 
 

@@ -17,7 +17,7 @@ from rewardlab.cli import main
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.data.row_listing import list_rows
 from rewardlab.serving.verdicts import VerdictStore
-from rewardlab.serving.verify import VerifyPlan, open_verification
+from rewardlab.serving.verify import open_verification
 from tests.serving.judged_data import TOKEN, judged_data, verification_server
 
 SECRET = b"nobody may read this"
@@ -39,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(data: Path) -> Iterator[httpx2.Client]:
-    with verification_server(VerifyPlan(str(data), port=0, overlap=1)) as client:
+    with verification_server(data, overlap=1) as client:
         yield client
 
 
@@ -145,11 +145,11 @@ def test_a_file_of_verdicts_that_came_with_the_data_is_no_way_out(tmp_path: Path
     (tmp_path / "mine.sqlite").write_bytes(b"")
     os.symlink(tmp_path / "mine.sqlite", data / "verdicts.sqlite")
     with pytest.raises(DataError, match="leads out"):
-        open_verification(VerifyPlan(str(data)), list_rows(str(data)))
+        open_verification(list_rows(str(data)), None, 0.2, 0)
     (data / "verdicts.sqlite").unlink()
     (data / "verdicts.sqlite").write_bytes(b"no database at all " * 500)
     with pytest.raises(RunError, match="cannot be used as a file of verdicts"):
-        open_verification(VerifyPlan(str(data)), list_rows(str(data)))
+        open_verification(list_rows(str(data)), None, 0.2, 0)
 
 
 def test_rows_of_a_strange_file_of_verdicts_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

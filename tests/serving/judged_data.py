@@ -12,7 +12,9 @@ import httpx2
 
 from rewardlab.core.video_encoding import encode
 from rewardlab.data.row_listing import list_rows
-from rewardlab.serving.verify import VerifyPlan, open_verification, server_config
+from rewardlab.serving.http import server_config
+from rewardlab.serving.verify import open_verification
+from rewardlab.serving.verify_app import create_app
 from tests.conftest import moving_square
 from tests.served_app import served
 
@@ -40,14 +42,12 @@ def _row(number: int) -> dict[str, object]:
 
 
 @contextmanager
-def verification_server(plan: VerifyPlan) -> Iterator[httpx2.Client]:
+def verification_server(data: Path, overlap: float = 0.2) -> Iterator[httpx2.Client]:
     """Serve the page in a thread until the block ends; give a client that knows the token."""
-    state = open_verification(plan, list_rows(plan.data))
+    state = open_verification(list_rows(str(data)), None, overlap, 0)
+    config = server_config(create_app(state, "127.0.0.1", TOKEN), drain=5, websockets=False)
     headers = {"authorization": f"Bearer {TOKEN}"}
-    with (
-        served(server_config(plan, state, TOKEN)) as url,
-        httpx2.Client(base_url=url, headers=headers, timeout=60) as client,
-    ):
+    with served(config) as url, httpx2.Client(base_url=url, headers=headers, timeout=60) as client:
         yield client
 
 

@@ -14,7 +14,6 @@ from playwright.sync_api import Browser, BrowserContext
 from rewardlab.core.episode import Episode
 from rewardlab.data import open_dataset
 from rewardlab.serving.batching import load_served_model
-from rewardlab.serving.listening import ServePlan
 from tests.real_browser import open_browser
 from tests.serving.loopback_server import reward_server
 from tests.serving.test_server import npy
@@ -31,7 +30,7 @@ def browser() -> Iterator[Browser]:
 def test_a_streamed_session_is_drawn_with_its_curve_and_uncertainty(browser: Browser) -> None:
     episode = open_dataset("sample-sim").episodes[0]
     frames = episode.frames[:24]
-    with reward_server(ServePlan("pocket", port=0), load_served_model("pocket").model) as client:
+    with reward_server("pocket", load_served_model("pocket").model) as client:
         opened = client.post("/v1/sessions", json={"instruction": EVIL + episode.instruction}).json()
         path = f"/v1/sessions/{opened['session']}"
         for start in range(0, len(frames), 8):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rewardlab.serving.listening import ServePlan
 from tests.serving.loopback_server import reward_server
 from tests.serving.served_models import Recorder
 
@@ -18,10 +17,9 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 
 @pytest.mark.skipif(not SCHEMATHESIS.exists(), reason="needs schemathesis, which is in the extra dev")
 def test_no_request_ends_in_an_error_of_the_server(tmp_path: Path) -> None:
-    plan = ServePlan("recorder", port=0, root=tmp_path, sessions=10_000, queue=10_000)
     flags = ["--seed", "1", "--max-examples", "8", "--checks", CHECKS, "--generation-database", "none"]
     hooks = {"SCHEMATHESIS_HOOKS": "tests.serving.schemathesis_hooks", "PYTHONPATH": os.pathsep.join(sys.path)}
-    with reward_server(plan, Recorder()) as client:
+    with reward_server("recorder", Recorder(), root=tmp_path, sessions=10_000, queue=10_000) as client:
         command = [SCHEMATHESIS, "run", f"{client.base_url}/openapi.json", *flags, "--no-color"]
         done = subprocess.run(command, cwd=tmp_path, env=os.environ | hooks, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -23,7 +23,6 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
 from rewardlab.serving.batching import load_served_model
-from rewardlab.serving.listening import ServePlan
 from rewardlab.serving.sessions import Session
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
@@ -53,7 +52,7 @@ def recorder() -> Recorder:
 
 @pytest.fixture(scope="module")
 def client(recorder: Recorder, tiny_data: Path) -> Iterator[httpx2.Client]:
-    with reward_server(ServePlan("recorder", port=0, root=tiny_data, queue=8, sessions=2), recorder) as made:
+    with reward_server("recorder", recorder, root=tiny_data, queue=8, sessions=2) as made:
         yield made
 
 
@@ -118,7 +117,7 @@ def test_a_video_is_scored_as_the_command_line_shows_it(client: httpx2.Client, t
     [
         ("GET", "/nowhere", {}, 404, "no such address here; /docs"),
         ("GET", "/no/where", {}, 404, "no such address here; /docs"),
-        ("GET", "/v1/score", {}, 405, "not called by that method; /docs"),
+        ("GET", "/v1/score", {}, 405, "does not allow that method; /docs"),
         ("POST", "/v1/sessions", {"json": {"instruction": " "}}, 422, "say what the robot was asked to do"),
         ("POST", "/v1/sessions", {"json": {}}, 422, "instruction: Field required"),
     ],
@@ -203,7 +202,7 @@ def test_an_append_is_answered_with_the_score_every_so_many_frames(client: httpx
 def test_frames_that_a_full_server_cannot_score_are_not_taken() -> None:
     recorder = Recorder()
     image = cv2.imencode(".png", FRAMES[0])[1].tobytes()
-    with reward_server(ServePlan("recorder", port=0, queue=1), recorder) as client:
+    with reward_server("recorder", recorder, queue=1) as client:
         opened = client.post("/v1/sessions", json={"instruction": "push", "score_every": 1}).json()
         path = f"/v1/sessions/{opened['session']}"
         recorder.gate.clear()
@@ -217,9 +216,9 @@ def test_frames_that_a_full_server_cannot_score_are_not_taken() -> None:
 
 
 def test_a_request_waits_for_others_only_where_there_are_others() -> None:
-    recorder, hour = Recorder(), 3_600_000.0
+    recorder, hour = Recorder(), 3_600.0
     sent = {"files": {"clip": npy(FRAMES)}, "data": {"instruction": "push"}}
-    with reward_server(ServePlan("recorder", port=0, max_batch=2, max_wait=hour), recorder) as client:
+    with reward_server("recorder", recorder, max_batch=2, max_wait=hour) as client:
         assert [client.post("/v1/score", **sent).status_code for _ in range(2)] == [200, 200]
         recorder.gate.clear()
         asking = [threading.Thread(target=client.post, args=["/v1/score"], kwargs=sent) for _ in range(3)]
@@ -344,7 +343,7 @@ def test_robometers_client_is_answered(client: httpx2.Client) -> None:
 
 def test_a_token_is_asked_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REWARDLAB_TOKEN", "secret words")
-    with reward_server(ServePlan("recorder", port=0), Recorder()) as client:
+    with reward_server("recorder", Recorder()) as client:
         assert client.get("/health").status_code == 200
         assert client.get("/v1/models").status_code == 401
         assert client.get("/v1/models", headers={"authorization": "Bearer secret word"}).status_code == 401
@@ -381,7 +380,7 @@ def test_pocket_encodes_only_new_frames_of_a_session(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(model, "image_encoder", Counting())
     frames = moving_square("pocket", count=12, size=64)
-    with reward_server(ServePlan("pocket", port=0), model) as client:
+    with reward_server("pocket", model) as client:
         path = "/v1/sessions/" + client.post("/v1/sessions", json={"instruction": "push the block"}).json()["session"]
         answers = []
         for start in range(0, 12, 4):

@@ -18,7 +18,6 @@ import httpx2
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from rewardlab.serving.verify import VerifyPlan
 from tests.real_browser import open_browser
 from tests.serving.judged_data import REASON, TOKEN, judged_data, verification_server, verifying_process
 
@@ -60,7 +59,7 @@ def judged(page: Page) -> int:
 
 def test_two_people_judge_fifty_rows_by_keyboard_with_undo_and_a_reload(browser: Browser, tmp_path: Path) -> None:
     data = judged_data(tmp_path / "data", ROWS)
-    with verification_server(VerifyPlan(str(data), port=0, overlap=0.2)) as client:
+    with verification_server(data, overlap=0.2) as client:
         url = f"{client.base_url}/#token={TOKEN}"
         anna, ben = (arrive(browser.new_context(), url, name) for name in ("Anna", "Ben"))
         for page, key in ((anna, "a"), (ben, "a"), (anna, "3"), (ben, "r"), (anna, "f"), (ben, "5")):
@@ -96,7 +95,7 @@ def test_the_clip_steps_loops_and_is_enlarged_and_reasons_are_hidden_until_asked
     browser: Browser, tmp_path: Path
 ) -> None:
     data = judged_data(tmp_path / "data", 1)
-    with verification_server(VerifyPlan(str(data), port=0)) as client:
+    with verification_server(data) as client:
         page = arrive(browser.new_context(reduced_motion="reduce"), f"{client.base_url}/#token={TOKEN}", "Anna")
         frame = page.locator("#frame")
         expect(frame).to_have_text("frame 1 of 8")  # it does not move where people ask for less motion
@@ -139,7 +138,7 @@ def test_axe_finds_nothing_in_either_scheme_and_nothing_is_pushed_off_a_phone(
     data = judged_data(tmp_path / "data", 6)
     lines = (data / "metadata.jsonl").read_text(encoding="utf-8").replace("push square", f"push {EVIL} {'w' * 80}")
     (data / "metadata.jsonl").write_text(lines, encoding="utf-8")
-    with verification_server(VerifyPlan(str(data), port=0, overlap=1)) as client:
+    with verification_server(data, overlap=1) as client:
         context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
         page = arrive(context, f"{client.base_url}/#token={TOKEN}", "Anna")
         assert EVIL in page.locator("#instruction").inner_text()

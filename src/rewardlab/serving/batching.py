@@ -45,9 +45,9 @@ _MOST_PATIENCE = 60  # seconds that a refused client is asked to wait at most
 class BatchingSettings:
     """How many clips are scored together, how long one waits for others, and how many may be here at once."""
 
-    max_batch: int = 32
-    max_wait: float = 0.005  # seconds
-    capacity: int = 128
+    max_batch: int
+    max_wait: float  # seconds
+    capacity: int
 
 
 @dataclass(frozen=True)

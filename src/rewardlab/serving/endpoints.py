@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from rewardlab.core.episode import Episode
@@ -15,7 +15,7 @@ from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.records import parse_json
 from rewardlab.core.trial import ScoreInfo
 from rewardlab.models.remote import EPISODES_TYPE, PROTOCOL, Health, pack_answers, unpack_episodes
-from rewardlab.serving.http import media_type, validation_sentence, whole_body
+from rewardlab.serving.http import PAGE_POLICY, media_type, whole_body
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.state import RewardServer, Server
 from rewardlab.serving.uploads import read_form
@@ -178,12 +178,10 @@ async def _json_clip(request: Request, server: RewardServer) -> Episode:
     if media_type(request) != "application/json":
         raise RequestRejected(422, "expected a form with a clip, or JSON that names one")
     try:
-        asked = ClipReference.model_validate(parse_json(await whole_body(request)))
-    except ValidationError as error:
-        raise RequestRejected(422, validation_sentence(error.errors())) from error
+        found = parse_json(await whole_body(request))
     except ValueError as error:
         raise RequestRejected(400, f"the JSON cannot be read: {error}") from error
-    return await _referenced(server, asked)
+    return await _referenced(server, ClipReference.model_validate(found))
 
 
 async def _referenced(server: RewardServer, asked: ClipReference) -> Episode:
@@ -214,8 +212,7 @@ def _frame_rate(text: object) -> float:
 
 _PAGE = Path(__file__).with_name("live_page.html")
 _SHOWN_POINTS = 200  # of each session's curve
-_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
-_ASSETS = {"live.js": "text/javascript", "live.css": "text/css"}
+_ASSETS = {"/live.js": "text/javascript", "/live.css": "text/css"}
 
 
 @router.get("/health")
@@ -258,12 +255,12 @@ async def live(server: Server) -> dict[str, Any]:
 @router.get("/", include_in_schema=False)
 async def page() -> HTMLResponse:
     """Return the live page, for the person beside the robot."""
-    return HTMLResponse(_PAGE.read_text(encoding="utf-8"), headers={"content-security-policy": _POLICY})
+    return HTMLResponse(_PAGE.read_text(encoding="utf-8"), headers={"content-security-policy": PAGE_POLICY})
 
 
-@router.get("/{name}", include_in_schema=False)
-async def asset(name: str) -> Response:
+@router.get("/live.js", include_in_schema=False)
+@router.get("/live.css", include_in_schema=False)
+async def asset(request: Request) -> Response:
     """Return the script or the style sheet of the live page."""
-    if name not in _ASSETS:
-        raise HTTPException(404)
-    return Response(_PAGE.with_name(name.replace("live", "live_page")).read_bytes(), media_type=_ASSETS[name])
+    path = request.url.path
+    return Response(_PAGE.with_suffix(Path(path).suffix).read_bytes(), media_type=_ASSETS[path])

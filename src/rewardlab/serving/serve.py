@@ -2,75 +2,93 @@
 
 import asyncio
 import signal
-import socket
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import uvicorn
-
-from rewardlab.core.errors import RewardlabError
-from rewardlab.core.limits import REQUEST_MB
+from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.settings import FramePolicyText, Help
 from rewardlab.core.terminal import loading, one_line
-from rewardlab.serving.app import create_app, create_server
-from rewardlab.serving.batching import load_served_model
-from rewardlab.serving.http import TimeoutProtocol
-from rewardlab.serving.listening import IDLE_SECONDS, ServePlan, address, listen, wait_until_started
-from rewardlab.serving.state import RewardServer
+from rewardlab.data.video import frame_policy
+from rewardlab.models.remote import TOKEN_VARIABLE, read_token
+from rewardlab.serving.listening import is_loopback, require_packages, require_port
+
+if TYPE_CHECKING:
+    from rewardlab.serving.batching import Batcher
 
 # How long a thread may run Python before another that waits takes over. The model's threads need it only for a moment
-# between two long calculations, and would wait 5 ms each time for the thread that speaks HTTP.
+# between two long calculations, and would wait 5 ms each time for the thread that handles HTTP.
 _SWITCH_SECONDS = 0.0003
 
 
-def serve(plan: ServePlan) -> None:
-    """Serve the model; return when everything that was asked before SIGTERM or Ctrl-C is answered."""
-    with loading(f"loading {plan.model}"):
-        served = load_served_model(plan.model)
-    with listen(plan.host, plan.port) as listening:
-        for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises what it caught again once it has drained
-            signal.signal(number, lambda *_: None)
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        asyncio.run(_run(plan, create_server(plan, served), listening))
+def serve(
+    model: Annotated[str, Help("model to serve, such as pocket")],
+    *,
+    host: Annotated[
+        str, Help(f"address to listen on; one that other machines can reach needs a token in {TOKEN_VARIABLE}")
+    ] = "127.0.0.1",
+    port: Annotated[int, Help("port to listen on; 0 takes a free one")] = 8000,
+    root: Annotated[
+        Path | str | None, Help("folder whose clips requests may name; without it requests must send the clips")
+    ] = None,
+    frames: FramePolicyText = "uniform:16",
+    max_batch: Annotated[int, Help("score at most N clips together")] = 32,
+    max_wait: Annotated[float, Help("delay a clip at most X ms to score it together with others", more=True)] = 5.0,
+    queue: Annotated[int, Help("hold at most N clips, waiting or being scored; more get status 503", more=True)] = 128,
+    sessions: Annotated[int, Help("keep at most N live sessions", more=True)] = 64,
+    drain: Annotated[int, Help("after SIGTERM, give requests under way N seconds to finish", more=True)] = 30,
+) -> None:
+    """Serve a model over HTTP and WebSocket until SIGTERM or Ctrl-C: clips, batches and live sessions.
+
+    Requests that arrived before are answered first. SIGHUP loads the model again. Needs the extra `serve`.
+
+    Examples:
+        rewardlab serve pocket
+        REWARDLAB_TOKEN=secret rewardlab serve pocket --host 0.0.0.0 --root clips
+    """
+    root = None if root is None else Path(root)
+    frame_policy(frames)
+    require_port(port)
+    if min(max_batch, queue, sessions, drain) < 1 or max_wait < 0:
+        raise PlanError("max-batch, queue, sessions and drain must be at least 1, and max-wait not negative")
+    if root is not None and not root.is_dir():
+        raise PlanError(f"--root must be a folder, got {root}")
+    if not is_loopback(host) and not read_token():
+        raise PlanError(f"other machines can reach {host}; set a token in {TOKEN_VARIABLE} first")
+    require_packages("serve")
+    from rewardlab.serving.app import create_app, create_server
+    from rewardlab.serving.batching import BatchingSettings, load_served_model
+    from rewardlab.serving.http import serve_until_stopped, server_config
+
+    with loading(f"loading {model}"):
+        served = load_served_model(model)
+    server = create_server(served, frames, root, BatchingSettings(max_batch, max_wait / 1000, queue), sessions)
+
+    def started(url: str) -> None:
+        _reload_on_sighup(server.batcher, model)
+        print(one_line(f"serving {served.name} at {url}"), flush=True)
+
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    config = server_config(create_app(server, host), drain=drain, websockets=True)
+    serve_until_stopped(config, host, port, started)
 
 
-def server_config(plan: ServePlan, server: RewardServer) -> uvicorn.Config:
-    """Return how uvicorn serves: bounded headers and messages, and time to answer what is under way at the end."""
-    return uvicorn.Config(
-        create_app(plan, server),
-        host=plan.host,
-        port=plan.port,
-        http=TimeoutProtocol,
-        ws="websockets-sansio",
-        ws_max_size=REQUEST_MB.in_bytes,
-        timeout_keep_alive=IDLE_SECONDS,
-        timeout_graceful_shutdown=plan.drain,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-    )
+def _reload_on_sighup(batcher: "Batcher", model: str) -> None:
+    tasks: set[asyncio.Task[None]] = set()  # the event loop itself keeps no reference to them
 
+    def reload() -> None:
+        task = asyncio.create_task(_reload(batcher, model))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
-async def _run(plan: ServePlan, server: RewardServer, listening: socket.socket) -> None:
-    running = uvicorn.Server(server_config(plan, server))
-    reload = lambda: _keep(asyncio.create_task(_reload(plan, server)))
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-    task = asyncio.create_task(running.serve([listening]))
-    if await wait_until_started(running, task):
-        print(one_line(f"serving {server.batcher.served.name} at {address(plan.host, listening)}"), flush=True)
-    await task
 
 
-async def _reload(plan: ServePlan, server: RewardServer) -> None:
+async def _reload(batcher: "Batcher", model: str) -> None:
+    from rewardlab.serving.batching import load_served_model
+
     try:
-        await server.batcher.reload(lambda: load_served_model(plan.model))
-        print(one_line(f"loaded {plan.model} again"), flush=True)
+        await batcher.reload(lambda: load_served_model(model))
+        print(one_line(f"loaded {model} again"), flush=True)
     except RewardlabError as error:
         print(one_line(f"rewardlab: the model stays as it is: {error}"), file=sys.stderr, flush=True)
-
-
-_KEPT: set["asyncio.Task[None]"] = set()
-
-
-def _keep(task: "asyncio.Task[None]") -> None:
-    """Hold on to a task until it is done: the event loop itself does not."""
-    _KEPT.add(task)
-    task.add_done_callback(_KEPT.discard)

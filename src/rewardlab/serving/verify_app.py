@@ -8,28 +8,26 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rewardlab.core.errors import DataError, RunError
 from rewardlab.core.limits import VERDICT_BYTES
 from rewardlab.core.records import parse_json
 from rewardlab.serving.http import (
+    PAGE_POLICY,
     BodyLimit,
     RequestLimits,
     WithHeaders,
+    allow_local_names,
+    error_handlers,
     media_type,
-    same_origin_only,
-    validation_sentence,
     whole_body,
 )
-from rewardlab.serving.listening import RequestRejected, is_loopback
+from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.verdicts import Decision, Verdict
 from rewardlab.serving.verification_state import VerificationServer, require_judgeable
 from rewardlab.serving.verified_split import metadata_line, verified_rows
@@ -37,8 +35,7 @@ from rewardlab.serving.verified_split import metadata_line, verified_rows
 _FILES = {"/": "verify_page.html", "/verify.js": "verify_page.js", "/verify.css": "verify_page.css"}
 _KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "content-security-policy": f"{PAGE_POLICY}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
@@ -162,14 +159,11 @@ _ROUTES = (
 
 def create_app(server: VerificationServer, host: str, token: str) -> RequestLimits:
     """Return the ASGI application."""
-    kinds: tuple[type[Exception], ...] = (RequestRejected, DataError, RunError, ValidationError, HTTPException)
-    app = Starlette(routes=_ROUTES, lifespan=_lifespan, exception_handlers=dict.fromkeys(kinds, _refused))
+    app = Starlette(routes=_ROUTES, lifespan=_lifespan, exception_handlers=error_handlers({}))
     app.state.server = server
     app.add_middleware(WithHeaders, headers=_HEADERS)
-    if is_loopback(host) and ":" not in host:  # a page from elsewhere must not reach it by another name
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", host])
-    body = BodyLimit(VERDICT_BYTES, "bytes", 1)
-    return RequestLimits(same_origin_only(app, OPEN_PATHS), token, body, OPEN_PATHS)
+    allow_local_names(app, host)
+    return RequestLimits(app, token, BodyLimit(VERDICT_BYTES, "bytes", 1), OPEN_PATHS, same_origin=True)
 
 
 @asynccontextmanager
@@ -195,22 +189,3 @@ async def _carried_out(
     except ValueError as error:
         raise RequestRejected(422, f"the JSON cannot be read: {error}") from error
     return JSONResponse(await run_in_threadpool(carry_out, _server_of(request), kind.model_validate(found)))
-
-
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    """Return why a request is not carried out, in one sentence."""
-    return JSONResponse({"error": _sentence(error).encode("utf-8", "replace").decode()}, _status(error))
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, RequestRejected):
-        return error.status
-    if isinstance(error, HTTPException):
-        return error.status_code
-    return 503 if isinstance(error, RunError) else 422
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        return validation_sentence(error.errors())
-    return str(error.detail) if isinstance(error, HTTPException) else str(error)
