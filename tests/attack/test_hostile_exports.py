@@ -121,7 +121,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         ],
         "bench": ["bench", model, data, "--engine", "local", "--out", str(out / "bench")],
         "calibrate": ["fit", "calibration", EVIL, data],
-        "perturb": ["perturb", data, *few, str(out / "perturb")],
+        "perturb": ["data", "perturb", data, *few, str(out / "perturb")],
         "report": ["report", EVIL],
         "compare": ["compare", EVIL, f"{EVIL}::{EVIL}"],
         "leaderboard": ["leaderboard", EVIL],
