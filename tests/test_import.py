@@ -39,7 +39,7 @@ def test_importing_the_catalog_of_models_loads_none_of_what_they_run_on() -> Non
 
 
 def test_the_help_of_every_command_loads_nothing_heavy() -> None:
-    """All commands run in one process; should it fail, `python -X importtime -m rewardlab COMMAND --help` tells which."""
+    """One process shows the help of all: `python -X importtime -m rewardlab COMMAND --help` tells which loads what."""
     code = (
         "import contextlib\n"
         "from rewardlab.cli import COMMANDS, main\n"
